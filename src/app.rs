@@ -1,0 +1,1 @@
+//! Builds everything from the configuration and runs it.

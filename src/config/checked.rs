@@ -1,0 +1,307 @@
+//! The configuration the daemon runs by: typed, checked, free of contradictions.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::read::Tables;
+use super::schema::{self, Schema};
+use super::value;
+use crate::model::setting::{OptKind, Settings, Value};
+
+/// Everything a run needs to know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// How often the node is measured.
+    pub sampling: Sampling,
+    /// Where the kernel's files are.
+    pub paths: Paths,
+    /// The HTTP server.
+    pub web: Web,
+    /// Pushing over OTLP.
+    pub otlp: Otlp,
+    /// The daemon's log.
+    pub log: Log,
+    /// Each registered source's section.
+    pub sources: BTreeMap<&'static str, SourceConfig>,
+}
+
+/// How often the node is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Time between two samples.
+    pub interval: Duration,
+    /// How long `_max` gauges remember.
+    pub peak_window: Duration,
+}
+
+/// Where the kernel's files are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Paths {
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// `/sys`.
+    pub sys: PathBuf,
+    /// `/sys/fs/cgroup`.
+    pub cgroup: PathBuf,
+    /// `/dev/kmsg`.
+    pub kmsg: PathBuf,
+    /// `/etc/passwd`.
+    pub passwd: PathBuf,
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen(pub SocketAddr);
+
+/// The HTTP server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Web {
+    /// At least one address.
+    pub listen: Vec<Listen>,
+    /// The Prometheus web-config file.
+    pub config_file: Option<PathBuf>,
+    /// Whether `POST /-/reload` is allowed.
+    pub enable_lifecycle: bool,
+    /// The most requests at once.
+    pub max_requests: usize,
+    /// The most connections at once.
+    pub max_connections: usize,
+    /// For the headers of one request.
+    pub header_timeout: Duration,
+    /// For one whole request.
+    pub request_timeout: Duration,
+    /// For a connection without a request.
+    pub idle_timeout: Duration,
+    /// Whether OpenMetrics is offered.
+    pub openmetrics: bool,
+}
+
+/// The OTLP transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    /// gRPC.
+    Grpc,
+    /// Protobuf over HTTP.
+    HttpProtobuf,
+}
+
+/// Which names go over OTLP where the semantic conventions have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpNames {
+    /// Ours only.
+    Memwarden,
+    /// The convention's only, where it has one.
+    Semconv,
+    /// Both.
+    Both,
+}
+
+/// Pushing over OTLP; `None` follows the environment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Otlp {
+    /// Whether the file turns pushing on.
+    pub enabled: bool,
+    /// The collector.
+    pub endpoint: Option<String>,
+    /// The transport.
+    pub protocol: Option<OtlpProtocol>,
+    /// Time between pushes.
+    pub interval: Option<Duration>,
+    /// Time for one push.
+    pub timeout: Option<Duration>,
+    /// Whether to compress.
+    pub gzip: Option<bool>,
+    /// Headers of each push.
+    pub headers: BTreeMap<String, String>,
+    /// Authorities to trust.
+    pub certificate: Option<PathBuf>,
+    /// Our own certificate.
+    pub client_certificate: Option<PathBuf>,
+    /// Its key.
+    pub client_key: Option<PathBuf>,
+    /// Which names are sent.
+    pub names: OtlpNames,
+    /// More resource attributes.
+    pub resource_attributes: BTreeMap<String, String>,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `key=value`.
+    Logfmt,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The daemon's log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// `error`, `warn`, `info` or `debug`.
+    pub level: String,
+    /// How lines are written.
+    pub format: LogFormat,
+}
+
+/// One source's section.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceConfig {
+    /// Whether it runs.
+    pub enabled: bool,
+    /// Its own keys.
+    pub settings: Settings,
+}
+
+impl Config {
+    /// Types the sections and refuses contradictions through `complain(key, what)`.
+    ///
+    /// Returns nothing where a complaint leaves no value to go on with.
+    pub(super) fn check(
+        tables: &Tables,
+        schema: &Schema,
+        complain: &mut dyn FnMut(&str, String),
+    ) -> Option<Self> {
+        let sections = &tables.sections;
+        let sampling = &sections[schema::SAMPLING.key];
+        let sampling = Sampling {
+            interval: sampling.duration(&schema::INTERVAL),
+            peak_window: sampling.duration(&schema::PEAK_WINDOW),
+        };
+        if sampling.peak_window < sampling.interval {
+            complain(
+                "sampling.peak_window",
+                "is shorter than sampling.interval, so it would remember nothing".to_owned(),
+            );
+        }
+        let paths = &sections[schema::PATHS.key];
+        let mut path = |opt| {
+            paths.path(opt).or_else(|| {
+                complain(&format!("paths.{}", opt.key), "is empty".to_owned());
+                None
+            })
+        };
+        let paths = Paths {
+            proc: path(&schema::PROC)?,
+            sys: path(&schema::SYS)?,
+            cgroup: path(&schema::CGROUP)?,
+            kmsg: path(&schema::KMSG)?,
+            passwd: path(&schema::PASSWD)?,
+        };
+        let web = web(&sections[schema::WEB.key], complain);
+        let otlp = otlp(&sections[schema::OTLP.key], complain);
+        let log = &sections[schema::LOG.key];
+        let log = Log {
+            level: log.choice(&schema::LEVEL),
+            format: if log.choice(&schema::FORMAT) == "json" { LogFormat::Json } else { LogFormat::Logfmt },
+        };
+        let sources = schema.sources.iter().map(|source| {
+            let settings = tables.sources[source.key].clone();
+            (source.key, SourceConfig { enabled: settings.bool(&schema::ENABLED), settings })
+        });
+        Some(Self { sampling, paths, web, otlp, log, sources: sources.collect() })
+    }
+}
+
+fn web(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> Web {
+    let mut listen = Vec::new();
+    for (place, text) in settings.texts(&schema::LISTEN).iter().enumerate() {
+        match Listen::parse(text) {
+            Ok(address) => listen.push(address),
+            Err(what) => complain(&format!("web.listen_addresses[{place}]"), what),
+        }
+    }
+    if settings.texts(&schema::LISTEN).is_empty() {
+        complain("web.listen_addresses", "is empty; the daemon would serve nobody".to_owned());
+    }
+    let count = |opt| usize::try_from(settings.count(opt)).unwrap_or(usize::MAX);
+    let web = Web {
+        listen,
+        config_file: settings.path(&schema::WEB_CONFIG),
+        enable_lifecycle: settings.bool(&schema::LIFECYCLE),
+        max_requests: count(&schema::MAX_REQUESTS),
+        max_connections: count(&schema::MAX_CONNECTIONS),
+        header_timeout: settings.duration(&schema::HEADER_TIMEOUT),
+        request_timeout: settings.duration(&schema::REQUEST_TIMEOUT),
+        idle_timeout: settings.duration(&schema::IDLE_TIMEOUT),
+        openmetrics: settings.bool(&schema::OPENMETRICS),
+    };
+    if web.max_requests > web.max_connections {
+        complain("web.max_requests", format!("is more than web.max_connections ({})", web.max_connections));
+    }
+    if web.header_timeout > web.request_timeout {
+        complain("web.header_timeout", "is longer than web.request_timeout".to_owned());
+    }
+    web
+}
+
+fn otlp(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> Otlp {
+    let mut duration = |opt: &'static crate::model::setting::Opt| {
+        let text = settings.text(opt)?;
+        let range = OptKind::Duration(Duration::from_millis(10), Duration::from_secs(86_400));
+        match value::parse(range, &text, false) {
+            Ok(Value::Duration(found)) => Some(found),
+            Ok(_) => None,
+            Err(what) => {
+                complain(&format!("otlp.{}", opt.key), what);
+                None
+            }
+        }
+    };
+    let interval = duration(&schema::OTLP_INTERVAL);
+    let timeout = duration(&schema::OTLP_TIMEOUT);
+    let otlp = Otlp {
+        enabled: settings.bool(&schema::OTLP_ENABLED),
+        endpoint: settings.text(&schema::ENDPOINT),
+        protocol: match settings.choice(&schema::PROTOCOL).as_str() {
+            "grpc" => Some(OtlpProtocol::Grpc),
+            "http/protobuf" => Some(OtlpProtocol::HttpProtobuf),
+            _ => None,
+        },
+        interval,
+        timeout,
+        gzip: settings.text(&schema::COMPRESSION).map(|word| word == "gzip"),
+        headers: settings.map(&schema::HEADERS),
+        certificate: settings.path(&schema::CA),
+        client_certificate: settings.path(&schema::CERT),
+        client_key: settings.path(&schema::KEY),
+        names: match settings.choice(&schema::NAMES).as_str() {
+            "memwarden" => OtlpNames::Memwarden,
+            "semconv" => OtlpNames::Semconv,
+            _ => OtlpNames::Both,
+        },
+        resource_attributes: settings.map(&schema::RESOURCE),
+    };
+    if let Some(endpoint) = &otlp.endpoint
+        && !endpoint.starts_with("http://")
+        && !endpoint.starts_with("https://")
+    {
+        complain("otlp.endpoint", format!("`{endpoint}` has no scheme; write http:// or https:// before it"));
+    }
+    match (&otlp.client_certificate, &otlp.client_key) {
+        (Some(_), None) => complain("otlp.client_certificate", "needs otlp.client_key beside it".to_owned()),
+        (None, Some(_)) => complain("otlp.client_key", "needs otlp.client_certificate beside it".to_owned()),
+        _ => {}
+    }
+    otlp
+}
+
+impl Listen {
+    /// An address from `host:port`, where the host is empty (all), `localhost`, or an IP address.
+    ///
+    /// # Errors
+    /// A sentence on what is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is no address; write host:port, such as 127.0.0.1:10636 or [::1]:10636");
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port = port.parse().map_err(|_| wrong())?;
+        let ip = match host {
+            "" => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            "localhost" => IpAddr::from([127, 0, 0, 1]),
+            _ => host.trim_start_matches('[').trim_end_matches(']').parse().map_err(|_| wrong())?,
+        };
+        Ok(Self(SocketAddr::new(ip, port)))
+    }
+}

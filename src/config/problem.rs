@@ -1,0 +1,74 @@
+//! What is wrong with a configuration file, all at once.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, 1-based; nothing for what concerns the whole file.
+    pub line: Option<usize>,
+    /// The dotted key, empty for the whole file.
+    pub key: String,
+    /// What is wrong and what would be right.
+    pub what: String,
+}
+
+/// A configuration that is refused.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The file could not be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file was read and is wrong; never empty.
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Every mistake, in the order of lines.
+        problems: Vec<Problem>,
+    },
+}
+
+impl ConfigError {
+    pub(crate) fn refused(path: &Path, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| problem.line);
+        Self::Refused { path: path.to_owned(), problems }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, .. } => write!(f, "cannot read {}", path.display()),
+            Self::Refused { path, problems } => {
+                for (place, problem) in problems.iter().enumerate() {
+                    if place > 0 {
+                        writeln!(f)?;
+                    }
+                    write!(f, "{}:", path.display())?;
+                    if let Some(line) = problem.line {
+                        write!(f, "{line}:")?;
+                    }
+                    if !problem.key.is_empty() {
+                        write!(f, " {}:", problem.key)?;
+                    }
+                    write!(f, " {}", problem.what)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreadable { source, .. } => Some(source),
+            Self::Refused { .. } => None,
+        }
+    }
+}

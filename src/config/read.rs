@@ -1,0 +1,279 @@
+//! The walk over file and declaration together, collecting every mistake.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::checked::Config;
+use super::problem::{ConfigError, Problem};
+use super::schema::Schema;
+use super::tree::{self, Content, Node};
+use super::value;
+use crate::model::setting::{Opt, OptKind, Settings, Value};
+
+/// A configuration larger than this is an accident.
+const LARGEST: u64 = 1 << 20;
+
+/// Reads and checks the file at `path`.
+///
+/// # Errors
+/// [`ConfigError`], with every mistake in the file.
+pub fn parse(path: &Path, schema: &Schema) -> Result<Config, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    if size > LARGEST {
+        let what = format!("{size} bytes; a configuration has at most {LARGEST}");
+        return Err(ConfigError::refused(path, vec![Problem { line: None, key: String::new(), what }]));
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    parse_str(&text, path, schema)
+}
+
+/// Checks `text`; `path` is used in messages and for relative paths.
+///
+/// # Errors
+/// [`ConfigError::Refused`], with every mistake in the text.
+pub fn parse_str(text: &str, path: &Path, schema: &Schema) -> Result<Config, ConfigError> {
+    let root = tree::parse(text).map_err(|problem| ConfigError::refused(path, vec![problem]))?;
+    let mut reader = Reader { folder: path.parent().unwrap_or(Path::new("")), problems: Vec::new() };
+    let tables = reader.top(root.as_ref(), schema);
+    let config = Config::check(&tables, schema, &mut |key, what| {
+        let line = root.as_ref().and_then(|root| line_of(root, key));
+        reader.problems.push(Problem { line, key: key.to_owned(), what });
+    });
+    match config {
+        Some(config) if reader.problems.is_empty() => Ok(config),
+        _ => Err(ConfigError::refused(path, reader.problems)),
+    }
+}
+
+/// The sections of a file, checked key by key.
+pub(super) struct Tables {
+    pub(super) sections: BTreeMap<&'static str, Settings>,
+    pub(super) sources: BTreeMap<&'static str, Settings>,
+}
+
+struct Reader<'a> {
+    folder: &'a Path,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn complain(&mut self, line: usize, key: &str, what: impl Into<String>) {
+        self.problems.push(Problem { line: Some(line), key: key.to_owned(), what: what.into() });
+    }
+
+    fn top(&mut self, root: Option<&Node>, schema: &Schema) -> Tables {
+        let mut names: Vec<&str> = schema.sections.iter().map(|section| section.key).collect();
+        names.push("sources");
+        let entries = self.entries(root, "", &names);
+        let mut tables = Tables { sections: BTreeMap::new(), sources: BTreeMap::new() };
+        for section in schema.sections {
+            let node = entries.get(section.key).copied();
+            let OptKind::Section(opts) = section.kind else { continue };
+            tables.sections.insert(section.key, self.section(node, section.key, opts.iter().copied()));
+        }
+        let names: Vec<&str> = schema.sources.iter().map(|source| source.key).collect();
+        let written = self.entries(entries.get("sources").copied(), "sources", &names);
+        for source in &schema.sources {
+            let key = format!("sources.{}", source.key);
+            let node = written.get(source.key).copied();
+            tables.sources.insert(source.key, self.section(node, &key, source.options()));
+        }
+        tables
+    }
+
+    /// The entries of a mapping, with unknown and repeated keys reported.
+    fn entries<'n>(
+        &mut self,
+        node: Option<&'n Node>,
+        path: &str,
+        known: &[&str],
+    ) -> BTreeMap<&'n str, &'n Node> {
+        let mut found: BTreeMap<&str, &Node> = BTreeMap::new();
+        let Some(node) = node.filter(|node| !node.is_null()) else { return found };
+        let Content::Mapping(entries) = &node.content else {
+            self.complain(node.line, path, format!("expected a section, found {}", node.kind()));
+            return found;
+        };
+        let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
+        for (name, line, value) in entries {
+            let key = join(path, name);
+            if !known.contains(&name.as_str()) {
+                self.complain(*line, &key, format!("unknown key; {}", suggestion(name, known)));
+            } else if let Some(first) = lines.insert(name, *line) {
+                self.complain(*line, &key, format!("written twice; first on line {first}"));
+            } else {
+                found.insert(name, value);
+            }
+        }
+        found
+    }
+
+    fn section(
+        &mut self,
+        node: Option<&Node>,
+        path: &str,
+        opts: impl Iterator<Item = &'static Opt>,
+    ) -> Settings {
+        let opts: Vec<&'static Opt> = opts.collect();
+        let known: Vec<&str> = opts.iter().map(|opt| opt.key).collect();
+        let entries = self.entries(node, path, &known);
+        let mut settings = Settings::default();
+        for opt in opts {
+            let key = join(path, opt.key);
+            let written = entries.get(opt.key).copied().filter(|node| !node.is_null());
+            if let Some(node) = written
+                && let Some(value) = self.value(node, &key, opt.kind)
+            {
+                settings.set(opt, value);
+                continue;
+            }
+            settings.set(opt, default_of(opt));
+        }
+        settings
+    }
+
+    fn value(&mut self, node: &Node, key: &str, kind: OptKind) -> Option<Value> {
+        match (kind, &node.content) {
+            (OptKind::Section(opts), Content::Mapping(_)) => {
+                Some(Value::Section(self.section(Some(node), key, opts.iter().copied())))
+            }
+            (OptKind::Sections(opts), Content::List(items)) => {
+                let mut found = Vec::new();
+                for (place, item) in items.iter().enumerate() {
+                    let key = format!("{key}[{place}]");
+                    found.push(self.section(Some(item), &key, opts.iter().copied()));
+                }
+                Some(Value::Sections(found))
+            }
+            (OptKind::Texts, Content::List(items)) => {
+                let mut found = Vec::new();
+                for (place, item) in items.iter().enumerate() {
+                    match &item.content {
+                        Content::Scalar { text, .. } if !item.is_null() => found.push(text.clone()),
+                        _ => self.complain(
+                            item.line,
+                            &format!("{key}[{place}]"),
+                            format!("expected text, found {}", item.kind()),
+                        ),
+                    }
+                }
+                Some(Value::Texts(found))
+            }
+            (OptKind::Map, Content::Mapping(entries)) => {
+                let mut found = BTreeMap::new();
+                for (name, line, item) in entries {
+                    let key = join(key, name);
+                    let Content::Scalar { text, .. } = &item.content else {
+                        self.complain(*line, &key, format!("expected text, found {}", item.kind()));
+                        continue;
+                    };
+                    if found.insert(name.clone(), text.clone()).is_some() {
+                        self.complain(*line, &key, "written twice");
+                    }
+                }
+                Some(Value::Map(found))
+            }
+            (_, Content::Scalar { text, quoted }) => match value::parse(kind, text, *quoted) {
+                Ok(Value::Path(path)) if path.is_relative() && !path.as_os_str().is_empty() => {
+                    Some(Value::Path(self.folder.join(path)))
+                }
+                Ok(value) => Some(value),
+                Err(what) => {
+                    self.complain(node.line, key, what);
+                    None
+                }
+            },
+            _ => {
+                self.complain(
+                    node.line,
+                    key,
+                    format!("expected {}, found {}", value::wanted(kind), node.kind()),
+                );
+                None
+            }
+        }
+    }
+}
+
+/// The default of an option, by the same reader that reads files.
+fn default_of(opt: &'static Opt) -> Value {
+    match opt.kind {
+        OptKind::Section(opts) => {
+            let mut settings = Settings::default();
+            for opt in opts {
+                settings.set(opt, default_of(opt));
+            }
+            Value::Section(settings)
+        }
+        OptKind::Sections(_) => Value::Sections(Vec::new()),
+        OptKind::Map => Value::Map(BTreeMap::new()),
+        OptKind::Texts => {
+            let words =
+                opt.default.trim_matches(['[', ']']).split(',').map(|word| word.trim().trim_matches('"'));
+            Value::Texts(words.filter(|word| !word.is_empty()).map(str::to_owned).collect())
+        }
+        OptKind::Text | OptKind::Path => {
+            let text = opt.default.trim_matches('"');
+            if matches!(opt.kind, OptKind::Path) {
+                Value::Path(text.into())
+            } else {
+                Value::Text(text.to_owned())
+            }
+        }
+        kind => value::parse(kind, opt.default, false)
+            .unwrap_or_else(|what| panic!("the default of {} is refused: {what}", opt.key)),
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// The line of a dotted key, or of its nearest parent that is written.
+fn line_of(root: &Node, key: &str) -> Option<usize> {
+    let mut node = root;
+    let mut line = None;
+    for part in key.split('.') {
+        let (name, index) = match part.split_once('[') {
+            Some((name, rest)) => (name, rest.trim_end_matches(']').parse::<usize>().ok()),
+            None => (part, None),
+        };
+        let Content::Mapping(entries) = &node.content else { break };
+        let Some((_, at, value)) = entries.iter().find(|(found, ..)| found == name) else { break };
+        line = Some(*at);
+        node = value;
+        if let (Some(index), Content::List(items)) = (index, &value.content)
+            && let Some(item) = items.get(index)
+        {
+            line = Some(item.line);
+            node = item;
+        }
+    }
+    line
+}
+
+/// Names the key that was probably meant, or all there are.
+fn suggestion(name: &str, known: &[&str]) -> String {
+    let near = known.iter().map(|word| (distance(name, word), word)).filter(|(far, _)| *far <= 2).min();
+    match near {
+        Some((_, word)) => format!("did you mean `{word}`?"),
+        None => format!("known here: {}", known.join(", ")),
+    }
+}
+
+/// The edit distance of two short words (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().take(64).enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let substituted = corner + usize::from(from != *to);
+            corner = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}

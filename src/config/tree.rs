@@ -1,0 +1,155 @@
+//! YAML as a tree that remembers lines, with duplicate keys kept for the error.
+
+use saphyr_parser::{Event, Parser, ScalarStyle};
+
+use super::problem::Problem;
+
+/// A configuration has a few hundred nodes; a thousand times as many is an attack or an accident.
+const MOST_NODES: usize = 100_000;
+/// Our deepest key is six levels down.
+const DEEPEST: usize = 32;
+
+/// One YAML node.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// 1-based.
+    pub(super) line: usize,
+    pub(super) content: Content,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// Text, and whether it was quoted.
+    Scalar {
+        text: String,
+        quoted: bool,
+    },
+    List(Vec<Node>),
+    /// Keys with their lines, in the order written.
+    Mapping(Vec<(String, usize, Node)>),
+}
+
+impl Node {
+    /// What it is, for error messages.
+    pub(super) fn kind(&self) -> &'static str {
+        match &self.content {
+            Content::Scalar { text, quoted: false } if text.is_empty() => "nothing",
+            Content::Scalar { .. } => "a value",
+            Content::List(_) => "a list",
+            Content::Mapping(_) => "a section",
+        }
+    }
+
+    /// Whether nothing was written after the key.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(&self.content, Content::Scalar { text, quoted: false } if matches!(text.as_str(), "" | "~" | "null"))
+    }
+}
+
+/// The document of `text`; nothing where it is empty.
+pub(super) fn parse(text: &str) -> Result<Option<Node>, Problem> {
+    let problem = |line: usize, what: String| Problem { line: Some(line), key: String::new(), what };
+    let mut open: Vec<Open> = Vec::new();
+    let mut root = None;
+    let mut nodes = 0;
+    let mut documents = 0;
+    for event in Parser::new_from_str(text) {
+        let (event, span) =
+            event.map_err(|error| problem(error.marker().line(), format!("not YAML: {}", error.info())))?;
+        let line = span.start.line();
+        nodes += 1;
+        if nodes > MOST_NODES {
+            return Err(problem(line, format!("more than {MOST_NODES} YAML nodes")));
+        }
+        let finished = match event {
+            Event::DocumentStart(_) => {
+                documents += 1;
+                if documents > 1 {
+                    return Err(problem(
+                        line,
+                        "a second document; one file holds one configuration".to_owned(),
+                    ));
+                }
+                None
+            }
+            Event::Alias(_) => {
+                return Err(problem(line, "aliases are not supported; write the value out".to_owned()));
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                refuse_decoration(line, anchor, tag.is_some())?;
+                let quoted = style != ScalarStyle::Plain;
+                Some(Node { line, content: Content::Scalar { text: text.into_owned(), quoted } })
+            }
+            Event::SequenceStart(anchor, tag) => {
+                refuse_decoration(line, anchor, tag.is_some())?;
+                open.push(Open { line, content: OpenContent::List(Vec::new()) });
+                None
+            }
+            Event::MappingStart(anchor, tag) => {
+                refuse_decoration(line, anchor, tag.is_some())?;
+                open.push(Open { line, content: OpenContent::Mapping { entries: Vec::new(), key: None } });
+                None
+            }
+            Event::SequenceEnd | Event::MappingEnd => open.pop().map(Open::close),
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => None,
+        };
+        if open.len() > DEEPEST {
+            return Err(problem(line, format!("nested more than {DEEPEST} levels deep")));
+        }
+        let Some(node) = finished else { continue };
+        match open.last_mut() {
+            None => root = Some(node),
+            Some(parent) => parent.take(node)?,
+        }
+    }
+    Ok(root.filter(|node| !node.is_null()))
+}
+
+fn refuse_decoration(line: usize, anchor: usize, tagged: bool) -> Result<(), Problem> {
+    let what = match (anchor, tagged) {
+        (0, false) => return Ok(()),
+        (0, true) => "YAML tags are not supported",
+        _ => "YAML anchors are not supported; write the value out",
+    };
+    Err(Problem { line: Some(line), key: String::new(), what: what.to_owned() })
+}
+
+struct Open {
+    line: usize,
+    content: OpenContent,
+}
+
+enum OpenContent {
+    List(Vec<Node>),
+    Mapping { entries: Vec<(String, usize, Node)>, key: Option<(String, usize)> },
+}
+
+impl Open {
+    fn take(&mut self, node: Node) -> Result<(), Problem> {
+        match &mut self.content {
+            OpenContent::List(items) => items.push(node),
+            OpenContent::Mapping { entries, key } => match key.take() {
+                Some((name, line)) => entries.push((name, line, node)),
+                None => match node.content {
+                    Content::Scalar { text, .. } => *key = Some((text, node.line)),
+                    _ => {
+                        return Err(Problem {
+                            line: Some(node.line),
+                            key: String::new(),
+                            what: format!("{} cannot be a key", node.kind()),
+                        });
+                    }
+                },
+            },
+        }
+        Ok(())
+    }
+
+    fn close(self) -> Node {
+        let content = match self.content {
+            OpenContent::List(items) => Content::List(items),
+            OpenContent::Mapping { entries, .. } => Content::Mapping(entries),
+        };
+        Node { line: self.line, content }
+    }
+}

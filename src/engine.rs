@@ -1,0 +1,232 @@
+//! One tick: sample every source, remember peaks, make a frame.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::events::Events;
+use crate::history::peaks::Peaks;
+use crate::host::clock;
+use crate::model::frame::{Frame, SourceReport};
+use crate::model::point::{Batch, Dropped};
+use crate::model::setting::Settings;
+use crate::model::source::{Control, Failure, Source, SourceError, Status};
+use crate::model::time::Timestamp;
+use crate::model::units::{Count, Flag, Seconds};
+use crate::sources::{Context, Registration};
+
+crate::metrics! {
+    /// The version that runs and the processor it was built for; always 1.
+    pub BUILD_INFO: Gauge<Flag> = "memwarden_build_info" {version, arch};
+    /// Whether the source's last sample was complete.
+    pub SOURCE_UP: Gauge<Flag> = "memwarden_source_up" {source};
+    /// What became of the source's last sample: 1 for the status it has, 0 for the others.
+    pub SOURCE_STATUS: Gauge<Flag> = "memwarden_source_status" {source, status};
+    /// How long the source's last sample took.
+    pub SOURCE_DURATION: Gauge<Seconds> = "memwarden_source_duration_seconds" {source};
+    /// Time since the source's last complete sample; absent before the first.
+    pub SAMPLE_AGE: Gauge<Seconds> = "memwarden_sample_age_seconds" {source};
+    /// When this frame was sampled, in seconds since 1970; a frame that stays the same means a sampler that is stuck.
+    pub LAST_SAMPLE: Gauge<Seconds> = "memwarden_last_sample_timestamp_seconds" {};
+    /// Frames published since the start.
+    pub FRAMES: Counter<Count> = "memwarden_frames_total" {}.counting("{frame}");
+    /// Points that were left out of frames, by metric and reason: budget, duplicate, not_finite, labels.
+    pub POINTS_DROPPED: Counter<Count> = "memwarden_points_dropped_total" {metric, reason}.counting("{point}");
+    /// Series in this frame, these self-metrics left out.
+    pub SERIES: Gauge<Count> = "memwarden_frame_series" {}.counting("{series}");
+}
+
+/// Runs the sources and makes frames of what they measure.
+pub struct Engine {
+    sources: Vec<Running>,
+    peaks: Peaks,
+    peak_window: Duration,
+    context: Context,
+    events: Arc<Events>,
+    sequence: u64,
+    dropped: HashMap<(&'static str, Dropped), u64>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.sources.iter().map(|running| running.registration.name).collect();
+        f.debug_struct("Engine")
+            .field("sources", &names)
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Running {
+    registration: &'static Registration,
+    settings: Settings,
+    source: Box<dyn Source>,
+    complete: Option<Timestamp>,
+}
+
+impl Engine {
+    /// Builds the sources that `config` enables.
+    pub fn new(
+        registry: &[&'static Registration],
+        config: &Config,
+        context: Context,
+        events: Arc<Events>,
+    ) -> Self {
+        let mut engine = Self {
+            sources: Vec::new(),
+            peaks: Peaks::new(),
+            peak_window: config.sampling.peak_window,
+            context,
+            events,
+            sequence: 0,
+            dropped: HashMap::new(),
+        };
+        engine.configure(registry, config);
+        engine
+    }
+
+    /// Takes over a new configuration; a source whose section did not change keeps running as it is.
+    pub fn reconfigure(&mut self, registry: &[&'static Registration], config: &Config, context: Context) {
+        if context.roots != self.context.roots {
+            self.sources.clear();
+        }
+        self.context = context;
+        self.peak_window = config.sampling.peak_window;
+        self.configure(registry, config);
+    }
+
+    fn configure(&mut self, registry: &[&'static Registration], config: &Config) {
+        let mut before: HashMap<&str, Running> =
+            self.sources.drain(..).map(|running| (running.registration.name, running)).collect();
+        for registration in registry {
+            let Some(wanted) = config.sources.get(registration.name).filter(|source| source.enabled) else {
+                continue;
+            };
+            let kept = before.remove(registration.name).filter(|running| running.settings == wanted.settings);
+            self.sources.push(kept.unwrap_or_else(|| Running {
+                registration,
+                settings: wanted.settings.clone(),
+                source: (registration.build)(&wanted.settings, &self.context),
+                complete: None,
+            }));
+        }
+    }
+
+    /// Passes an operator's request to every source.
+    pub fn control(&mut self, request: Control) {
+        for running in &mut self.sources {
+            running.source.control(request);
+        }
+    }
+
+    /// Measures once.
+    pub fn tick(&mut self, at: Timestamp) -> Frame {
+        let mut batch = Batch::new();
+        let mut reports = Vec::with_capacity(self.sources.len());
+        for running in &mut self.sources {
+            let report = running.sample(at, &self.context, &self.events, &mut batch);
+            reports.push(report);
+        }
+        self.remember_peaks(at, &mut batch);
+        self.sequence += 1;
+        self.put_self(at, &mut batch, &reports);
+        let (families, dropped, _) = batch.seal();
+        for (what, count) in dropped {
+            *self.dropped.entry(what).or_default() += count;
+        }
+        Frame { sequence: self.sequence, at, families, sources: reports }
+    }
+
+    /// Adds the `_max` gauge of every metric that has one.
+    fn remember_peaks(&mut self, at: Timestamp, batch: &mut Batch) {
+        let mut found = Vec::new();
+        for family in batch.families() {
+            let Some(peak) = family.desc.peak else { continue };
+            for point in &family.points {
+                let value = self.peaks.record(peak.name, &point.labels, point.value, at, self.peak_window);
+                found.push((peak, point.labels.clone(), value));
+            }
+        }
+        for (peak, labels, value) in found {
+            batch.add(peak, &labels, value);
+        }
+        self.peaks.forget_unseen(at);
+    }
+
+    fn put_self(&self, at: Timestamp, batch: &mut Batch, reports: &[SourceReport]) {
+        let series: usize = batch.families().iter().map(|family| family.points.len()).sum();
+        batch.put(&SERIES, &[], Count(series as u64));
+        batch.put(
+            &BUILD_INFO,
+            &[env!("CARGO_PKG_VERSION").into(), std::env::consts::ARCH.into()],
+            Flag(true),
+        );
+        batch.put(&LAST_SAMPLE, &[], at.unix().into());
+        batch.put(&FRAMES, &[], Count(self.sequence));
+        for report in reports {
+            let source = report.source.into();
+            batch.put(&SOURCE_UP, &[source], Flag(report.status == Status::Ok));
+            for status in Status::ALL {
+                batch.put(
+                    &SOURCE_STATUS,
+                    &[report.source.into(), status.label().into()],
+                    Flag(status == report.status),
+                );
+            }
+            batch.put_some(&SAMPLE_AGE, &[report.source.into()], report.age_seconds.and_then(Seconds::new));
+        }
+        for ((metric, reason), count) in &self.dropped {
+            batch.put(&POINTS_DROPPED, &[(*metric).into(), reason.label().into()], Count(*count));
+        }
+        self.events.put(reports.iter().map(|report| report.source), batch);
+    }
+}
+
+impl Running {
+    /// Samples one source; a panic in it is its own affair.
+    fn sample(
+        &mut self,
+        at: Timestamp,
+        context: &Context,
+        events: &Events,
+        batch: &mut Batch,
+    ) -> SourceReport {
+        let begun = clock::now();
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| self.source.sample(at, batch))).unwrap_or_else(|panic| {
+                self.source = (self.registration.build)(&self.settings, context);
+                Err(SourceError::failed(
+                    Failure::Panic,
+                    format!("panicked and was rebuilt: {}", message(&*panic)),
+                ))
+            });
+        let took = clock::now().since(begun);
+        if outcome.is_ok() {
+            self.complete = Some(at);
+        }
+        events.source_sampled(self.registration.name, &outcome);
+        batch.put(&SOURCE_DURATION, &[self.registration.name.into()], took.into());
+        let status = match &outcome {
+            Ok(()) => Status::Ok,
+            Err(SourceError::Unavailable { .. }) => Status::Unavailable,
+            Err(SourceError::Failed { .. }) => Status::Failed,
+        };
+        SourceReport {
+            source: self.registration.name,
+            status,
+            why: outcome.err().map(|error| error.to_string()),
+            age_seconds: self.complete.map(|complete| at.since(complete).as_secs_f64()),
+        }
+    }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

@@ -1,0 +1,238 @@
+//! What happens to the daemon itself: one call writes the log line and counts it.
+//!
+//! A log line and its counter cannot drift apart, because nothing else
+//! writes either. Every counter is a number the `daemon` points of each
+//! frame expose, from zero on.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::model::point::Batch;
+use crate::model::source::{Failure, SourceError, Status};
+use crate::model::time::Timestamp;
+use crate::model::units::{Count, Flag, Seconds};
+
+crate::metrics! {
+    /// Ticks that were skipped because the one before took too long.
+    pub TICKS_SKIPPED: Counter<Count> = "memwarden_ticks_skipped_total" {}.counting("{tick}");
+    /// Whether the last attempt to load a configuration succeeded.
+    pub RELOAD_SUCCESSFUL: Gauge<Flag> = "memwarden_config_last_reload_successful" {};
+    /// When a configuration was last loaded successfully, in seconds since 1970.
+    pub RELOAD_TIME: Gauge<Seconds> = "memwarden_config_last_reload_success_timestamp_seconds" {};
+    /// Samples of a source that failed, by kind; a source that has nothing to read on this host does not count.
+    pub SOURCE_ERRORS: Counter<Count> = "memwarden_source_errors_total" {source, kind}.counting("{error}");
+    /// HTTP requests answered, by status class.
+    pub HTTP_REQUESTS: Counter<Count> = "memwarden_http_requests_total" {code}.counting("{request}");
+    /// HTTP connections closed because of a limit, by reason.
+    pub HTTP_LIMITED: Counter<Count> = "memwarden_http_limited_total" {reason}.counting("{connection}");
+    /// Pushes over OTLP that the collector took.
+    pub OTLP_EXPORTS: Counter<Count> = "memwarden_otlp_exports_total" {}.counting("{export}");
+    /// Pushes over OTLP that failed.
+    pub OTLP_FAILURES: Counter<Count> = "memwarden_otlp_export_failures_total" {}.counting("{export}");
+    /// When the collector last took a push, in seconds since 1970; absent before the first.
+    pub OTLP_LAST_SUCCESS: Gauge<Seconds> = "memwarden_otlp_last_success_timestamp_seconds" {};
+}
+
+/// Why the HTTP server closed a connection or refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpLimit {
+    /// Too many connections: the one idle longest was closed.
+    Connections,
+    /// Too many requests at once: answered 503.
+    Requests,
+    /// The headers took too long, or the request did.
+    Time,
+    /// Headers or body too large.
+    Size,
+    /// The TLS handshake failed or took too long.
+    Handshake,
+    /// The web-config file's rate limit: answered 429.
+    Rate,
+}
+
+impl HttpLimit {
+    /// Every reason, so that their counters start at zero.
+    pub const ALL: [Self; 6] =
+        [Self::Connections, Self::Requests, Self::Time, Self::Size, Self::Handshake, Self::Rate];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Requests => "requests",
+            Self::Time => "time",
+            Self::Size => "size",
+            Self::Handshake => "handshake",
+            Self::Rate => "rate",
+        }
+    }
+}
+
+/// The daemon's own counters and states of health.
+#[derive(Debug, Default)]
+pub struct Events {
+    ticks_skipped: AtomicU64,
+    reload_failed: AtomicU64,
+    /// Milliseconds since 1970.
+    reload_success: AtomicU64,
+    http: [AtomicU64; 4],
+    limited: [AtomicU64; HttpLimit::ALL.len()],
+    otlp: Mutex<OtlpState>,
+    sources: Mutex<HashMap<&'static str, SourceState>>,
+}
+
+#[derive(Debug, Default)]
+struct OtlpState {
+    on: bool,
+    exports: u64,
+    failures: u64,
+    last_success: Option<Timestamp>,
+    failing: bool,
+}
+
+#[derive(Debug, Default)]
+struct SourceState {
+    status: Option<Status>,
+    kind: Option<Failure>,
+    errors: HashMap<Failure, u64>,
+}
+
+impl Events {
+    /// Nothing happened yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `count` ticks were skipped because sampling took `took`.
+    pub fn ticks_skipped(&self, count: u64, took: Duration) {
+        let before = self.ticks_skipped.fetch_add(count, Ordering::Relaxed);
+        if before == 0 {
+            tracing::warn!(
+                count,
+                took_seconds = took.as_secs_f64(),
+                "Sampling took longer than its interval; ticks were skipped."
+            );
+        } else {
+            tracing::debug!(count, took_seconds = took.as_secs_f64(), "Ticks were skipped.");
+        }
+    }
+
+    /// A configuration was loaded, at start or on reload.
+    pub fn config_loaded(&self, at: Timestamp, file: &str) {
+        self.reload_failed.store(0, Ordering::Relaxed);
+        let ms = u64::try_from(at.unix().as_millis()).unwrap_or(u64::MAX);
+        self.reload_success.store(ms, Ordering::Relaxed);
+        tracing::info!(file, "Configuration loaded.");
+    }
+
+    /// A reload was refused; the running configuration stays.
+    pub fn config_refused(&self, error: &str) {
+        self.reload_failed.store(1, Ordering::Relaxed);
+        tracing::error!(error, "Configuration refused; the one before stays in force.");
+    }
+
+    /// A source was sampled; logged once per change of state.
+    pub fn source_sampled(&self, source: &'static str, outcome: &Result<(), SourceError>) {
+        let (status, kind) = match outcome {
+            Ok(()) => (Status::Ok, None),
+            Err(SourceError::Unavailable { .. }) => (Status::Unavailable, None),
+            Err(SourceError::Failed { kind, .. }) => (Status::Failed, Some(*kind)),
+        };
+        let mut sources = lock(&self.sources);
+        let state = sources.entry(source).or_default();
+        if let Some(kind) = kind {
+            *state.errors.entry(kind).or_default() += 1;
+        }
+        if (state.status, state.kind) == (Some(status), kind) {
+            return;
+        }
+        let first = state.status.is_none();
+        (state.status, state.kind) = (Some(status), kind);
+        match outcome {
+            Ok(()) if first => tracing::debug!(source, "Source is up."),
+            Ok(()) => tracing::info!(source, "Source is up again."),
+            Err(SourceError::Unavailable { why }) => {
+                tracing::info!(source, why, "Source has nothing to read on this host.")
+            }
+            Err(SourceError::Failed { kind, why }) => {
+                tracing::warn!(source, kind = kind.label(), why, "Source failed.");
+            }
+        }
+    }
+
+    /// An HTTP request was answered with this status code.
+    pub fn http_answered(&self, code: u16) {
+        let class = usize::from((code / 100).clamp(2, 5) - 2);
+        self.http[class].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The HTTP server refused or closed something because of a limit.
+    pub fn http_limited(&self, limit: HttpLimit) {
+        if let Some(place) = HttpLimit::ALL.iter().position(|other| *other == limit)
+            && self.limited[place].fetch_add(1, Ordering::Relaxed) == 0
+        {
+            tracing::info!(reason = limit.label(), "An HTTP limit was reached for the first time.");
+        }
+    }
+
+    /// Pushing over OTLP is on, to this endpoint.
+    pub fn otlp_started(&self, endpoint: &str, protocol: &str) {
+        lock(&self.otlp).on = true;
+        tracing::info!(endpoint, protocol, "Pushing over OTLP.");
+    }
+
+    /// The collector took a push.
+    pub fn otlp_exported(&self, at: Timestamp) {
+        let mut state = lock(&self.otlp);
+        state.exports += 1;
+        state.last_success = Some(at);
+        if std::mem::take(&mut state.failing) {
+            tracing::info!("The collector takes pushes again.");
+        }
+    }
+
+    /// A push failed; logged once until the next success.
+    pub fn otlp_failed(&self, error: &str) {
+        let mut state = lock(&self.otlp);
+        state.failures += 1;
+        if !std::mem::replace(&mut state.failing, true) {
+            tracing::warn!(error, "The collector did not take a push; trying again each interval.");
+        }
+    }
+
+    /// Puts every counter, those still at zero too.
+    pub fn put(&self, sources: impl Iterator<Item = &'static str>, out: &mut Batch) {
+        out.put(&TICKS_SKIPPED, &[], Count(self.ticks_skipped.load(Ordering::Relaxed)));
+        out.put(&RELOAD_SUCCESSFUL, &[], Flag(self.reload_failed.load(Ordering::Relaxed) == 0));
+        let loaded = self.reload_success.load(Ordering::Relaxed);
+        if loaded > 0 {
+            out.put(&RELOAD_TIME, &[], Duration::from_millis(loaded).into());
+        }
+        for (count, class) in self.http.iter().zip(["2xx", "3xx", "4xx", "5xx"]) {
+            out.put(&HTTP_REQUESTS, &[class.into()], Count(count.load(Ordering::Relaxed)));
+        }
+        for (count, limit) in self.limited.iter().zip(HttpLimit::ALL) {
+            out.put(&HTTP_LIMITED, &[limit.label().into()], Count(count.load(Ordering::Relaxed)));
+        }
+        let otlp = lock(&self.otlp);
+        if otlp.on {
+            out.put(&OTLP_EXPORTS, &[], Count(otlp.exports));
+            out.put(&OTLP_FAILURES, &[], Count(otlp.failures));
+            out.put_some(&OTLP_LAST_SUCCESS, &[], otlp.last_success.map(|at| Seconds::from(at.unix())));
+        }
+        drop(otlp);
+        let states = lock(&self.sources);
+        for source in sources {
+            for kind in Failure::ALL {
+                let count = states.get(source).and_then(|state| state.errors.get(&kind)).copied();
+                out.put(&SOURCE_ERRORS, &[source.into(), kind.label().into()], Count(count.unwrap_or(0)));
+            }
+        }
+    }
+}
+
+/// A lock that outlives a panic elsewhere: the counters behind it are always whole.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,3 @@
+//! What was, within a bound: rolling peaks of series.
+
+pub mod peaks;

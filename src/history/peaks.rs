@@ -1,0 +1,89 @@
+//! The largest value of each series over a sliding window.
+//!
+//! A scrape every 15 s of a daemon that samples every second would miss the
+//! peaks between; the window is longer than the scrape interval, so that
+//! every reader sees every peak, and two readers see the same.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+
+/// Rolling maxima, by metric name and labels.
+#[derive(Debug, Default)]
+pub struct Peaks {
+    series: HashMap<(&'static str, Box<[Label]>), Series>,
+}
+
+/// A window's candidates: times rise, values fall (a monotonic queue).
+#[derive(Debug)]
+struct Series {
+    candidates: VecDeque<(Timestamp, f64)>,
+    seen: Timestamp,
+}
+
+impl Peaks {
+    /// Nothing remembered.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Records a value at `now` and returns the largest of the last `window`.
+    pub fn record(
+        &mut self,
+        metric: &'static str,
+        labels: &[Label],
+        value: f64,
+        now: Timestamp,
+        window: Duration,
+    ) -> f64 {
+        let series = self
+            .series
+            .entry((metric, labels.into()))
+            .or_insert_with(|| Series { candidates: VecDeque::new(), seen: now });
+        series.seen = now;
+        while series.candidates.back().is_some_and(|(_, smaller)| *smaller <= value) {
+            series.candidates.pop_back();
+        }
+        series.candidates.push_back((now, value));
+        while series.candidates.front().is_some_and(|(at, _)| now.since(*at) > window) {
+            series.candidates.pop_front();
+        }
+        series.candidates.front().map_or(value, |(_, largest)| *largest)
+    }
+
+    /// Forgets every series that was not recorded at `now`.
+    pub fn forget_unseen(&mut self, now: Timestamp) {
+        self.series.retain(|_, series| series.seen == now);
+    }
+
+    /// How many series are remembered.
+    pub fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_that_of_the_window() {
+        let mut peaks = Peaks::new();
+        let window = Duration::from_secs(3);
+        let seen: Vec<f64> = [1.0, 5.0, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0]
+            .into_iter()
+            .zip(0..)
+            .map(|(value, second)| peaks.record("m", &[], value, Timestamp::from_secs(second), window))
+            .collect();
+        assert_eq!(seen, [1.0, 5.0, 5.0, 5.0, 5.0, 3.0, 3.0, 1.0]);
+        peaks.forget_unseen(Timestamp::from_secs(99));
+        assert!(peaks.is_empty());
+    }
+}

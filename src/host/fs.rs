@@ -1,0 +1,133 @@
+//! Reading the kernel's files: bounded, and through kept descriptors where they are read each tick.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::model::source::{Failure, SourceError};
+
+/// The most that is read of any kernel file. The largest we read regularly,
+/// `/proc/vmstat`, has about 5 KiB; a v1 `memory.stat` 2 KiB.
+pub const LARGEST: usize = 1 << 20;
+
+/// Reads a whole small file as text.
+///
+/// # Errors
+/// The operating system's, or `InvalidData` for more than [`LARGEST`] bytes or bytes that are not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
+    text(bytes)
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    if bytes.len() > LARGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {LARGEST} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+}
+
+/// A kernel file that is read each tick through one descriptor.
+///
+/// A descriptor kept on `/proc/PID/…` answers `ESRCH` once the process has
+/// ended, also when its pid is in use again.
+#[derive(Debug)]
+pub struct KeptFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl KeptFile {
+    /// A file that is opened at the first read.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, file: None }
+    }
+
+    /// A file opened now.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open(path: PathBuf) -> io::Result<Self> {
+        let file = File::open(&path)?;
+        Ok(Self { path, file: Some(file) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the whole file into `buffer`, which is cleared first; opens it where that is still to be done.
+    ///
+    /// # Errors
+    /// The operating system's; the descriptor is dropped, so that the next read opens anew.
+    pub fn read<'b>(&mut self, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => File::open(&self.path)?,
+        };
+        read_at_start(&file, buffer)?;
+        self.file = Some(file);
+        Ok(buffer)
+    }
+}
+
+/// Reads a whole file from its start with `pread`.
+///
+/// # Errors
+/// The operating system's, or `InvalidData` for more than [`LARGEST`] bytes.
+pub fn read_at_start(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
+    /// Kernel files have no size; most fit here in one call.
+    const FIRST: usize = 4096;
+    buffer.clear();
+    buffer.resize(buffer.capacity().max(FIRST), 0);
+    let mut filled = 0;
+    loop {
+        if filled == buffer.len() {
+            if filled > LARGEST {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {LARGEST} bytes")));
+            }
+            buffer.resize(filled * 2, 0);
+        }
+        match file.read_at(&mut buffer[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(())
+}
+
+/// The source's error for a file that could not be read or understood.
+pub fn failed(path: &Path, error: &io::Error) -> SourceError {
+    SourceError::failed(Failure::of(error), format!("cannot read {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_file_is_read_whole_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let mut kept = KeptFile::new(path.clone());
+        let mut buffer = Vec::new();
+        assert_eq!(kept.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let long = "x".repeat(10_000);
+        std::fs::write(&path, &long).unwrap();
+        assert_eq!(kept.read(&mut buffer).unwrap(), long.as_bytes());
+        std::fs::write(&path, "short").unwrap();
+        assert_eq!(kept.read(&mut buffer).unwrap(), b"short");
+    }
+
+    #[test]
+    fn an_endless_file_is_refused() {
+        let mut kept = KeptFile::new("/dev/zero".into());
+        assert_eq!(kept.read(&mut Vec::new()).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(read_text(Path::new("/dev/zero")).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}

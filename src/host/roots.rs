@@ -1,0 +1,31 @@
+//! Where the kernel's files are.
+
+use std::path::PathBuf;
+
+/// The roots every source reads under; tests point them at fixtures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// The process file system.
+    pub proc: PathBuf,
+    /// The device file system.
+    pub sys: PathBuf,
+    /// The root of the cgroup hierarchies.
+    pub cgroup: PathBuf,
+    /// The kernel log.
+    pub kmsg: PathBuf,
+    /// The names of users.
+    pub passwd: PathBuf,
+}
+
+impl Roots {
+    /// All roots below one folder: `proc`, `sys`, `cgroup`, `kmsg`, `passwd`.
+    pub fn under(folder: &std::path::Path) -> Self {
+        Self {
+            proc: folder.join("proc"),
+            sys: folder.join("sys"),
+            cgroup: folder.join("cgroup"),
+            kmsg: folder.join("kmsg"),
+            passwd: folder.join("passwd"),
+        }
+    }
+}

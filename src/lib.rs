@@ -1,0 +1,22 @@
+//! memwarden: how much memory is left on a training node, when it runs out,
+//! and what should be done before it does.
+//!
+//! The rooms, in the order to read them: [`model`] has the words, [`host`]
+//! touches the machine, [`sources`] measure, [`engine`] makes a frame of it,
+//! [`exposition`] shows the frame, [`app`] runs all of it as [`config`] says.
+
+pub mod model;
+
+pub mod config;
+pub mod events;
+pub mod history;
+pub mod host;
+
+pub mod sources;
+
+pub mod engine;
+pub mod exposition;
+
+pub mod app;
+pub mod catalog;
+pub mod cli;

@@ -1,0 +1,89 @@
+//! What sources tell each other in one tick, beside points.
+//!
+//! Sources never import each other; one that knows something another needs
+//! leaves it here. The registry's order is the order of telling:
+//! `kmsg` before `gpu`, `gpu` and `process` before `workload`.
+
+use super::ids::ProcessKey;
+use super::label::Label;
+use super::units::Bytes;
+
+/// What one tick's sources left for each other.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// Every process of the host, by the `process` source; absent where that source is off or failed.
+    pub processes: Option<std::sync::Arc<ProcessTable>>,
+    /// Every process that holds GPU memory, by the `gpu` source.
+    pub gpu_processes: Vec<GpuProcess>,
+    /// XIDs that the kernel log named since the last tick, by the `kmsg` source.
+    pub kernel_xids: Vec<KernelXid>,
+}
+
+/// Every process of the host at one instant.
+#[derive(Debug, Default)]
+pub struct ProcessTable {
+    /// Sorted by pid.
+    pub rows: Vec<ProcessRow>,
+}
+
+impl ProcessTable {
+    /// The process that has this pid now.
+    pub fn get(&self, pid: u32) -> Option<&ProcessRow> {
+        self.rows.binary_search_by_key(&pid, |row| row.key.pid).ok().map(|place| &self.rows[place])
+    }
+}
+
+/// What `/proc/PID/stat` and the cgroup file say of one process.
+#[derive(Clone, Debug)]
+pub struct ProcessRow {
+    /// Pid and start time.
+    pub key: ProcessKey,
+    /// The parent's pid.
+    pub parent: u32,
+    /// The session's leader.
+    pub session: u32,
+    /// The controlling terminal's device number; 0 for none.
+    pub terminal: i32,
+    /// The owner of `/proc/PID`, which is the effective user (root where the process is not dumpable).
+    pub uid: u32,
+    /// The kernel's name of the process, at most 15 bytes.
+    pub comm: Label,
+    /// The state letter of `/proc/PID/stat`.
+    pub state: u8,
+    /// Whether it is a thread of the kernel.
+    pub kernel: bool,
+    /// Resident memory by `/proc/PID/stat`.
+    pub rss: Bytes,
+    /// User and system CPU time, in clock ticks.
+    pub cpu_ticks: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Major page faults.
+    pub major_faults: u64,
+    /// The path in the memory controller's hierarchy (v1) or the unified one (v2); absent where it could not be read.
+    pub cgroup: Option<Label>,
+}
+
+/// One process on one GPU, as the driver reports it.
+#[derive(Clone, Debug)]
+pub struct GpuProcess {
+    /// The pid in the daemon's pid namespace.
+    pub pid: u32,
+    /// The GPU's index.
+    pub gpu: Label,
+    /// The GPU's UUID.
+    pub uuid: Label,
+    /// GPU memory; absent where the driver does not say.
+    pub memory: Option<Bytes>,
+}
+
+/// One XID line of the kernel log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelXid {
+    /// The PCI address as printed, for example `0000:3b:00`.
+    pub pci: String,
+    /// The XID's number.
+    pub xid: u32,
+    /// When the kernel logged it: microseconds on the kernel log's clock.
+    pub kernel_us: u64,
+}

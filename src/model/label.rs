@@ -1,0 +1,87 @@
+//! Label values: cheap to clone, short, and free of control characters.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest label value kept, in bytes; a longer one is cut on a character boundary.
+///
+/// Kubernetes names end at 253 bytes; cgroup paths are the longest thing we label with.
+pub const LONGEST: usize = 256;
+
+/// The value of one label.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(transparent)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Label {
+    fn from(text: &str) -> Self {
+        let mut end = text.len().min(LONGEST);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        Self(Arc::from(&text[..end]))
+    }
+}
+
+impl From<&Label> for Label {
+    fn from(label: &Label) -> Self {
+        label.clone()
+    }
+}
+
+impl From<&String> for Label {
+    fn from(text: &String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl From<String> for Label {
+    fn from(text: String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+macro_rules! from_number {
+    ($($number:ty),*) => {$(
+        impl From<$number> for Label {
+            fn from(number: $number) -> Self {
+                Self::from(number.to_string().as_str())
+            }
+        }
+    )*};
+}
+from_number!(u8, u16, u32, u64, usize, i32, i64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_value_is_cut_between_characters() {
+        let long = "é".repeat(200);
+        let label = Label::from(long.as_str());
+        assert_eq!(label.as_str().len(), LONGEST);
+        assert!(label.as_str().chars().all(|c| c == 'é'));
+        let odd = format!("a{long}");
+        assert_eq!(Label::from(odd.as_str()).as_str().len(), LONGEST - 1);
+    }
+}

@@ -1,0 +1,15 @@
+//! The words of memwarden: units, time, metrics, points, frames, settings.
+//!
+//! Pure data. Nothing here reads a clock, a file or a socket, and nothing
+//! here imports another room.
+
+pub mod desc;
+pub mod facts;
+pub mod frame;
+pub mod ids;
+pub mod label;
+pub mod point;
+pub mod setting;
+pub mod source;
+pub mod time;
+pub mod units;

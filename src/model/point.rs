@@ -1,0 +1,173 @@
+//! What one tick measured: families of points, filled by the sources.
+
+use std::collections::{HashMap, HashSet};
+
+use super::desc::{Desc, Metric};
+use super::facts::Facts;
+use super::label::Label;
+use super::units::Unit;
+
+/// One value of one series.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Point {
+    /// Label values, in the order of [`Desc::labels`].
+    pub labels: Box<[Label]>,
+    /// The value, always finite.
+    pub value: f64,
+}
+
+/// All points of one metric in one frame.
+#[derive(Debug)]
+pub struct Family {
+    /// The metric.
+    pub desc: &'static Desc,
+    /// Its points; no two have the same labels once the batch is sealed.
+    pub points: Vec<Point>,
+}
+
+/// Why a point did not make it into the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dropped {
+    /// The metric's series budget was used up.
+    Budget,
+    /// Another point has the same labels.
+    Duplicate,
+    /// The value was not finite.
+    NotFinite,
+    /// The number of label values is not the number of labels: a defect of the source.
+    Labels,
+}
+
+impl Dropped {
+    /// The value of the `reason` label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Budget => "budget",
+            Self::Duplicate => "duplicate",
+            Self::NotFinite => "not_finite",
+            Self::Labels => "labels",
+        }
+    }
+}
+
+/// Where sources put what they measured in one tick.
+#[derive(Debug, Default)]
+pub struct Batch {
+    families: Vec<Family>,
+    /// Position in `families` by the address of the declaration.
+    places: HashMap<usize, usize>,
+    dropped: HashMap<(&'static str, Dropped), u64>,
+    /// What sources tell each other and the engine beside points.
+    pub facts: Facts,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one point. Labels are given in the order of the declaration.
+    pub fn put<M: Metric>(&mut self, metric: &'static M, labels: &[Label], value: M::Unit) {
+        self.add(metric.desc(), labels, value.value());
+    }
+
+    /// Adds one point where there is a value, and nothing where there is none.
+    pub fn put_some<M: Metric>(&mut self, metric: &'static M, labels: &[Label], value: Option<M::Unit>) {
+        if let Some(value) = value {
+            self.put(metric, labels, value);
+        }
+    }
+
+    /// Adds a point by declaration; [`Batch::put`] is the typed way.
+    pub fn add(&mut self, desc: &'static Desc, labels: &[Label], value: f64) {
+        let reason = if labels.len() != desc.labels.len() {
+            Some(Dropped::Labels)
+        } else if value.is_finite() {
+            None
+        } else {
+            Some(Dropped::NotFinite)
+        };
+        if let Some(reason) = reason {
+            self.count_dropped(desc, reason, 1);
+            return;
+        }
+        let family = self.family(desc);
+        if family.points.len() >= desc.budget {
+            self.count_dropped(desc, Dropped::Budget, 1);
+            return;
+        }
+        family.points.push(Point { labels: labels.into(), value });
+    }
+
+    /// Removes repeated series and returns the families and what was dropped, by metric name and reason.
+    pub fn seal(mut self) -> (Vec<Family>, HashMap<(&'static str, Dropped), u64>, Facts) {
+        for family in &mut self.families {
+            let mut seen: HashSet<Box<[Label]>> = HashSet::with_capacity(family.points.len());
+            let before = family.points.len();
+            if before > 1 {
+                family.points.retain(|point| seen.insert(point.labels.clone()));
+            }
+            let repeated = before - family.points.len();
+            if repeated > 0 {
+                *self.dropped.entry((family.desc.name, Dropped::Duplicate)).or_default() += repeated as u64;
+            }
+        }
+        (self.families, self.dropped, self.facts)
+    }
+
+    /// The families so far.
+    pub fn families(&self) -> &[Family] {
+        &self.families
+    }
+
+    fn family(&mut self, desc: &'static Desc) -> &mut Family {
+        let families = &mut self.families;
+        let place = *self.places.entry(std::ptr::from_ref(desc).addr()).or_insert_with(|| {
+            families.push(Family { desc, points: Vec::new() });
+            families.len() - 1
+        });
+        &mut self.families[place]
+    }
+
+    fn count_dropped(&mut self, desc: &'static Desc, reason: Dropped, by: u64) {
+        *self.dropped.entry((desc.name, reason)).or_default() += by;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::desc::Gauge;
+    use crate::model::units::{Count, Ratio};
+
+    static SMALL: Gauge<Count> = Gauge::<Count>::new("memwarden_small", "x", &["a"]).budget(2);
+    static SHARE: Gauge<Ratio> = Gauge::new("memwarden_share_ratio", "x", &[]);
+
+    #[test]
+    fn what_exceeds_the_budget_is_counted() {
+        let mut batch = Batch::new();
+        for n in 0..5_u32 {
+            batch.put(&SMALL, &[n.into()], Count(1));
+        }
+        batch.put_some(&SHARE, &[], None);
+        batch.add(&SHARE.desc, &[], f64::NAN);
+        batch.add(&SHARE.desc, &["extra".into()], 1.0);
+        let (families, dropped, _) = batch.seal();
+        assert_eq!(families.len(), 1);
+        assert_eq!(families[0].points.len(), 2);
+        assert_eq!(dropped[&("memwarden_small", Dropped::Budget)], 3);
+        assert_eq!(dropped[&("memwarden_share_ratio", Dropped::NotFinite)], 1);
+        assert_eq!(dropped[&("memwarden_share_ratio", Dropped::Labels)], 1);
+    }
+
+    #[test]
+    fn a_repeated_series_is_dropped_and_counted() {
+        let mut batch = Batch::new();
+        batch.put(&SMALL, &["x".into()], Count(1));
+        batch.put(&SMALL, &["x".into()], Count(2));
+        let (families, dropped, _) = batch.seal();
+        assert_eq!(families[0].points.len(), 1);
+        assert_eq!(dropped[&("memwarden_small", Dropped::Duplicate)], 1);
+    }
+}

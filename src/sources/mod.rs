@@ -1,0 +1,42 @@
+//! What is measured. One folder a source, one line each in [`REGISTRY`].
+//!
+//! A source's config key, its line in the default file, its metrics
+//! reference and its lint follow from its [`Registration`]. Sources never
+//! import each other; what one tells another goes through
+//! [`crate::model::facts`], in the registry's order.
+
+use std::sync::Arc;
+
+use crate::host::roots::Roots;
+use crate::model::desc::Desc;
+use crate::model::setting::{Opt, Settings};
+use crate::model::source::Source;
+
+pub mod memory;
+
+/// Every source there is, in the order they are sampled.
+pub static REGISTRY: &[&Registration] = &[&memory::REGISTRATION];
+
+/// What the rest of memwarden needs to know of a source.
+#[derive(Debug)]
+pub struct Registration {
+    /// The config key under `sources`, and the value of the `source` label.
+    pub name: &'static str,
+    /// What it measures, and from where: one sentence.
+    pub about: &'static str,
+    /// Whether it runs when the configuration is silent.
+    pub on_by_default: bool,
+    /// Its own config keys.
+    pub options: &'static [&'static Opt],
+    /// Every metric it can put.
+    pub metrics: &'static [&'static Desc],
+    /// Builds it. Opens nothing that can fail: what is missing shows at the first sample.
+    pub build: fn(&Settings, &Context) -> Box<dyn Source>,
+}
+
+/// What a source is built with beside its settings.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Where the kernel's files are.
+    pub roots: Arc<Roots>,
+}

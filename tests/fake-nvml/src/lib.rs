@@ -1,0 +1,1 @@
+//! NVML over a scenario file.
