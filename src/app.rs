@@ -1,1 +1,0 @@
-//! Builds everything from the configuration and runs it.
