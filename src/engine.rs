@@ -230,3 +230,98 @@ fn message(panic: &(dyn std::any::Any + Send)) -> &str {
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")
 }
+
+#[cfg(test)]
+#[expect(unreachable_pub, reason = "the macro declares for other rooms; here it declares for the test")]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::config::schema::{SECTIONS, Schema, SourceSchema};
+    use crate::host::roots::Roots;
+    use crate::model::units::Bytes;
+
+    crate::metrics! {
+        /// The largest value of the window.
+        pub WAVE_MAX: Gauge<Bytes> = "memwarden_wave_max_bytes" {};
+        /// A value that comes and goes.
+        pub WAVE: Gauge<Bytes> = "memwarden_wave_bytes" {}.peak(&WAVE_MAX);
+    }
+
+    /// What the source does, by the number of its sample since the start of the test.
+    struct Moody(&'static AtomicU64);
+
+    impl Source for Moody {
+        fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+            let turn = self.0.fetch_add(1, Ordering::Relaxed);
+            out.put(&WAVE, &[], Bytes::new([10, 50, 20, 30, 40, 5][usize::try_from(turn).unwrap_or(0) % 6]));
+            match turn {
+                2 => panic!("turn two"),
+                3 => Err(SourceError::failed(Failure::Permission, "turn three")),
+                4 => Err(SourceError::unavailable("turn four")),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    static TURNS: AtomicU64 = AtomicU64::new(0);
+    static BUILT: AtomicU64 = AtomicU64::new(0);
+    static REGISTRATION: Registration = Registration {
+        name: "moody",
+        about: "A source for tests.",
+        on_by_default: true,
+        options: &[],
+        metrics: METRICS,
+        build: |_, _| {
+            BUILT.fetch_add(1, Ordering::Relaxed);
+            Box::new(Moody(&TURNS))
+        },
+    };
+
+    fn config(text: &str) -> Config {
+        let source = SourceSchema { key: "moody", about: "", on_by_default: true, options: &[] };
+        let schema = Schema { sections: SECTIONS, sources: vec![source] };
+        crate::config::parse_str(text, Path::new("test"), &schema, &[]).unwrap()
+    }
+
+    #[test]
+    fn a_source_may_fail_panic_and_recover() {
+        let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))) };
+        let events = Arc::new(Events::new());
+        let config = config("sampling: {interval: 1s, peak_window: 2s}");
+        let mut engine = Engine::new(&[&REGISTRATION], &config, context.clone(), events);
+        let mut told = Vec::new();
+        for second in 0..6 {
+            let frame = engine.tick(Timestamp::from_secs(second));
+            let report = &frame.sources[0];
+            let value = frame.value("memwarden_wave_bytes", &[]).unwrap();
+            let peak = frame.value("memwarden_wave_max_bytes", &[]).unwrap();
+            let errors: Vec<f64> = ["panic", "permission"]
+                .map(|kind| {
+                    let labels = [("source", "moody"), ("kind", kind)];
+                    frame.value("memwarden_source_errors_total", &labels).unwrap()
+                })
+                .into();
+            told.push(format!(
+                "{:?} {value} {peak} {errors:?} {:?}",
+                report.status,
+                report.age_seconds.unwrap()
+            ));
+        }
+        expect_test::expect![[r#"
+            Ok 10 10 [0.0, 0.0] 0.0
+            Ok 50 50 [0.0, 0.0] 0.0
+            Failed 20 50 [1.0, 0.0] 1.0
+            Failed 30 50 [1.0, 1.0] 2.0
+            Unavailable 40 40 [1.0, 1.0] 3.0
+            Ok 5 40 [1.0, 1.0] 0.0"#]]
+        .assert_eq(&told.join("\n"));
+        assert_eq!(BUILT.load(Ordering::Relaxed), 2, "built at the start and after the panic");
+        engine.reconfigure(&[&REGISTRATION], &config, context.clone());
+        assert_eq!(BUILT.load(Ordering::Relaxed), 2, "an unchanged section keeps its source");
+        let off = self::config("sources: {moody: {enabled: false}}");
+        engine.reconfigure(&[&REGISTRATION], &off, context);
+        assert!(engine.tick(Timestamp::from_secs(9)).sources.is_empty());
+    }
+}

@@ -1,7 +1,28 @@
-//! memwarden's command line.
+//! The thin binary: parses, runs, and prints an error chain once.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use clap::Parser as _;
+use memwarden::cli::Cli;
+
 fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    match Cli::parse().run() {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Standard error may be closed; the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "memwarden: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the reader of our output went away, as `| head` does.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }

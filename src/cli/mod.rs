@@ -1,1 +1,50 @@
-//! The command line: one file a subcommand.
+//! The command line: one file a subcommand; types that only parse and call.
+
+mod check_config;
+mod metrics;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// How much memory is left on a training node, when it runs out, and what to do before it does.
+#[derive(Debug, Parser)]
+#[command(name = "memwarden", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    CheckConfig(check_config::Args),
+    Metrics(metrics::Args),
+}
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What the command could not do, as a chain for people.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::CheckConfig(args) => args.run(),
+            Command::Metrics(args) => args.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn every_command_shows_an_example() {
+        let cli = super::Cli::command();
+        cli.clone().debug_assert();
+        for command in cli.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Example"), "{} has no example:\n{help}", command.get_name());
+        }
+    }
+}

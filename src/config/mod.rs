@@ -1,8 +1,8 @@
 //! Configuration: YAML text, checked against the declared options, to typed values.
 //!
 //! One pass reports every mistake, each with file, line and key.
-//! [`schema`] declares the keys, [`tree`] keeps the lines, [`value`] parses
-//! one scalar, [`read`] walks both, [`default_file`] writes the commented default.
+//! [`schema`] declares the keys, `tree` keeps the lines, `value` parses
+//! one scalar, `read` walks both, [`default_file`] writes the commented default.
 
 mod checked;
 pub mod default_file;
@@ -16,4 +16,4 @@ pub use checked::{
     Config, Listen, Log, LogFormat, Otlp, OtlpNames, OtlpProtocol, Paths, Sampling, SourceConfig, Web,
 };
 pub use problem::{ConfigError, Problem};
-pub use read::{parse, parse_str};
+pub use read::{Override, parse, parse_str};

@@ -13,11 +13,22 @@ use crate::model::setting::{Opt, OptKind, Settings, Value};
 /// A configuration larger than this is an accident.
 const LARGEST: u64 = 1 << 20;
 
+/// One value given on the command line; it wins over the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// The flag, for messages.
+    pub flag: String,
+    /// The dotted key, for example `sources.gpu.nvml_library`.
+    pub key: String,
+    /// The values: one for most options, any number for a list.
+    pub values: Vec<String>,
+}
+
 /// Reads and checks the file at `path`.
 ///
 /// # Errors
-/// [`ConfigError`], with every mistake in the file.
-pub fn parse(path: &Path, schema: &Schema) -> Result<Config, ConfigError> {
+/// [`ConfigError`], with every mistake in the file and the overrides.
+pub fn parse(path: &Path, schema: &Schema, overrides: &[Override]) -> Result<Config, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
     let size = std::fs::metadata(path).map_err(unreadable)?.len();
     if size > LARGEST {
@@ -25,17 +36,27 @@ pub fn parse(path: &Path, schema: &Schema) -> Result<Config, ConfigError> {
         return Err(ConfigError::refused(path, vec![Problem { line: None, key: String::new(), what }]));
     }
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    parse_str(&text, path, schema)
+    parse_str(&text, path, schema, overrides)
 }
 
 /// Checks `text`; `path` is used in messages and for relative paths.
 ///
 /// # Errors
-/// [`ConfigError::Refused`], with every mistake in the text.
-pub fn parse_str(text: &str, path: &Path, schema: &Schema) -> Result<Config, ConfigError> {
+/// [`ConfigError::Refused`], with every mistake in the text and the overrides.
+pub fn parse_str(
+    text: &str,
+    path: &Path,
+    schema: &Schema,
+    overrides: &[Override],
+) -> Result<Config, ConfigError> {
     let root = tree::parse(text).map_err(|problem| ConfigError::refused(path, vec![problem]))?;
     let mut reader = Reader { folder: path.parent().unwrap_or(Path::new("")), problems: Vec::new() };
-    let tables = reader.top(root.as_ref(), schema);
+    let mut tables = reader.top(root.as_ref(), schema);
+    for given in overrides {
+        if let Err(what) = tables.replace(given, schema) {
+            reader.problems.push(Problem { line: None, key: given.flag.clone(), what });
+        }
+    }
     let config = Config::check(&tables, schema, &mut |key, what| {
         let line = root.as_ref().and_then(|root| line_of(root, key));
         reader.problems.push(Problem { line, key: key.to_owned(), what });
@@ -50,6 +71,38 @@ pub fn parse_str(text: &str, path: &Path, schema: &Schema) -> Result<Config, Con
 pub(super) struct Tables {
     pub(super) sections: BTreeMap<&'static str, Settings>,
     pub(super) sources: BTreeMap<&'static str, Settings>,
+}
+
+impl Tables {
+    /// Puts a value from the command line in the place of the file's.
+    fn replace(&mut self, given: &Override, schema: &Schema) -> Result<(), String> {
+        let unknown = || format!("there is no option `{}`", given.key);
+        let mut parts = given.key.split('.');
+        let (settings, opts): (&mut Settings, Vec<&'static Opt>) = match parts.next() {
+            Some("sources") => {
+                let name = parts.next().ok_or_else(unknown)?;
+                let source = schema.sources.iter().find(|source| source.key == name).ok_or_else(unknown)?;
+                (self.sources.get_mut(name).ok_or_else(unknown)?, source.options().collect())
+            }
+            Some(name) => {
+                let section =
+                    schema.sections.iter().find(|section| section.key == name).ok_or_else(unknown)?;
+                let OptKind::Section(opts) = section.kind else { return Err(unknown()) };
+                (self.sections.get_mut(name).ok_or_else(unknown)?, opts.to_vec())
+            }
+            None => return Err(unknown()),
+        };
+        let key = parts.next().ok_or_else(unknown)?;
+        let opt = opts.into_iter().find(|opt| opt.key == key).filter(|_| parts.next().is_none());
+        let opt = opt.ok_or_else(unknown)?;
+        let value = match (opt.kind, given.values.as_slice()) {
+            (OptKind::Texts, values) => Value::Texts(values.to_vec()),
+            (kind, [value]) => value::parse(kind, value, false)?,
+            _ => return Err("takes one value".to_owned()),
+        };
+        settings.set(opt, value);
+        Ok(())
+    }
 }
 
 struct Reader<'a> {

@@ -1,0 +1,134 @@
+//! The daemon's own log, on standard error: logfmt or JSON, with a level that a reload can change.
+//!
+//! Lines are written by a thread of their own: a pipe that nobody reads or a
+//! full disk stops that thread, never the sampler. What the queue cannot
+//! take is dropped and counted.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::time::Duration;
+
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
+
+use crate::config::{Log, LogFormat};
+
+/// Lines that may wait; a start with every source failing writes about thirty.
+const QUEUE: usize = 1024;
+/// How long the end of the daemon waits for the last lines.
+const FLUSH: Duration = Duration::from_millis(300);
+
+/// The running log: changes the level, and writes what is queued when dropped.
+#[derive(Debug)]
+pub struct Logger {
+    level: reload::Handle<EnvFilter, Registry>,
+    queue: SyncSender<Line>,
+}
+
+/// Starts logging as `config` says.
+///
+/// # Errors
+/// Where a logger is already in place, or the thread could not be started.
+pub fn start(config: &Log) -> anyhow::Result<Logger> {
+    let (queue, lines) = mpsc::sync_channel(QUEUE);
+    std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&lines))?;
+    let writer = Queued { queue: queue.clone(), dropped: Arc::default() };
+    let (filter, level) = reload::Layer::new(filter(&config.level));
+    let registry = tracing_subscriber::registry().with(filter);
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    match config.format {
+        LogFormat::Logfmt => registry
+            .with(
+                layer
+                    .event_format(tracing_logfmt::EventsFormatter::default())
+                    .fmt_fields(tracing_logfmt::FieldsFormatter::default()),
+            )
+            .try_init()?,
+        LogFormat::Json => registry.with(layer.json().flatten_event(true)).try_init()?,
+    }
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "A thread panicked.")));
+    Ok(Logger { level, queue })
+}
+
+impl Logger {
+    /// Takes over the level of a new configuration.
+    pub fn set_level(&self, config: &Log) {
+        if let Err(error) = self.level.reload(filter(&config.level)) {
+            tracing::error!(%error, "The log level could not be changed.");
+        }
+    }
+}
+
+impl Drop for Logger {
+    fn drop(&mut self) {
+        let (done, wait) = mpsc::sync_channel(1);
+        if self.queue.try_send(Line::Flush(done)).is_ok() {
+            // A reader that is gone or slow must not hold up the end.
+            let _ = wait.recv_timeout(FLUSH);
+        }
+    }
+}
+
+/// Our own lines at `level`; of the libraries only what is an error.
+///
+/// The OpenTelemetry crates log each failed push; [`crate::events`] says that once per change instead.
+fn filter(level: &str) -> EnvFilter {
+    EnvFilter::new(format!(
+        "error,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off,memwarden={level}"
+    ))
+}
+
+enum Line {
+    Text(Vec<u8>),
+    Flush(SyncSender<()>),
+}
+
+fn write_all(lines: &Receiver<Line>) {
+    let mut out = io::stderr();
+    while let Ok(line) = lines.recv() {
+        match line {
+            // Nobody is left to tell that standard error is gone.
+            Line::Text(text) => drop(out.write_all(&text)),
+            Line::Flush(done) => drop(done.try_send(())),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Queued {
+    queue: SyncSender<Line>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl<'a> MakeWriter<'a> for Queued {
+    type Writer = Self;
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Write for Queued {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let lost = self.dropped.load(Ordering::Relaxed);
+        let mut text = line.to_vec();
+        if lost > 0 {
+            text.extend_from_slice(
+                format!("level=warn message=\"Log lines were dropped.\" count={lost}\n").as_bytes(),
+            );
+        }
+        match self.queue.try_send(Line::Text(text)) {
+            Ok(()) => self.dropped.fetch_sub(lost, Ordering::Relaxed),
+            Err(_) => self.dropped.fetch_add(1, Ordering::Relaxed),
+        };
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

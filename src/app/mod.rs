@@ -1,0 +1,22 @@
+//! Builds everything from the configuration; owns threads, signals, reload and shutdown.
+//!
+//! [`sampler`] is the one thread that measures; [`log`] sets up the
+//! daemon's own log; [`notify`] talks to systemd.
+
+pub mod log;
+pub mod notify;
+pub mod sampler;
+
+use crate::config::schema::{SECTIONS, Schema, SourceSchema};
+use crate::sources;
+
+/// The keys of a configuration file: the fixed sections and one for each registered source.
+pub fn schema() -> Schema {
+    let sources = sources::REGISTRY.iter().map(|source| SourceSchema {
+        key: source.name,
+        about: source.about,
+        on_by_default: source.on_by_default,
+        options: source.options,
+    });
+    Schema { sections: SECTIONS, sources: sources.collect() }
+}

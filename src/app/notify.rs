@@ -1,0 +1,40 @@
+//! What systemd is told: ready, reloading, stopping, and that we are alive.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+/// Sampling has begun and the server listens.
+pub fn ready() {
+    tell(&[NotifyState::Ready]);
+}
+
+/// A reload has begun; [`ready`] ends it.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::debug!(%error, "The monotonic clock could not be read for systemd."),
+    }
+}
+
+/// The end has begun.
+pub fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+/// The sampler published a frame lately.
+pub fn alive() {
+    tell(&[NotifyState::Watchdog]);
+}
+
+/// How often [`alive`] must be called: half of what the unit's `WatchdogSec` allows; nothing where it is not set.
+pub fn watchdog_interval() -> Option<Duration> {
+    sd_notify::watchdog_enabled().map(|limit| limit / 2)
+}
+
+/// Without systemd there is nobody to tell, which is no error.
+fn tell(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!(%error, "systemd could not be notified.");
+    }
+}

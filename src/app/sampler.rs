@@ -1,0 +1,133 @@
+//! The sampler thread: a tick, a frame, a wait. It waits for nothing but its own clock.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::events::Events;
+use crate::host::clock;
+use crate::model::frame::Frame;
+use crate::model::source::Control;
+use crate::sources::{Context, REGISTRY};
+
+/// What the sampler can be asked between two ticks.
+#[derive(Debug)]
+pub enum Request {
+    /// Take over a new configuration.
+    Configure(Box<Config>, Context),
+    /// Pass this to every source.
+    Control(Control),
+    /// End.
+    Stop,
+}
+
+/// The running thread.
+#[derive(Debug)]
+pub struct Sampler {
+    requests: Sender<Request>,
+    thread: JoinHandle<()>,
+}
+
+/// Starts sampling; frames appear in `frames`.
+///
+/// # Errors
+/// The operating system's, where the thread could not be started.
+pub fn start(
+    config: &Config,
+    context: Context,
+    events: Arc<Events>,
+    frames: watch::Sender<Option<Arc<Frame>>>,
+) -> std::io::Result<Sampler> {
+    let (requests, inbox) = channel();
+    let config = config.clone();
+    let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
+        let interval = config.sampling.interval;
+        let engine = Engine::new(REGISTRY, &config, context, Arc::clone(&events));
+        run(engine, interval, &inbox, &events, &frames);
+    })?;
+    Ok(Sampler { requests, thread })
+}
+
+impl Sampler {
+    /// Asks for something before the next tick.
+    pub fn ask(&self, request: Request) {
+        if self.requests.send(request).is_err() {
+            tracing::error!("The sampler has ended.");
+        }
+    }
+
+    /// Ends the thread; one that is stuck in a read is left behind after `deadline`.
+    pub fn stop(self, deadline: Duration) {
+        self.ask(Request::Stop);
+        let begun = clock::now();
+        while !self.thread.is_finished() {
+            if clock::now().since(begun) > deadline {
+                tracing::warn!("The sampler did not end in time and is left behind.");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn run(
+    mut engine: Engine,
+    mut interval: Duration,
+    inbox: &Receiver<Request>,
+    events: &Events,
+    frames: &watch::Sender<Option<Arc<Frame>>>,
+) {
+    let mut due = clock::now();
+    loop {
+        let now = clock::now();
+        let frame = engine.tick(now);
+        frames.send_replace(Some(Arc::new(frame)));
+        let done = clock::now();
+        let took = done.since(now);
+        due = due.plus(interval);
+        let missed = missed(done.since(due), interval);
+        if missed > 0 {
+            events.ticks_skipped(u64::from(missed), took);
+            due = due.plus(interval * missed);
+        }
+        loop {
+            match inbox.recv_timeout(due.since(clock::now())) {
+                Ok(Request::Configure(config, context)) => {
+                    interval = config.sampling.interval;
+                    engine.reconfigure(REGISTRY, &config, context);
+                }
+                Ok(Request::Control(request)) => engine.control(request),
+                Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+    }
+}
+
+/// How many whole ticks passed when the next one was due `late` ago.
+fn missed(late: Duration, interval: Duration) -> u32 {
+    if late.is_zero() {
+        return 0;
+    }
+    let ticks = late.as_nanos().div_ceil(interval.as_nanos().max(1));
+    u32::try_from(ticks).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_tick_is_skipped_and_not_queued() {
+        let ms = Duration::from_millis;
+        let cases = [(0, 0), (1, 1), (999, 1), (1000, 1), (1001, 2), (5500, 6)];
+        for (late, expected) in cases {
+            assert_eq!(missed(ms(late), ms(1000)), expected, "late by {late} ms");
+        }
+    }
+}

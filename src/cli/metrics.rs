@@ -1,0 +1,84 @@
+//! `memwarden metrics`: the reference of every metric, from the catalog.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use crate::catalog;
+use crate::model::desc::{Desc, Kind};
+
+/// List every metric that memwarden can expose.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Example:\n  memwarden metrics --format json | jq -r '.[].name'")]
+pub(super) struct Args {
+    /// How to write the list.
+    #[arg(long, value_enum, default_value_t = Format::Markdown)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    /// A table.
+    Markdown,
+    /// An array of objects.
+    Json,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut out = std::io::stdout().lock();
+        match self.format {
+            Format::Markdown => out.write_all(markdown().as_bytes())?,
+            Format::Json => out.write_all(json()?.as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn sorted() -> Vec<&'static Desc> {
+    let mut all: Vec<&'static Desc> = catalog::all().collect();
+    all.sort_by_key(|desc| desc.name);
+    all
+}
+
+fn markdown() -> String {
+    let mut out = String::from("| metric | kind | labels | what | OTLP |\n| --- | --- | --- | --- | --- |\n");
+    for desc in sorted() {
+        let labels: Vec<String> = desc.labels.iter().map(|label| format!("`{label}`")).collect();
+        let mut otlp = format!("`{}` {}", desc.otlp_name(), desc.ucum);
+        if let Some(semconv) = &desc.semconv {
+            otlp.push_str(&format!(", `{}`", semconv.name));
+        }
+        out.push_str(&format!(
+            "| `{}` | {} | {} | {} | {otlp} |\n",
+            desc.name,
+            kind(desc),
+            labels.join(", "),
+            desc.help().replace('|', "\\|"),
+        ));
+    }
+    out
+}
+
+fn json() -> serde_json::Result<String> {
+    #[derive(serde::Serialize)]
+    struct Row<'a> {
+        #[serde(flatten)]
+        desc: &'a Desc,
+        help: &'a str,
+        otlp_name: String,
+    }
+    let rows: Vec<Row<'_>> = sorted()
+        .into_iter()
+        .map(|desc| Row { desc, help: desc.help(), otlp_name: desc.otlp_name() })
+        .collect();
+    let mut text = serde_json::to_string_pretty(&rows)?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn kind(desc: &Desc) -> &'static str {
+    match desc.kind {
+        Kind::Gauge => "gauge",
+        Kind::Counter => "counter",
+    }
+}

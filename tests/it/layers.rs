@@ -1,0 +1,156 @@
+//! Who may import whom. The layers are kept here, not by crates.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A room and the rooms it may name; a file's own room is always allowed.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("config", &["model"]),
+    ("events", &["model"]),
+    ("history", &["model"]),
+    ("host", &["model"]),
+    ("sources", &["model", "host"]),
+    ("engine", &["model", "config", "events", "history", "host", "sources"]),
+    ("exposition", &["model", "config", "events", "host"]),
+    ("catalog", &["model", "engine", "events", "sources"]),
+];
+
+/// Rooms that read no clock, file or socket.
+const PURE: &[&str] = &["model", "history"];
+const IMPURE_WORDS: &[&str] =
+    &["std::fs", "std::net", "std::process", "Instant::now", "SystemTime::now", "tokio::", "std::env"];
+
+/// Production lines a file may have, its inline tests not counted.
+const LONGEST_FILE: usize = 500;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// Every source file below `folder`, with its production text.
+fn files(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let production = text.split("\n#[cfg(test)]\nmod ").next().unwrap().to_owned();
+            found.push((path.strip_prefix(root()).unwrap().to_owned(), production));
+        }
+    }
+}
+
+fn all_files() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    files(&root(), &mut found);
+    assert!(found.len() > 30, "the walk found only {} files", found.len());
+    found
+}
+
+fn room(path: &Path) -> String {
+    let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The rooms named in code after `crate::`, comments left out.
+fn imports(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
+    for (place, _) in code.match_indices("crate::") {
+        let rest = &code[place + "crate::".len()..];
+        if let Some(group) = rest.strip_prefix('{') {
+            let group = group.split('}').next().unwrap_or_default();
+            let names = group.split(',').map(|name| name.trim().split("::").next().unwrap_or_default());
+            found.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
+        } else {
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            found.insert(name);
+        }
+    }
+    found.remove("metrics");
+    found
+}
+
+#[test]
+fn every_room_imports_only_what_it_may() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files() {
+        let own = room(&path);
+        let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == own) else { continue };
+        for import in imports(&text) {
+            if import != own && !allowed.contains(&import.as_str()) {
+                wrong.push(format!("{} imports {import}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_source_knows_another() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files() {
+        let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_str().unwrap()).collect();
+        if parts[0] != "sources" || parts.len() < 3 {
+            continue;
+        }
+        for (place, _) in text.match_indices("crate::sources::") {
+            let rest = &text[place + "crate::sources::".len()..];
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let shared =
+                name.is_empty() || name.chars().next().is_some_and(char::is_uppercase) || name == "testing";
+            let metrics_only = rest[name.len()..].starts_with("::metrics");
+            if !shared && name != parts[1] && !metrics_only {
+                wrong.push(format!("{} names the source {name}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_rooms_read_no_clock_file_or_socket() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files().into_iter().filter(|(path, _)| PURE.contains(&room(path).as_str())) {
+        for word in IMPURE_WORDS.iter().filter(|word| text.contains(**word)) {
+            wrong.push(format!("{} has {word}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn kernel_paths_are_literal_in_one_place() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files() {
+        if path == Path::new("config/schema.rs") {
+            continue;
+        }
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let literal = ["\"/proc", "\"/sys", "\"/dev/kmsg"].iter().any(|start| line.contains(start));
+            if literal {
+                wrong.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "read under Roots instead:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_file_can_be_read_in_one_sitting() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files() {
+        let lines = text.lines().count();
+        if lines > LONGEST_FILE {
+            wrong.push(format!("{} has {lines} production lines", path.display()));
+        }
+        if !text.starts_with("//!") {
+            wrong.push(format!("{} does not say what it is", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,7 @@
+//! Tests of the whole: tables, shipped files, and the binary as a user runs it.
+
+#![expect(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "the whole crate is tests")]
+
+mod config;
+mod layers;
+mod tables;

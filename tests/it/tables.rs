@@ -1,0 +1,141 @@
+//! The registry and the catalog: tables that every later addition must fit.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use memwarden::host::roots::Roots;
+use memwarden::model::desc::{Desc, Kind};
+use memwarden::sources::{Context, REGISTRY};
+use memwarden::{app, catalog, config};
+
+fn catalog() -> Vec<&'static Desc> {
+    catalog::all().collect()
+}
+
+#[test]
+fn names_are_unique_and_have_our_prefix() {
+    let mut seen = BTreeSet::new();
+    for desc in catalog() {
+        assert!(seen.insert(desc.name), "{} is declared twice", desc.name);
+        assert!(desc.name.starts_with("memwarden_"), "{}", desc.name);
+        let lower = desc.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        assert!(lower && !desc.name.contains("__"), "{}", desc.name);
+    }
+}
+
+#[test]
+fn a_name_ends_in_its_unit() {
+    for desc in catalog() {
+        let base = desc.name.strip_suffix("_total");
+        match desc.kind {
+            Kind::Counter => assert!(base.is_some(), "the counter {} does not end in _total", desc.name),
+            Kind::Gauge => assert!(base.is_none(), "the gauge {} ends in _total", desc.name),
+        }
+        // A largest value keeps its unit before the `_max`… it does not: the unit stays last.
+        let base = base.unwrap_or(desc.name);
+        assert!(base.ends_with(desc.suffix), "{} has the unit {}", desc.name, desc.suffix);
+        let units = ["_bytes", "_seconds", "_ratio", "_celsius", "_watts", "_joules", "_hertz"];
+        for unit in units.iter().filter(|unit| base.ends_with(**unit)) {
+            assert!(
+                desc.suffix.ends_with(unit),
+                "{} promises {unit} and has the unit {:?}",
+                desc.name,
+                desc.suffix
+            );
+        }
+    }
+}
+
+#[test]
+fn no_label_belongs_to_prometheus() {
+    let reserved = [
+        "job",
+        "instance",
+        "le",
+        "quantile",
+        "type",
+        "cluster",
+        "region",
+        "zone_name",
+        "service",
+        "environment",
+        "env",
+        "owner",
+        "stage",
+        "customer",
+        "dc",
+        "datacenter",
+        "az",
+    ];
+    for desc in catalog() {
+        for label in desc.labels {
+            assert!(!reserved.contains(label), "{} has the label {label}", desc.name);
+            assert!(!desc.name.contains(&format!("_{label}_by_")), "{}", desc.name);
+        }
+        let distinct: BTreeSet<_> = desc.labels.iter().collect();
+        assert_eq!(distinct.len(), desc.labels.len(), "{} repeats a label", desc.name);
+    }
+}
+
+#[test]
+fn help_is_a_sentence() {
+    for desc in catalog() {
+        let help = desc.help();
+        assert!(help.ends_with('.') && help.len() > 20, "{}: {help:?}", desc.name);
+        assert!(help.chars().next().is_some_and(char::is_uppercase), "{}: {help:?}", desc.name);
+    }
+}
+
+#[test]
+fn a_dimensionless_number_says_what_it_counts() {
+    for desc in catalog().into_iter().filter(|desc| desc.suffix.is_empty()) {
+        assert!(desc.ucum.starts_with('{') && desc.ucum.ends_with('}'), "{} has {:?}", desc.name, desc.ucum);
+        assert_ne!(desc.ucum, "{item}", "{} does not say what it counts", desc.name);
+    }
+}
+
+#[test]
+fn a_peak_has_the_labels_of_what_it_remembers() {
+    for desc in catalog() {
+        if let Some(peak) = desc.peak {
+            assert_eq!(peak.labels, desc.labels, "{} and {}", desc.name, peak.name);
+            assert_eq!(peak.suffix, desc.suffix, "{} and {}", desc.name, peak.name);
+            assert!(
+                catalog().iter().any(|other| std::ptr::eq(*other, peak)),
+                "{} is not registered",
+                peak.name
+            );
+        }
+    }
+}
+
+#[test]
+fn every_source_can_be_built_from_its_defaults() {
+    let schema = app::schema();
+    let config = config::parse_str("", Path::new("defaults"), &schema, &[]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let context = Context { roots: Arc::new(Roots::under(folder.path())) };
+    let mut names = BTreeSet::new();
+    for registration in REGISTRY {
+        assert!(names.insert(registration.name), "{} is registered twice", registration.name);
+        assert!(registration.about.ends_with('.'), "{}", registration.about);
+        assert!(!registration.metrics.is_empty(), "{} has no metrics", registration.name);
+        drop((registration.build)(&config.sources[registration.name].settings, &context));
+    }
+}
+
+#[test]
+fn every_source_is_harmless_on_an_empty_host() {
+    let schema = app::schema();
+    let config = config::parse_str("", Path::new("defaults"), &schema, &[]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let context = Context { roots: Arc::new(Roots::under(folder.path())) };
+    for registration in REGISTRY.iter().filter(|registration| registration.name != "gpu") {
+        let mut source = (registration.build)(&config.sources[registration.name].settings, &context);
+        let mut batch = memwarden::model::point::Batch::new();
+        let outcome = source.sample(memwarden::model::time::Timestamp::from_secs(1), &mut batch);
+        let says_so = outcome.is_err() || registration.name == "workload";
+        assert!(says_so, "{} found something in an empty folder", registration.name);
+    }
+}
