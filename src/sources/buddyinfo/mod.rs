@@ -162,7 +162,8 @@ mod tests {
             memwarden_host_unusable_free_ratio{node="0",zone="Normal",order="8"} 0.10534364838524549
             memwarden_host_unusable_free_ratio{node="0",zone="Normal",order="9"} 0.12414524178908912
             memwarden_host_unusable_free_ratio{node="0",zone="Normal",order="10"} 0.13878719063456027
-        "#]].assert_eq(&render(&SMALL_PAGES, &fixture("host/6.18")));
+        "#]]
+        .assert_eq(&render(&SMALL_PAGES, &fixture("host/6.18")));
     }
 
     #[test]
@@ -195,9 +196,11 @@ mod tests {
     fn a_missing_or_empty_file_is_said() {
         expect![[r#"
             failed (not_found): cannot read ROOT/proc/buddyinfo: No such file or directory (os error 2)
-        "#]].assert_eq(&render(&SMALL_PAGES, folder(&[]).path()));
+        "#]]
+        .assert_eq(&render(&SMALL_PAGES, folder(&[]).path()));
         expect![[r#"
             failed (parse): ROOT/proc/buddyinfo names no zone
-        "#]].assert_eq(&render(&SMALL_PAGES, folder(&[("proc/buddyinfo", "")]).path()));
+        "#]]
+        .assert_eq(&render(&SMALL_PAGES, folder(&[("proc/buddyinfo", "")]).path()));
     }
 }

@@ -160,11 +160,12 @@ fn xid(message: &str) -> Option<Event<'_>> {
     let (address, rest) = message.strip_prefix("NVRM: Xid (")?.split_once("): ")?;
     let address = address.strip_prefix("PCI:").unwrap_or(address);
     let pci = address.split('.').next()?;
-    let like_an_address =
-        |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':') && text.contains(':');
+    let hexadecimal = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // Domain, bus, device.
+    let is_address = pci.split(':').count() == 3 && pci.split(':').all(hexadecimal);
     let digits = rest.len() - rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
     let xid = rest[..digits].parse().ok()?;
-    (address.len() <= LONGEST && like_an_address(pci)).then_some(Event::Xid { pci, xid })
+    (is_address && address.len() <= LONGEST).then_some(Event::Xid { pci, xid })
 }
 
 fn warning(message: &str) -> Option<Warning> {
@@ -196,11 +197,15 @@ mod tests {
     fn kills_of_the_host() {
         check(
             "Out of memory: Killed process 48213 (python3) total-vm:523112848kB, anon-rss:401234568kB, file-rss:8192kB, shmem-rss:67108864kB, UID:1000 pgtables:812344kB oom_score_adj:0",
-            expect![[r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 48213, comm: "python3", anon: Some(Bytes(410864197632)), file: Some(Bytes(8388608)), shmem: Some(Bytes(68719476736)) }) })"#]],
+            expect![[
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 48213, comm: "python3", anon: Some(Bytes(410864197632)), file: Some(Bytes(8388608)), shmem: Some(Bytes(68719476736)) }) })"#
+            ]],
         );
         check(
             "Out of memory (oom_kill_allocating_task): Killed process 7 (sh) total-vm:4kB, anon-rss:1kB, file-rss:2kB, shmem-rss:0kB, UID:0 pgtables:44kB oom_score_adj:500",
-            expect![[r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 7, comm: "sh", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)) }) })"#]],
+            expect![[
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 7, comm: "sh", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)) }) })"#
+            ]],
         );
     }
 
@@ -208,7 +213,9 @@ mod tests {
     fn kills_of_a_cgroup() {
         check(
             "Memory cgroup out of memory: Killed process 991 (pt_data_worker) total-vm:33554432kB, anon-rss:16777216kB, file-rss:65536kB, shmem-rss:1024kB, UID:1000 pgtables:33024kB oom_score_adj:-997",
-            expect![[r#"Kill(Kill { scope: Cgroup, victim: Some(Victim { pid: 991, comm: "pt_data_worker", anon: Some(Bytes(17179869184)), file: Some(Bytes(67108864)), shmem: Some(Bytes(1048576)) }) })"#]],
+            expect![[
+                r#"Kill(Kill { scope: Cgroup, victim: Some(Victim { pid: 991, comm: "pt_data_worker", anon: Some(Bytes(17179869184)), file: Some(Bytes(67108864)), shmem: Some(Bytes(1048576)) }) })"#
+            ]],
         );
         check(
             "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=job_42,mems_allowed=0-1,oom_memcg=/slurm/uid_1000/job_42,task_memcg=/slurm/uid_1000/job_42/step_0,task=pt_data_worker,pid=991,uid=1000",
@@ -224,14 +231,24 @@ mod tests {
     fn a_name_cannot_pose_as_the_rest_of_the_line() {
         check(
             "Out of memory: Killed process 5 (a) total-vm:9kB) total-vm:4kB, anon-rss:1kB, file-rss:2kB, shmem-rss:0kB, UID:0",
-            expect![[r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a) total-vm:9kB", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)) }) })"#]],
+            expect![[
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a) total-vm:9kB", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)) }) })"#
+            ]],
         );
     }
 
     #[test]
     fn a_kill_that_is_cut_still_counts() {
-        check("Memory cgroup out of memory: Killed process 991 (pt_da", expect!["Kill(Kill { scope: Cgroup, victim: None })"]);
-        check("Out of memory: Killed process 5 (a) total-vm:4kB, anon-rss:1kB, file-rss:2", expect![[r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a", anon: Some(Bytes(1024)), file: None, shmem: None }) })"#]]);
+        check(
+            "Memory cgroup out of memory: Killed process 991 (pt_da",
+            expect!["Kill(Kill { scope: Cgroup, victim: None })"],
+        );
+        check(
+            "Out of memory: Killed process 5 (a) total-vm:4kB, anon-rss:1kB, file-rss:2",
+            expect![[
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a", anon: Some(Bytes(1024)), file: None, shmem: None }) })"#
+            ]],
+        );
     }
 
     #[test]
@@ -240,9 +257,18 @@ mod tests {
             "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.",
             expect![[r#"Xid { pci: "0000:3b:00", xid: 79 }"#]],
         );
-        check("NVRM: Xid (PCI:0000:3b:00.0): 48, pid='<unknown>', name=<unknown>, DBE", expect![[r#"Xid { pci: "0000:3b:00", xid: 48 }"#]]);
-        check("NVRM: Xid (0000:03:00): 13, 0001 00000000 0000a097", expect![[r#"Xid { pci: "0000:03:00", xid: 13 }"#]]);
-        check("NVRM: Xid (PCI:00000001:81:00): 119 timeout", expect![[r#"Xid { pci: "00000001:81:00", xid: 119 }"#]]);
+        check(
+            "NVRM: Xid (PCI:0000:3b:00.0): 48, pid='<unknown>', name=<unknown>, DBE",
+            expect![[r#"Xid { pci: "0000:3b:00", xid: 48 }"#]],
+        );
+        check(
+            "NVRM: Xid (0000:03:00): 13, 0001 00000000 0000a097",
+            expect![[r#"Xid { pci: "0000:03:00", xid: 13 }"#]],
+        );
+        check(
+            "NVRM: Xid (PCI:00000001:81:00): 119 timeout",
+            expect![[r#"Xid { pci: "00000001:81:00", xid: 119 }"#]],
+        );
     }
 
     #[test]
@@ -253,6 +279,8 @@ mod tests {
             "NVRM: Xid (PCI:somewhere): 79",
             "NVRM: Xid (PCI:000000000000000000:3b:00): 79",
             "NVRM: Xid (): 79",
+            "NVRM: Xid (3b:00): 79",
+            "NVRM: Xid (::): 79",
             "NVRM: GPU at PCI:0000:3b:00: GPU-00000000-0000-0000-0000-000000000000",
             "python3 said: Out of memory: Killed process 5 (a) total-vm:4kB",
             "Out of memory: Kill process 5 (a) score 900 or sacrifice child",

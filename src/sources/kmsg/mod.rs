@@ -220,7 +220,10 @@ mod tests {
 
     #[test]
     fn before_anything_happens_the_counters_are_zero() {
-        check(KILL, &[], expect![[r#"
+        check(
+            KILL,
+            &[],
+            expect![[r#"
             memwarden_kernel_oom_kills_total{scope="host"} 0
             memwarden_kernel_oom_kills_total{scope="cgroup"} 0
             memwarden_kernel_messages_total{kind="allocation_failure"} 0
@@ -230,12 +233,16 @@ mod tests {
             memwarden_kernel_messages_total{kind="machine_check"} 0
             memwarden_kernel_log_records_total 0
             memwarden_kernel_log_lost_records_total 0
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn a_kill_names_its_victim() {
-        check("", &[KILL], expect![[r#"
+        check(
+            "",
+            &[KILL],
+            expect![[r#"
             memwarden_kernel_oom_kills_total{scope="host"} 0
             memwarden_kernel_oom_kills_total{scope="cgroup"} 1
             memwarden_kernel_messages_total{kind="allocation_failure"} 0
@@ -250,14 +257,18 @@ mod tests {
             memwarden_kernel_oom_last_victim_resident_bytes{kind="anon"} 204800
             memwarden_kernel_oom_last_victim_resident_bytes{kind="file"} 20480
             memwarden_kernel_oom_last_victim_resident_bytes{kind="shmem"} 2048
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn the_last_victim_is_the_one_shown() {
         let host =
             "3,903,78000000,-;Out of memory: Killed process 5 (tr\\x0aain) total-vm:4kB, anon-rss:1kB\n";
-        check("", &[KILL, host], expect![[r#"
+        check(
+            "",
+            &[KILL, host],
+            expect![[r#"
             memwarden_kernel_oom_kills_total{scope="host"} 1
             memwarden_kernel_oom_kills_total{scope="cgroup"} 1
             memwarden_kernel_messages_total{kind="allocation_failure"} 0
@@ -270,13 +281,17 @@ mod tests {
             memwarden_kernel_oom_last_kill_timestamp_seconds 3
             memwarden_kernel_oom_last_victim_info{scope="host",comm="tr?ain",pid="5",cgroup=""} 1
             memwarden_kernel_oom_last_victim_resident_bytes{kind="anon"} 1024
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn a_process_that_writes_into_the_log_kills_nobody() {
         let faked = KILL.replace("3,902", "11,902");
-        check("", &[&faked], expect![[r#"
+        check(
+            "",
+            &[&faked],
+            expect![[r#"
             memwarden_kernel_oom_kills_total{scope="host"} 0
             memwarden_kernel_oom_kills_total{scope="cgroup"} 0
             memwarden_kernel_messages_total{kind="allocation_failure"} 0
@@ -286,7 +301,8 @@ mod tests {
             memwarden_kernel_messages_total{kind="machine_check"} 0
             memwarden_kernel_log_records_total 3
             memwarden_kernel_log_lost_records_total 0
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
@@ -313,7 +329,8 @@ mod tests {
     fn without_a_log_nothing_is_counted() {
         expect![[r#"
             unavailable: there is no kernel log at ROOT/kmsg
-        "#]].assert_eq(&render(&REGISTRATION, folder(&[]).path()));
+        "#]]
+        .assert_eq(&render(&REGISTRATION, folder(&[]).path()));
     }
 
     #[test]
@@ -325,7 +342,8 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", root.path().join("kmsg")).unwrap();
         expect![[r#"
             unavailable: ROOT/kmsg is a device, but not the kernel log
-        "#]].assert_eq(&render(&REGISTRATION, root.path()));
+        "#]]
+        .assert_eq(&render(&REGISTRATION, root.path()));
     }
 
     #[test]

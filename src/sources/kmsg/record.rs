@@ -68,21 +68,38 @@ mod tests {
 
     #[test]
     fn a_record_as_the_device_gives_it() {
-        check(b"6,339,5140900,-;NET: Registered protocol family 10\n", expect![[r#"Record { from_kernel: true, sequence: 339, kernel_us: 5140900, message: "NET: Registered protocol family 10" }"#]]);
+        check(
+            b"6,339,5140900,-;NET: Registered protocol family 10\n",
+            expect![[
+                r#"Record { from_kernel: true, sequence: 339, kernel_us: 5140900, message: "NET: Registered protocol family 10" }"#
+            ]],
+        );
         check(
             b"4,702,8123456,-,caller=T1432;e1000e: link is down\n SUBSYSTEM=net\n DEVICE=n2\n",
-            expect![[r#"Record { from_kernel: true, sequence: 702, kernel_us: 8123456, message: "e1000e: link is down" }"#]],
+            expect![[
+                r#"Record { from_kernel: true, sequence: 702, kernel_us: 8123456, message: "e1000e: link is down" }"#
+            ]],
         );
     }
 
     #[test]
     fn escapes_are_undone() {
-        check(br"6,1,2,-;caf\xc3\xa9 a\x5cx2db \x0a \xff \xg1 \x4", expect![[r#"Record { from_kernel: true, sequence: 1, kernel_us: 2, message: "café a\\x2db \n � \\xg1 \\x4" }"#]]);
+        check(
+            br"6,1,2,-;caf\xc3\xa9 a\x5cx2db \x0a \xff \xg1 \x4",
+            expect![[
+                r#"Record { from_kernel: true, sequence: 1, kernel_us: 2, message: "café a\\x2db \n � \\xg1 \\x4" }"#
+            ]],
+        );
     }
 
     #[test]
     fn a_process_cannot_speak_for_the_kernel() {
-        check(b"12,1,2,-;Out of memory: Killed process 1 (x)\n", expect![[r#"Record { from_kernel: false, sequence: 1, kernel_us: 2, message: "Out of memory: Killed process 1 (x)" }"#]]);
+        check(
+            b"12,1,2,-;Out of memory: Killed process 1 (x)\n",
+            expect![[
+                r#"Record { from_kernel: false, sequence: 1, kernel_us: 2, message: "Out of memory: Killed process 1 (x)" }"#
+            ]],
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ crate::metrics! {
     /// The most of memwarden_host_memory_used_bytes within the peak window.
     pub USED_MAX: Gauge<Bytes> = "memwarden_host_memory_used_max_bytes" {};
     /// Used memory as a share of the total, 0 to 1.
-    pub USED_RATIO: Gauge<Ratio> = "memwarden_host_memory_used_ratio" {};
+    pub UTILIZATION: Gauge<Ratio> = "memwarden_host_memory_utilization_ratio" {};
     /// Memory that holds nothing at all; the kernel keeps it small on purpose, so watch available instead.
     pub FREE: Gauge<Bytes> = "memwarden_host_memory_free_bytes" {};
     /// Cached blocks of raw block devices.

@@ -55,11 +55,11 @@ impl Source for Memory {
 
 fn put(found: &Meminfo, out: &mut Batch) {
     let used = found.used();
-    let used_ratio = used.zip(found.total).and_then(|(used, total)| used.share_of(total));
+    let utilization = used.zip(found.total).and_then(|(used, total)| used.share_of(total));
     out.put_some(&metrics::TOTAL, &[], found.total);
     out.put_some(&metrics::AVAILABLE, &[], found.available);
     out.put_some(&metrics::USED, &[], used);
-    out.put_some(&metrics::USED_RATIO, &[], used_ratio);
+    out.put_some(&metrics::UTILIZATION, &[], utilization);
     out.put_some(&metrics::FREE, &[], found.free);
     out.put_some(&metrics::BUFFERS, &[], found.buffers);
     out.put_some(&metrics::CACHED, &[], found.cached);
@@ -105,7 +105,7 @@ mod tests {
             memwarden_host_memory_total_bytes 25276510208
             memwarden_host_memory_available_bytes 24811655168
             memwarden_host_memory_used_bytes 464855040
-            memwarden_host_memory_used_ratio 0.01839079193190497
+            memwarden_host_memory_utilization_ratio 0.01839079193190497
             memwarden_host_memory_free_bytes 24062447616
             memwarden_host_memory_buffers_bytes 3575808
             memwarden_host_memory_cached_bytes 861638656
@@ -127,7 +127,8 @@ mod tests {
             memwarden_host_swap_total_bytes 0
             memwarden_host_swap_free_bytes 0
             memwarden_host_swap_used_bytes 0
-        "#]].assert_eq(&render(&HERE, &fixture("host/6.18")));
+        "#]]
+        .assert_eq(&render(&HERE, &fixture("host/6.18")));
     }
 
     #[test]
@@ -137,7 +138,7 @@ mod tests {
             memwarden_host_memory_total_bytes 540855291904
             memwarden_host_memory_available_bytes 410864197632
             memwarden_host_memory_used_bytes 129991094272
-            memwarden_host_memory_used_ratio 0.2403435747376823
+            memwarden_host_memory_utilization_ratio 0.2403435747376823
             memwarden_host_memory_free_bytes 104857600000
             memwarden_host_memory_buffers_bytes 831840256
             memwarden_host_memory_cached_bytes 305935802368
@@ -159,7 +160,8 @@ mod tests {
             memwarden_host_swap_total_bytes 8589930496
             memwarden_host_swap_free_bytes 6442446848
             memwarden_host_swap_used_bytes 2147483648
-        "#]].assert_eq(&render(&HERE, &fixture("host/5.4")));
+        "#]]
+        .assert_eq(&render(&HERE, &fixture("host/5.4")));
     }
 
     #[test]
@@ -169,7 +171,8 @@ mod tests {
             memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
             memwarden_host_memory_total_bytes 4194304
             memwarden_host_memory_free_bytes 1048576
-        "#]].assert_eq(&render(&HERE, root.path()));
+        "#]]
+        .assert_eq(&render(&HERE, root.path()));
     }
 
     #[test]
@@ -177,10 +180,12 @@ mod tests {
         expect![[r#"
             memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
             failed (not_found): cannot read ROOT/proc/meminfo: No such file or directory (os error 2)
-        "#]].assert_eq(&render(&HERE, folder(&[]).path()));
+        "#]]
+        .assert_eq(&render(&HERE, folder(&[]).path()));
         expect![[r#"
             memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
             failed (parse): ROOT/proc/meminfo has no whole MemTotal line
-        "#]].assert_eq(&render(&HERE, folder(&[("proc/meminfo", "")]).path()));
+        "#]]
+        .assert_eq(&render(&HERE, folder(&[("proc/meminfo", "")]).path()));
     }
 }

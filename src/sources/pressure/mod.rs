@@ -46,12 +46,15 @@ const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
 
 impl Source for Pressure {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let mut absent = 0;
+        let mut absent = 0_usize;
         let mut error = None;
         for resource in &mut self.resources {
             match resource.sample(&mut self.buffer, out) {
                 Ok(()) => {}
-                Err(SourceError::Unavailable { .. }) => absent += 1,
+                Err(SourceError::Unavailable { why }) => {
+                    absent += 1;
+                    error.get_or_insert(SourceError::failed(Failure::NotFound, why));
+                }
                 Err(failed) => error = Some(failed),
             }
         }
@@ -68,7 +71,10 @@ impl Resource {
     fn sample(&mut self, buffer: &mut Vec<u8>, out: &mut Batch) -> Result<(), SourceError> {
         let found = match self.file.read(buffer) {
             Ok(bytes) => parse::pressure(bytes),
-            Err(error) if tells_of_no_psi(&error) => return Err(SourceError::unavailable("no PSI")),
+            Err(error) if tells_of_no_psi(&error) => {
+                let path = self.file.path().display();
+                return Err(SourceError::unavailable(format!("{path} is missing though others are there")));
+            }
             Err(error) => return Err(fs::failed(self.file.path(), &error)),
         };
         put(self.name, "some", found.some, out);
@@ -113,62 +119,78 @@ mod tests {
     #[test]
     fn linux_6_18() {
         expect![[r#"
-            memwarden_host_pressure_ratio{resource="memory",kind="some",window="10s"} 0.015300000000000001
+            memwarden_host_pressure_ratio{resource="memory",kind="some",window="10s"} 0.0153
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="60s"} 0.0087
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="300s"} 0.0012
-            memwarden_host_pressure_ratio{resource="memory",kind="full",window="10s"} 0.0040999999999999995
+            memwarden_host_pressure_ratio{resource="memory",kind="full",window="10s"} 0.0041
             memwarden_host_pressure_ratio{resource="memory",kind="full",window="60s"} 0.002
             memwarden_host_pressure_ratio{resource="memory",kind="full",window="300s"} 0.0003
-            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="10s"} 0.006500000000000001
+            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="10s"} 0.0065
             memwarden_host_pressure_ratio{resource="cpu",kind="some",window="60s"} 0.0125
-            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="300s"} 0.011699999999999999
+            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="300s"} 0.0117
             memwarden_host_pressure_ratio{resource="io",kind="some",window="10s"} 0
             memwarden_host_pressure_ratio{resource="io",kind="some",window="60s"} 0.0048
-            memwarden_host_pressure_ratio{resource="io",kind="some",window="300s"} 0.005600000000000001
+            memwarden_host_pressure_ratio{resource="io",kind="some",window="300s"} 0.0056
             memwarden_host_pressure_ratio{resource="io",kind="full",window="10s"} 0
             memwarden_host_pressure_ratio{resource="io",kind="full",window="60s"} 0.0046
             memwarden_host_pressure_ratio{resource="io",kind="full",window="300s"} 0.0054
-            memwarden_host_pressure_seconds_total{resource="memory",kind="some"} 4.817261
-            memwarden_host_pressure_seconds_total{resource="memory",kind="full"} 1.209433
-            memwarden_host_pressure_seconds_total{resource="cpu",kind="some"} 26.163074
-            memwarden_host_pressure_seconds_total{resource="io",kind="some"} 13.704769
-            memwarden_host_pressure_seconds_total{resource="io",kind="full"} 13.07942
-        "#]].assert_eq(&render(&REGISTRATION, &fixture("host/6.18")));
+            memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="some"} 4.817261
+            memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="full"} 1.209433
+            memwarden_host_pressure_stalled_seconds_total{resource="cpu",kind="some"} 26.163074
+            memwarden_host_pressure_stalled_seconds_total{resource="io",kind="some"} 13.704769
+            memwarden_host_pressure_stalled_seconds_total{resource="io",kind="full"} 13.07942
+        "#]]
+        .assert_eq(&render(&REGISTRATION, &fixture("host/6.18")));
     }
 
     #[test]
     fn linux_5_4_has_no_full_line_for_cpu() {
         expect![[r#"
-            memwarden_host_pressure_ratio{resource="memory",kind="some",window="10s"} 0.015300000000000001
+            memwarden_host_pressure_ratio{resource="memory",kind="some",window="10s"} 0.0153
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="60s"} 0.0087
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="300s"} 0.0012
-            memwarden_host_pressure_ratio{resource="memory",kind="full",window="10s"} 0.0040999999999999995
+            memwarden_host_pressure_ratio{resource="memory",kind="full",window="10s"} 0.0041
             memwarden_host_pressure_ratio{resource="memory",kind="full",window="60s"} 0.002
             memwarden_host_pressure_ratio{resource="memory",kind="full",window="300s"} 0.0003
-            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="10s"} 0.030699999999999998
-            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="60s"} 0.025099999999999997
-            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="300s"} 0.019799999999999998
+            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="10s"} 0.0307
+            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="60s"} 0.0251
+            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="300s"} 0.0198
             memwarden_host_pressure_ratio{resource="io",kind="some",window="10s"} 0
             memwarden_host_pressure_ratio{resource="io",kind="some",window="60s"} 0.0048
-            memwarden_host_pressure_ratio{resource="io",kind="some",window="300s"} 0.005600000000000001
+            memwarden_host_pressure_ratio{resource="io",kind="some",window="300s"} 0.0056
             memwarden_host_pressure_ratio{resource="io",kind="full",window="10s"} 0
             memwarden_host_pressure_ratio{resource="io",kind="full",window="60s"} 0.0046
             memwarden_host_pressure_ratio{resource="io",kind="full",window="300s"} 0.0054
-            memwarden_host_pressure_seconds_total{resource="memory",kind="some"} 4.817261
-            memwarden_host_pressure_seconds_total{resource="memory",kind="full"} 1.209433
-            memwarden_host_pressure_seconds_total{resource="cpu",kind="some"} 88112.233445
-            memwarden_host_pressure_seconds_total{resource="io",kind="some"} 13.704769
-            memwarden_host_pressure_seconds_total{resource="io",kind="full"} 13.07942
-        "#]].assert_eq(&render(&REGISTRATION, &fixture("host/5.4")));
+            memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="some"} 4.817261
+            memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="full"} 1.209433
+            memwarden_host_pressure_stalled_seconds_total{resource="cpu",kind="some"} 88112.233445
+            memwarden_host_pressure_stalled_seconds_total{resource="io",kind="some"} 13.704769
+            memwarden_host_pressure_stalled_seconds_total{resource="io",kind="full"} 13.07942
+        "#]]
+        .assert_eq(&render(&REGISTRATION, &fixture("host/5.4")));
     }
 
     #[test]
     fn without_psi_it_is_unavailable() {
         expect![[r#"
             unavailable: this kernel tells no pressure (PSI is not built in or off)
-        "#]].assert_eq(&render(&REGISTRATION, folder(&[]).path()));
+        "#]]
+        .assert_eq(&render(&REGISTRATION, folder(&[]).path()));
         assert!(tells_of_no_psi(&Errno::OPNOTSUPP.into()));
         assert!(!tells_of_no_psi(&Errno::ACCESS.into()));
+    }
+
+    #[test]
+    fn one_file_that_is_missing_is_a_failure() {
+        let root = folder(&[("proc/pressure/cpu", LINES)]);
+        expect![[r#"
+            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="10s"} 0.02
+            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="60s"} 0.01
+            memwarden_host_pressure_ratio{resource="cpu",kind="some",window="300s"} 0.005
+            memwarden_host_pressure_stalled_seconds_total{resource="cpu",kind="some"} 1.5
+            failed (not_found): ROOT/proc/pressure/memory is missing though others are there
+        "#]]
+        .assert_eq(&render(&REGISTRATION, root.path()));
     }
 
     #[test]
@@ -188,10 +210,11 @@ mod tests {
             memwarden_host_pressure_ratio{resource="io",kind="some",window="10s"} 0.02
             memwarden_host_pressure_ratio{resource="io",kind="some",window="60s"} 0.01
             memwarden_host_pressure_ratio{resource="io",kind="some",window="300s"} 0.005
-            memwarden_host_pressure_seconds_total{resource="memory",kind="some"} 1.5
-            memwarden_host_pressure_seconds_total{resource="memory",kind="full"} 0.5
-            memwarden_host_pressure_seconds_total{resource="io",kind="some"} 1.5
+            memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="some"} 1.5
+            memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="full"} 0.5
+            memwarden_host_pressure_stalled_seconds_total{resource="io",kind="some"} 1.5
             failed (parse): ROOT/proc/pressure/io lacks a whole some or full line
-        "#]].assert_eq(&render(&REGISTRATION, root.path()));
+        "#]]
+        .assert_eq(&render(&REGISTRATION, root.path()));
     }
 }

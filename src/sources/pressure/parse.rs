@@ -39,13 +39,18 @@ pub fn pressure(text: &[u8]) -> Pressure {
 /// `avg10=0.01 avg60=0.43 avg300=0.42 total=17347535`, all of it.
 fn stall(text: &str) -> Option<Stall> {
     let mut fields = text.split(' ');
-    let mut share = |name: &str| {
-        let percent: f64 = field(fields.next()?, name)?.parse().ok()?;
-        (0.0..=100.0).contains(&percent).then_some(percent / 100.0).and_then(Ratio::new)
-    };
+    let mut share = |name: &str| percent(field(fields.next()?, name)?);
     let shares = [share("avg10")?, share("avg60")?, share("avg300")?];
     let total = Seconds::from_micros(field(fields.next()?, "total")?.parse().ok()?);
     Some(Stall { shares, total })
+}
+
+/// `1.53`: always two decimals, so that the share is the nearest number to 0.0153.
+fn percent(text: &str) -> Option<Ratio> {
+    let (whole, hundredths) = text.split_once('.').filter(|(_, hundredths)| hundredths.len() == 2)?;
+    let [whole, hundredths]: [u32; 2] = [whole.parse().ok()?, hundredths.parse().ok()?];
+    let share = whole.checked_mul(100)?.checked_add(hundredths)?;
+    (share <= 10_000).then(|| Ratio::new(f64::from(share) / 10_000.0))?
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -69,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_is_no_share_is_absent() {
-        for avg10 in ["NaN", "inf", "-0.01", "100.01", "1e400", ""] {
+        for avg10 in ["NaN", "inf", "-0.01", "100.01", "1e400", "", "1", "1.5", "1.-5", "99999999999.00"] {
             let text = format!("full avg10={avg10} avg60=0.00 avg300=0.00 total=1\n");
             assert_eq!(pressure(text.as_bytes()), Pressure::default(), "{avg10}");
         }

@@ -117,7 +117,8 @@ mod tests {
             memwarden_host_thp_faults_total{result="fallback"} 125
             memwarden_host_thp_collapse_allocations_total{result="allocated"} 126
             memwarden_host_thp_collapse_allocations_total{result="failed"} 127
-        "#]].assert_eq(&render(&LARGE_PAGES, &fixture("host/6.18")));
+        "#]]
+        .assert_eq(&render(&LARGE_PAGES, &fixture("host/6.18")));
     }
 
     #[test]
@@ -147,7 +148,8 @@ mod tests {
             memwarden_host_thp_faults_total{result="fallback"} 125
             memwarden_host_thp_collapse_allocations_total{result="allocated"} 126
             memwarden_host_thp_collapse_allocations_total{result="failed"} 127
-        "#]].assert_eq(&render(&LARGE_PAGES, &fixture("host/5.4")));
+        "#]]
+        .assert_eq(&render(&LARGE_PAGES, &fixture("host/5.4")));
     }
 
     #[test]
@@ -155,16 +157,19 @@ mod tests {
         let root = folder(&[("proc/vmstat", "pswpin 18446744073709551615\npswpout 2\n")]);
         expect![[r#"
             memwarden_host_swapped_out_bytes_total 131072
-        "#]].assert_eq(&render(&LARGE_PAGES, root.path()));
+        "#]]
+        .assert_eq(&render(&LARGE_PAGES, root.path()));
     }
 
     #[test]
     fn a_missing_or_strange_file_is_said() {
         expect![[r#"
             failed (not_found): cannot read ROOT/proc/vmstat: No such file or directory (os error 2)
-        "#]].assert_eq(&render(&LARGE_PAGES, folder(&[]).path()));
+        "#]]
+        .assert_eq(&render(&LARGE_PAGES, folder(&[]).path()));
         expect![[r#"
             failed (parse): ROOT/proc/vmstat has no line that is known
-        "#]].assert_eq(&render(&LARGE_PAGES, folder(&[("proc/vmstat", "\u{1}\n\n")]).path()));
+        "#]]
+        .assert_eq(&render(&LARGE_PAGES, folder(&[("proc/vmstat", "\u{1}\n\n")]).path()));
     }
 }
