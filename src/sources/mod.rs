@@ -12,11 +12,24 @@ use crate::model::desc::Desc;
 use crate::model::setting::{Opt, Settings};
 use crate::model::source::Source;
 
+pub mod buddyinfo;
 pub mod daemon;
+pub mod kmsg;
 pub mod memory;
+pub mod pressure;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod vmstat;
 
 /// Every source there is, in the order they are sampled.
-pub static REGISTRY: &[&Registration] = &[&memory::REGISTRATION, &daemon::REGISTRATION];
+pub static REGISTRY: &[&Registration] = &[
+    &kmsg::REGISTRATION,
+    &memory::REGISTRATION,
+    &pressure::REGISTRATION,
+    &vmstat::REGISTRATION,
+    &buddyinfo::REGISTRATION,
+    &daemon::REGISTRATION,
+];
 
 /// What the rest of memwarden needs to know of a source.
 #[derive(Debug)]

@@ -139,3 +139,13 @@ fn every_source_is_harmless_on_an_empty_host() {
         assert!(says_so, "{} found something in an empty folder", registration.name);
     }
 }
+
+#[test]
+fn no_two_metrics_share_an_otlp_name() {
+    let mut seen = std::collections::BTreeMap::new();
+    for desc in catalog() {
+        if let Some(other) = seen.insert(desc.otlp_name(), desc.name) {
+            panic!("{} and {other} are both {} over OTLP", desc.name, desc.otlp_name());
+        }
+    }
+}

@@ -1,5 +1,6 @@
-//! Host memory, from `/proc/meminfo`.
+//! Host memory, from `/proc/meminfo`, and the host's names.
 
+pub mod identity;
 pub mod metrics;
 pub mod parse;
 
@@ -7,38 +8,184 @@ use crate::host::fs::{self, KeptFile};
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
-use crate::sources::Registration;
+use crate::model::units::Flag;
+use crate::sources::{Context, Registration};
+use identity::Identity;
+use parse::Meminfo;
 
 /// Host memory.
 pub static REGISTRATION: Registration = Registration {
     name: "memory",
-    about: "Host memory, from /proc/meminfo.",
+    about: "Host memory, from /proc/meminfo, and the host's names.",
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,
-    build: |_, context| {
-        Box::new(Memory { meminfo: KeptFile::new(context.roots.proc.join("meminfo")), buffer: Vec::new() })
-    },
+    build: |_, context| Box::new(Memory::new(context, Identity::of_this_host())),
 };
 
 struct Memory {
+    identity: Identity,
     meminfo: KeptFile,
     buffer: Vec<u8>,
 }
 
+impl Memory {
+    fn new(context: &Context, identity: Identity) -> Self {
+        Self { identity, meminfo: KeptFile::new(context.roots.proc.join("meminfo")), buffer: Vec::new() }
+    }
+}
+
 impl Source for Memory {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        let Identity { hostname, kernel, os } = &self.identity;
+        out.put(&metrics::HOST_INFO, &[hostname.into(), kernel.into(), os.into()], Flag(true));
         let bytes = match self.meminfo.read(&mut self.buffer) {
             Ok(bytes) => bytes,
             Err(error) => return Err(fs::failed(self.meminfo.path(), &error)),
         };
         let found = parse::meminfo(bytes);
-        out.put_some(&metrics::TOTAL, &[], found.total);
-        out.put_some(&metrics::AVAILABLE, &[], found.available);
+        put(&found, out);
         if found.total.is_none() {
             let path = self.meminfo.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} has no MemTotal")));
+            return Err(SourceError::failed(Failure::Parse, format!("{path} has no whole MemTotal line")));
         }
         Ok(())
+    }
+}
+
+fn put(found: &Meminfo, out: &mut Batch) {
+    let used = found.used();
+    let utilization = used.zip(found.total).and_then(|(used, total)| used.share_of(total));
+    out.put_some(&metrics::TOTAL, &[], found.total);
+    out.put_some(&metrics::AVAILABLE, &[], found.available);
+    out.put_some(&metrics::USED, &[], used);
+    out.put_some(&metrics::UTILIZATION, &[], utilization);
+    out.put_some(&metrics::FREE, &[], found.free);
+    out.put_some(&metrics::BUFFERS, &[], found.buffers);
+    out.put_some(&metrics::CACHED, &[], found.cached);
+    out.put_some(&metrics::SHMEM, &[], found.shmem);
+    out.put_some(&metrics::SLAB, &["reclaimable".into()], found.slab_reclaimable);
+    out.put_some(&metrics::SLAB, &["unreclaimable".into()], found.slab_unreclaimable);
+    out.put_some(&metrics::ANON, &[], found.anon);
+    out.put_some(&metrics::ANON_HUGE, &[], found.anon_huge);
+    out.put_some(&metrics::MAPPED, &[], found.mapped);
+    out.put_some(&metrics::UNEVICTABLE, &[], found.unevictable);
+    out.put_some(&metrics::KERNEL_STACK, &[], found.kernel_stack);
+    out.put_some(&metrics::PAGE_TABLES, &[], found.page_tables);
+    out.put_some(&metrics::DIRTY, &[], found.dirty);
+    out.put_some(&metrics::WRITEBACK, &[], found.writeback);
+    out.put_some(&metrics::COMMIT_LIMIT, &[], found.commit_limit);
+    out.put_some(&metrics::COMMITTED, &[], found.committed);
+    out.put_some(&metrics::HUGE_TOTAL, &[], found.huge(found.huge_total));
+    out.put_some(&metrics::HUGE_FREE, &[], found.huge(found.huge_free));
+    out.put_some(&metrics::SWAP_TOTAL, &[], found.swap_total);
+    out.put_some(&metrics::SWAP_FREE, &[], found.swap_free);
+    out.put_some(&metrics::SWAP_USED, &[], found.swap_used());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::testing::{fixture, folder, render};
+    use expect_test::expect;
+
+    static HERE: Registration = Registration {
+        build: |_, context| {
+            let identity =
+                Identity { hostname: "node-17".into(), kernel: "6.8.0-45-generic".into(), os: "".into() };
+            Box::new(Memory::new(context, identity))
+        },
+        ..REGISTRATION
+    };
+
+    #[test]
+    fn linux_6_18() {
+        expect![[r#"
+            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
+            memwarden_host_memory_total_bytes 25276510208
+            memwarden_host_memory_available_bytes 24811655168
+            memwarden_host_memory_used_bytes 464855040
+            memwarden_host_memory_utilization_ratio 0.01839079193190497
+            memwarden_host_memory_free_bytes 24062447616
+            memwarden_host_memory_buffers_bytes 3575808
+            memwarden_host_memory_cached_bytes 861638656
+            memwarden_host_memory_shared_bytes 9068544
+            memwarden_host_memory_slab_bytes{kind="reclaimable"} 215175168
+            memwarden_host_memory_slab_bytes{kind="unreclaimable"} 29384704
+            memwarden_host_memory_anon_bytes 33927168
+            memwarden_host_memory_anon_huge_bytes 0
+            memwarden_host_memory_mapped_bytes 16158720
+            memwarden_host_memory_unevictable_bytes 21176320
+            memwarden_host_memory_kernel_stack_bytes 1540096
+            memwarden_host_memory_page_tables_bytes 1859584
+            memwarden_host_memory_dirty_bytes 147456
+            memwarden_host_memory_writeback_bytes 28672
+            memwarden_host_memory_commit_limit_bytes 12638253056
+            memwarden_host_memory_committed_bytes 83472384
+            memwarden_host_memory_huge_pages_total_bytes 0
+            memwarden_host_memory_huge_pages_free_bytes 0
+            memwarden_host_swap_total_bytes 0
+            memwarden_host_swap_free_bytes 0
+            memwarden_host_swap_used_bytes 0
+        "#]]
+        .assert_eq(&render(&HERE, &fixture("host/6.18")));
+    }
+
+    #[test]
+    fn linux_5_4_with_swap_and_huge_pages() {
+        expect![[r#"
+            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
+            memwarden_host_memory_total_bytes 540855291904
+            memwarden_host_memory_available_bytes 410864197632
+            memwarden_host_memory_used_bytes 129991094272
+            memwarden_host_memory_utilization_ratio 0.2403435747376823
+            memwarden_host_memory_free_bytes 104857600000
+            memwarden_host_memory_buffers_bytes 831840256
+            memwarden_host_memory_cached_bytes 305935802368
+            memwarden_host_memory_shared_bytes 68719476736
+            memwarden_host_memory_slab_bytes{kind="reclaimable"} 9228641280
+            memwarden_host_memory_slab_bytes{kind="unreclaimable"} 3539751936
+            memwarden_host_memory_anon_bytes 93424196608
+            memwarden_host_memory_anon_huge_bytes 73014444032
+            memwarden_host_memory_mapped_bytes 4677519360
+            memwarden_host_memory_unevictable_bytes 134217728
+            memwarden_host_memory_kernel_stack_bytes 67002368
+            memwarden_host_memory_page_tables_bytes 467751936
+            memwarden_host_memory_dirty_bytes 12641280
+            memwarden_host_memory_writeback_bytes 694272
+            memwarden_host_memory_commit_limit_bytes 278528000000
+            memwarden_host_memory_committed_bytes 317440000000
+            memwarden_host_memory_huge_pages_total_bytes 2147483648
+            memwarden_host_memory_huge_pages_free_bytes 2097152000
+            memwarden_host_swap_total_bytes 8589930496
+            memwarden_host_swap_free_bytes 6442446848
+            memwarden_host_swap_used_bytes 2147483648
+        "#]]
+        .assert_eq(&render(&HERE, &fixture("host/5.4")));
+    }
+
+    #[test]
+    fn without_an_estimate_nothing_is_used() {
+        let root = folder(&[("proc/meminfo", "MemTotal:         4096 kB\nMemFree:          1024 kB\n")]);
+        expect![[r#"
+            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
+            memwarden_host_memory_total_bytes 4194304
+            memwarden_host_memory_free_bytes 1048576
+        "#]]
+        .assert_eq(&render(&HERE, root.path()));
+    }
+
+    #[test]
+    fn a_missing_or_empty_file_is_said() {
+        expect![[r#"
+            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
+            failed (not_found): cannot read ROOT/proc/meminfo: No such file or directory (os error 2)
+        "#]]
+        .assert_eq(&render(&HERE, folder(&[]).path()));
+        expect![[r#"
+            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
+            failed (parse): ROOT/proc/meminfo has no whole MemTotal line
+        "#]]
+        .assert_eq(&render(&HERE, folder(&[("proc/meminfo", "")]).path()));
     }
 }

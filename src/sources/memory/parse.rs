@@ -2,27 +2,144 @@
 
 use crate::model::units::Bytes;
 
-/// The lines we know; what the kernel does not write is absent.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Meminfo {
-    /// `MemTotal`.
-    pub total: Option<Bytes>,
-    /// `MemAvailable`.
-    pub available: Option<Bytes>,
+macro_rules! meminfo {
+    ($($(#[$doc:meta])* $field:ident = $line:literal;)+) => {
+        /// The lines we know; what the kernel does not write is absent.
+        #[derive(Debug, Default, PartialEq, Eq)]
+        pub struct Meminfo {
+            $($(#[$doc])* pub $field: Option<Bytes>,)+
+            /// `HugePages_Total`, in pages.
+            pub huge_total: Option<u64>,
+            /// `HugePages_Free`, in pages.
+            pub huge_free: Option<u64>,
+        }
+
+        impl Meminfo {
+            fn set(&mut self, name: &str, value: &str) {
+                match name {
+                    $($line => self.$field = kib(value),)+
+                    "HugePages_Total" => self.huge_total = value.parse().ok(),
+                    "HugePages_Free" => self.huge_free = value.parse().ok(),
+                    _ => {}
+                }
+            }
+        }
+    };
 }
 
-/// Reads the text of `/proc/meminfo`; a line that is not understood is left out.
+meminfo! {
+    /// `MemTotal`.
+    total = "MemTotal";
+    /// `MemFree`.
+    free = "MemFree";
+    /// `MemAvailable`; since 3.14, and absent in some containers' emulated files.
+    available = "MemAvailable";
+    /// `Buffers`.
+    buffers = "Buffers";
+    /// `Cached`.
+    cached = "Cached";
+    /// `Shmem`.
+    shmem = "Shmem";
+    /// `SReclaimable`.
+    slab_reclaimable = "SReclaimable";
+    /// `SUnreclaim`.
+    slab_unreclaimable = "SUnreclaim";
+    /// `AnonPages`.
+    anon = "AnonPages";
+    /// `AnonHugePages`.
+    anon_huge = "AnonHugePages";
+    /// `Mapped`.
+    mapped = "Mapped";
+    /// `Unevictable`.
+    unevictable = "Unevictable";
+    /// `KernelStack`.
+    kernel_stack = "KernelStack";
+    /// `PageTables`.
+    page_tables = "PageTables";
+    /// `Dirty`.
+    dirty = "Dirty";
+    /// `Writeback`.
+    writeback = "Writeback";
+    /// `CommitLimit`.
+    commit_limit = "CommitLimit";
+    /// `Committed_AS`.
+    committed = "Committed_AS";
+    /// `SwapTotal`.
+    swap_total = "SwapTotal";
+    /// `SwapFree`.
+    swap_free = "SwapFree";
+    /// `Hugepagesize`: the default size of a huge page.
+    huge_size = "Hugepagesize";
+}
+
+impl Meminfo {
+    /// Total less available.
+    pub fn used(&self) -> Option<Bytes> {
+        Some(self.total?.saturating_sub(self.available?))
+    }
+
+    /// Swap total less swap free.
+    pub fn swap_used(&self) -> Option<Bytes> {
+        Some(self.swap_total?.saturating_sub(self.swap_free?))
+    }
+
+    /// That many huge pages of the default size, in bytes.
+    pub fn huge(&self, pages: Option<u64>) -> Option<Bytes> {
+        self.huge_size?.get().checked_mul(pages?).map(Bytes::new)
+    }
+}
+
+/// Reads the text of `/proc/meminfo`; a line that is cut or not understood is left out.
 pub fn meminfo(text: &[u8]) -> Meminfo {
     let mut found = Meminfo::default();
-    for line in String::from_utf8_lossy(text).lines() {
-        let Some((name, rest)) = line.split_once(':') else { continue };
-        let value =
-            rest.trim().strip_suffix(" kB").and_then(|kib| kib.trim().parse().ok()).and_then(Bytes::from_kib);
-        match name {
-            "MemTotal" => found.total = value,
-            "MemAvailable" => found.available = value,
-            _ => {}
-        }
+    for line in String::from_utf8_lossy(text).split_inclusive('\n') {
+        // A line without its end may have lost digits, and would read as a smaller number.
+        let Some((name, value)) = line.strip_suffix('\n').and_then(|line| line.split_once(':')) else {
+            continue;
+        };
+        found.set(name, value.trim_start());
     }
     found
+}
+
+fn kib(value: &str) -> Option<Bytes> {
+    value.strip_suffix(" kB").and_then(|kib| kib.parse().ok()).and_then(Bytes::from_kib)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_line_is_left_out() {
+        let found = meminfo(b"MemTotal:       24684092 kB\nMemFree:        2436 kB\nMemAvailable:   24310");
+        assert_eq!(found.total, Bytes::from_kib(24_684_092));
+        assert_eq!(found.available, None);
+        assert_eq!(meminfo(b"MemTotal:       24684092 kB").total, None);
+        assert_eq!(found.used(), None);
+    }
+
+    #[test]
+    fn what_is_no_amount_is_absent() {
+        for value in ["-1 kB", "1 MB", "1", "kB", "", "18446744073709551615 kB", "1 2 kB", "\u{0663} kB"] {
+            let text = format!("MemTotal: {value}\nHugePages_Total: {value}x\n");
+            assert_eq!(meminfo(text.as_bytes()), Meminfo::default(), "{value}");
+        }
+    }
+
+    #[test]
+    fn huge_pages_that_overflow_are_absent() {
+        let found = meminfo(b"HugePages_Total: 18446744073709551615\nHugepagesize: 2048 kB\n");
+        assert_eq!(found.huge(found.huge_total), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics(text: Vec<u8>, cut in 0..200_usize) {
+            meminfo(&text);
+            let real = b"MemTotal:       24684092 kB\nHugePages_Free:        3\nHugepagesize:       2048 kB\n";
+            let found = meminfo(&real[..cut.min(real.len())]);
+            found.huge(found.huge_free);
+        }
+    }
 }

@@ -1,0 +1,326 @@
+//! The kernel's sentences that we understand, from 5.4 (mm/oom_kill.c, NVIDIA's open kernel modules).
+
+use crate::model::units::Bytes;
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The kernel chose whom to kill; the kill itself is the next line.
+    Choice(Choice<'a>),
+    /// The kernel killed a process because memory ran out.
+    Kill(Kill<'a>),
+    /// The NVIDIA driver reported an XID.
+    Xid {
+        /// The PCI address without its function.
+        pci: &'a str,
+        /// The number.
+        xid: u32,
+    },
+    /// A warning that is only counted.
+    Warning(Warning),
+}
+
+/// Whose memory ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The host's, or that of the nodes a task may use.
+    Host,
+    /// That of a cgroup.
+    Cgroup,
+}
+
+impl Scope {
+    /// Both, in the order their counters are kept.
+    pub const ALL: [Self; 2] = [Self::Host, Self::Cgroup];
+
+    /// The value of the `scope` label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Cgroup => "cgroup",
+        }
+    }
+}
+
+/// Whom the kernel chose, and the cgroup it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice<'a> {
+    /// The victim's pid.
+    pub pid: u32,
+    /// The victim's path in the memory controller's hierarchy.
+    pub cgroup: &'a str,
+}
+
+/// A kill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kill<'a> {
+    /// Whose memory ran out.
+    pub scope: Scope,
+    /// Who was killed; absent where the line is cut.
+    pub victim: Option<Victim<'a>>,
+}
+
+/// Who was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Victim<'a> {
+    /// The pid in the initial pid namespace.
+    pub pid: u32,
+    /// The kernel's name of the process.
+    pub comm: &'a str,
+    /// Resident anonymous memory.
+    pub anon: Option<Bytes>,
+    /// Resident file mappings.
+    pub file: Option<Bytes>,
+    /// Resident shared memory.
+    pub shmem: Option<Bytes>,
+}
+
+macro_rules! warnings {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)+) => {
+        /// A warning that is only counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Warning {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Warning {
+            /// Every kind, in the order their counters are kept.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The value of the `kind` label.
+            pub const fn label(self) -> &'static str {
+                match self { $(Self::$name => $label,)+ }
+            }
+        }
+    };
+}
+
+warnings! {
+    /// No free block of the order that was asked for.
+    AllocationFailure = "allocation_failure",
+    /// A task did not run for minutes, waiting for a disk, a network file system or a driver.
+    HungTask = "hung_task",
+    /// A CPU stayed in the kernel for too long.
+    SoftLockup = "soft_lockup",
+    /// A page was taken out of use because of a memory error.
+    MemoryFailure = "memory_failure",
+    /// The hardware reported an error.
+    MachineCheck = "machine_check",
+}
+
+/// What a message of the kernel says; nothing for all the others.
+pub fn recognize(message: &str) -> Option<Event<'_>> {
+    kill(message)
+        .map(Event::Kill)
+        .or_else(|| choice(message).map(Event::Choice))
+        .or_else(|| xid(message))
+        .or_else(|| warning(message).map(Event::Warning))
+}
+
+fn kill(message: &str) -> Option<Kill<'_>> {
+    let (scope, rest) = match message.strip_prefix("Memory cgroup out of memory") {
+        Some(rest) => (Scope::Cgroup, rest),
+        None => (Scope::Host, message.strip_prefix("Out of memory")?),
+    };
+    let rest = rest.strip_prefix(" (oom_kill_allocating_task)").unwrap_or(rest);
+    let victim = victim(rest.strip_prefix(": Killed process ")?);
+    Some(Kill { scope, victim })
+}
+
+/// `1234 (python3) total-vm:98304kB, anon-rss:91234kB, file-rss:0kB, shmem-rss:64kB, UID:1000 …`.
+fn victim(text: &str) -> Option<Victim<'_>> {
+    let (pid, rest) = text.split_once(" (")?;
+    // The process chose its name and may have put anything in it; what follows the last match is the kernel's.
+    let (comm, rest) = rest.rsplit_once(") total-vm:")?;
+    let kib = |name: &str| {
+        let (_, rest) = rest.split_once(name)?;
+        Bytes::from_kib(rest.split_once("kB")?.0.parse().ok()?)
+    };
+    Some(Victim {
+        pid: pid.parse().ok()?,
+        comm,
+        anon: kib(", anon-rss:"),
+        file: kib(", file-rss:"),
+        shmem: kib(", shmem-rss:"),
+    })
+}
+
+/// `oom-kill:constraint=…,task_memcg=/a/b,task=python3,pid=1234,uid=1000`.
+fn choice(message: &str) -> Option<Choice<'_>> {
+    let (_, rest) = message.strip_prefix("oom-kill:constraint=")?.split_once(",task_memcg=")?;
+    let (cgroup, rest) = rest.split_once(",task=")?;
+    let (_, pid) = rest.rsplit_once(",pid=")?;
+    Some(Choice { pid: pid.split(',').next()?.parse().ok()?, cgroup })
+}
+
+/// `NVRM: Xid (PCI:0000:3b:00): 79, pid=…`; `PCI:` and the function `.0` come and go with the driver's version.
+fn xid(message: &str) -> Option<Event<'_>> {
+    /// A domain of eight digits, bus, device and function: `00000000:3b:00.0`.
+    const LONGEST: usize = 16;
+    let (address, rest) = message.strip_prefix("NVRM: Xid (")?.split_once("): ")?;
+    let address = address.strip_prefix("PCI:").unwrap_or(address);
+    let pci = address.split('.').next()?;
+    let hexadecimal = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // Domain, bus, device.
+    let is_address = pci.split(':').count() == 3 && pci.split(':').all(hexadecimal);
+    let digits = rest.len() - rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
+    let xid = rest[..digits].parse().ok()?;
+    (is_address && address.len() <= LONGEST).then_some(Event::Xid { pci, xid })
+}
+
+fn warning(message: &str) -> Option<Warning> {
+    if message.contains(": page allocation failure: order:") {
+        Some(Warning::AllocationFailure)
+    } else if message.starts_with("INFO: task ") && message.contains(" blocked for more than ") {
+        Some(Warning::HungTask)
+    } else if message.contains("BUG: soft lockup - CPU#") {
+        Some(Warning::SoftLockup)
+    } else if message.starts_with("Memory failure: ") && message.contains(": recovery action for ") {
+        Some(Warning::MemoryFailure)
+    } else if message.starts_with("mce: [Hardware Error]: Machine check events logged") {
+        Some(Warning::MachineCheck)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn check(message: &str, expected: Expect) {
+        expected.assert_eq(&recognize(message).map_or("none".to_owned(), |event| format!("{event:?}")));
+    }
+
+    #[test]
+    fn kills_of_the_host() {
+        check(
+            "Out of memory: Killed process 48213 (python3) total-vm:523112848kB, anon-rss:401234568kB, file-rss:8192kB, shmem-rss:67108864kB, UID:1000 pgtables:812344kB oom_score_adj:0",
+            expect![[
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 48213, comm: "python3", anon: Some(Bytes(410864197632)), file: Some(Bytes(8388608)), shmem: Some(Bytes(68719476736)) }) })"#
+            ]],
+        );
+        check(
+            "Out of memory (oom_kill_allocating_task): Killed process 7 (sh) total-vm:4kB, anon-rss:1kB, file-rss:2kB, shmem-rss:0kB, UID:0 pgtables:44kB oom_score_adj:500",
+            expect![[
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 7, comm: "sh", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)) }) })"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn kills_of_a_cgroup() {
+        check(
+            "Memory cgroup out of memory: Killed process 991 (pt_data_worker) total-vm:33554432kB, anon-rss:16777216kB, file-rss:65536kB, shmem-rss:1024kB, UID:1000 pgtables:33024kB oom_score_adj:-997",
+            expect![[
+                r#"Kill(Kill { scope: Cgroup, victim: Some(Victim { pid: 991, comm: "pt_data_worker", anon: Some(Bytes(17179869184)), file: Some(Bytes(67108864)), shmem: Some(Bytes(1048576)) }) })"#
+            ]],
+        );
+        check(
+            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=job_42,mems_allowed=0-1,oom_memcg=/slurm/uid_1000/job_42,task_memcg=/slurm/uid_1000/job_42/step_0,task=pt_data_worker,pid=991,uid=1000",
+            expect![[r#"Choice(Choice { pid: 991, cgroup: "/slurm/uid_1000/job_42/step_0" })"#]],
+        );
+        check(
+            "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/user.slice,task=a,pid=1,b,pid=48213,uid=0",
+            expect![[r#"Choice(Choice { pid: 48213, cgroup: "/user.slice" })"#]],
+        );
+    }
+
+    #[test]
+    fn a_name_cannot_pose_as_the_rest_of_the_line() {
+        check(
+            "Out of memory: Killed process 5 (a) total-vm:9kB) total-vm:4kB, anon-rss:1kB, file-rss:2kB, shmem-rss:0kB, UID:0",
+            expect![[
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a) total-vm:9kB", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)) }) })"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn a_kill_that_is_cut_still_counts() {
+        check(
+            "Memory cgroup out of memory: Killed process 991 (pt_da",
+            expect!["Kill(Kill { scope: Cgroup, victim: None })"],
+        );
+        check(
+            "Out of memory: Killed process 5 (a) total-vm:4kB, anon-rss:1kB, file-rss:2",
+            expect![[
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a", anon: Some(Bytes(1024)), file: None, shmem: None }) })"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn xids_in_every_form() {
+        check(
+            "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.",
+            expect![[r#"Xid { pci: "0000:3b:00", xid: 79 }"#]],
+        );
+        check(
+            "NVRM: Xid (PCI:0000:3b:00.0): 48, pid='<unknown>', name=<unknown>, DBE",
+            expect![[r#"Xid { pci: "0000:3b:00", xid: 48 }"#]],
+        );
+        check(
+            "NVRM: Xid (0000:03:00): 13, 0001 00000000 0000a097",
+            expect![[r#"Xid { pci: "0000:03:00", xid: 13 }"#]],
+        );
+        check(
+            "NVRM: Xid (PCI:00000001:81:00): 119 timeout",
+            expect![[r#"Xid { pci: "00000001:81:00", xid: 119 }"#]],
+        );
+    }
+
+    #[test]
+    fn what_only_resembles_is_left_alone() {
+        for message in [
+            "NVRM: Xid (PCI:0000:3b:00): , pid=1",
+            "NVRM: Xid (PCI:0000:3b:00): 99999999999",
+            "NVRM: Xid (PCI:somewhere): 79",
+            "NVRM: Xid (PCI:000000000000000000:3b:00): 79",
+            "NVRM: Xid (): 79",
+            "NVRM: Xid (3b:00): 79",
+            "NVRM: Xid (::): 79",
+            "NVRM: GPU at PCI:0000:3b:00: GPU-00000000-0000-0000-0000-000000000000",
+            "python3 said: Out of memory: Killed process 5 (a) total-vm:4kB",
+            "Out of memory: Kill process 5 (a) score 900 or sacrifice child",
+            "oom_reaper: reaped process 5 (a), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB",
+            "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null)",
+            "INFO: task kworker/0:1:33 blocked on a mutex likely owned by task a:1.",
+        ] {
+            assert_eq!(recognize(message), None, "{message:?}");
+        }
+    }
+
+    #[test]
+    fn warnings_by_kind() {
+        for (message, label) in [
+            (
+                "python3: page allocation failure: order:4, mode:0x40dc0(GFP_KERNEL|__GFP_COMP|__GFP_ZERO), nodemask=(null),cpuset=/,mems_allowed=0",
+                "allocation_failure",
+            ),
+            ("INFO: task python3:48213 blocked for more than 120 seconds.", "hung_task"),
+            ("INFO: task nfsd:77 blocked for more than 122 seconds.", "hung_task"),
+            ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python3:48213]", "soft_lockup"),
+            ("NMI watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python3:48213]", "soft_lockup"),
+            ("Memory failure: 0x1234567: recovery action for dirty LRU page: Recovered", "memory_failure"),
+            ("mce: [Hardware Error]: Machine check events logged", "machine_check"),
+        ] {
+            let found = recognize(message);
+            assert!(
+                matches!(found, Some(Event::Warning(kind)) if kind.label() == label),
+                "{message}: {found:?}"
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics(any: String, tail in "\\PC{0,40}", pid in "[0-9]{0,12}") {
+            recognize(&any);
+            recognize(&format!("Out of memory: Killed process {pid} ({tail}) total-vm:{tail}"));
+            recognize(&format!("oom-kill:constraint=,task_memcg={tail},task={tail},pid={pid}"));
+            recognize(&format!("NVRM: Xid ({tail}): {pid}{tail}"));
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! OOM kills, GPU XIDs and warnings, from the kernel log.
+//!
+//! Counts what is logged while the daemon runs; a record that a process
+//! wrote into the log counts for nothing.
+
+pub mod message;
+pub mod metrics;
+pub mod reader;
+pub mod record;
+
+use std::io;
+
+use crate::host::fs;
+use crate::model::facts::KernelXid;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::source::{Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Count, Flag, Seconds};
+use crate::sources::Registration;
+use message::{Event, Kill, Scope, Warning};
+use reader::{KernelLog, Next};
+
+/// The kernel log.
+pub static REGISTRATION: Registration = Registration {
+    name: "kmsg",
+    about: "OOM kills with their victim, GPU XIDs and warnings, from the kernel log.",
+    on_by_default: true,
+    options: &[],
+    metrics: metrics::METRICS,
+    build: |_, context| {
+        Box::new(Kmsg {
+            log: KernelLog::new(context.roots.kmsg.clone()),
+            last_sequence: None,
+            chosen: None,
+            seen: None,
+        })
+    },
+};
+
+/// The most records read in one tick; a storm's rest waits for the next.
+const MOST: usize = 1_000;
+
+struct Kmsg {
+    log: KernelLog,
+    last_sequence: Option<u64>,
+    /// The victim and its cgroup, between the line that names them and the kill.
+    chosen: Option<(u32, Label)>,
+    /// Absent until the log could be opened once: nothing was counted before.
+    seen: Option<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    kills: [u64; Scope::ALL.len()],
+    warnings: [u64; Warning::ALL.len()],
+    records: u64,
+    lost: u64,
+    last: Option<Last>,
+}
+
+/// The last kill.
+struct Last {
+    at: Timestamp,
+    /// Absent where the line was cut.
+    victim: Option<Named>,
+}
+
+/// Who was killed.
+struct Named {
+    /// In the order of [`metrics::LAST_VICTIM`].
+    labels: [Label; 4],
+    resident: [(&'static str, Option<Bytes>); 3],
+}
+
+impl Source for Kmsg {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        let outcome = self.read(at, &mut out.facts.kernel_xids);
+        if let Some(seen) = &self.seen {
+            seen.put(out);
+        }
+        outcome
+    }
+}
+
+impl Kmsg {
+    fn read(&mut self, at: Timestamp, xids: &mut Vec<KernelXid>) -> Result<(), SourceError> {
+        if let Err(error) = self.log.open() {
+            return Err(not_open(&self.log, &error));
+        }
+        let seen = self.seen.get_or_insert_default();
+        let mut malformed = false;
+        for _ in 0..MOST {
+            let bytes = match self.log.poll() {
+                Ok(Next::Record(bytes)) => bytes,
+                Ok(Next::Nothing) => break,
+                // The gap in the sequence tells how many; without a record before it, there was at least one.
+                Ok(Next::Overwritten) => {
+                    seen.lost += u64::from(self.last_sequence.is_none());
+                    continue;
+                }
+                Err(error) => return Err(fs::failed(self.log.path(), &error)),
+            };
+            let Some(record) = record::record(bytes) else {
+                malformed = true;
+                continue;
+            };
+            seen.records += 1;
+            let expected = self.last_sequence.map_or(record.sequence, |last| last.saturating_add(1));
+            seen.lost = seen.lost.saturating_add(record.sequence.saturating_sub(expected));
+            self.last_sequence = Some(record.sequence);
+            let event = if record.from_kernel { message::recognize(&record.message) } else { None };
+            match event {
+                Some(Event::Choice(choice)) => self.chosen = Some((choice.pid, printable(choice.cgroup))),
+                Some(Event::Kill(kill)) => seen.killed(&kill, self.chosen.take(), at),
+                Some(Event::Xid { pci, xid }) => {
+                    let pci = pci.to_ascii_lowercase();
+                    xids.push(KernelXid { pci, xid, kernel_us: record.kernel_us });
+                }
+                Some(Event::Warning(warning)) => {
+                    for (count, kind) in seen.warnings.iter_mut().zip(Warning::ALL) {
+                        *count += u64::from(*kind == warning);
+                    }
+                }
+                None => {}
+            }
+        }
+        if malformed {
+            let why = format!("a record of {} has no priority, sequence and time", self.log.path().display());
+            return Err(SourceError::failed(Failure::Parse, why));
+        }
+        Ok(())
+    }
+}
+
+fn not_open(log: &KernelLog, error: &io::Error) -> SourceError {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            SourceError::unavailable(format!("there is no kernel log at {}", log.path().display()))
+        }
+        io::ErrorKind::Unsupported => SourceError::unavailable(format!("{} {error}", log.path().display())),
+        io::ErrorKind::PermissionDenied => SourceError::failed(
+            Failure::Permission,
+            format!(
+                "cannot read {}: {error}; it needs CAP_SYSLOG where kernel.dmesg_restrict is 1",
+                log.path().display()
+            ),
+        ),
+        _ => fs::failed(log.path(), error),
+    }
+}
+
+/// A name that anybody may have chosen, without control characters.
+fn printable(name: &str) -> Label {
+    if name.contains(char::is_control) { name.replace(char::is_control, "?").into() } else { name.into() }
+}
+
+impl Seen {
+    fn killed(&mut self, kill: &Kill<'_>, chosen: Option<(u32, Label)>, at: Timestamp) {
+        for (count, scope) in self.kills.iter_mut().zip(Scope::ALL) {
+            *count += u64::from(scope == kill.scope);
+        }
+        let victim = kill.victim.map(|victim| {
+            let cgroup = chosen.filter(|(pid, _)| *pid == victim.pid).map(|(_, cgroup)| cgroup);
+            let labels = [
+                kill.scope.label().into(),
+                printable(victim.comm),
+                victim.pid.into(),
+                cgroup.unwrap_or_else(|| "".into()),
+            ];
+            let resident = [("anon", victim.anon), ("file", victim.file), ("shmem", victim.shmem)];
+            Named { labels, resident }
+        });
+        self.last = Some(Last { at, victim });
+    }
+
+    fn put(&self, out: &mut Batch) {
+        for (count, scope) in self.kills.iter().zip(Scope::ALL) {
+            out.put(&metrics::OOM_KILLS, &[scope.label().into()], Count(*count));
+        }
+        for (count, kind) in self.warnings.iter().zip(Warning::ALL) {
+            out.put(&metrics::MESSAGES, &[kind.label().into()], Count(*count));
+        }
+        out.put(&metrics::RECORDS, &[], Count(self.records));
+        out.put(&metrics::LOST, &[], Count(self.lost));
+        let Some(last) = &self.last else { return };
+        out.put(&metrics::LAST_KILL, &[], Seconds::from(last.at.unix()));
+        let Some(Named { labels, resident }) = &last.victim else { return };
+        out.put(&metrics::LAST_VICTIM, labels, Flag(true));
+        for (kind, amount) in resident {
+            out.put_some(&metrics::LAST_VICTIM_RESIDENT, &[(*kind).into()], *amount);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::testing::{build, folder, render, sample};
+    use expect_test::{Expect, expect};
+    use std::io::Write as _;
+
+    /// A log that holds `old` when the daemon starts, and then gets each of `news` before a sample.
+    fn check(old: &str, news: &[&str], expected: Expect) {
+        let root = folder(&[("kmsg", old)]);
+        let mut source = build(&REGISTRATION, root.path());
+        let mut shown = sample(&mut *source, 1);
+        for (news, second) in news.iter().zip(2..) {
+            let path = root.path().join("kmsg");
+            let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+            file.write_all(news.as_bytes()).unwrap();
+            shown = sample(&mut *source, second);
+        }
+        expected.assert_eq(&shown.replace(&root.path().display().to_string(), "ROOT"));
+    }
+
+    const KILL: &str = "4,900,77000000,-;python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0\n\
+        6,901,77000100,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=a,mems_allowed=0,oom_memcg=/sys\\x5cx2dtem.slice,task_memcg=/sys\\x5cx2dtem.slice/job,task=python3,pid=48213,uid=1000\n\
+        3,902,77000200,-;Memory cgroup out of memory: Killed process 48213 (python3) total-vm:300kB, anon-rss:200kB, file-rss:20kB, shmem-rss:2kB, UID:1000 pgtables:9kB oom_score_adj:0\n";
+
+    #[test]
+    fn before_anything_happens_the_counters_are_zero() {
+        check(
+            KILL,
+            &[],
+            expect![[r#"
+            memwarden_kernel_oom_kills_total{scope="host"} 0
+            memwarden_kernel_oom_kills_total{scope="cgroup"} 0
+            memwarden_kernel_messages_total{kind="allocation_failure"} 0
+            memwarden_kernel_messages_total{kind="hung_task"} 0
+            memwarden_kernel_messages_total{kind="soft_lockup"} 0
+            memwarden_kernel_messages_total{kind="memory_failure"} 0
+            memwarden_kernel_messages_total{kind="machine_check"} 0
+            memwarden_kernel_log_records_total 0
+            memwarden_kernel_log_lost_records_total 0
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_kill_names_its_victim() {
+        check(
+            "",
+            &[KILL],
+            expect![[r#"
+            memwarden_kernel_oom_kills_total{scope="host"} 0
+            memwarden_kernel_oom_kills_total{scope="cgroup"} 1
+            memwarden_kernel_messages_total{kind="allocation_failure"} 0
+            memwarden_kernel_messages_total{kind="hung_task"} 0
+            memwarden_kernel_messages_total{kind="soft_lockup"} 0
+            memwarden_kernel_messages_total{kind="memory_failure"} 0
+            memwarden_kernel_messages_total{kind="machine_check"} 0
+            memwarden_kernel_log_records_total 3
+            memwarden_kernel_log_lost_records_total 0
+            memwarden_kernel_oom_last_kill_timestamp_seconds 2
+            memwarden_kernel_oom_last_victim_info{scope="cgroup",comm="python3",pid="48213",cgroup="/sys\\x2dtem.slice/job"} 1
+            memwarden_kernel_oom_last_victim_resident_bytes{kind="anon"} 204800
+            memwarden_kernel_oom_last_victim_resident_bytes{kind="file"} 20480
+            memwarden_kernel_oom_last_victim_resident_bytes{kind="shmem"} 2048
+        "#]],
+        );
+    }
+
+    #[test]
+    fn the_last_victim_is_the_one_shown() {
+        let host =
+            "3,903,78000000,-;Out of memory: Killed process 5 (tr\\x0aain) total-vm:4kB, anon-rss:1kB\n";
+        check(
+            "",
+            &[KILL, host],
+            expect![[r#"
+            memwarden_kernel_oom_kills_total{scope="host"} 1
+            memwarden_kernel_oom_kills_total{scope="cgroup"} 1
+            memwarden_kernel_messages_total{kind="allocation_failure"} 0
+            memwarden_kernel_messages_total{kind="hung_task"} 0
+            memwarden_kernel_messages_total{kind="soft_lockup"} 0
+            memwarden_kernel_messages_total{kind="memory_failure"} 0
+            memwarden_kernel_messages_total{kind="machine_check"} 0
+            memwarden_kernel_log_records_total 4
+            memwarden_kernel_log_lost_records_total 0
+            memwarden_kernel_oom_last_kill_timestamp_seconds 3
+            memwarden_kernel_oom_last_victim_info{scope="host",comm="tr?ain",pid="5",cgroup=""} 1
+            memwarden_kernel_oom_last_victim_resident_bytes{kind="anon"} 1024
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_process_that_writes_into_the_log_kills_nobody() {
+        let faked = KILL.replace("3,902", "11,902");
+        check(
+            "",
+            &[&faked],
+            expect![[r#"
+            memwarden_kernel_oom_kills_total{scope="host"} 0
+            memwarden_kernel_oom_kills_total{scope="cgroup"} 0
+            memwarden_kernel_messages_total{kind="allocation_failure"} 0
+            memwarden_kernel_messages_total{kind="hung_task"} 0
+            memwarden_kernel_messages_total{kind="soft_lockup"} 0
+            memwarden_kernel_messages_total{kind="memory_failure"} 0
+            memwarden_kernel_messages_total{kind="machine_check"} 0
+            memwarden_kernel_log_records_total 3
+            memwarden_kernel_log_lost_records_total 0
+        "#]],
+        );
+    }
+
+    #[test]
+    fn lost_and_malformed_records_are_said() {
+        check(
+            "",
+            &["6,10,1,-;a\n6,14,2,-;b\n6,15,3,-;INFO: task x:1 blocked for more than 120 seconds.\n??\n"],
+            expect![[r#"
+                memwarden_kernel_oom_kills_total{scope="host"} 0
+                memwarden_kernel_oom_kills_total{scope="cgroup"} 0
+                memwarden_kernel_messages_total{kind="allocation_failure"} 0
+                memwarden_kernel_messages_total{kind="hung_task"} 1
+                memwarden_kernel_messages_total{kind="soft_lockup"} 0
+                memwarden_kernel_messages_total{kind="memory_failure"} 0
+                memwarden_kernel_messages_total{kind="machine_check"} 0
+                memwarden_kernel_log_records_total 3
+                memwarden_kernel_log_lost_records_total 3
+                failed (parse): a record of ROOT/kmsg has no priority, sequence and time
+            "#]],
+        );
+    }
+
+    #[test]
+    fn without_a_log_nothing_is_counted() {
+        expect![[r#"
+            unavailable: there is no kernel log at ROOT/kmsg
+        "#]]
+        .assert_eq(&render(&REGISTRATION, folder(&[]).path()));
+    }
+
+    #[test]
+    fn a_log_that_is_hidden_or_forbidden_is_said() {
+        let log = KernelLog::new("ROOT/kmsg".into());
+        let say = |kind: io::ErrorKind| format!("{:?}", not_open(&log, &kind.into()));
+        expect![[r#"Failed { kind: Permission, why: "cannot read ROOT/kmsg: permission denied; it needs CAP_SYSLOG where kernel.dmesg_restrict is 1" }"#]].assert_eq(&say(io::ErrorKind::PermissionDenied));
+        let root = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/null", root.path().join("kmsg")).unwrap();
+        expect![[r#"
+            unavailable: ROOT/kmsg is a device, but not the kernel log
+        "#]]
+        .assert_eq(&render(&REGISTRATION, root.path()));
+    }
+
+    #[test]
+    fn xids_are_left_for_the_gpu_source() {
+        let root = folder(&[("kmsg", "")]);
+        let mut source = build(&REGISTRATION, root.path());
+        let mut batch = Batch::new();
+        source.sample(Timestamp::from_secs(1), &mut batch).unwrap();
+        let line = "4,9,123456,-,caller=T9;NVRM: Xid (PCI:0000:3B:00.0): 79, pid=1234, GPU has fallen off the bus.\n";
+        std::fs::write(root.path().join("kmsg"), line).unwrap();
+        source.sample(Timestamp::from_secs(2), &mut batch).unwrap();
+        let expected = KernelXid { pci: "0000:3b:00".to_owned(), xid: 79, kernel_us: 123_456 };
+        assert_eq!(batch.facts.kernel_xids, [expected]);
+    }
+
+    #[test]
+    fn a_storm_is_read_over_several_ticks() {
+        let storm: String = (0..MOST + 1).map(|n| format!("6,{n},1,-;x\n")).collect();
+        let read = |samples: usize| {
+            let root = folder(&[("kmsg", "")]);
+            let mut source = build(&REGISTRATION, root.path());
+            sample(&mut *source, 1);
+            std::fs::write(root.path().join("kmsg"), &storm).unwrap();
+            let shown = (0..samples).map(|_| sample(&mut *source, 2)).last().unwrap();
+            let line = shown.lines().find(|line| line.contains("log_records")).unwrap();
+            line.to_owned()
+        };
+        assert_eq!(
+            [read(1), read(2)],
+            [1000, 1001].map(|n| format!("memwarden_kernel_log_records_total {n}"))
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! Reads new records of the kernel log, without ever waiting for one.
+//!
+//! Begins at the end: what happened before the daemon started is not news.
+//! A fixture (regular file or FIFO) behaves the same, with a record a line
+//! and what is appended to it as the news.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// No record is longer: the kernel formats one into 8 KiB at most (CONSOLE_EXT_LOG_MAX), and
+/// answers EINVAL to a smaller buffer.
+const LONGEST: usize = 8192;
+
+/// The kernel log.
+#[derive(Debug)]
+pub struct KernelLog {
+    path: PathBuf,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    device: bool,
+    buffer: Vec<u8>,
+    /// What of `buffer` has been read and not given out: part of a line, or several.
+    pending: std::ops::Range<usize>,
+}
+
+/// The answer to a read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<'a> {
+    /// A record, as [`super::record::record`] reads it.
+    Record(&'a [u8]),
+    /// The kernel overwrote records that had not been read.
+    Overwritten,
+    /// Nothing new.
+    Nothing,
+}
+
+impl KernelLog {
+    /// A log that is opened at the first read.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, open: None }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it where that is still to be done, so that everything logged from now on is read.
+    ///
+    /// # Errors
+    /// The operating system's, or `Unsupported` for a device that is not the kernel log.
+    pub fn open(&mut self) -> io::Result<()> {
+        if self.open.is_none() {
+            self.open = Some(Open::at_end(&self.path)?);
+        }
+        Ok(())
+    }
+
+    /// The next record.
+    ///
+    /// # Errors
+    /// The operating system's; the descriptor is dropped, so that [`KernelLog::open`] opens anew.
+    pub fn poll(&mut self) -> io::Result<Next<'_>> {
+        let Some(mut open) = self.open.take() else { return Ok(Next::Nothing) };
+        let found = open.advance()?;
+        let open = self.open.insert(open);
+        Ok(match found {
+            Found::Record(place) => Next::Record(&open.buffer[place]),
+            Found::Overwritten => Next::Overwritten,
+            Found::Nothing => Next::Nothing,
+        })
+    }
+}
+
+enum Found {
+    Record(std::ops::Range<usize>),
+    Overwritten,
+    Nothing,
+}
+
+impl Open {
+    fn at_end(path: &Path) -> io::Result<Self> {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let mut file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let metadata = file.metadata()?;
+        let device = metadata.file_type().is_char_device();
+        // Containers put other devices in its place: the null device to hide it, the console to please syslog.
+        let number = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+        if device && number != (1, 11) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "is a device, but not the kernel log"));
+        }
+        if !metadata.file_type().is_fifo() {
+            file.seek(SeekFrom::End(0))?;
+        }
+        Ok(Self { file, device, buffer: vec![0; LONGEST], pending: 0..0 })
+    }
+
+    fn advance(&mut self) -> io::Result<Found> {
+        loop {
+            if let Some(line) = self.line() {
+                return Ok(Found::Record(line));
+            }
+            if self.pending.len() == self.buffer.len() {
+                // No record is that long: the line is let go.
+                self.pending = 0..0;
+            }
+            self.buffer.copy_within(self.pending.clone(), 0);
+            self.pending = 0..self.pending.len();
+            match self.file.read(&mut self.buffer[self.pending.end..]) {
+                Ok(0) => return Ok(Found::Nothing),
+                Ok(read) if self.device => return Ok(Found::Record(0..read)),
+                Ok(read) => self.pending.end += read,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(Found::Nothing),
+                    io::ErrorKind::BrokenPipe => return Ok(Found::Overwritten),
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// Takes the next whole line that is a record, not part of a dictionary.
+    fn line(&mut self) -> Option<std::ops::Range<usize>> {
+        loop {
+            let pending = &self.buffer[self.pending.clone()];
+            let length = pending.iter().position(|byte| *byte == b'\n')?;
+            let dictionary = pending.first() == Some(&b' ');
+            let line = self.pending.start..self.pending.start + length;
+            self.pending.start = line.end + 1;
+            if !dictionary {
+                return Some(line);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn all(log: &mut KernelLog) -> Vec<String> {
+        log.open().unwrap();
+        let mut found = Vec::new();
+        while let Next::Record(record) = log.poll().unwrap() {
+            found.push(String::from_utf8_lossy(record).into_owned());
+        }
+        found
+    }
+
+    #[test]
+    fn only_what_is_appended_is_news() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kmsg");
+        std::fs::write(&path, "6,1,2,-;old\n").unwrap();
+        let mut log = KernelLog::new(path.clone());
+        assert_eq!(all(&mut log), [""; 0]);
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"6,2,2,-;new\n SUBSYSTEM=net\n6,3,2,-;newer\n6,4,2,-;ha").unwrap();
+        assert_eq!(all(&mut log), ["6,2,2,-;new", "6,3,2,-;newer"]);
+        file.write_all(b"lf\n").unwrap();
+        assert_eq!(all(&mut log), ["6,4,2,-;half"]);
+    }
+
+    #[test]
+    fn an_endless_line_is_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kmsg");
+        std::fs::write(&path, "").unwrap();
+        let mut log = KernelLog::new(path.clone());
+        log.open().unwrap();
+        std::fs::write(&path, format!("{}\n6,1,2,-;after\n", "x".repeat(3 * LONGEST))).unwrap();
+        assert_eq!(all(&mut log), ["", "6,1,2,-;after"]);
+    }
+
+    #[test]
+    fn a_fifo_is_read_from_its_beginning() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kmsg");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let mut log = KernelLog::new(path.clone());
+        assert_eq!(all(&mut log), [""; 0]);
+        let mut writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        assert_eq!(all(&mut log), [""; 0]);
+        writer.write_all(b"6,1,2,-;through\n").unwrap();
+        assert_eq!(all(&mut log), ["6,1,2,-;through"]);
+    }
+
+    #[test]
+    fn another_device_is_not_the_log() {
+        let mut log = KernelLog::new("/dev/null".into());
+        assert_eq!(log.open().unwrap_err().kind(), io::ErrorKind::Unsupported);
+    }
+}

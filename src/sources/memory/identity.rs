@@ -1,0 +1,26 @@
+//! Who this host is: names that stay the same while the daemon runs.
+
+use crate::model::label::Label;
+
+/// The names of the host, its kernel and its distribution; empty where not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The host's name.
+    pub hostname: Label,
+    /// The kernel's release, as `uname -r` prints it.
+    pub kernel: Label,
+    /// The distribution's name and version.
+    pub os: Label,
+}
+
+impl Identity {
+    /// Asks the running system.
+    pub fn of_this_host() -> Self {
+        let label = |name: Option<String>| Label::from(name.unwrap_or_default());
+        Self {
+            hostname: label(sysinfo::System::host_name().ok()),
+            kernel: label(sysinfo::System::kernel_version().ok()),
+            os: label(sysinfo::System::long_os_version().ok()),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! `/proc/vmstat`: one name and one number a line.
+
+use super::table::{self, Entry};
+
+/// The lines we know, in the file's order; one that is cut or has no number is left out.
+pub fn vmstat(text: &str) -> impl Iterator<Item = (&'static Entry, u64)> {
+    text.split_inclusive('\n').filter_map(|line| {
+        let (name, number) = line.strip_suffix('\n')?.split_once(' ')?;
+        Some((table::find(name)?, number.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &[(&str, u64)]) {
+        let found: Vec<_> = vmstat(text).map(|(entry, number)| (entry.line, number)).collect();
+        assert_eq!(found, expected, "{text:?}");
+    }
+
+    #[test]
+    fn only_whole_lines_we_know_count() {
+        check("nr_free_pages 5\noom_kill 3\npgfault 92715", &[("oom_kill", 3)]);
+        check("oom_kill -1\noom_kill \noom_kill\noom_kill 1 2\noom_kill 99999999999999999999\n", &[]);
+        check("\0\noom_kill\t3\n oom_kill 3\nOOM_KILL 3\noom_kill_x 3\n", &[]);
+        check("pgmajfault 18446744073709551615\n", &[("pgmajfault", u64::MAX)]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics(text: String, number in "\\PC{0,30}") {
+            vmstat(&text).count();
+            vmstat(&format!("pswpin {number}\n{text}")).count();
+        }
+    }
+}
