@@ -95,7 +95,7 @@ def board():
     b = Board()
     b.row("Now")
     b.stat("Memory available", f"memwarden_host_memory_available_bytes{{{HERE}}}", "bytes", description="What new processes can get without swapping.")
-    b.stat("Memory used", f"memwarden_host_memory_used_ratio{{{HERE}}}", "percentunit", steps=[level("orange", 0.9), level("red", 0.97)])
+    b.stat("Memory used", f"memwarden_host_memory_utilization_ratio{{{HERE}}}", "percentunit", steps=[level("orange", 0.9), level("red", 0.97)])
     b.stat("OOM kills, 1 h", f"increase(memwarden_host_oom_kills_total{{{HERE}}}[1h])", "short", steps=[level("red", 0.5)])
     b.stat("GPUs answering", f'sum(memwarden_gpu_status{{{HERE},status="ok"}})', "short")
     b.stat("GPUs hung or lost", f'sum(memwarden_gpu_status{{{HERE},status=~"hung|lost"}})', "short", steps=[level("red", 1)])
