@@ -12,10 +12,11 @@ use crate::model::desc::Desc;
 use crate::model::setting::{Opt, Settings};
 use crate::model::source::Source;
 
+pub mod cgroup;
 pub mod memory;
 
 /// Every source there is, in the order they are sampled.
-pub static REGISTRY: &[&Registration] = &[&memory::REGISTRATION];
+pub static REGISTRY: &[&Registration] = &[&memory::REGISTRATION, &cgroup::REGISTRATION];
 
 /// What the rest of memwarden needs to know of a source.
 #[derive(Debug)]
