@@ -9,8 +9,7 @@ use rustix::io::Errno;
 
 use super::bounds::Bound;
 use super::parse::{self, Amount};
-use crate::host::cgroup::{Version, open};
-use crate::host::fs::read_at_start;
+use crate::host::cgroup::{Version, open, read};
 use crate::model::source::Failure;
 use crate::model::units::Bytes;
 
@@ -221,22 +220,22 @@ impl Files {
         parse: impl FnOnce(&[u8]) -> Option<T>,
     ) -> Result<Got<T>, Gone> {
         let slot = item as usize;
-        let read = match &self.slots[slot] {
+        let outcome = match &self.slots[slot] {
             Slot::Absent => return Ok(Got::Absent),
             Slot::Kept(file) => read_kept(file, item, &mut reader.buffer),
             Slot::Closed => match open(&self.path(item)) {
                 Ok(file) => {
-                    let read = read_at_start(&file, &mut reader.buffer);
-                    if read.is_ok() && reader.allowance > 0 {
+                    let outcome = read(&file, &mut reader.buffer);
+                    if outcome.is_ok() && reader.allowance > 0 {
                         reader.allowance -= 1;
                         self.slots[slot] = Slot::Kept(file);
                     }
-                    read
+                    outcome
                 }
                 Err(error) => Err(error),
             },
         };
-        match read {
+        match outcome {
             Ok(()) => match parse(&reader.buffer) {
                 Some(value) => Ok(Got::Value(value)),
                 None => {
@@ -273,5 +272,5 @@ fn read_kept(file: &File, item: Item, buffer: &mut Vec<u8>) -> io::Result<()> {
     if item == Item::Stat && file.metadata()?.nlink() == 0 {
         return Err(Errno::NODEV.into());
     }
-    read_at_start(file, buffer)
+    read(file, buffer)
 }

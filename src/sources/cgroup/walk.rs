@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::files::{Reader, is_gone};
 use super::parse;
-use crate::host::cgroup::{Hierarchy, open};
-use crate::host::fs::read_at_start;
+use crate::host::cgroup::{Hierarchy, open, read};
 use crate::model::source::Failure;
 
 /// Folders visited in one tick: at some 15 µs each, less than 10 ms.
@@ -81,7 +80,7 @@ impl Walk {
         }
         let usage_file = dir.join(self.hierarchy.version.usage_file());
         let mut text = Vec::new();
-        let usage = match open(&usage_file).and_then(|file| read_at_start(&file, &mut text)) {
+        let usage = match open(&usage_file).and_then(|file| read(&file, &mut text)) {
             Ok(()) => parse::number(&text),
             // Where the controller is not enabled, it cannot be enabled below either.
             Err(error) if is_gone(&error) && !is_root => return,
