@@ -13,6 +13,7 @@ use crate::model::setting::{Opt, Settings};
 use crate::model::source::Source;
 
 pub mod buddyinfo;
+pub mod cgroup;
 pub mod daemon;
 pub mod kmsg;
 pub mod memory;
@@ -28,6 +29,7 @@ pub static REGISTRY: &[&Registration] = &[
     &pressure::REGISTRATION,
     &vmstat::REGISTRATION,
     &buddyinfo::REGISTRATION,
+    &cgroup::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 

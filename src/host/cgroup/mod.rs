@@ -1,0 +1,202 @@
+//! Where the memory controller's cgroup hierarchy is, and which kind it is.
+//!
+//! Paths are those of the mount as the daemon sees it: in a container or a
+//! cgroup namespace, `/` is the topmost cgroup that is visible.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::host::fs::{read_at_start, read_text};
+
+/// The two interfaces of the memory controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// A hierarchy of its own (`memory.usage_in_bytes`).
+    V1,
+    /// The unified hierarchy (`memory.current`).
+    V2,
+}
+
+impl Version {
+    /// `v1` or `v2`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        }
+    }
+
+    /// The file that says what a cgroup uses.
+    pub const fn usage_file(self) -> &'static str {
+        match self {
+            Self::V1 => "memory.usage_in_bytes",
+            Self::V2 => "memory.current",
+        }
+    }
+}
+
+/// The hierarchy that the memory controller is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Its interface.
+    pub version: Version,
+    /// Its topmost visible cgroup.
+    pub root: PathBuf,
+}
+
+/// Finds the memory controller below the root of the cgroup file systems.
+///
+/// In turn: v2 mounted there, v1 in its folder `memory`, v2 in its folder
+/// `unified` (hybrid), and v1 mounted there alone. `Ok(Err(why))` is a host
+/// without it.
+///
+/// # Errors
+/// The operating system's for any file that exists and could not be read, with its path.
+pub fn memory_hierarchy(root: &Path) -> Result<Result<Hierarchy, String>, (PathBuf, io::Error)> {
+    let mut unified_without = None;
+    let places = [
+        (Version::V2, root.to_path_buf()),
+        (Version::V1, root.join("memory")),
+        (Version::V2, root.join("unified")),
+        (Version::V1, root.to_path_buf()),
+    ];
+    for (version, place) in places {
+        let found = match version {
+            Version::V1 => exists(place.join(version.usage_file()))?,
+            Version::V2 => match controllers(place.join("cgroup.controllers"))? {
+                Some(listed) if listed.split_ascii_whitespace().any(|name| name == "memory") => true,
+                Some(listed) => {
+                    unified_without = Some((place.clone(), listed.trim().to_owned()));
+                    false
+                }
+                None => false,
+            },
+        };
+        if found {
+            return Ok(Ok(Hierarchy { version, root: place }));
+        }
+    }
+    Ok(Err(match unified_without {
+        Some((place, listed)) => {
+            format!("no memory controller in {} (it has: {listed})", place.display())
+        }
+        None => format!("no memory controller under {}", root.display()),
+    }))
+}
+
+/// How many descriptors this process may have open: the soft limit, which the kernel enforces.
+pub fn descriptor_limit() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// Opens a file for reading, without following a symbolic link and without waiting at a pipe.
+///
+/// # Errors
+/// The operating system's.
+pub fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+}
+
+/// Reads a whole cgroup file, with one `pread` where the buffer has room to spare.
+///
+/// The kernel writes each of these files as one record, which is never cut by
+/// a buffer it fits; the second read that would find the end is a third of
+/// the price of most of them.
+///
+/// # Errors
+/// The operating system's, or `InvalidData` for a file that is far too long.
+pub fn read(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
+    /// A `memory.stat` has about 2 KiB.
+    const ROOM: usize = 8192;
+    buffer.resize(ROOM, 0);
+    let length = file.read_at(buffer, 0)?;
+    if length == ROOM {
+        return read_at_start(file, buffer);
+    }
+    buffer.truncate(length);
+    Ok(())
+}
+
+fn exists(path: PathBuf) -> Result<bool, (PathBuf, io::Error)> {
+    path.try_exists().map_err(|error| (path, error))
+}
+
+fn controllers(path: PathBuf) -> Result<Option<String>, (PathBuf, io::Error)> {
+    match read_text(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err((path, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found in a folder with these files.
+    #[track_caller]
+    fn check(files: &[(&str, &str)], expected: Result<(Version, &str), &str>) {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let expected = match expected {
+            Ok((version, "")) => Ok(Hierarchy { version, root: folder.path().to_path_buf() }),
+            Ok((version, place)) => Ok(Hierarchy { version, root: folder.path().join(place) }),
+            Err(why) => Err(why.replace("ROOT", folder.path().to_str().unwrap())),
+        };
+        assert_eq!(memory_hierarchy(folder.path()).unwrap(), expected);
+    }
+
+    #[test]
+    fn each_layout_is_told_apart() {
+        let v1 = ("memory/memory.usage_in_bytes", "1\n");
+        check(&[("cgroup.controllers", "cpuset cpu io memory pids\n")], Ok((Version::V2, "")));
+        check(&[v1, ("cpu/cpu.shares", "1024\n")], Ok((Version::V1, "memory")));
+        check(&[v1, ("unified/cgroup.controllers", "\n")], Ok((Version::V1, "memory")));
+        check(&[("unified/cgroup.controllers", "memory\n")], Ok((Version::V2, "unified")));
+        check(&[("memory.usage_in_bytes", "1\n")], Ok((Version::V1, "")));
+    }
+
+    #[test]
+    fn a_host_without_the_controller_says_so() {
+        check(&[], Err("no memory controller under ROOT"));
+        check(
+            &[("cgroup.controllers", "cpu memory_recursiveprot pids\n")],
+            Err("no memory controller in ROOT (it has: cpu memory_recursiveprot pids)"),
+        );
+        check(&[("cpu/cpu.shares", "1024\n")], Err("no memory controller under ROOT"));
+    }
+
+    #[test]
+    fn a_file_is_read_whole_whatever_its_length() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let mut buffer = Vec::new();
+        for length in [0, 1, 8191, 8192, 8193, 40_000, 3] {
+            std::fs::write(&path, "x".repeat(length)).unwrap();
+            read(&open(&path).unwrap(), &mut buffer).unwrap();
+            assert_eq!(buffer.len(), length);
+        }
+        assert!(read(&open(Path::new("/dev/zero")).unwrap(), &mut buffer).is_err());
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("real"), "1\n").unwrap();
+        std::os::unix::fs::symlink(folder.path().join("real"), folder.path().join("link")).unwrap();
+        assert!(open(&folder.path().join("real")).is_ok());
+        assert!(open(&folder.path().join("link")).is_err());
+    }
+}

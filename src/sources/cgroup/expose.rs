@@ -1,0 +1,64 @@
+//! From a reading to points.
+
+use super::bounds::Bounds;
+use super::metrics as m;
+use super::parse::{EVENTS, Stall};
+use super::reading::Reading;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::units::Count;
+
+/// The labels that repeat every tick, made once.
+#[derive(Debug)]
+pub struct Words {
+    events: [Label; EVENTS.len()],
+    some: Label,
+    full: Label,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self { events: EVENTS.map(Label::from), some: "some".into(), full: "full".into() }
+    }
+}
+
+/// Puts what one cgroup said.
+pub fn put(out: &mut Batch, words: &Words, label: &Label, reading: &Reading, bounds: &Bounds) {
+    let cgroup = std::slice::from_ref(label);
+    let stat = &reading.stat;
+    for (metric, value) in [
+        (&m::USAGE, reading.usage),
+        (&m::WORKING_SET, reading.working_set()),
+        (&m::PEAK, reading.peak),
+        (&m::ANON, stat.anon),
+        (&m::FILE, stat.file),
+        (&m::SHMEM, stat.shmem),
+        (&m::KERNEL, reading.kernel),
+        (&m::SLAB, stat.slab),
+        (&m::SWAP_USAGE, reading.swap_usage),
+        (&m::LIMIT, reading.limit.bytes()),
+        (&m::HIGH, reading.high),
+        (&m::SWAP_LIMIT, reading.swap_limit),
+        (&m::BOTH_LIMIT, reading.both_limit.bytes()),
+        (&m::EFFECTIVE_LIMIT, bounds.limit.bytes()),
+        (&m::HEADROOM, bounds.room.bytes()),
+    ] {
+        out.put_some(metric, cgroup, value);
+    }
+    out.put_some(&m::TASKS, cgroup, reading.tasks.map(Count));
+    for (event, count) in words.events.iter().zip(reading.events) {
+        if let Some(count) = count {
+            out.put(&m::EVENTS, &[label.clone(), event.clone()], Count(count));
+        }
+    }
+    put_stall(out, label, &words.some, reading.pressure.some);
+    put_stall(out, label, &words.full, reading.pressure.full);
+}
+
+fn put_stall(out: &mut Batch, cgroup: &Label, kind: &Label, stall: Option<Stall>) {
+    if let Some(stall) = stall {
+        let labels = [cgroup.clone(), kind.clone()];
+        out.put(&m::PRESSURE, &labels, stall.avg10);
+        out.put(&m::STALLED, &labels, stall.total);
+    }
+}

@@ -1,0 +1,276 @@
+//! One cgroup's files: which there are, and reading them through kept descriptors.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::bounds::Bound;
+use super::parse::{self, Amount};
+use crate::host::cgroup::{Version, open, read};
+use crate::model::source::Failure;
+use crate::model::units::Bytes;
+
+/// What reading all cgroups shares.
+#[derive(Debug, Default)]
+pub struct Reader {
+    buffer: Vec<u8>,
+    /// Descriptors that may still be kept; without one a file is opened for each read.
+    pub allowance: usize,
+    /// The first file that could not be read or understood.
+    pub trouble: Option<(Failure, String)>,
+}
+
+impl Reader {
+    /// A reader that keeps no descriptors and goes on from a trouble.
+    pub fn with_trouble(trouble: Option<(Failure, String)>) -> Self {
+        Self { trouble, ..Self::default() }
+    }
+
+    /// Remembers a file that is not what the kernel's documentation says, where it is the first trouble.
+    pub fn note_garbled(&mut self, path: &Path) {
+        self.note(path, &io::Error::new(io::ErrorKind::InvalidData, "not the text that was expected"));
+    }
+
+    /// Remembers a failure where it is the first.
+    pub fn note(&mut self, path: &Path, error: &io::Error) {
+        if self.trouble.is_none() {
+            let why = format!("cannot read {}: {error}", path.display());
+            self.trouble = Some((Failure::of(error), why));
+        }
+    }
+}
+
+/// The cgroup was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// Whether the error is what a removed cgroup answers: `ENODEV` on a descriptor, `ENOENT` on a path.
+pub fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NODEV | Errno::NOENT))
+}
+
+/// One thing that is read of a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// `memory.stat`.
+    Stat,
+    /// Memory charged.
+    Usage,
+    /// The limit.
+    Limit,
+    /// The largest usage.
+    Peak,
+    /// Event counters.
+    Events,
+    /// How often the limit was hit (v1).
+    LimitHits,
+    /// Kernel memory (v1).
+    Kernel,
+    /// Memory and swap charged together (v1).
+    BothUsage,
+    /// The limit of both (v1).
+    BothLimit,
+    /// Swapped-out memory (v2).
+    SwapUsage,
+    /// The limit of swap (v2).
+    SwapLimit,
+    /// The throttling threshold (v2).
+    High,
+    /// Stalls (v2).
+    Pressure,
+    /// Processes and threads (v2).
+    Tasks,
+}
+
+impl Item {
+    const ALL: usize = Self::Tasks as usize + 1;
+
+    const fn file(self, version: Version) -> &'static str {
+        let (v1, v2) = match self {
+            Self::Stat => ("memory.stat", "memory.stat"),
+            Self::Usage => (Version::V1.usage_file(), Version::V2.usage_file()),
+            Self::Limit => ("memory.limit_in_bytes", "memory.max"),
+            Self::Peak => ("memory.max_usage_in_bytes", "memory.peak"),
+            Self::Events => ("memory.oom_control", "memory.events"),
+            Self::LimitHits => ("memory.failcnt", ""),
+            Self::Kernel => ("memory.kmem.usage_in_bytes", ""),
+            Self::BothUsage => ("memory.memsw.usage_in_bytes", ""),
+            Self::BothLimit => ("memory.memsw.limit_in_bytes", ""),
+            Self::SwapUsage => ("", "memory.swap.current"),
+            Self::SwapLimit => ("", "memory.swap.max"),
+            Self::High => ("", "memory.high"),
+            Self::Pressure => ("", "memory.pressure"),
+            Self::Tasks => ("", "pids.current"),
+        };
+        match version {
+            Version::V1 => v1,
+            Version::V2 => v2,
+        }
+    }
+
+    /// What every cgroup but the root has; without it, it is no cgroup of the controller (any more).
+    const fn is_essential(self) -> bool {
+        matches!(self, Self::Stat | Self::Usage | Self::Limit)
+    }
+}
+
+/// What came of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Got<T> {
+    /// It was understood.
+    Value(T),
+    /// There is no such file here.
+    Absent,
+    /// It could not be read or understood; the reader's trouble says why.
+    Unknown,
+}
+
+impl<T> Got<T> {
+    /// The value, where there is one.
+    pub fn some(self) -> Option<T> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+}
+
+impl Got<Amount> {
+    /// The limit; a cgroup without the file is not limited.
+    pub fn bound(self) -> Bound {
+        match self {
+            Self::Value(amount) => amount.into(),
+            Self::Absent => Bound::Unbounded,
+            Self::Unknown => Bound::Unknown,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Slot {
+    Closed,
+    Kept(File),
+    Absent,
+}
+
+/// The files of one cgroup.
+#[derive(Debug)]
+pub struct Files {
+    /// The cgroup's folder.
+    pub dir: PathBuf,
+    version: Version,
+    is_root: bool,
+    slots: [Slot; Item::ALL],
+}
+
+impl Files {
+    /// The files in a folder, none open yet.
+    pub fn new(version: Version, dir: PathBuf, is_root: bool) -> Self {
+        Self { dir, version, is_root, slots: [const { Slot::Closed }; Item::ALL] }
+    }
+
+    /// Where an item is.
+    pub fn path(&self, item: Item) -> PathBuf {
+        self.dir.join(item.file(self.version))
+    }
+
+    /// Descriptors it keeps.
+    pub fn kept(&self) -> usize {
+        self.slots.iter().filter(|slot| matches!(slot, Slot::Kept(_))).count()
+    }
+
+    /// Closes everything.
+    pub fn close(&mut self) {
+        self.slots = [const { Slot::Closed }; Item::ALL];
+    }
+
+    /// Looks again for files that were not there: a controller can be enabled later.
+    pub fn forget_absent(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| matches!(slot, Slot::Absent)) {
+            *slot = Slot::Closed;
+        }
+    }
+
+    /// Reads one item that is one number.
+    pub fn number(&mut self, item: Item, reader: &mut Reader) -> Result<Option<u64>, Gone> {
+        Ok(self.get(item, reader, parse::number)?.some())
+    }
+
+    /// Reads one item that is one amount of memory.
+    pub fn bytes(&mut self, item: Item, reader: &mut Reader) -> Result<Option<Bytes>, Gone> {
+        Ok(self.number(item, reader)?.map(Bytes::new))
+    }
+
+    /// Reads one item that is a limit.
+    pub fn limit(&mut self, item: Item, reader: &mut Reader) -> Result<Bound, Gone> {
+        Ok(self.get(item, reader, parse::amount)?.bound())
+    }
+
+    /// Reads one item; what `parse` does not understand is a trouble.
+    ///
+    /// # Errors
+    /// [`Gone`] where the cgroup is.
+    pub fn get<T>(
+        &mut self,
+        item: Item,
+        reader: &mut Reader,
+        parse: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<Got<T>, Gone> {
+        let slot = item as usize;
+        let outcome = match &self.slots[slot] {
+            Slot::Absent => return Ok(Got::Absent),
+            Slot::Kept(file) => read_kept(file, item, &mut reader.buffer),
+            Slot::Closed => match open(&self.path(item)) {
+                Ok(file) => {
+                    let outcome = read(&file, &mut reader.buffer);
+                    if outcome.is_ok() && reader.allowance > 0 {
+                        reader.allowance -= 1;
+                        self.slots[slot] = Slot::Kept(file);
+                    }
+                    outcome
+                }
+                Err(error) => Err(error),
+            },
+        };
+        match outcome {
+            Ok(()) => match parse(&reader.buffer) {
+                Some(value) => Ok(Got::Value(value)),
+                None => {
+                    reader.note_garbled(&self.path(item));
+                    Ok(Got::Unknown)
+                }
+            },
+            Err(error) => self.fail(item, &error, reader),
+        }
+    }
+
+    fn fail<T>(&mut self, item: Item, error: &io::Error, reader: &mut Reader) -> Result<Got<T>, Gone> {
+        match Errno::from_io_error(error) {
+            Some(Errno::NODEV) => Err(Gone),
+            Some(Errno::NOENT) if item.is_essential() && !self.is_root => Err(Gone),
+            // A pressure file is there and answers EOPNOTSUPP where PSI is switched off.
+            Some(Errno::NOENT | Errno::OPNOTSUPP) => {
+                self.slots[item as usize] = Slot::Absent;
+                Ok(Got::Absent)
+            }
+            _ => {
+                reader.note(&self.path(item), error);
+                Ok(Got::Unknown)
+            }
+        }
+    }
+}
+
+/// Reads through a descriptor that was opened in an earlier tick.
+fn read_kept(file: &File, item: Item, buffer: &mut Vec<u8>) -> io::Result<()> {
+    // The kernel answers ENODEV itself. Where a cgroup tree is served by
+    // something else (lxcfs, a recording), a deleted file would go on being
+    // readable; one look a cgroup and tick finds that.
+    if item == Item::Stat && file.metadata()?.nlink() == 0 {
+        return Err(Errno::NODEV.into());
+    }
+    read(file, buffer)
+}

@@ -1,0 +1,154 @@
+//! Patterns for cgroup paths: `*` and `?` within a segment, `**` across segments.
+//!
+//! Nothing is escaped, because systemd's names have backslashes of their own
+//! (`dev-sda\x2d1.swap`). A pattern that does not begin with `/` may begin
+//! at any depth: `docker-*.scope` is `/**/docker-*.scope`.
+
+/// One pattern, ready to match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob {
+    segments: Vec<Segment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    /// `**`: any number of segments, none included.
+    Any,
+    One(Box<[u8]>),
+}
+
+impl Glob {
+    /// Reads a pattern; every text is one.
+    pub fn new(pattern: &str) -> Self {
+        let mut segments = Vec::new();
+        if !pattern.starts_with('/') {
+            segments.push(Segment::Any);
+        }
+        for text in parts(pattern) {
+            match text {
+                "**" if segments.last() == Some(&Segment::Any) => {}
+                "**" => segments.push(Segment::Any),
+                _ => segments.push(Segment::One(text.as_bytes().into())),
+            }
+        }
+        Self { segments }
+    }
+
+    /// Whether the whole path matches; `/` is the path without segments.
+    pub fn matches(&self, path: &str) -> bool {
+        let path: Vec<&[u8]> = parts(path).map(str::as_bytes).collect();
+        backtrack(
+            &self.segments,
+            &path,
+            |segment| *segment == Segment::Any,
+            |segment, text| match segment {
+                Segment::Any => false,
+                Segment::One(pattern) => segment_matches(pattern, text),
+            },
+        )
+    }
+}
+
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty())
+}
+
+fn segment_matches(pattern: &[u8], text: &[u8]) -> bool {
+    backtrack(pattern, text, |byte| *byte == b'*', |byte, other| *byte == b'?' || byte == other)
+}
+
+/// Matches with the last wildcard as the only one to come back to.
+///
+/// That is enough for correctness, and it bounds the time by the product of
+/// both lengths, whatever the pattern.
+fn backtrack<P, T>(
+    pattern: &[P],
+    text: &[T],
+    is_any: impl Fn(&P) -> bool,
+    is_one: impl Fn(&P, &T) -> bool,
+) -> bool {
+    let (mut at, mut read) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while read < text.len() {
+        if at < pattern.len() && is_any(&pattern[at]) {
+            at += 1;
+            retry = Some((at, read));
+        } else if at < pattern.len() && is_one(&pattern[at], &text[read]) {
+            at += 1;
+            read += 1;
+        } else if let Some((after, from)) = retry {
+            at = after;
+            read = from + 1;
+            retry = Some((after, from + 1));
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(is_any)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, yes: &[&str], no: &[&str]) {
+        let glob = Glob::new(pattern);
+        for path in yes {
+            assert!(glob.matches(path), "{pattern} should match {path}");
+        }
+        for path in no {
+            assert!(!glob.matches(path), "{pattern} should not match {path}");
+        }
+    }
+
+    #[test]
+    fn patterns_match_whole_paths() {
+        check("/", &["/"], &["/a"]);
+        check("/**", &["/", "/a", "/a/b"], &[]);
+        check("/a", &["/a"], &["/", "/ab", "/a/b", "/b/a"]);
+        check("/a/*", &["/a/b"], &["/a", "/a/b/c"]);
+        check("/a/**", &["/a", "/a/b", "/a/b/c"], &["/ab"]);
+        check("/**/c", &["/c", "/a/c", "/a/b/c"], &["/a/c/d"]);
+        check("/a/**/d/**/f", &["/a/d/f", "/a/b/d/d/e/f"], &["/a/f", "/a/d/f/g"]);
+        check("a*b?d", &["/axxbcd", "/x/abcd"], &["/abd", "/abcd/x"]);
+        check("/x**y", &["/xzy"], &["/x/y"]);
+        check("", &[], &[]);
+    }
+
+    #[test]
+    fn the_usual_jobs_are_written_shortly() {
+        check("/slurm/**/job_*", &["/slurm/uid_1000/job_42"], &["/slurm/uid_1000/job_42/step_0"]);
+        check(
+            "/kubepods.slice/**/cri-containerd-*.scope",
+            &[
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/cri-containerd-ab.scope",
+            ],
+            &["/kubepods.slice/kubepods-burstable.slice"],
+        );
+        check("docker-*.scope", &["/system.slice/docker-0a.scope"], &["/system.slice/docker.service"]);
+        check(r"*\x2dx.service", &[r"/system.slice/a\x2dx.service"], &["/system.slice/a-x.service"]);
+    }
+
+    #[test]
+    fn many_wildcards_do_not_explode() {
+        let glob = Glob::new(&("/**/".to_owned() + &"a*".repeat(100) + "b/**/".repeat(50).as_str() + "z"));
+        assert!(!glob.matches(&("/".to_owned() + &"a".repeat(2_000) + &"/a".repeat(500))));
+    }
+
+    proptest! {
+        #[test]
+        fn matching_never_panics(pattern in "\\PC{0,40}", path in "\\PC{0,60}") {
+            Glob::new(&pattern).matches(&path);
+        }
+
+        #[test]
+        fn a_path_matches_itself_and_everything_matches_all(path in "(/[a-z.]{1,5}){0,6}") {
+            prop_assert!(Glob::new("/**").matches(&path));
+            let rooted = format!("/{path}");
+            prop_assert!(Glob::new(&rooted).matches(&path));
+        }
+    }
+}

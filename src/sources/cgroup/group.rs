@@ -1,0 +1,158 @@
+//! One cgroup that is read each tick.
+
+use std::path::PathBuf;
+
+use super::bounds::Bound;
+use super::files::{Files, Gone, Got, Item, Reader};
+use super::parse::{self, EVENT_MAX, EVENT_OOM_KILL};
+use super::reading::Reading;
+use crate::host::cgroup::Version;
+use crate::host::fs::read_text;
+use crate::model::label::{LONGEST, Label};
+
+/// One cgroup that is read each tick.
+#[derive(Debug)]
+pub struct Group {
+    /// Its files.
+    pub files: Files,
+    /// Its path as a label.
+    pub label: Label,
+    /// Whether it is exposed; otherwise it is read only for its limits.
+    pub shown: bool,
+    /// Whether its limits count for the cgroups below it: not so in v1 without `use_hierarchy`.
+    pub limits_below: bool,
+    version: Version,
+    /// Whether nothing above it is visible.
+    pub is_root: bool,
+    /// Whether it is the host's own root in v1, whose counters miss what is charged to the root itself.
+    is_host_root: bool,
+}
+
+impl Group {
+    /// A cgroup of which nothing is open yet; its path is `/` for the root.
+    pub fn new(version: Version, dir: PathBuf, path: &str) -> Self {
+        let is_root = path == "/";
+        let mut group = Self {
+            files: Files::new(version, dir, is_root),
+            label: label(path),
+            shown: false,
+            limits_below: true,
+            version,
+            is_root,
+            is_host_root: false,
+        };
+        group.learn();
+        group
+    }
+
+    /// Reads what does not change while the cgroup lives.
+    fn learn(&mut self) {
+        if self.version == Version::V1 {
+            let flag = read_text(&self.files.dir.join("memory.use_hierarchy"));
+            self.limits_below = flag.map_or(true, |text| text.trim() != "0");
+            // Only the host's root has this file; a container's topmost cgroup has not.
+            self.is_host_root = self.is_root && self.files.dir.join("release_agent").exists();
+        }
+    }
+
+    /// Reads everything. A cgroup that was removed and made again is opened anew.
+    ///
+    /// # Errors
+    /// [`Gone`] where there is no such cgroup.
+    pub fn read(&mut self, reader: &mut Reader) -> Result<Reading, Gone> {
+        if let Ok(reading) = self.read_all(reader) {
+            return Ok(reading);
+        }
+        reader.allowance += self.files.kept();
+        self.files.close();
+        self.learn();
+        self.read_all(reader)
+    }
+
+    fn read_all(&mut self, reader: &mut Reader) -> Result<Reading, Gone> {
+        let version = self.version;
+        let stat = self.files.get(Item::Stat, reader, |text| Some(parse::stat(text, version)))?;
+        if let Got::Value(stat) = stat
+            && stat.inactive_file.is_none()
+        {
+            reader.note_garbled(&self.files.path(Item::Stat));
+        }
+        let mut found = Reading {
+            stat: stat.some().unwrap_or_default(),
+            usage: self.files.bytes(Item::Usage, reader)?,
+            limit: self.files.limit(Item::Limit, reader)?,
+            ..Reading::default()
+        };
+        if !self.is_host_root {
+            found.peak = self.files.bytes(Item::Peak, reader)?;
+        }
+        match version {
+            Version::V1 => self.read_v1(reader, &mut found)?,
+            Version::V2 => self.read_v2(reader, &mut found)?,
+        }
+        Ok(found)
+    }
+
+    fn read_v1(&mut self, reader: &mut Reader, found: &mut Reading) -> Result<(), Gone> {
+        found.swap_usage = found.stat.swap;
+        found.events[EVENT_OOM_KILL] =
+            self.files.get(Item::Events, reader, |text| Some(parse::oom_kills(text)))?.some().flatten();
+        if self.is_host_root {
+            return Ok(());
+        }
+        found.events[EVENT_MAX] = self.files.number(Item::LimitHits, reader)?;
+        found.kernel = self.files.bytes(Item::Kernel, reader)?;
+        found.both_limit = self.files.limit(Item::BothLimit, reader)?;
+        if found.both_limit != Bound::Unbounded {
+            found.both_usage = self.files.bytes(Item::BothUsage, reader)?;
+        }
+        Ok(())
+    }
+
+    fn read_v2(&mut self, reader: &mut Reader, found: &mut Reading) -> Result<(), Gone> {
+        let files = &mut self.files;
+        found.kernel = found.stat.kernel;
+        found.events =
+            files.get(Item::Events, reader, |text| Some(parse::events(text)))?.some().unwrap_or_default();
+        found.high = files.limit(Item::High, reader)?.bytes();
+        found.swap_usage = files.bytes(Item::SwapUsage, reader)?;
+        found.swap_limit = files.limit(Item::SwapLimit, reader)?.bytes();
+        found.pressure =
+            files.get(Item::Pressure, reader, |text| Some(parse::pressure(text)))?.some().unwrap_or_default();
+        found.tasks = files.number(Item::Tasks, reader)?;
+        Ok(())
+    }
+}
+
+/// The label of a path: as it is, or cut with a hash of the whole, so that two long paths stay two.
+fn label(path: &str) -> Label {
+    const MARK: usize = "~0123456789abcdef".len();
+    let clean = path.replace(char::is_control, "\u{fffd}");
+    if clean.len() <= LONGEST {
+        return clean.into();
+    }
+    let mut end = LONGEST - MARK;
+    while !clean.is_char_boundary(end) {
+        end -= 1;
+    }
+    // FNV-1a: stable between runs and releases, which the standard hasher is not.
+    let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{}~{hash:016x}", &clean[..end]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_stay_apart() {
+        let long = "/pod".repeat(100);
+        let (one, two) = (label(&format!("{long}/a")), label(&format!("{long}/b")));
+        assert_ne!(one, two);
+        assert_eq!(one.as_str().len(), LONGEST);
+        assert!(one.as_str().starts_with("/pod/pod/"));
+        assert_eq!(label("/a\nb").as_str(), "/a\u{fffd}b");
+    }
+}

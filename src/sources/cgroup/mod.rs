@@ -1,0 +1,225 @@
+//! Memory of cgroups, v1, v2 and hybrid.
+//!
+//! A walk finds the cgroups and the largest are chosen ([`walk`], [`select`]);
+//! their files stay open and are read each tick ([`files`], [`group`]);
+//! [`bounds`] says what the limits on a path leave, [`expose`] makes points.
+//! v2's pressure is not joined to v1's groups in a hybrid: the same path
+//! need not hold the same processes in both.
+
+pub mod bounds;
+pub mod expose;
+pub mod files;
+pub mod glob;
+pub mod group;
+pub mod metrics;
+pub mod options;
+pub mod parse;
+pub mod reading;
+pub mod select;
+#[cfg(test)]
+mod tests;
+pub mod walk;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use self::bounds::Bounds;
+use self::expose::Words;
+use self::files::Reader;
+use self::group::Group;
+use self::options::Rules;
+use self::reading::Reading;
+use self::walk::Walk;
+use crate::host::cgroup::{Hierarchy, descriptor_limit, memory_hierarchy};
+use crate::model::point::Batch;
+use crate::model::source::{Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::units::{Count, Flag};
+use crate::sources::Registration;
+
+/// Memory of cgroups.
+pub static REGISTRATION: Registration = Registration {
+    name: "cgroup",
+    about: "Memory of cgroups, from the memory controller of cgroup v1 or v2.",
+    on_by_default: true,
+    options: options::ALL,
+    metrics: metrics::METRICS,
+    build: |settings, context| {
+        let allowance = (descriptor_limit() / SHARE_OF_DESCRIPTORS).min(MOST_DESCRIPTORS);
+        Box::new(Cgroups::new(Rules::new(settings), context.roots.cgroup.clone(), allowance))
+    },
+};
+
+/// Of the descriptors this process may have, one in so many is for cgroups.
+const SHARE_OF_DESCRIPTORS: usize = 4;
+
+/// Ten files of each of 400 cgroups.
+const MOST_DESCRIPTORS: usize = 4_000;
+
+struct Cgroups {
+    rules: Rules,
+    place: PathBuf,
+    /// Descriptors that may be kept.
+    descriptors: usize,
+    hierarchy: Option<Hierarchy>,
+    walk: Option<Walk>,
+    walk_begun: Option<Timestamp>,
+    walk_trouble: Option<(Failure, String)>,
+    /// Whether a walk has come to its end in this hierarchy.
+    is_surveyed: bool,
+    omitted: u64,
+    /// In the order of their folders, so that each comes after those above it.
+    groups: Vec<Group>,
+    reader: Reader,
+    words: Words,
+}
+
+impl Cgroups {
+    fn new(rules: Rules, place: PathBuf, descriptors: usize) -> Self {
+        Self {
+            rules,
+            place,
+            descriptors,
+            hierarchy: None,
+            walk: None,
+            walk_begun: None,
+            walk_trouble: None,
+            is_surveyed: false,
+            omitted: 0,
+            groups: Vec::new(),
+            reader: Reader::default(),
+            words: Words::default(),
+        }
+    }
+
+    /// Finds the hierarchy where it is not known or has vanished.
+    fn locate(&mut self) -> Result<Hierarchy, SourceError> {
+        if let Some(hierarchy) = &self.hierarchy
+            && !self.groups.is_empty()
+        {
+            return Ok(hierarchy.clone());
+        }
+        let found = match memory_hierarchy(&self.place) {
+            Ok(Ok(hierarchy)) => hierarchy,
+            Ok(Err(why)) => return Err(SourceError::unavailable(why)),
+            Err((path, error)) => return Err(crate::host::fs::failed(&path, &error)),
+        };
+        self.walk = None;
+        self.walk_begun = None;
+        self.walk_trouble = None;
+        self.is_surveyed = false;
+        Ok(self.hierarchy.insert(found).clone())
+    }
+
+    /// Goes on with the walk, or begins one that is due.
+    fn survey(&mut self, hierarchy: &Hierarchy, at: Timestamp) {
+        let is_due = self.walk_begun.is_none_or(|begun| at.since(begun) >= self.rules.rescan);
+        if self.walk.is_none() && is_due {
+            self.walk = Some(Walk::new(hierarchy.clone(), self.rules.depth));
+            self.walk_begun = Some(at);
+        }
+        let Some(mut walk) = self.walk.take() else { return };
+        let is_finished = walk.step();
+        // The very first walk shows what it has, rather than nothing for some ticks.
+        if is_finished || !self.is_surveyed {
+            self.adopt(&walk, hierarchy);
+        }
+        if is_finished {
+            self.is_surveyed = true;
+        } else {
+            self.walk = Some(walk);
+        }
+    }
+
+    /// Takes over what a walk found; groups that stay keep their descriptors.
+    fn adopt(&mut self, walk: &Walk, hierarchy: &Hierarchy) {
+        let mut before: HashMap<PathBuf, Group> =
+            self.groups.drain(..).map(|group| (group.files.dir.clone(), group)).collect();
+        let chosen =
+            select::choose(&walk.found, &self.rules, |dir| before.get(dir).is_some_and(|group| group.shown));
+        let wanted = select::with_parents(&chosen, &hierarchy.root);
+        let mut groups: Vec<Group> = walk
+            .found
+            .iter()
+            .filter(|found| wanted.contains(&found.dir))
+            .map(|found| {
+                before
+                    .remove(&found.dir)
+                    .unwrap_or_else(|| Group::new(hierarchy.version, found.dir.clone(), &found.path))
+            })
+            .collect();
+        groups.sort_unstable_by(|one, other| one.files.dir.cmp(&other.files.dir));
+        for group in &mut groups {
+            group.shown = false;
+            group.files.forget_absent();
+        }
+        for found in &chosen.shown {
+            if let Ok(place) = groups.binary_search_by(|group| group.files.dir.cmp(&found.dir)) {
+                groups[place].shown = true;
+            }
+        }
+        self.omitted = u64::try_from(chosen.omitted).unwrap_or(u64::MAX).saturating_add(walk.unvisited);
+        self.walk_trouble.clone_from(&walk.trouble);
+        self.groups = groups;
+    }
+
+    /// Reads every group; those that are gone are dropped.
+    fn read(&mut self) -> Vec<Reading> {
+        let kept: usize = self.groups.iter().map(|group| group.files.kept()).sum();
+        self.reader.allowance = self.descriptors.saturating_sub(kept);
+        let mut readings = Vec::with_capacity(self.groups.len());
+        let reader = &mut self.reader;
+        self.groups.retain_mut(|group| match group.read(reader) {
+            Ok(reading) => {
+                readings.push(reading);
+                true
+            }
+            Err(files::Gone) => false,
+        });
+        readings
+    }
+
+    fn put(&self, readings: &[Reading], out: &mut Batch) {
+        let mut all: Vec<Bounds> = Vec::with_capacity(readings.len());
+        for (group, reading) in self.groups.iter().zip(readings) {
+            let bounds = self.above(group, &all).below(reading);
+            all.push(bounds);
+            if group.shown {
+                expose::put(out, &self.words, &group.label, reading, &bounds);
+            }
+        }
+    }
+}
+
+impl Cgroups {
+    /// What bounds the parent of `group`; `before` are the bounds of the groups sorted before it.
+    fn above(&self, group: &Group, before: &[Bounds]) -> Bounds {
+        if group.is_root {
+            return Bounds::NONE;
+        }
+        let parent = group.files.dir.parent().and_then(|parent| {
+            self.groups.binary_search_by(|other| other.files.dir.as_path().cmp(parent)).ok()
+        });
+        match parent.and_then(|place| Some((&self.groups[place], before.get(place)?))) {
+            Some((parent, bounds)) if parent.limits_below => *bounds,
+            Some(_) => Bounds::NONE,
+            None => Bounds::UNKNOWN,
+        }
+    }
+}
+
+impl Source for Cgroups {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        let hierarchy = self.locate()?;
+        self.survey(&hierarchy, at);
+        self.reader.trouble = self.walk_trouble.clone();
+        let readings = self.read();
+        self.put(&readings, out);
+        out.put(&metrics::HIERARCHY, &[hierarchy.version.label().into()], Flag(true));
+        out.put(&metrics::OMITTED, &[], Count(self.omitted));
+        match self.reader.trouble.take() {
+            Some((kind, why)) => Err(SourceError::failed(kind, why)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Which cgroups are exposed, and how often the tree is walked for new ones.
+
+use std::time::Duration;
+
+use super::glob::Glob;
+use crate::model::setting::{Opt, OptKind, Settings, seconds};
+
+/// Paths to expose.
+pub static INCLUDE: Opt = Opt {
+    key: "include",
+    help: "Paths of the cgroups to expose, from the root of the hierarchy; empty for all. \
+           `*` matches within a segment, `**` any number of segments: /slurm/**, docker-*.scope.",
+    kind: OptKind::Texts,
+    default: "[]",
+};
+
+/// Paths not to expose.
+pub static EXCLUDE: Opt = Opt {
+    key: "exclude",
+    help: "Paths of the cgroups not to expose, written like those to include.",
+    kind: OptKind::Texts,
+    default: "[]",
+};
+
+/// How deep to look.
+pub static DEPTH: Opt = Opt {
+    key: "depth",
+    help: "How many levels below the root are looked at. A task of Slurm is 6 deep, \
+           a container of Kubernetes 4, or 7 where the node is a container itself.",
+    kind: OptKind::Count(0, 32),
+    default: "8",
+};
+
+/// How many to expose.
+pub static MOST: Opt = Opt {
+    key: "most",
+    help: "How many cgroups are exposed; the largest by usage are kept, the others are counted.",
+    kind: OptKind::Count(1, 1_000),
+    default: "256",
+};
+
+/// How often to walk.
+pub static RESCAN: Opt = Opt {
+    key: "rescan",
+    help: "Time between two walks of the tree, which find new cgroups. A vanished one is noticed at once.",
+    kind: seconds(1, 3600),
+    default: "5s",
+};
+
+/// All of them.
+pub static ALL: &[&Opt] = &[&INCLUDE, &EXCLUDE, &DEPTH, &MOST, &RESCAN];
+
+/// The options, ready to use.
+#[derive(Debug)]
+pub struct Rules {
+    include: Vec<Glob>,
+    exclude: Vec<Glob>,
+    /// Levels below the root.
+    pub depth: u64,
+    /// Exposed cgroups.
+    pub most: usize,
+    /// Time between two walks.
+    pub rescan: Duration,
+}
+
+impl Rules {
+    /// Reads the source's section.
+    pub fn new(settings: &Settings) -> Self {
+        let globs = |opt| settings.texts(opt).iter().map(|text| Glob::new(text)).collect();
+        Self {
+            include: globs(&INCLUDE),
+            exclude: globs(&EXCLUDE),
+            depth: settings.count(&DEPTH),
+            most: usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX),
+            rescan: settings.duration(&RESCAN),
+        }
+    }
+
+    /// Whether a cgroup may be exposed.
+    pub fn want(&self, path: &str) -> bool {
+        (self.include.is_empty() || self.include.iter().any(|glob| glob.matches(path)))
+            && !self.exclude.iter().any(|glob| glob.matches(path))
+    }
+}

@@ -1,0 +1,313 @@
+//! The memory controller's files (Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst).
+//!
+//! A line without its newline may have been cut in the middle of a number,
+//! so it is left out like one that is not understood.
+
+use crate::host::cgroup::Version;
+use crate::model::units::{Bytes, Ratio, Seconds};
+
+/// A limit at or above this is no limit: v1 writes the largest number of
+/// pages in bytes, which differs between page sizes.
+const UNLIMITED: u64 = 1 << 62;
+
+/// A limit as a file says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// No limit.
+    Max,
+    /// That much.
+    Bytes(Bytes),
+}
+
+/// What `memory.stat` says of a cgroup and all below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Anonymous memory.
+    pub anon: Option<Bytes>,
+    /// Page cache, shared memory included.
+    pub file: Option<Bytes>,
+    /// Shared memory and tmpfs.
+    pub shmem: Option<Bytes>,
+    /// All kernel memory (v2, Linux 5.18 and later).
+    pub kernel: Option<Bytes>,
+    /// The kernel's slab caches (v2).
+    pub slab: Option<Bytes>,
+    /// Page cache that was not used twice, the first to be reclaimed.
+    pub inactive_file: Option<Bytes>,
+    /// Swapped-out memory (v1).
+    pub swap: Option<Bytes>,
+    /// The smallest limit on the path, invisible parents included (v1).
+    pub hierarchical_limit: Option<Amount>,
+}
+
+/// The names of the events we count, in the order of [`Events`].
+pub const EVENTS: [&str; 6] = ["low", "high", "max", "oom", "oom_kill", "oom_group_kill"];
+
+/// The place of `max` in [`EVENTS`].
+pub const EVENT_MAX: usize = 2;
+/// The place of `oom_kill` in [`EVENTS`].
+pub const EVENT_OOM_KILL: usize = 4;
+
+/// Event counters in the order of [`EVENTS`]; what the kernel does not count is absent.
+pub type Events = [Option<u64>; EVENTS.len()];
+
+/// One line of a pressure file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stall {
+    /// Share of the last 10 seconds.
+    pub avg10: Ratio,
+    /// Time stalled since the cgroup was made.
+    pub total: Seconds,
+}
+
+/// Both lines of a pressure file.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pressure {
+    /// Some task was stalled.
+    pub some: Option<Stall>,
+    /// All tasks were stalled at once.
+    pub full: Option<Stall>,
+}
+
+/// A file that is one number.
+pub fn number(text: &[u8]) -> Option<u64> {
+    digits(text.strip_suffix(b"\n")?)
+}
+
+/// A file that is one limit: a number, or `max`.
+pub fn amount(text: &[u8]) -> Option<Amount> {
+    if text == b"max\n" { Some(Amount::Max) } else { number(text).map(limit) }
+}
+
+/// `memory.stat` of either version.
+pub fn stat(text: &[u8], version: Version) -> Stat {
+    let mut found = Stat::default();
+    for (key, value) in keyed(text) {
+        let bytes = Some(Bytes::new(value));
+        match (version, key) {
+            (Version::V2, b"anon") | (Version::V1, b"total_rss") => found.anon = bytes,
+            (Version::V2, b"file") | (Version::V1, b"total_cache") => found.file = bytes,
+            (Version::V2, b"shmem") | (Version::V1, b"total_shmem") => found.shmem = bytes,
+            (Version::V2, b"inactive_file") | (Version::V1, b"total_inactive_file") => {
+                found.inactive_file = bytes;
+            }
+            (Version::V2, b"kernel") => found.kernel = bytes,
+            (Version::V2, b"slab") => found.slab = bytes,
+            (Version::V1, b"total_swap") => found.swap = bytes,
+            (Version::V1, b"hierarchical_memory_limit") => found.hierarchical_limit = Some(limit(value)),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// v2's `memory.events`.
+pub fn events(text: &[u8]) -> Events {
+    let mut found = Events::default();
+    for (key, value) in keyed(text) {
+        if let Some(place) = EVENTS.iter().position(|name| name.as_bytes() == key) {
+            found[place] = Some(value);
+        }
+    }
+    found
+}
+
+/// `oom_kill` of v1's `memory.oom_control` (Linux 4.13 and later).
+pub fn oom_kills(text: &[u8]) -> Option<u64> {
+    keyed(text).find(|(key, _)| *key == b"oom_kill").map(|(_, value)| value)
+}
+
+/// `memory.pressure` (Documentation/accounting/psi.rst).
+pub fn pressure(text: &[u8]) -> Pressure {
+    let mut found = Pressure::default();
+    for line in lines(text) {
+        let Some((kind, rest)) = split(line, b' ') else { continue };
+        match kind {
+            b"some" => found.some = stall(rest),
+            b"full" => found.full = stall(rest),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn stall(fields: &[u8]) -> Option<Stall> {
+    let (mut avg10, mut total) = (None, None);
+    for (key, value) in fields.split(|byte| *byte == b' ').filter_map(|field| split(field, b'=')) {
+        match key {
+            b"avg10" => avg10 = percent(value),
+            b"total" => total = digits(value).map(Seconds::from_micros),
+            _ => {}
+        }
+    }
+    Some(Stall { avg10: avg10?, total: total? })
+}
+
+fn percent(text: &[u8]) -> Option<Ratio> {
+    let percent: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (0.0..=100.0).contains(&percent).then(|| Ratio::new(percent / 100.0))?
+}
+
+fn limit(bytes: u64) -> Amount {
+    if bytes >= UNLIMITED { Amount::Max } else { Amount::Bytes(Bytes::new(bytes)) }
+}
+
+/// The complete lines that are a key, a space and a number.
+fn keyed(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+    lines(text).filter_map(|line| split(line, b' ')).filter_map(|(key, value)| Some((key, digits(value)?)))
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"))
+}
+
+fn split(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let place = text.iter().position(|byte| *byte == at)?;
+    Some((&text[..place], &text[place + 1..]))
+}
+
+fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(found: impl std::fmt::Debug, expected: Expect) {
+        expected.assert_debug_eq(&found);
+    }
+
+    #[test]
+    fn the_places_of_v1_events_are_right() {
+        assert_eq!((EVENTS[EVENT_MAX], EVENTS[EVENT_OOM_KILL]), ("max", "oom_kill"));
+    }
+
+    #[test]
+    fn numbers_and_limits() {
+        assert_eq!(number(b"717758464\n"), Some(717_758_464));
+        for bad in [&b"717758464"[..], b"", b"\n", b"-1\n", b"1 2\n", b"18446744073709551616\n", b"0x10\n"] {
+            assert_eq!(number(bad), None, "{bad:?}");
+        }
+        assert_eq!(amount(b"max\n"), Some(Amount::Max));
+        assert_eq!(amount(b"9223372036854771712\n"), Some(Amount::Max), "4 KiB pages");
+        assert_eq!(amount(b"9223372036854710272\n"), Some(Amount::Max), "64 KiB pages");
+        assert_eq!(amount(b"0\n"), Some(Amount::Bytes(Bytes::ZERO)));
+        assert_eq!(amount(b"ma"), None);
+    }
+
+    #[test]
+    fn a_v1_stat_takes_the_totals() {
+        let text = b"cache 9211904\nrss 12013568\nshmem 9068544\nswap 0\ninactive_file 8192\n\
+            hierarchical_memory_limit 9223372036854771712\ntotal_cache 34045952\ntotal_rss 21958656\n\
+            total_shmem 9068544\ntotal_swap 0\ntotal_inactive_file 7532544\ntotal_active_file 174";
+        check(
+            stat(text, Version::V1),
+            expect![[r#"
+            Stat {
+                anon: Some(
+                    Bytes(
+                        21958656,
+                    ),
+                ),
+                file: Some(
+                    Bytes(
+                        34045952,
+                    ),
+                ),
+                shmem: Some(
+                    Bytes(
+                        9068544,
+                    ),
+                ),
+                kernel: None,
+                slab: None,
+                inactive_file: Some(
+                    Bytes(
+                        7532544,
+                    ),
+                ),
+                swap: Some(
+                    Bytes(
+                        0,
+                    ),
+                ),
+                hierarchical_limit: Some(
+                    Max,
+                ),
+            }
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_cut_or_garbled_line_is_absent_not_zero() {
+        let found = stat(b"anon 4096\nfile \nkernel 12x\nslab\n\nshmem 1 2\ninactive_file 40", Version::V2);
+        let expected = Stat { anon: Some(Bytes::new(4096)), ..Stat::default() };
+        assert_eq!(found, expected);
+        assert_eq!(
+            events(b"low 0\nhigh x\nmax 3\noom 1\noom_kill 1"),
+            [Some(0), None, Some(3), Some(1), None, None]
+        );
+        assert_eq!(oom_kills(b"oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"), Some(7));
+        assert_eq!(oom_kills(b"oom_kill_disable 0\nunder_oom 0\n"), None);
+    }
+
+    #[test]
+    fn pressure_needs_both_numbers_of_a_line() {
+        let text = b"some avg10=12.50 avg60=1.00 avg300=0.20 total=1500000\n\
+            full avg10=0.00 avg60=0.00 avg300=0.00 total=9";
+        check(
+            pressure(text),
+            expect![[r#"
+            Pressure {
+                some: Some(
+                    Stall {
+                        avg10: Ratio(
+                            0.125,
+                        ),
+                        total: Seconds(
+                            1.5,
+                        ),
+                    },
+                ),
+                full: None,
+            }
+        "#]],
+        );
+        assert_eq!(pressure(b"some avg10=NaN total=1\nfull avg10=101 total=1\n"), Pressure::default());
+    }
+
+    proptest! {
+        #[test]
+        fn no_parser_panics(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+            number(&text);
+            amount(&text);
+            stat(&text, Version::V1);
+            stat(&text, Version::V2);
+            events(&text);
+            oom_kills(&text);
+            pressure(&text);
+        }
+
+        #[test]
+        fn a_cut_stat_never_shows_another_number(cut in 0_usize..60) {
+            let text = b"anon 123456789\nfile 987654321\ninactive_file 55555555\n";
+            let whole = stat(text, Version::V2);
+            let part = stat(&text[..cut.min(text.len())], Version::V2);
+            prop_assert!(part.anon.is_none() || part.anon == whole.anon);
+            prop_assert!(part.file.is_none() || part.file == whole.file);
+            prop_assert!(part.inactive_file.is_none() || part.inactive_file == whole.inactive_file);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Which of the found cgroups are exposed.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use super::options::Rules;
+use super::walk::Found;
+
+/// What was chosen.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chosen<'f> {
+    /// To be exposed.
+    pub shown: Vec<&'f Found>,
+    /// How many more were wanted.
+    pub omitted: usize,
+}
+
+/// Chooses the largest of the wanted cgroups.
+///
+/// One that is exposed already counts a quarter more, so that two of about
+/// the same size do not take turns.
+pub fn choose<'f>(found: &'f [Found], rules: &Rules, is_shown: impl Fn(&Path) -> bool) -> Chosen<'f> {
+    let mut wanted: Vec<(u64, &Found)> = found
+        .iter()
+        .filter(|group| rules.want(&group.path))
+        .map(|group| {
+            let usage = match group.usage {
+                Some(usage) => usage,
+                None if group.path == "/" => u64::MAX,
+                None => 0,
+            };
+            let bonus = if is_shown(&group.dir) { usage / 4 } else { 0 };
+            (usage.saturating_add(bonus), group)
+        })
+        .collect();
+    wanted.sort_unstable_by(|(size, one), (other_size, other)| {
+        other_size.cmp(size).then_with(|| one.path.cmp(&other.path))
+    });
+    let omitted = wanted.len().saturating_sub(rules.most);
+    wanted.truncate(rules.most);
+    Chosen { shown: wanted.into_iter().map(|(_, group)| group).collect(), omitted }
+}
+
+/// The folders of the chosen and of all above them up to `root`, which is always one.
+pub fn with_parents(chosen: &Chosen<'_>, root: &Path) -> HashSet<PathBuf> {
+    let mut all = HashSet::from([root.to_path_buf()]);
+    for group in &chosen.shown {
+        for dir in group.dir.ancestors() {
+            if !all.insert(dir.to_path_buf()) {
+                break;
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::setting::{Settings, Value};
+    use crate::sources::cgroup::options;
+
+    fn rules(include: &[&str], exclude: &[&str], most: u64) -> Rules {
+        let texts = |list: &[&str]| Value::Texts(list.iter().map(|text| (*text).to_owned()).collect());
+        let mut settings = Settings::default();
+        settings.set(&options::INCLUDE, texts(include));
+        settings.set(&options::EXCLUDE, texts(exclude));
+        settings.set(&options::DEPTH, Value::Count(8));
+        settings.set(&options::MOST, Value::Count(most));
+        settings.set(&options::RESCAN, Value::Duration(std::time::Duration::from_secs(5)));
+        Rules::new(&settings)
+    }
+
+    fn found(sizes: &[(&str, u64)]) -> Vec<Found> {
+        let group = |(path, usage): &(&str, u64)| Found {
+            dir: Path::new("/root").join(path.trim_start_matches('/')),
+            path: (*path).to_owned(),
+            usage: Some(*usage),
+        };
+        sizes.iter().map(group).collect()
+    }
+
+    #[track_caller]
+    fn check(rules: &Rules, shown_before: &str, expected: &[&str], omitted: usize) {
+        let found = found(&[("/", 100), ("/a", 60), ("/a/x", 50), ("/b", 40), ("/b/y", 36)]);
+        let chosen = choose(&found, rules, |dir| dir.ends_with(shown_before));
+        let shown: Vec<&str> = chosen.shown.iter().map(|group| group.path.as_str()).collect();
+        assert_eq!((shown.as_slice(), chosen.omitted), (expected, omitted));
+    }
+
+    #[test]
+    fn the_largest_are_kept_and_the_others_counted() {
+        check(&rules(&[], &[], 10), "none", &["/", "/a", "/a/x", "/b", "/b/y"], 0);
+        check(&rules(&[], &[], 4), "none", &["/", "/a", "/a/x", "/b"], 1);
+        check(&rules(&[], &[], 4), "y", &["/", "/a", "/a/x", "/b/y"], 1);
+    }
+
+    #[test]
+    fn exclusion_wins_over_inclusion() {
+        check(&rules(&["/a/**", "/b"], &[], 10), "none", &["/a", "/a/x", "/b"], 0);
+        check(&rules(&["/**"], &["/a/**", "/"], 10), "none", &["/b", "/b/y"], 0);
+    }
+
+    #[test]
+    fn parents_are_read_with_their_children() {
+        let found = found(&[("/a/x/deep", 1)]);
+        let all = with_parents(&choose(&found, &rules(&[], &[], 5), |_| false), Path::new("/root"));
+        let mut all: Vec<_> = all.iter().map(|dir| dir.to_str().unwrap()).collect();
+        all.sort_unstable();
+        assert_eq!(all, ["/root", "/root/a", "/root/a/x", "/root/a/x/deep"]);
+    }
+}

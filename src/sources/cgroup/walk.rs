@@ -1,0 +1,130 @@
+//! Finding the cgroups: a walk of the tree that stops after a bounded number of folders each tick.
+
+use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::files::{Reader, is_gone};
+use super::parse;
+use crate::host::cgroup::{Hierarchy, open, read};
+use crate::model::source::Failure;
+
+/// Folders visited in one tick: at some 15 µs each, less than 10 ms.
+const PER_TICK: usize = 500;
+
+/// Folders visited in one walk; a node with more runs away, and what is deeper is only counted.
+const PER_WALK: usize = 20_000;
+
+/// A cgroup that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its path from the root, `/` for the root.
+    pub path: String,
+    /// What it uses, for the order of size; absent where it could not be read or the root does not say.
+    pub usage: Option<u64>,
+}
+
+/// One walk, breadth first, so that what is nearest to the root is found first.
+#[derive(Debug)]
+pub struct Walk {
+    hierarchy: Hierarchy,
+    depth: u64,
+    queue: VecDeque<(PathBuf, String, u64)>,
+    device: Option<u64>,
+    /// What was found so far.
+    pub found: Vec<Found>,
+    /// Folders that were left out because the walk had enough, at least.
+    pub unvisited: u64,
+    /// The first folder or file that could not be read.
+    pub trouble: Option<(Failure, String)>,
+}
+
+impl Walk {
+    /// A walk down to `depth` levels below the root.
+    pub fn new(hierarchy: Hierarchy, depth: u64) -> Self {
+        let root = (hierarchy.root.clone(), "/".to_owned(), 0);
+        Self {
+            hierarchy,
+            depth,
+            queue: VecDeque::from([root]),
+            device: None,
+            found: Vec::new(),
+            unvisited: 0,
+            trouble: None,
+        }
+    }
+
+    /// Goes on for one tick; true once all was visited.
+    pub fn step(&mut self) -> bool {
+        let mut reader = Reader::with_trouble(self.trouble.take());
+        for _ in 0..PER_TICK {
+            let Some((dir, path, depth)) = self.queue.pop_front() else { break };
+            self.visit(dir, path, depth, &mut reader);
+        }
+        self.trouble = reader.trouble;
+        self.queue.is_empty()
+    }
+
+    fn visit(&mut self, dir: PathBuf, path: String, depth: u64, reader: &mut Reader) {
+        let is_root = depth == 0;
+        let metadata = if is_root { std::fs::metadata(&dir) } else { std::fs::symlink_metadata(&dir) };
+        let metadata = match metadata {
+            Ok(metadata) => metadata,
+            Err(error) => return note(&dir, &error, reader),
+        };
+        // Another file system mounted inside is not part of this hierarchy.
+        if !metadata.is_dir() || *self.device.get_or_insert(metadata.dev()) != metadata.dev() {
+            return;
+        }
+        let usage_file = dir.join(self.hierarchy.version.usage_file());
+        let mut text = Vec::new();
+        let usage = match open(&usage_file).and_then(|file| read(&file, &mut text)) {
+            Ok(()) => parse::number(&text),
+            // Where the controller is not enabled, it cannot be enabled below either.
+            Err(error) if is_gone(&error) && !is_root => return,
+            Err(error) => {
+                note(&usage_file, &error, reader);
+                None
+            }
+        };
+        // A folder has a link from each folder below it, so two mean that
+        // there are none: most cgroups, spared a listing of fifty files.
+        if depth < self.depth && metadata.nlink() != 2 {
+            self.list(&dir, &path, depth, reader);
+        }
+        self.found.push(Found { dir, path, usage });
+    }
+
+    fn list(&mut self, dir: &Path, path: &str, depth: u64, reader: &mut Reader) {
+        let entries = match std::fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) => return note(dir, &error, reader),
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return note(dir, &error, reader),
+            };
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            if self.queue.len() + self.found.len() >= PER_WALK {
+                self.unvisited += 1;
+                return;
+            }
+            let name = entry.file_name();
+            let parent = path.strip_suffix('/').unwrap_or(path);
+            let path = format!("{parent}/{}", name.to_string_lossy());
+            self.queue.push_back((dir.join(&name), path, depth + 1));
+        }
+    }
+}
+
+/// A folder that vanished since it was listed is none, not a failure.
+fn note(path: &Path, error: &std::io::Error, reader: &mut Reader) {
+    if !is_gone(error) {
+        reader.note(path, error);
+    }
+}
