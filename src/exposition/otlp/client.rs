@@ -2,7 +2,8 @@
 //!
 //! A push a minute gains little from a kept connection, and a fresh one
 //! cannot have died in between. The request runs as a task of the tokio
-//! runtime, so that any executor can await it.
+//! runtime, so that any executor can await it; the exporter that awaits it
+//! holds the time limit, and dropping the future ends the task.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -83,41 +84,32 @@ impl Client {
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        self.remark.set(None);
         let target = Arc::clone(&self.target);
-        let limit = target.timeout;
-        let mut task = AbortOnDrop(
-            self.runtime.spawn(async move { tokio::time::timeout(limit, target.exchange(request)).await }),
-        );
-        let answered = match (&mut task.0).await {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(_)) => Err(format!("no answer within {limit:?}").into()),
-            Err(stopped) => Err(stopped.into()),
-        };
-        let answered = answered.and_then(judged);
+        let mut task = AbortOnDrop(self.runtime.spawn(async move { target.exchange(request).await }));
+        let answered = (&mut task.0).await.unwrap_or_else(|stopped| Err(stopped.into()));
+        // Of several attempts the last one that ended has the word.
         match &answered {
             Err(error) => self.remark.set(Some(error.to_string())),
-            Ok(response) if !response.status().is_success() => {
-                let why = answer::refused(response.body());
-                self.remark.set(Some(format!("the collector answered {}: {why}", response.status())));
-            }
-            Ok(response) => {
-                if let Ok(Some(partial)) = answer::taken(response.body()) {
-                    self.remark.partial(&partial.rejected.to_string(), &partial.message);
-                }
-            }
+            Ok(response) => self.judge(response.status(), response.body()),
         }
         answered
     }
-}
 
-/// A success whose body is no OTLP message comes from something that is no collector.
-fn judged(response: Response<Bytes>) -> Result<Response<Bytes>, HttpError> {
-    if response.status().is_success() && answer::taken(response.body()).is_err() {
-        let status = response.status();
-        return Err(format!("what answered {status} is no OTLP collector: its answer is not OTLP").into());
+    fn judge(&self, status: StatusCode, body: &[u8]) {
+        if !status.is_success() {
+            self.remark.set(Some(format!("the collector answered {status}: {}", answer::refused(body))));
+            return;
+        }
+        match answer::taken(body) {
+            Ok(None) => self.remark.set(None),
+            Ok(Some(partial)) => self.remark.partial(&partial.rejected.to_string(), &partial.message),
+            Err(answer::Garbage) => {
+                self.remark.set(Some(format!(
+                    "what answered {status} is no OTLP collector: its answer is not OTLP"
+                )));
+            }
+        }
     }
-    Ok(response)
 }
 
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);

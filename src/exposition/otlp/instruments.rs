@@ -60,11 +60,12 @@ impl Plan {
     /// Starts pushing through `exporter`, on a thread of the SDK.
     pub(super) fn start(&self, exporter: impl PushMetricExporter) -> SdkMeterProvider {
         let streams = streams(&self.catalog, self.names);
-        let limits: HashMap<String, usize> = streams
-            .iter()
-            .filter(|stream| stream.budget > SDK_LIMIT)
-            .map(|stream| (stream.name.clone(), stream.budget + 1))
-            .collect();
+        let mut limits: HashMap<String, usize> = HashMap::new();
+        for stream in streams.iter().filter(|stream| stream.budget > SDK_LIMIT) {
+            // Two metrics may have one name and different units.
+            let limit = limits.entry(stream.name.clone()).or_default();
+            *limit = (*limit).max(stream.budget + 1);
+        }
         let limit = move |instrument: &SdkInstrument| {
             let limit = limits.get(instrument.name())?;
             SdkStream::builder().with_cardinality_limit(*limit).build().ok()

@@ -149,7 +149,7 @@ fn pusher(setup: Setup<'_>, resolved: Arc<Resolved>) -> Result<Pusher, OtlpError
     };
     let provider = start()?;
     events.otlp_started(
-        &resolved.endpoint.to_string(),
+        &resolved.shown(),
         match resolved.protocol {
             OtlpProtocol::Grpc => "grpc",
             OtlpProtocol::HttpProtobuf => "http/protobuf",

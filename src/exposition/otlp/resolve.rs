@@ -60,13 +60,20 @@ impl Resolved {
         self.endpoint.scheme() == Some(&Scheme::HTTPS)
     }
 
+    /// The endpoint without its query, which may hold a key.
+    pub(super) fn shown(&self) -> String {
+        self.endpoint.to_string().split('?').next().unwrap_or_default().to_owned()
+    }
+
     /// `text` without the values of the headers, which a collector may repeat in its answer.
     pub(super) fn hide(&self, text: &str) -> String {
+        /// What is shorter is a word such as a tenant's number, which would also hide half the message.
+        const SHORTEST: usize = 6;
         let values = self.headers.values().filter_map(|value| value.to_str().ok());
         // The second word of `Bearer TOKEN` alone is the secret too.
         let secrets = values.flat_map(|value| std::iter::once(value).chain(value.split_whitespace().skip(1)));
         secrets
-            .filter(|secret| !secret.is_empty())
+            .filter(|secret| secret.len() >= SHORTEST)
             .fold(text.to_owned(), |text, secret| text.replace(secret, "(hidden)"))
     }
 }
@@ -204,11 +211,14 @@ fn address(text: &str, protocol: OtlpProtocol, insecure: bool, append: bool) -> 
     if !parts.scheme.as_ref().is_some_and(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS) {
         return Err("has a scheme that is neither http nor https".to_owned());
     }
-    if parts.authority.as_ref().is_none_or(|authority| authority.host().is_empty()) {
-        return Err("names no host".to_owned());
-    }
-    if parts.authority.as_ref().is_some_and(|authority| authority.as_str().contains('@')) {
+    let authority = parts.authority.as_ref().filter(|authority| !authority.host().is_empty());
+    let authority = authority.ok_or("names no host")?;
+    if authority.as_str().contains('@') {
         return Err("has a user name in it; use the headers instead".to_owned());
+    }
+    // The port of an authority is only checked when it is asked for.
+    if authority.as_str() != authority.host() && authority.port_u16().is_none() {
+        return Err("has a port that is none".to_owned());
     }
     let path = parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str);
     let path = match (grpc, append) {

@@ -71,7 +71,6 @@ fn channel(resolved: &Resolved, material: Option<Material>) -> Result<Channel, O
         .user_agent(concat!("memwarden/", env!("CARGO_PKG_VERSION")))
         .map_err(OtlpError::Channel)?
         .connect_timeout(resolved.timeout)
-        .timeout(resolved.timeout)
         .tcp_keepalive(Some(KEEPALIVE));
     if let Some(Material { roots, identity }) = material {
         let mut tls = ClientTlsConfig::new().trust_anchors(roots.roots);

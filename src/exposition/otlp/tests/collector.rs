@@ -177,7 +177,7 @@ async fn answer(request: Request<Incoming>, desk: &Desk) -> Result<Response<Full
     let (status, body) = match mood {
         Mood::Takes => (200, Bytes::new()),
         Mood::TakesPart => (200, partial().encode_to_vec().into()),
-        Mood::Refuses(status, _) => (status, Bytes::from_static(b"\x08\x03\x12\x0frefused by test")),
+        Mood::Refuses(status, _) => (status, Bytes::from_static(b"no access with s3cret")),
         Mood::Garbage => (200, Bytes::from_static(b"<html>please sign in</html>")),
         Mood::Endless => (200, vec![b'x'; 16 << 20].into()),
         Mood::Silent => std::future::pending().await,

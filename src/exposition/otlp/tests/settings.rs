@@ -121,7 +121,11 @@ fn endpoints_are_taken_as_the_specification_says() {
         &generic("http://u:pw@c"),
         &ignored("(hidden)@c", "has a user name in it; use the headers instead"),
     );
-    assert!(show(&silent(), &generic("http://c:99999999")).starts_with(HTTP));
+    for wrong in ["http://c:99999999", "http://c:", "http://[::1]:x"] {
+        assert!(show(&silent(), &generic(wrong)).starts_with(HTTP), "{wrong}");
+    }
+    let (found, _) = resolved(&silent(), &own("http://c/p?api-key=s3cret"));
+    assert_eq!(found.unwrap().shown(), "http://c/p");
     assert!(show(&silent(), &generic("http://")).starts_with(HTTP));
     // One that cannot be used leaves the word to the next.
     assert!(

@@ -180,3 +180,54 @@ fn resource_headers_and_gzip_arrive() {
         }
     }
 }
+
+/// Also run by the next test, with variables of the process that say otherwise.
+#[test]
+fn only_our_headers_arrive() {
+    for protocol in BOTH {
+        let collector = Collector::start(protocol);
+        let world = World::new();
+        world.show(|batch| batch.put_some(&SHARE, &[], Ratio::new(1.0)));
+        let config = Otlp {
+            headers: [("tenant".to_owned(), "ours".to_owned())].into(),
+            ..pushing(protocol, format!("http://{}", collector.address))
+        };
+        let pusher = world.start(&config).unwrap().unwrap();
+        let push = collector.next();
+        pusher.shutdown(Duration::from_secs(5));
+        assert_eq!(push.headers.get_all("tenant").iter().collect::<Vec<_>>(), ["ours"]);
+        assert!(!push.headers.contains_key("stray"));
+        let names = resource(&push.request);
+        assert!(names.contains(&"service.name=\"memwarden\"".to_owned()), "{names:?}");
+        assert!(!names.iter().any(|name| name.starts_with("stray")), "{names:?}");
+    }
+}
+
+#[test]
+fn the_crates_do_not_read_the_environment_behind_our_back() {
+    #[expect(clippy::disallowed_methods, reason = "the environment of this process cannot be changed")]
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "exposition::otlp::tests::values::only_our_headers_arrive"])
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "tenant=theirs,stray=1")
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+        .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
+        .env("OTEL_SERVICE_NAME", "theirs")
+        .env("OTEL_RESOURCE_ATTRIBUTES", "stray=1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && told.contains("1 passed"), "{told}");
+}
+
+#[test]
+fn a_dropped_pusher_pushes_no_more() {
+    let collector = Collector::start(BOTH[1]);
+    let world = World::new();
+    world.show(|batch| batch.put_some(&SHARE, &[], Ratio::new(1.0)));
+    let pusher = world.start(&pushing(BOTH[1], format!("http://{}", collector.address))).unwrap().unwrap();
+    collector.next();
+    drop(pusher);
+    while collector.pushes.recv_timeout(Duration::from_millis(300)).is_ok() {}
+}
