@@ -30,7 +30,11 @@ fn the_same_names_and_values_arrive_by_both_transports() {
             world.start(&pushing(protocol, format!("http://{}", collector.address))).unwrap().unwrap();
         // The second push has cumulative sums that must not have been added up.
         collector.next();
-        expected.assert_eq(&lines(&collector.next().request).join("\n"));
+        let push = collector.next();
+        expected.assert_eq(&lines(&push.request).join("\n"));
+        let metrics = &push.request.resource_metrics[0].scope_metrics[0].metrics;
+        let faults = metrics.iter().find(|metric| metric.name == "memwarden.test.faults").unwrap();
+        assert_eq!(faults.description, "Faults.");
         pusher.shutdown(Duration::from_secs(5));
     }
 }
@@ -230,4 +234,32 @@ fn a_dropped_pusher_pushes_no_more() {
     collector.next();
     drop(pusher);
     while collector.pushes.recv_timeout(Duration::from_millis(300)).is_ok() {}
+}
+
+#[test]
+fn one_push_is_of_one_frame() {
+    let collector = Collector::start(BOTH[1]);
+    let world = World::new();
+    let config = Otlp {
+        interval: Some(Duration::from_millis(10)),
+        ..pushing(BOTH[1], format!("http://{}", collector.address))
+    };
+    let pusher = world.start(&config).unwrap().unwrap();
+    let (mut pushes, mut frame) = (0, 0_u32);
+    while pushes < 20 {
+        frame += 1;
+        world.show(|batch| {
+            batch.put(&USED, &["a".into(), "0".into()], Bytes::new(frame.into()));
+            batch.put_some(&SHARE, &[], Ratio::new(frame.into()));
+            batch.put(&FAULTS, &["1".into()], Count(frame.into()));
+            batch.put(&MINOR, &["1".into()], Count(frame.into()));
+        });
+        let Ok(push) = collector.pushes.try_recv() else { continue };
+        pushes += 1;
+        let arrived = lines(&push.request);
+        let values: std::collections::BTreeSet<_> =
+            arrived.iter().map(|line| line.split("} ").nth(1).unwrap().split(' ').next().unwrap()).collect();
+        assert_eq!((arrived.len(), values.len()), (7, 1), "{arrived:?}");
+    }
+    pusher.shutdown(Duration::from_secs(5));
 }
