@@ -2,6 +2,8 @@
 //!
 //! Exporters read the newest frame and never reach back to a source.
 
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod prometheus;
 
 /// The newest frame; nothing before the first.

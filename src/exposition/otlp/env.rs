@@ -1,0 +1,187 @@
+//! The `OTEL_*` variables, read as the specification says.
+//!
+//! An empty variable is an unset one. One that cannot be understood is named
+//! in a warning and treated as unset, so that the next in line decides.
+
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+
+/// The variables, and what was wrong with them.
+pub(super) struct Env<'a> {
+    read: &'a dyn Fn(&str) -> Option<String>,
+    /// One sentence for each thing that was ignored; never with the value of a header.
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Env<'a> {
+    pub(super) fn new(read: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self { read, warnings: Vec::new() }
+    }
+
+    /// The value of one variable.
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        let value = (self.read)(name)?;
+        let value = value.trim();
+        (!value.is_empty()).then(|| value.to_owned())
+    }
+
+    /// The first of these variables that is set and understood.
+    pub(super) fn first<T>(
+        &mut self,
+        names: &[&str],
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        names.iter().find_map(|name| {
+            let value = self.get(name)?;
+            parse(&value).map_err(|why| self.warn(format!("{name} is ignored: `{value}` {why}"))).ok()
+        })
+    }
+
+    /// An exporter option: the metrics' own variable, then the one for all signals.
+    pub(super) fn option<T>(&mut self, option: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+        let [own, all] = names(option);
+        self.first(&[&own, &all], parse)
+    }
+
+    /// The headers of the metrics' own variable, or else of the one for all signals.
+    pub(super) fn headers(&mut self) -> Vec<(HeaderName, HeaderValue)> {
+        let Some((name, text)) =
+            names("HEADERS").into_iter().find_map(|name| self.get(&name).map(|text| (name, text)))
+        else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for (place, member) in text.split(',').enumerate().filter(|(_, member)| !member.trim().is_empty()) {
+            let header = member
+                .split_once('=')
+                .ok_or("has no `=`")
+                .and_then(|(key, value)| {
+                    Ok((key, percent_decoded(value.trim()).ok_or("is not percent-encoded")?))
+                })
+                .and_then(|(key, value)| header(key.trim(), &value));
+            match header {
+                Ok(header) => found.push(header),
+                // The member may be the secret itself, so only its place is told.
+                Err(why) => self.warn(format!("{name}: member {} is ignored: it {why}", place + 1)),
+            }
+        }
+        found
+    }
+
+    /// `key=value` pairs with percent-encoded values; one mistake discards all of them.
+    pub(super) fn pairs(&mut self, name: &str) -> Vec<(String, String)> {
+        let Some(text) = self.get(name) else { return Vec::new() };
+        let members = text.split(',').filter(|member| !member.trim().is_empty());
+        let pairs: Option<Vec<_>> = members
+            .map(|member| {
+                let (key, value) = member.split_once('=')?;
+                let key = percent_decoded(key.trim()).filter(|key| !key.is_empty())?;
+                Some((key, percent_decoded(value.trim())?))
+            })
+            .collect();
+        pairs.unwrap_or_else(|| {
+            self.warn(format!(
+                "{name} is ignored: it is not a list of key=value pairs with percent-encoded values"
+            ));
+            Vec::new()
+        })
+    }
+
+    pub(super) fn warn(&mut self, what: String) {
+        self.warnings.push(what);
+    }
+}
+
+fn names(option: &str) -> [String; 2] {
+    [format!("OTEL_EXPORTER_OTLP_METRICS_{option}"), format!("OTEL_EXPORTER_OTLP_{option}")]
+}
+
+/// Only `true` in any case is true.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("is neither true nor false".to_owned()),
+    }
+}
+
+/// Milliseconds, from 10 ms to a day as in the configuration file.
+pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(milliseconds @ 10..=86_400_000) => Ok(Duration::from_millis(milliseconds)),
+        _ => Err("is no number of milliseconds from 10 to 86400000".to_owned()),
+    }
+}
+
+/// One header; its value is marked so that it is never shown.
+pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
+    /// These say how the message is framed, which is not the operator's to say.
+    const FRAMING: [&str; 7] = [
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "host",
+        "te",
+        "transfer-encoding",
+    ];
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| "has no valid header name")?;
+    if FRAMING.contains(&name.as_str()) || name.as_str().starts_with("grpc-") {
+        return Err("sets a header that belongs to the transport");
+    }
+    let mut value = HeaderValue::from_str(value).map_err(|_| "has a value that no header can have")?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+/// The text behind `%XX`; nothing where it is malformed or not UTF-8.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => u8::try_from(digit(bytes.next())? * 16 + digit(bytes.next())?).ok()?,
+            other => other,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_encoding_is_undone_or_refused() {
+        let decoded = |text| percent_decoded(text);
+        assert_eq!(decoded("a%20b%2C%3D+c").as_deref(), Some("a b,=+c"));
+        assert_eq!(decoded("%C3%A9").as_deref(), Some("é"));
+        for wrong in ["%", "%2", "%zz", "%+1", "%FF"] {
+            assert_eq!(decoded(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_frames_the_message_is_refused() {
+        for name in ["Host", "content-type", "grpc-timeout", "", "a b"] {
+            assert!(header(name, "x").is_err(), "{name}");
+        }
+        assert!(header("authorization", "a\nb").is_err());
+        let (name, value) = header("Authorization", "Bearer s3cret").unwrap();
+        assert_eq!(name, "authorization");
+        assert!(!format!("{value:?}").contains("s3cret"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".*") {
+            let read = |_: &str| Some(text.clone());
+            let mut env = Env::new(&read);
+            env.headers();
+            env.pairs("OTEL_RESOURCE_ATTRIBUTES");
+            env.option("TIMEOUT", milliseconds);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What a push is made of, from the configuration file, then the environment, then the defaults.
+//!
+//! Everything is decided here, once, and handed to the crates as explicit
+//! values: they read a part of the environment themselves, some of it with
+//! other rules. Headers of the file and of the environment are merged, the
+//! file's winning; the TLS key and certificate are taken as a pair.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderMap, Uri};
+use opentelemetry_sdk::metrics::Temporality;
+
+use super::OtlpError;
+use super::env::{self, Env};
+use crate::config::{Otlp, OtlpNames, OtlpProtocol};
+
+/// Where the distributions keep the certificates of the public authorities.
+const BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Everything there is to know about a push.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Resolved {
+    pub(super) protocol: OtlpProtocol,
+    /// With scheme and host; for HTTP with the whole path.
+    pub(super) endpoint: Uri,
+    /// All values are marked as sensitive.
+    pub(super) headers: HeaderMap,
+    /// For one push, retries included.
+    pub(super) timeout: Duration,
+    pub(super) interval: Duration,
+    pub(super) gzip: bool,
+    pub(super) temporality: Temporality,
+    pub(super) trust: Trust,
+    /// The paths of our certificate and its key.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
+    pub(super) names: OtlpNames,
+    /// What the file and the environment say of the resource.
+    pub(super) resource: BTreeMap<String, String>,
+}
+
+/// Whom an `https` endpoint must be certified by.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Trust {
+    /// One of these authorities.
+    File(PathBuf),
+    /// One of the distribution's; the first of these files that exists.
+    Bundle(Vec<PathBuf>),
+}
+
+impl Resolved {
+    pub(super) fn tls(&self) -> bool {
+        self.endpoint.scheme() == Some(&Scheme::HTTPS)
+    }
+
+    /// The endpoint without its query, which may hold a key.
+    pub(super) fn shown(&self) -> String {
+        self.endpoint.to_string().split('?').next().unwrap_or_default().to_owned()
+    }
+
+    /// `text` without the values of the headers, which a collector may repeat in its answer.
+    pub(super) fn hide(&self, text: &str) -> String {
+        /// What is shorter is a word such as a tenant's number, which would also hide half the message.
+        const SHORTEST: usize = 6;
+        let values = self.headers.values().filter_map(|value| value.to_str().ok());
+        // The second word of `Bearer TOKEN` alone is the secret too.
+        let secrets = values.flat_map(|value| std::iter::once(value).chain(value.split_whitespace().skip(1)));
+        secrets
+            .filter(|secret| secret.len() >= SHORTEST)
+            .fold(text.to_owned(), |text, secret| text.replace(secret, "(hidden)"))
+    }
+}
+
+/// Decides; the second part says what was ignored and why. Nothing where pushing is off.
+pub(super) fn resolve(
+    config: &Otlp,
+    read: &dyn Fn(&str) -> Option<String>,
+) -> Result<(Option<Resolved>, Vec<String>), OtlpError> {
+    let mut env = Env::new(read);
+    if !wanted(config, &mut env) {
+        return Ok((None, env.warnings));
+    }
+    let protocol =
+        config.protocol.or_else(|| env.option("PROTOCOL", protocol)).unwrap_or(OtlpProtocol::HttpProtobuf);
+    let endpoint = endpoint(config, protocol, &mut env)?;
+    let timeout = config.timeout.unwrap_or_else(|| {
+        let push = env.option("TIMEOUT", env::milliseconds).unwrap_or(Duration::from_secs(10));
+        let limit = env.first(&["OTEL_METRIC_EXPORT_TIMEOUT"], env::milliseconds);
+        push.min(limit.unwrap_or(Duration::from_secs(30)))
+    });
+    let gzip = env.option("COMPRESSION", compression);
+    if config.gzip == Some(false) && gzip == Some(true) {
+        // The crates read the variable themselves, and have no way to be told "none".
+        env.warn("otlp.compression: none has no effect while a COMPRESSION variable of OTEL_EXPORTER_OTLP says gzip".to_owned());
+    }
+    let interval = config
+        .interval
+        .or_else(|| env.first(&["OTEL_METRIC_EXPORT_INTERVAL"], env::milliseconds))
+        .unwrap_or(Duration::from_secs(60));
+    let temporality = env
+        .first(&["OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"], temporality)
+        .unwrap_or(Temporality::Cumulative);
+    let certificate = config.certificate.clone().or_else(|| env.option("CERTIFICATE", path));
+    let trust = certificate.map_or_else(
+        || {
+            Trust::Bundle(
+                env.get("SSL_CERT_FILE")
+                    .iter()
+                    .map(String::as_str)
+                    .chain(BUNDLES)
+                    .map(PathBuf::from)
+                    .collect(),
+            )
+        },
+        Trust::File,
+    );
+    let identity = match (&config.client_certificate, &config.client_key) {
+        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        _ => identity(&mut env),
+    };
+    let headers = headers(config, &mut env);
+    let resource = resource(config, &mut env);
+    let resolved = Resolved {
+        protocol,
+        endpoint,
+        headers,
+        timeout,
+        interval,
+        gzip: config.gzip.or(gzip).unwrap_or(false),
+        temporality,
+        trust,
+        identity,
+        names: config.names,
+        resource,
+    };
+    Ok((Some(resolved), env.warnings))
+}
+
+/// On where the file says so or an endpoint is in the environment, unless the environment forbids it.
+fn wanted(config: &Otlp, env: &mut Env<'_>) -> bool {
+    let on = config.enabled
+        || env.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT").is_some()
+        || env.get("OTEL_EXPORTER_OTLP_ENDPOINT").is_some();
+    if !on {
+        return false;
+    }
+    if env.first(&["OTEL_SDK_DISABLED"], env::boolean) == Some(true) {
+        env.warn("nothing is pushed: OTEL_SDK_DISABLED is true".to_owned());
+        return false;
+    }
+    let Some(exporters) = env.get("OTEL_METRICS_EXPORTER") else { return true };
+    let mut on = false;
+    for exporter in exporters.split(',').map(str::trim) {
+        match exporter {
+            "otlp" => on = true,
+            "none" | "" => {}
+            other => {
+                env.warn(format!("OTEL_METRICS_EXPORTER: `{other}` is ignored: memwarden has otlp and none"))
+            }
+        }
+    }
+    if !on {
+        env.warn("nothing is pushed: OTEL_METRICS_EXPORTER does not name otlp".to_owned());
+    }
+    on
+}
+
+fn endpoint(config: &Otlp, protocol: OtlpProtocol, env: &mut Env<'_>) -> Result<Uri, OtlpError> {
+    let insecure = env.option("INSECURE", env::boolean).unwrap_or(false);
+    let http = protocol == OtlpProtocol::HttpProtobuf;
+    if let Some(text) = &config.endpoint {
+        let append = http && !text.trim_end_matches('/').ends_with("/v1/metrics");
+        return address(text, protocol, insecure, append)
+            .map_err(|why| OtlpError::Endpoint { endpoint: without_user(text), why });
+    }
+    let read = |text: &str, append: bool| address(text, protocol, insecure, append);
+    let mut first = |name: &str, append: bool| {
+        let text = env.get(name)?;
+        read(&text, append)
+            .map_err(|why| env.warn(format!("{name} is ignored: `{}` {why}", without_user(&text))))
+            .ok()
+    };
+    let found = first("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", false)
+        .or_else(|| first("OTEL_EXPORTER_OTLP_ENDPOINT", http));
+    Ok(found.unwrap_or_else(|| {
+        Uri::from_static(if http { "http://localhost:4318/v1/metrics" } else { "http://localhost:4317" })
+    }))
+}
+
+/// What can be shown of an address that may have a password in it.
+fn without_user(text: &str) -> String {
+    text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, host)| format!("(hidden)@{host}"))
+}
+
+fn address(text: &str, protocol: OtlpProtocol, insecure: bool, append: bool) -> Result<Uri, String> {
+    let grpc = protocol == OtlpProtocol::Grpc;
+    let text = match text.contains("://") {
+        true => text.to_owned(),
+        false if grpc => format!("{}://{text}", if insecure { "http" } else { "https" }),
+        false => return Err("has no scheme; write http:// or https:// before it".to_owned()),
+    };
+    let uri: Uri = text.parse().map_err(|error| format!("is no URL: {error}"))?;
+    let mut parts = uri.into_parts();
+    if !parts.scheme.as_ref().is_some_and(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS) {
+        return Err("has a scheme that is neither http nor https".to_owned());
+    }
+    let authority = parts.authority.as_ref().filter(|authority| !authority.host().is_empty());
+    let authority = authority.ok_or("names no host")?;
+    if authority.as_str().contains('@') {
+        return Err("has a user name in it; use the headers instead".to_owned());
+    }
+    // The port of an authority is only checked when it is asked for.
+    if authority.as_str() != authority.host() && authority.port_u16().is_none() {
+        return Err("has a port that is none".to_owned());
+    }
+    let path = parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str);
+    let path = match (grpc, append) {
+        (true, _) => "/".to_owned(),
+        (false, true) => format!("{}/v1/metrics", path.trim_end_matches('/')),
+        (false, false) => path.to_owned(),
+    };
+    parts.path_and_query = Some(path.parse().map_err(|error| format!("has a path that is none: {error}"))?);
+    Uri::from_parts(parts).map_err(|error| format!("is no URL: {error}"))
+}
+
+fn protocol(text: &str) -> Result<OtlpProtocol, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "grpc" => Ok(OtlpProtocol::Grpc),
+        "http/protobuf" => Ok(OtlpProtocol::HttpProtobuf),
+        _ => Err("is neither grpc nor http/protobuf".to_owned()),
+    }
+}
+
+fn compression(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "gzip" => Ok(true),
+        "none" => Ok(false),
+        _ => Err("is neither gzip nor none".to_owned()),
+    }
+}
+
+fn temporality(text: &str) -> Result<Temporality, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "cumulative" => Ok(Temporality::Cumulative),
+        "delta" => Ok(Temporality::Delta),
+        "lowmemory" => Ok(Temporality::LowMemory),
+        _ => Err("is none of cumulative, delta and lowmemory".to_owned()),
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the shape every parser of a variable has")]
+fn path(text: &str) -> Result<PathBuf, String> {
+    Ok(PathBuf::from(text))
+}
+
+fn identity(env: &mut Env<'_>) -> Option<(PathBuf, PathBuf)> {
+    match (env.option("CLIENT_CERTIFICATE", path), env.option("CLIENT_KEY", path)) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        (certificate, _) => {
+            let (set, missing) = match certificate {
+                Some(_) => ("CLIENT_CERTIFICATE", "CLIENT_KEY"),
+                None => ("CLIENT_KEY", "CLIENT_CERTIFICATE"),
+            };
+            env.warn(format!(
+                "OTEL_EXPORTER_OTLP_{set} is ignored: OTEL_EXPORTER_OTLP_{missing} is needed beside it"
+            ));
+            None
+        }
+    }
+}
+
+fn headers(config: &Otlp, env: &mut Env<'_>) -> HeaderMap {
+    let mut headers: HeaderMap = env.headers().into_iter().collect();
+    for (name, value) in &config.headers {
+        match env::header(name, value) {
+            Ok((name, value)) => drop(headers.insert(name, value)),
+            Err(why) => env.warn(format!("otlp.headers: `{name}` is ignored: it {why}")),
+        }
+    }
+    headers
+}
+
+fn resource(config: &Otlp, env: &mut Env<'_>) -> BTreeMap<String, String> {
+    let mut attributes: BTreeMap<_, _> = env.pairs("OTEL_RESOURCE_ATTRIBUTES").into_iter().collect();
+    if let Some(name) = env.get("OTEL_SERVICE_NAME") {
+        attributes.insert("service.name".to_owned(), name);
+    }
+    attributes.extend(config.resource_attributes.clone());
+    attributes
+}

@@ -1,0 +1,186 @@
+//! A collector on loopback, with a runtime of its own, so that dropping it closes every connection.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use prost::Message as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tonic::codec::CompressionEncoding;
+use tonic::transport::server::TcpIncoming;
+
+use super::secure::Authority;
+use crate::config::OtlpProtocol;
+
+/// How it behaves.
+#[derive(Clone, Debug)]
+pub(super) enum Mood {
+    Takes,
+    TakesPart,
+    /// An HTTP status or a gRPC code.
+    Refuses(u16, i32),
+    Garbage,
+    Endless,
+    Silent,
+}
+
+/// One push, as it came.
+#[derive(Debug)]
+pub(super) struct Push {
+    pub(super) path: String,
+    pub(super) headers: HeaderMap,
+    pub(super) request: ExportMetricsServiceRequest,
+}
+
+pub(super) struct Collector {
+    pub(super) address: SocketAddr,
+    pub(super) pushes: Receiver<Push>,
+    pub(super) mood: Arc<Mutex<Mood>>,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+#[derive(Clone)]
+struct Desk {
+    out: Sender<Push>,
+    mood: Arc<Mutex<Mood>>,
+}
+
+impl Collector {
+    pub(super) fn start(protocol: OtlpProtocol) -> Self {
+        Self::at("127.0.0.1:0".parse().unwrap(), protocol, None)
+    }
+
+    pub(super) fn at(address: SocketAddr, protocol: OtlpProtocol, tls: Option<&Authority>) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (out, pushes) = channel();
+        let mood = Arc::new(Mutex::new(Mood::Takes));
+        let desk = Desk { out, mood: Arc::clone(&mood) };
+        match protocol {
+            OtlpProtocol::Grpc => {
+                let mut server = tonic::transport::Server::builder();
+                if let Some(authority) = tls {
+                    server = server.tls_config(authority.tonic_server()).unwrap();
+                }
+                let service = MetricsServiceServer::new(desk).accept_compressed(CompressionEncoding::Gzip);
+                let serving = server.add_service(service).serve_with_incoming(TcpIncoming::from(listener));
+                runtime.spawn(serving);
+            }
+            OtlpProtocol::HttpProtobuf => {
+                drop(runtime.spawn(http(listener, tls.map(Authority::acceptor), desk)))
+            }
+        }
+        Self { address, pushes, mood, runtime: Some(runtime) }
+    }
+
+    pub(super) fn is(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    pub(super) fn next(&self) -> Push {
+        self.pushes.recv_timeout(Duration::from_secs(20)).expect("a push comes")
+    }
+
+    /// The first push from now on that `wanted` accepts.
+    pub(super) fn next_where(&self, wanted: impl Fn(&Push) -> bool) -> Push {
+        for _ in 0..200 {
+            let push = self.next();
+            if wanted(&push) {
+                return push;
+            }
+        }
+        panic!("200 pushes, none of them as expected");
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+}
+
+fn partial() -> ExportMetricsServiceResponse {
+    let partial =
+        ExportMetricsPartialSuccess { rejected_data_points: 3, error_message: "too old".to_owned() };
+    ExportMetricsServiceResponse { partial_success: Some(partial) }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Desk {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportMetricsServiceRequest>,
+    ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
+        let mood = self.mood.lock().unwrap().clone();
+        let (metadata, _, request) = request.into_parts();
+        let _ = self.out.send(Push { path: String::new(), headers: metadata.into_headers(), request });
+        match mood {
+            Mood::Takes => Ok(tonic::Response::new(ExportMetricsServiceResponse::default())),
+            Mood::TakesPart => Ok(tonic::Response::new(partial())),
+            Mood::Refuses(_, code) => Err(tonic::Status::new(code.into(), "refused by test")),
+            Mood::Garbage | Mood::Endless | Mood::Silent => std::future::pending().await,
+        }
+    }
+}
+
+async fn http(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Desk) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let (desk, tls) = (desk.clone(), tls.clone());
+        tokio::spawn(async move {
+            match tls {
+                None => connection(stream, desk).await,
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        connection(stream, desk).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, desk: Desk) {
+    let service = service_fn(|request| answer(request, &desk));
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer(request: Request<Incoming>, desk: &Desk) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    let mood = desk.mood.lock().unwrap().clone();
+    let (parts, body) = request.into_parts();
+    let mut body = body.collect().await?.to_bytes();
+    if parts.headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip") {
+        let mut plain = Vec::new();
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&body[..]), &mut plain).unwrap();
+        body = plain.into();
+    }
+    let request = ExportMetricsServiceRequest::decode(body).unwrap();
+    let _ = desk.out.send(Push { path: parts.uri.path().to_owned(), headers: parts.headers, request });
+    let (status, body) = match mood {
+        Mood::Takes => (200, Bytes::new()),
+        Mood::TakesPart => (200, partial().encode_to_vec().into()),
+        Mood::Refuses(status, _) => (status, Bytes::from_static(b"no access with s3cret")),
+        Mood::Garbage => (200, Bytes::from_static(b"<html>please sign in</html>")),
+        Mood::Endless => (200, vec![b'x'; 16 << 20].into()),
+        Mood::Silent => std::future::pending().await,
+    };
+    Ok(Response::builder().status(status).body(Full::new(body)).unwrap())
+}
