@@ -2,4 +2,10 @@
 //!
 //! Exporters read the newest frame and never reach back to a source.
 
+pub mod http;
+pub mod json;
 pub mod prometheus;
+pub mod status;
+
+/// The newest frame; nothing before the first.
+pub type Frames = tokio::sync::watch::Receiver<Option<std::sync::Arc<crate::model::frame::Frame>>>;
