@@ -143,6 +143,7 @@ mod tests {
                 }
               ],
               "unix_seconds": 1700000001.0
-            }"#]].assert_eq(&serde_json::to_string_pretty(&value).unwrap());
+            }"#]]
+        .assert_eq(&serde_json::to_string_pretty(&value).unwrap());
     }
 }

@@ -5,11 +5,12 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -145,7 +146,7 @@ pub(super) async fn serve(
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
         .serve_connection(io, service);
-    drive(connection, http2::Connection::graceful_shutdown, &meter, &shared, shutdown).await;
+    drive(pin!(connection), http2::Connection::graceful_shutdown, &meter, &shared, shutdown).await;
 }
 
 /// HTTP/1.1 over TCP or TLS.
@@ -155,31 +156,56 @@ async fn plain(
     shared: Arc<Shared>,
     shutdown: watch::Receiver<bool>,
 ) {
+    /// What a client may still have on its way when its answer is sent.
+    const LINGER: Duration = Duration::from_millis(500);
     let service = service_fn(|request| {
         let (shared, answered) = (Arc::clone(&shared), meter.request());
         async move { Ok::<_, Infallible>(shared.routes.answer(request, answered).await) }
     });
     let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
-    let connection = http1::Builder::new()
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         // The meter has its own, which also counts the time before the first byte rightly.
         .header_read_timeout(None)
         .max_headers(HEADERS)
         .max_buf_size(HEADER_BYTES)
-        .pipeline_flush(true)
         .serve_connection(io, service);
-    drive(connection, http1::Connection::graceful_shutdown, &meter, &shared, shutdown).await;
+    let ended =
+        drive(Pin::new(&mut connection), http1::Connection::graceful_shutdown, &meter, &shared, shutdown);
+    if let End::Closing = ended.await {
+        // Closing a socket with unread bytes resets it, and the client loses an answer it has not read yet.
+        let mut stream = connection.into_parts().io.into_inner();
+        tokio::select! {
+            _ = timeout(LINGER, discard(&mut stream)) => {}
+            () = meter.evicted() => {}
+        }
+    }
+}
+
+/// Reads what still comes, up to a limit, and drops it.
+async fn discard(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> std::io::Result<()> {
+    /// Many times the headers and body we take; a client that sends more is not waiting for an answer.
+    const MOST: u64 = 256 * 1024;
+    stream.shutdown().await?;
+    tokio::io::copy(&mut stream.take(MOST), &mut tokio::io::sink()).await.map(|_| ())
+}
+
+/// How a connection ended.
+enum End {
+    /// The last answer is sent, and the client may not know that it is over.
+    Closing,
+    /// It was cut off, or the server stops.
+    Cut,
 }
 
 /// Polls a connection until it ends, is too slow, has to make room, or the server stops.
 async fn drive<C: Future<Output = hyper::Result<()>>>(
-    connection: C,
+    mut connection: Pin<&mut C>,
     graceful: impl FnOnce(Pin<&mut C>),
     meter: &Arc<Meter>,
     shared: &Shared,
     mut shutdown: watch::Receiver<bool>,
-) {
-    let mut connection = pin!(connection);
+) -> End {
     let mut graceful = Some(graceful);
     let mut alarm = pin!(tokio::time::sleep_until(meter.deadline()));
     loop {
@@ -198,14 +224,17 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
             biased;
             ended = step => {
                 match ended {
-                    Some(ended) => note(ended, &shared.events),
+                    Some(ended) => {
+                        note(ended, &shared.events);
+                        return if graceful.is_some() { End::Closing } else { End::Cut };
+                    }
                     // A connection kept open in vain is no client held to a limit.
                     None if meter.phase().0 == Phase::Idle => {}
                     None => shared.events.http_limited(HttpLimit::Time),
                 }
-                return;
+                return End::Cut;
             }
-            () = meter.evicted() => return,
+            () = meter.evicted() => return End::Cut,
             () = stopped(&mut shutdown), if graceful.is_some() => {
                 if let Some(graceful) = graceful.take() {
                     graceful(connection.as_mut());

@@ -239,8 +239,11 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
+    /// Name, labels, value.
+    type Sample = (String, Vec<(String, String)>, f64);
+
     /// Reads OpenMetrics as its specification's ABNF says, written without a look at the encoder.
-    fn read_openmetrics(text: &str) -> Vec<(String, Vec<(String, String)>, f64)> {
+    fn read_openmetrics(text: &str) -> Vec<Sample> {
         let body = text.strip_suffix("# EOF\n").expect("ends in EOF");
         let mut samples = Vec::new();
         let mut open: Option<(String, String)> = None;

@@ -32,7 +32,8 @@ pub(crate) fn get(path: &str, headers: &str) -> String {
 pub(crate) async fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> Reply {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_ref()).await.unwrap();
-    read(&mut stream, request.as_ref().starts_with(b"HEAD")).await.expect("an answer")
+    let reply = read(&mut stream, request.as_ref().starts_with(b"HEAD")).await;
+    reply.unwrap_or_else(|| panic!("no answer to {:?}", String::from_utf8_lossy(request.as_ref())))
 }
 
 /// One request on a connection that stays.

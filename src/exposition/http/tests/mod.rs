@@ -3,6 +3,7 @@
 mod auth;
 pub(crate) mod client;
 pub(crate) mod frames;
+mod latency;
 mod limits;
 mod pages;
 mod tls;

@@ -198,7 +198,7 @@ async fn only_allowed_names_come_in() {
         (SanType::DnsName("other.example".try_into().unwrap()), false),
         (SanType::DnsName("prometheus.example.evil".try_into().unwrap()), false),
     ] {
-        let identity = authority.issue(&[name.clone()]);
+        let identity = authority.issue(std::slice::from_ref(&name));
         let status = scrape(server.address, &client(&authority, &[&TLS13], Some(&identity), &[])).await;
         assert_eq!(status == Some(200), expected, "{name:?}");
     }
