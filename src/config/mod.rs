@@ -16,4 +16,5 @@ pub use checked::{
     Config, Listen, Log, LogFormat, Otlp, OtlpNames, OtlpProtocol, Paths, Sampling, SourceConfig, Web,
 };
 pub use problem::{ConfigError, Problem};
+pub(crate) use read::parse_section;
 pub use read::{Override, parse, parse_str};

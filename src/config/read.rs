@@ -67,6 +67,25 @@ pub fn parse_str(
     }
 }
 
+/// Checks `text` against one table of options: for a file of another format than the daemon's own.
+///
+/// `check` refuses contradictions through `complain(key, what)`; relative paths are taken from `path`'s folder.
+pub(crate) fn parse_section<T>(
+    text: &str,
+    path: &Path,
+    opts: &'static [&'static Opt],
+    check: impl FnOnce(&Settings, &mut dyn FnMut(&str, String)) -> T,
+) -> Result<T, ConfigError> {
+    let root = tree::parse(text).map_err(|problem| ConfigError::refused(path, vec![problem]))?;
+    let mut reader = Reader { folder: path.parent().unwrap_or(Path::new("")), problems: Vec::new() };
+    let settings = reader.section(root.as_ref(), "", opts.iter().copied());
+    let checked = check(&settings, &mut |key, what| {
+        let line = root.as_ref().and_then(|root| line_of(root, key));
+        reader.problems.push(Problem { line, key: key.to_owned(), what });
+    });
+    if reader.problems.is_empty() { Ok(checked) } else { Err(ConfigError::refused(path, reader.problems)) }
+}
+
 /// The sections of a file, checked key by key.
 pub(super) struct Tables {
     pub(super) sections: BTreeMap<&'static str, Settings>,

@@ -112,7 +112,7 @@ opts! {
     COMPRESSION: "compression", OptKind::Choice(&["", "gzip", "none"]), "";
     /// Headers sent with each push, such as an authorization.
     HEADERS: "headers", OptKind::Map, "{}";
-    /// Certificates of the authorities to trust, PEM.
+    /// Certificates of the authorities to trust, PEM; empty takes SSL_CERT_FILE, then the distribution's.
     CA: "certificate", OptKind::Path, "\"\"";
     /// Our own certificate for mutual TLS, PEM.
     CERT: "client_certificate", OptKind::Path, "\"\"";

@@ -2,9 +2,12 @@
 //!
 //! Exporters read the newest frame and never reach back to a source.
 
+pub mod http;
+pub mod json;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod prometheus;
+pub mod status;
 
 /// The newest frame; nothing before the first.
 pub type Frames = tokio::sync::watch::Receiver<Option<std::sync::Arc<crate::model::frame::Frame>>>;

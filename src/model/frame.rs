@@ -31,6 +31,11 @@ pub struct SourceReport {
 }
 
 impl Frame {
+    /// How many series it has.
+    pub fn series(&self) -> usize {
+        self.families.iter().map(|family| family.points.len()).sum()
+    }
+
     /// The value of one series, for lookups by name: screens and tests.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let family = self.families.iter().find(|family| family.desc.name == name)?;

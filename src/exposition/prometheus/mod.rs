@@ -1,5 +1,11 @@
 //! The text formats of Prometheus: 0.0.4 and OpenMetrics 1.0.
+//!
+//! [`negotiate`] chooses by the client's headers, [`encode`](mod@encode) writes,
+//! [`pages`] keeps what was written, so that a frame is rendered once for all.
 
 pub mod encode;
+pub mod negotiate;
+pub mod pages;
 
 pub use encode::{Format, encode};
+pub use pages::Pages;

@@ -1,0 +1,101 @@
+//! Answers: a status, headers, and a body that is one shared buffer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::meter::Request;
+
+/// What goes back to the client.
+#[derive(Debug)]
+pub(super) struct Answer {
+    status: StatusCode,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+    close: bool,
+}
+
+impl Answer {
+    /// A body of that type, with status 200.
+    pub(super) fn page(content_type: &'static str, body: Bytes) -> Self {
+        let headers = vec![(header::CONTENT_TYPE, HeaderValue::from_static(content_type))];
+        Self { status: StatusCode::OK, headers, body, close: false }
+    }
+
+    /// A sentence for people.
+    pub(super) fn say(status: StatusCode, sentence: impl std::fmt::Display) -> Self {
+        let body = format!("{sentence}\n").into();
+        Self { status, ..Self::page("text/plain; charset=utf-8", body) }
+    }
+
+    /// Adds a header.
+    pub(super) fn with(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.headers.push((name, HeaderValue::from_static(value)));
+        self
+    }
+
+    /// Sets a header from the web-config file, in the place of our own.
+    pub(super) fn set(&mut self, name: HeaderName, value: HeaderValue) {
+        self.headers.retain(|(known, _)| *known != name);
+        self.headers.push((name, value));
+    }
+
+    /// Ends the connection after this answer: what the client still sends is not worth reading.
+    pub(super) fn closing(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    /// The status code.
+    pub(super) fn code(&self) -> u16 {
+        self.status.as_u16()
+    }
+
+    /// The response; without a body but with its length where the request was `HEAD`.
+    pub(super) fn finish(self, request: Request, head: bool, http2: bool) -> Response<Sent> {
+        let length = self.body.len();
+        let body = if head { Bytes::new() } else { self.body };
+        let mut response = Response::new(Sent { body: Full::new(body), _request: request });
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.extend(self.headers);
+        headers.insert(header::CONTENT_LENGTH, length.into());
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if self.close && !http2 {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+/// A body whose end is the end of its request.
+#[derive(Debug)]
+pub(super) struct Sent {
+    body: Full<Bytes>,
+    _request: Request,
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,257 @@
+//! One client, from the handshake to the end of its connection.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::lobby::{Admission, Lobby};
+use super::meter::{Meter, Metered, Phase, Times};
+use super::routes::Routes;
+use crate::config::Web;
+use crate::events::{Events, HttpLimit};
+
+/// The most bytes of one request's line and headers. Prometheus sends 400, browsers with cookies 4 KiB.
+const HEADER_BYTES: usize = 16 * 1024;
+/// The most headers of one request.
+const HEADERS: usize = 64;
+/// The most requests at once on one HTTP/2 connection.
+const STREAMS: u32 = 16;
+
+/// What clients are held to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    times: Times,
+}
+
+impl Limits {
+    pub(super) fn of(web: &Web) -> Self {
+        let times =
+            Times { header: web.header_timeout, request: web.request_timeout, idle: web.idle_timeout };
+        Self { times }
+    }
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) limits: Limits,
+    pub(super) lobby: Lobby,
+    pub(super) events: Arc<Events>,
+    pub(super) routes: Routes,
+}
+
+/// A place in the lobby, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Guest {
+    shared: Arc<Shared>,
+    number: u64,
+    meter: Arc<Meter>,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.shared.lobby.leave(self.number);
+    }
+}
+
+impl Shared {
+    /// A place for a new connection; nothing where every connection is being served.
+    pub(super) fn admit(self: &Arc<Self>) -> Option<Guest> {
+        let meter = Arc::new(Meter::new(self.limits.times));
+        let number = match self.lobby.admit(&meter) {
+            Admission::Free(number) => number,
+            Admission::Instead(number) => {
+                self.events.http_limited(HttpLimit::Connections);
+                number
+            }
+            Admission::Full => {
+                self.events.http_limited(HttpLimit::Connections);
+                return None;
+            }
+        };
+        Some(Guest { shared: Arc::clone(self), number, meter })
+    }
+
+    /// Closes an idle connection, because the process has no descriptor left for a new one.
+    pub(super) fn make_room(&self) {
+        if self.lobby.make_room() {
+            self.events.http_limited(HttpLimit::Connections);
+        }
+    }
+}
+
+/// Returns once the server is to stop.
+pub(super) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    // An error means that nobody is left to say so, which says so too.
+    let _ = shutdown.wait_for(|stop| *stop).await;
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve(
+    stream: TcpStream,
+    guest: Guest,
+    shared: Arc<Shared>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    // An answer is written at once, so there is nothing to wait for to fill a packet.
+    let _ = stream.set_nodelay(true);
+    let meter = Arc::clone(&guest.meter);
+    if !shared.routes.tls_on() {
+        plain(stream, meter, shared, shutdown).await;
+        return;
+    }
+    meter.handshake();
+    let handshake = timeout(shared.limits.times.header, shared.routes.handshake(stream));
+    let accepted = tokio::select! {
+        accepted = handshake => accepted,
+        () = meter.evicted() => return,
+        () = stopped(&mut shutdown) => return,
+    };
+    let stream = match accepted {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(error = %error, "A TLS handshake failed.");
+            shared.events.http_limited(HttpLimit::Handshake);
+            return;
+        }
+        Err(_) => {
+            shared.events.http_limited(HttpLimit::Handshake);
+            return;
+        }
+    };
+    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+        meter.established(false);
+        plain(stream, meter, shared, shutdown).await;
+        return;
+    }
+    meter.established(true);
+    let service = service_fn(|request| {
+        let (shared, answered) = (Arc::clone(&shared), meter.request());
+        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered).await) }
+    });
+    let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
+        .serve_connection(io, service);
+    drive(pin!(connection), http2::Connection::graceful_shutdown, &meter, &shared, shutdown).await;
+}
+
+/// HTTP/1.1 over TCP or TLS.
+async fn plain(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    meter: Arc<Meter>,
+    shared: Arc<Shared>,
+    shutdown: watch::Receiver<bool>,
+) {
+    /// What a client may still have on its way when its answer is sent.
+    const LINGER: Duration = Duration::from_millis(500);
+    let service = service_fn(|request| {
+        let (shared, answered) = (Arc::clone(&shared), meter.request());
+        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered).await) }
+    });
+    let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        // The meter has its own, which also counts the time before the first byte rightly.
+        .header_read_timeout(None)
+        .max_headers(HEADERS)
+        .max_buf_size(HEADER_BYTES)
+        .serve_connection(io, service);
+    let ended =
+        drive(Pin::new(&mut connection), http1::Connection::graceful_shutdown, &meter, &shared, shutdown);
+    if let End::Closing = ended.await {
+        // Closing a socket with unread bytes resets it, and the client loses an answer it has not read yet.
+        let mut stream = connection.into_parts().io.into_inner();
+        tokio::select! {
+            _ = timeout(LINGER, discard(&mut stream)) => {}
+            () = meter.evicted() => {}
+        }
+    }
+}
+
+/// Reads what still comes, up to a limit, and drops it.
+async fn discard(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> std::io::Result<()> {
+    /// Many times the headers and body we take; a client that sends more is not waiting for an answer.
+    const MOST: u64 = 256 * 1024;
+    stream.shutdown().await?;
+    tokio::io::copy(&mut stream.take(MOST), &mut tokio::io::sink()).await.map(|_| ())
+}
+
+/// How a connection ended.
+enum End {
+    /// The last answer is sent, and the client may not know that it is over.
+    Closing,
+    /// It was cut off, or the server stops.
+    Cut,
+}
+
+/// Polls a connection until it ends, is too slow, has to make room, or the server stops.
+async fn drive<C: Future<Output = hyper::Result<()>>>(
+    mut connection: Pin<&mut C>,
+    graceful: impl FnOnce(Pin<&mut C>),
+    meter: &Arc<Meter>,
+    shared: &Shared,
+    mut shutdown: watch::Receiver<bool>,
+) -> End {
+    let mut graceful = Some(graceful);
+    let mut alarm = pin!(tokio::time::sleep_until(meter.deadline()));
+    loop {
+        let step = poll_fn(|cx| {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(Some(ended));
+            }
+            // Polling may have moved the deadline either way.
+            let deadline = meter.deadline();
+            if alarm.deadline() != deadline {
+                alarm.as_mut().reset(deadline);
+            }
+            alarm.as_mut().poll(cx).map(|()| None)
+        });
+        tokio::select! {
+            biased;
+            ended = step => {
+                match ended {
+                    Some(ended) => {
+                        note(ended, &shared.events);
+                        return if graceful.is_some() { End::Closing } else { End::Cut };
+                    }
+                    // A connection kept open in vain is no client held to a limit.
+                    None if meter.phase().0 == Phase::Idle => {}
+                    None => shared.events.http_limited(HttpLimit::Time),
+                }
+                return End::Cut;
+            }
+            () = meter.evicted() => return End::Cut,
+            () = stopped(&mut shutdown), if graceful.is_some() => {
+                if let Some(graceful) = graceful.take() {
+                    graceful(connection.as_mut());
+                }
+            }
+        }
+    }
+}
+
+/// Counts what hyper answered by itself: requests it could not read.
+fn note(ended: hyper::Result<()>, events: &Events) {
+    let Err(error) = ended else { return };
+    tracing::debug!(error = %error, "A connection ended.");
+    if error.is_parse_too_large() {
+        events.http_limited(HttpLimit::Size);
+        events.http_answered(431);
+    } else if error.is_parse() {
+        events.http_answered(400);
+    }
+}

@@ -1,0 +1,255 @@
+//! What one connection is doing since when, and until when it may.
+//!
+//! Fed by what is read and written and by the requests themselves, so that a
+//! client that sends its headers byte by byte, never reads its answer, or
+//! stays away is found by the same deadline.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long each phase may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// The TLS handshake, and the headers of one request.
+    pub(super) header: Duration,
+    /// One request from its first byte to the last byte of its answer.
+    pub(super) request: Duration,
+    /// A connection without a request.
+    pub(super) idle: Duration,
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The TLS handshake.
+    Handshake,
+    /// Waiting for a request.
+    Idle,
+    /// A request has begun to arrive.
+    Head,
+    /// That many requests are being answered.
+    Busy(usize),
+    /// The answers are made and not yet sent.
+    Sending,
+}
+
+/// One connection's phase.
+#[derive(Debug)]
+pub(super) struct Meter {
+    state: Mutex<State>,
+    times: Times,
+    evicted: Notify,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    phase: Phase,
+    since: Instant,
+    /// Whether bytes that arrive begin a request: not so in HTTP/2, whose control frames come at any time.
+    bytes_begin: bool,
+}
+
+impl Meter {
+    pub(super) fn new(times: Times) -> Self {
+        let state = State { phase: Phase::Idle, since: Instant::now(), bytes_begin: true };
+        Self { state: Mutex::new(state), times, evicted: Notify::new() }
+    }
+
+    /// What it is doing, and since when.
+    pub(super) fn phase(&self) -> (Phase, Instant) {
+        let state = self.state();
+        (state.phase, state.since)
+    }
+
+    /// When the present phase has taken too long.
+    pub(super) fn deadline(&self) -> Instant {
+        let (phase, since) = self.phase();
+        since
+            + match phase {
+                Phase::Handshake | Phase::Head => self.times.header,
+                Phase::Idle => self.times.idle,
+                Phase::Busy(_) | Phase::Sending => self.times.request,
+            }
+    }
+
+    pub(super) fn handshake(&self) {
+        self.enter(Phase::Handshake);
+    }
+
+    pub(super) fn established(&self, http2: bool) {
+        self.state().bytes_begin = !http2;
+        self.enter(Phase::Idle);
+    }
+
+    /// Asks the connection to end, because room is needed.
+    pub(super) fn evict(&self) {
+        self.evicted.notify_one();
+    }
+
+    /// Returns once the connection is asked to end.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// A request's headers are complete; it ends when the answer's body is dropped.
+    pub(super) fn request(self: &Arc<Self>) -> Request {
+        let mut state = self.state();
+        match state.phase {
+            Phase::Busy(open) => state.phase = Phase::Busy(open + 1),
+            // The time for one request counts from its first byte.
+            Phase::Head => state.phase = Phase::Busy(1),
+            _ => (state.phase, state.since) = (Phase::Busy(1), Instant::now()),
+        }
+        drop(state);
+        Request(Arc::clone(self))
+    }
+
+    fn read(&self) {
+        let mut state = self.state();
+        if state.phase == Phase::Idle && state.bytes_begin {
+            (state.phase, state.since) = (Phase::Head, Instant::now());
+        }
+    }
+
+    fn flushed(&self) {
+        let mut state = self.state();
+        if state.phase == Phase::Sending {
+            (state.phase, state.since) = (Phase::Idle, Instant::now());
+        }
+    }
+
+    fn enter(&self, phase: Phase) {
+        let mut state = self.state();
+        (state.phase, state.since) = (phase, Instant::now());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) struct Request(Arc<Meter>);
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        match state.phase {
+            // Of several streams one got done, so the connection makes progress.
+            Phase::Busy(open) if open > 1 => {
+                (state.phase, state.since) = (Phase::Busy(open - 1), Instant::now())
+            }
+            _ => state.phase = Phase::Sending,
+        }
+    }
+}
+
+/// A stream that tells its meter.
+#[derive(Debug)]
+pub(super) struct Metered<S> {
+    stream: S,
+    meter: Arc<Meter>,
+}
+
+impl<S> Metered<S> {
+    pub(super) fn new(stream: S, meter: Arc<Meter>) -> Self {
+        Self { stream, meter }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.meter.read();
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// hyper flushes only once all it has buffered is written, so this is the end of an answer.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = polled {
+            self.meter.flushed();
+        }
+        polled
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_phase_has_its_deadline() {
+        let second = Duration::from_secs(1);
+        let times = Times { header: second, request: second * 2, idle: second * 10 };
+        let meter = Arc::new(Meter::new(times));
+        let start = Instant::now();
+        let left = || meter.deadline() - start;
+        assert_eq!(left(), second * 10);
+        tokio::time::advance(second).await;
+        meter.read();
+        assert_eq!(left(), second * 2, "headers");
+        let request = meter.request();
+        assert_eq!(left(), second * 3, "counted from the first byte");
+        meter.flushed();
+        assert_eq!(meter.phase().0, Phase::Busy(1), "a flush of something else");
+        drop(request);
+        assert_eq!((meter.phase().0, left()), (Phase::Sending, second * 3), "not sent, so not over");
+        meter.flushed();
+        assert_eq!((meter.phase().0, left()), (Phase::Idle, second * 11));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_of_one_connection_count_together() {
+        let second = Duration::from_secs(1);
+        let meter = Arc::new(Meter::new(Times { header: second, request: second, idle: second }));
+        meter.established(true);
+        meter.read();
+        assert_eq!(meter.phase().0, Phase::Idle, "a control frame begins nothing");
+        let (one, two) = (meter.request(), meter.request());
+        drop(one);
+        assert_eq!(meter.phase().0, Phase::Busy(1));
+        drop(two);
+        assert_eq!(meter.phase().0, Phase::Sending);
+    }
+}

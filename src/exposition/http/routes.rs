@@ -1,0 +1,290 @@
+//! What is answered to which request.
+//!
+//! The order of the doors: web-config file in order, rate limit, user, body
+//! size, path, method, and for what takes work a free place. A request that
+//! finds no place waits up to half of the request's time, so that a burst of
+//! scrapes is served rather than refused; health is answered without a place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
+
+use super::answer::{Answer, Sent};
+use super::auth::Verdict;
+use super::freshness::Freshness;
+use super::meter;
+use super::web_config::WebConfig;
+use super::{Reload, Setup};
+use crate::events::{Events, HttpLimit};
+use crate::exposition::prometheus::negotiate;
+use crate::exposition::prometheus::pages::{Form, Pages};
+use crate::exposition::{Frames, status};
+use crate::model::frame::Frame;
+
+/// No request of ours needs a body; this much is read and dropped so that the connection can go on.
+const BODY: usize = 4 * 1024;
+
+/// Answers requests.
+pub(super) struct Routes {
+    frames: Frames,
+    pages: Pages,
+    freshness: Freshness,
+    started: tokio::time::Instant,
+    stale_after: Duration,
+    openmetrics: bool,
+    reload: Option<Box<dyn Reload>>,
+    places: Semaphore,
+    request_timeout: Duration,
+    header_timeout: Duration,
+    events: Arc<Events>,
+    web_config: WebConfig,
+}
+
+impl std::fmt::Debug for Routes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Routes").finish_non_exhaustive()
+    }
+}
+
+enum Route {
+    Status,
+    Metrics,
+    Frame,
+    Healthy,
+    Ready,
+    Reload,
+}
+
+impl Route {
+    fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/" => Self::Status,
+            "/metrics" => Self::Metrics,
+            "/api/v1/frame" => Self::Frame,
+            "/-/healthy" => Self::Healthy,
+            "/-/ready" => Self::Ready,
+            "/-/reload" => Self::Reload,
+            _ => return None,
+        })
+    }
+
+    const fn allow(&self) -> &'static str {
+        match self {
+            Self::Reload => "POST, PUT",
+            _ => "GET, HEAD",
+        }
+    }
+
+    fn allows(&self, method: &Method) -> bool {
+        match self {
+            Self::Reload => matches!(*method, Method::POST | Method::PUT),
+            _ => matches!(*method, Method::GET | Method::HEAD),
+        }
+    }
+}
+
+impl Routes {
+    pub(super) fn new(setup: Setup, web_config: WebConfig) -> Self {
+        Self {
+            frames: setup.frames,
+            pages: Pages::new(),
+            freshness: Freshness::default(),
+            started: tokio::time::Instant::now(),
+            stale_after: setup.stale_after,
+            openmetrics: setup.web.openmetrics,
+            reload: setup.web.enable_lifecycle.then_some(setup.reload),
+            places: Semaphore::new(setup.web.max_requests.min(Semaphore::MAX_PERMITS)),
+            request_timeout: setup.web.request_timeout,
+            header_timeout: setup.web.header_timeout,
+            events: setup.events,
+            web_config,
+        }
+    }
+
+    /// Notes that this is the newest frame now.
+    pub(super) fn note(&self, frame: Option<&Frame>) {
+        if let Some(frame) = frame {
+            self.freshness.age(frame);
+        }
+    }
+
+    /// Whether connections begin with a TLS handshake; fixed when the server is bound.
+    pub(super) fn tls_on(&self) -> bool {
+        self.web_config.tls_on()
+    }
+
+    /// The TLS handshake by the certificates that are on disk now.
+    pub(super) async fn handshake(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        let Some(config) = self.web_config.tls() else {
+            return Err(std::io::Error::other("no certificate was ever loaded"));
+        };
+        tokio_rustls::TlsAcceptor::from(config).accept(stream).await
+    }
+
+    /// The answer to one request; never fails.
+    pub(super) async fn answer(&self, request: Request<Incoming>, open: meter::Request) -> Response<Sent> {
+        let head = request.method() == Method::HEAD;
+        let http2 = request.version() == http::Version::HTTP_2;
+        // Making an answer may take three quarters of the request's time; the rest is for sending it.
+        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.events.http_limited(HttpLimit::Time);
+                Answer::say(StatusCode::SERVICE_UNAVAILABLE, "The answer took too long.").closing()
+            }
+        };
+        self.events.http_answered(answer.code());
+        answer.finish(open, head, http2)
+    }
+
+    async fn guarded(&self, request: Request<Incoming>) -> Answer {
+        let rules = match self.web_config.current() {
+            Ok(rules) => rules,
+            Err(()) => {
+                return Answer::say(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "The web-config file is broken; the log says how.",
+                )
+                .closing();
+            }
+        };
+        if !self.web_config.within_rate() {
+            self.events.http_limited(HttpLimit::Rate);
+            return Answer::say(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing();
+        }
+        let mut answer = match rules.users.check(request.headers()).await {
+            Verdict::Welcome => self.routed(request).await,
+            Verdict::Stranger => Answer::say(StatusCode::UNAUTHORIZED, "Unauthorized.")
+                .with(header::WWW_AUTHENTICATE, "Basic realm=\"memwarden\", charset=\"UTF-8\"")
+                .closing(),
+        };
+        for (name, value) in &rules.headers {
+            answer.set(name.clone(), value.clone());
+        }
+        answer
+    }
+
+    async fn routed(&self, request: Request<Incoming>) -> Answer {
+        let (parts, body) = request.into_parts();
+        if let Some(refusal) = self.drain(body).await {
+            return refusal;
+        }
+        let Some(route) = Route::of(parts.uri.path()) else {
+            return Answer::say(StatusCode::NOT_FOUND, "There is no such page.");
+        };
+        if !route.allows(&parts.method) {
+            let sentence = format!("This page answers {} only.", route.allow());
+            return Answer::say(StatusCode::METHOD_NOT_ALLOWED, sentence).with(header::ALLOW, route.allow());
+        }
+        match route {
+            Route::Healthy => return Answer::say(StatusCode::OK, "memwarden is healthy."),
+            Route::Ready => return self.ready(),
+            Route::Reload => return self.reloaded().await,
+            Route::Status | Route::Metrics | Route::Frame => {}
+        }
+        // The place is given back before the answer is sent: it is for work, and sending a shared buffer is none.
+        let Ok(Ok(_place)) = timeout(self.request_timeout / 2, self.places.acquire()).await else {
+            self.events.http_limited(HttpLimit::Requests);
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "Too many requests at once.")
+                .with(header::RETRY_AFTER, "1");
+        };
+        match route {
+            Route::Status => self.status(),
+            Route::Metrics => {
+                let accept = values(&parts.headers, header::ACCEPT);
+                let format = negotiate::format(accept, self.openmetrics);
+                self.page(Form::Metrics(format), &parts.headers).await
+            }
+            _ => self.page(Form::Json, &parts.headers).await,
+        }
+    }
+
+    /// Reads and drops a body within the limit; an answer where it is refused.
+    async fn drain(&self, body: Incoming) -> Option<Answer> {
+        match timeout(self.header_timeout, Limited::new(body, BODY).collect()).await {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                self.events.http_limited(HttpLimit::Size);
+                let sentence = format!("A body has at most {BODY} bytes.");
+                Some(Answer::say(StatusCode::PAYLOAD_TOO_LARGE, sentence).closing())
+            }
+            Ok(Err(_)) => Some(Answer::say(StatusCode::BAD_REQUEST, "The body ended early.").closing()),
+            Err(_) => {
+                self.events.http_limited(HttpLimit::Time);
+                Some(Answer::say(StatusCode::REQUEST_TIMEOUT, "The body took too long.").closing())
+            }
+        }
+    }
+
+    async fn page(&self, form: Form, headers: &http::HeaderMap) -> Answer {
+        let Some(frame) = self.frame() else {
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
+                .with(header::RETRY_AFTER, "1");
+        };
+        let encoding = negotiate::encoding(values(headers, header::ACCEPT_ENCODING));
+        let Ok(body) = self.pages.get(&frame, form, encoding).await else {
+            tracing::error!(sequence = frame.sequence, "The frame could not be rendered.");
+            return Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The sample could not be rendered.");
+        };
+        let answer = Answer::page(form.content_type(), body).with(header::VARY, "Accept, Accept-Encoding");
+        match encoding {
+            negotiate::Encoding::Gzip => answer.with(header::CONTENT_ENCODING, "gzip"),
+            negotiate::Encoding::Identity => answer,
+        }
+    }
+
+    fn status(&self) -> Answer {
+        let frame = self.frame();
+        let age = frame.as_ref().map(|frame| self.freshness.age(frame));
+        let html = status::page(frame.as_deref(), age, self.started.elapsed(), self.stale_after);
+        Answer::page("text/html; charset=utf-8", html.into())
+            .with(header::CONTENT_SECURITY_POLICY, status::CONTENT_SECURITY_POLICY)
+            .with(header::CACHE_CONTROL, "no-store")
+    }
+
+    fn ready(&self) -> Answer {
+        let Some(frame) = self.frame() else {
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.");
+        };
+        let age = self.freshness.age(&frame);
+        if age > self.stale_after {
+            let sentence = format!(
+                "The newest sample is {:.1} s old, more than {:.1} s: sampling is stuck.",
+                age.as_secs_f64(),
+                self.stale_after.as_secs_f64()
+            );
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, sentence);
+        }
+        Answer::say(StatusCode::OK, "memwarden is ready.")
+    }
+
+    async fn reloaded(&self) -> Answer {
+        let Some(reload) = &self.reload else {
+            return Answer::say(
+                StatusCode::FORBIDDEN,
+                "Lifecycle API is not enabled; set web.enable_lifecycle or pass --web.enable-lifecycle.",
+            );
+        };
+        match reload.request().await {
+            Ok(Ok(())) => Answer::say(StatusCode::OK, "Reloaded."),
+            Ok(Err(error)) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, error),
+            Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
+        }
+    }
+
+    fn frame(&self) -> Option<Arc<Frame>> {
+        self.frames.borrow().clone()
+    }
+}
+
+/// The values of a header that are text.
+fn values(headers: &http::HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
+    headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
+}

@@ -1,0 +1,120 @@
+//! Users, headers, rate limit, and a web-config file that changes under the server.
+
+use std::path::PathBuf;
+
+use tokio::net::TcpStream;
+
+use super::client::{again, ask, basic, get};
+use super::{Running, ServeError, web};
+use crate::config::Web;
+
+struct File {
+    folder: tempfile::TempDir,
+}
+
+impl File {
+    fn new(text: &str) -> Self {
+        let file = Self { folder: tempfile::tempdir().unwrap() };
+        file.write(text);
+        file
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("web.yml")
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(self.path(), text).unwrap();
+    }
+}
+
+fn users(list: &[(&str, &str)]) -> String {
+    let line =
+        |(user, password): &(&str, &str)| format!("  {user}: {}\n", bcrypt::hash(password, 4).unwrap());
+    format!("basic_auth_users:\n{}", list.iter().map(line).collect::<String>())
+}
+
+#[tokio::test]
+async fn every_page_asks_who_it_is() {
+    let file = File::new(&users(&[("alice", "secret")]));
+    let server = Running::with_web_config(file.path());
+    for path in ["/", "/metrics", "/api/v1/frame", "/-/healthy", "/-/ready", "/nothing"] {
+        let reply = ask(server.address, get(path, "")).await;
+        assert_eq!(reply.status, 401, "{path}");
+        assert!(reply.headers["www-authenticate"].starts_with("Basic "), "{path}");
+        assert!(!reply.text().contains("memwarden_"));
+    }
+    for (user, password, expected) in
+        [("alice", "secret", 200), ("alice", "wrong", 401), ("bob", "secret", 401), ("alice", "", 401)]
+    {
+        let reply = ask(server.address, get("/metrics", &basic(user, password))).await;
+        assert_eq!(reply.status, expected, "{user}:{password}");
+    }
+    for wrong in ["Authorization: Bearer x\r\n", "Authorization: Basic ###\r\n", "Authorization:\r\n"] {
+        assert_eq!(ask(server.address, get("/metrics", wrong)).await.status, 401);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_breaks_is_500_until_it_is_repaired() {
+    let file = File::new(&users(&[("alice", "secret")]));
+    let server = Running::with_web_config(file.path());
+    let secret = get("/metrics", &basic("alice", "secret"));
+    let fresh = get("/metrics", &basic("bob", "fresh"));
+    assert_eq!(ask(server.address, &secret).await.status, 200);
+    file.write("basic_auth_users: [");
+    for request in [&secret, &get("/-/healthy", "")] {
+        let reply = ask(server.address, request).await;
+        assert_eq!((reply.status, reply.text()), (500, "The web-config file is broken; the log says how.\n"));
+    }
+    file.write(&users(&[("bob", "fresh")]));
+    assert_eq!(ask(server.address, &fresh).await.status, 200);
+    assert_eq!(ask(server.address, &secret).await.status, 401, "no longer a user");
+    std::fs::remove_file(file.path()).unwrap();
+    assert_eq!(ask(server.address, &fresh).await.status, 500);
+    file.write("");
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    assert_eq!(again(&mut stream, &get("/metrics", "")).await.unwrap().status, 200, "no users, no question");
+    file.write(&users(&[("bob", "fresh")]));
+    assert_eq!(
+        again(&mut stream, &get("/metrics", "")).await.unwrap().status,
+        401,
+        "on a kept connection too"
+    );
+}
+
+#[tokio::test]
+async fn configured_headers_are_added_and_win() {
+    let file = File::new(
+        "http_server_config:\n  headers:\n    Content-Security-Policy: default-src 'self'\n    X-Frame-Options: deny\n",
+    );
+    let server = Running::with_web_config(file.path());
+    for path in ["/", "/metrics", "/nothing"] {
+        let reply = ask(server.address, get(path, "")).await;
+        assert_eq!(reply.headers["content-security-policy"], "default-src 'self'", "{path}");
+        assert_eq!(reply.headers["x-frame-options"], "deny", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn more_than_the_rate_is_429() {
+    let file = File::new("rate_limit:\n  interval: 1h\n  burst: 3\n");
+    let server = Running::with_web_config(file.path());
+    let mut codes = Vec::new();
+    for _ in 0..5 {
+        codes.push(ask(server.address, get("/metrics", "")).await.status);
+    }
+    assert_eq!(codes, [200, 200, 200, 429, 429]);
+    assert_eq!(server.limited("rate"), 2.0);
+}
+
+#[tokio::test]
+async fn a_broken_file_is_refused_at_the_start() {
+    let file = File::new("basic_auth_users:\n  alice: secret\n");
+    let setup = Web { config_file: Some(file.path()), ..web() };
+    let error = Running::try_start(setup, None, Ok(()), super::PATIENCE).err().unwrap();
+    assert!(matches!(&error, ServeError::WebConfig { path, .. } if *path == file.path()));
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains(":2: basic_auth_users.alice: is no bcrypt hash"), "{source}");
+    assert!(!source.contains("secret"), "{source}");
+}

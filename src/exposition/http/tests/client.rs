@@ -1,0 +1,98 @@
+//! A client that sends exactly what it is told, and reads one answer.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::PATIENCE;
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// `GET path` with more header lines, each ending in CRLF.
+pub(crate) fn get(path: &str, headers: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n")
+}
+
+/// One request on a connection of its own.
+pub(crate) async fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> Reply {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_ref()).await.unwrap();
+    let reply = read(&mut stream, request.as_ref().starts_with(b"HEAD")).await;
+    reply.unwrap_or_else(|| panic!("no answer to {:?}", String::from_utf8_lossy(request.as_ref())))
+}
+
+/// One request on a connection that stays.
+pub(crate) async fn again(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    request: &str,
+) -> Option<Reply> {
+    stream.write_all(request.as_bytes()).await.ok()?;
+    read(stream, request.starts_with("HEAD")).await
+}
+
+/// The next answer; nothing where the server closes first.
+pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), head: bool) -> Option<Reply> {
+    timeout(PATIENCE, async {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            bytes.push(stream.read_u8().await.ok()?);
+        }
+        let text = String::from_utf8(bytes).unwrap();
+        let mut lines = text.trim_end().split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers: HashMap<String, String> = lines
+            .map(|line| line.split_once(": ").unwrap())
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+            .collect();
+        let length: usize = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut body = vec![0; if head { 0 } else { length }];
+        stream.read_exact(&mut body).await.ok()?;
+        Some(Reply { status, headers, body })
+    })
+    .await
+    .expect("an answer or an end in time")
+}
+
+/// Waits until the server has closed the connection.
+pub(crate) async fn closed(stream: &mut (impl AsyncRead + Unpin)) {
+    let mut sink = Vec::new();
+    // A reset is an end as well.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut sink)).await.expect("the server closes");
+}
+
+/// Base64 with padding.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for group in bytes.chunks(3) {
+        let mut bits = 0_usize;
+        for place in 0..3 {
+            bits = bits << 8 | usize::from(group.get(place).copied().unwrap_or(0));
+        }
+        for place in 0..4 {
+            let digit = char::from(DIGITS[bits >> (18 - 6 * place) & 63]);
+            out.push(if place <= group.len() { digit } else { '=' });
+        }
+    }
+    out
+}
+
+/// The header line of a user and a password.
+pub(crate) fn basic(user: &str, password: &str) -> String {
+    format!("Authorization: Basic {}\r\n", base64(format!("{user}:{password}").as_bytes()))
+}

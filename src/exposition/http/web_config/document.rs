@@ -1,0 +1,302 @@
+//! The text of a web-config file, checked as far as that goes without its other files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use tokio_rustls::rustls::{NamedGroup, SupportedCipherSuite};
+
+use super::{names, options};
+use crate::config::{ConfigError, parse_section};
+use crate::model::setting::{Opt, Settings};
+
+/// A checked web-config file.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub(super) tls: Option<Tls>,
+    pub(super) http2: bool,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) users: BTreeMap<String, String>,
+    pub(super) rate: Option<Rate>,
+}
+
+/// The TLS section.
+#[derive(Debug)]
+pub(super) struct Tls {
+    pub(super) cert: Pem,
+    pub(super) key: Pem,
+    pub(super) client_ca: Option<Pem>,
+    pub(super) clients: Clients,
+    pub(super) allowed_sans: Vec<String>,
+    pub(super) versions: names::Versions,
+    pub(super) cipher_suites: Vec<SupportedCipherSuite>,
+    pub(super) server_order: bool,
+    /// Empty for the library's own.
+    pub(super) curves: Vec<NamedGroup>,
+}
+
+/// Where PEM text is.
+#[derive(Clone, Debug)]
+pub(super) enum Pem {
+    /// In the document itself.
+    Inline(String),
+    /// In a file.
+    File(PathBuf),
+}
+
+/// What is asked of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clients {
+    /// No certificate.
+    Anybody,
+    /// A certificate, if they like, by whomever.
+    Ask,
+    /// A certificate by whomever.
+    RequireAny,
+    /// A certificate, if they like, but one of our authorities'.
+    VerifyGiven,
+    /// A certificate of our authorities'.
+    RequireVerified,
+}
+
+/// One request each `interval`, `burst` at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    pub(super) interval: Duration,
+    pub(super) burst: u64,
+}
+
+/// Reads the text; `path` is for messages and relative paths.
+pub(super) fn parse(text: &str, path: &Path) -> Result<Document, ConfigError> {
+    parse_section(text, path, options::FILE, |settings, complain| {
+        let http = settings.section(&options::HTTP);
+        Document {
+            tls: tls(&settings.section(&options::TLS), complain),
+            http2: http.bool(&options::HTTP2),
+            headers: headers(&http.section(&options::HEADERS), complain),
+            users: users(settings, complain),
+            rate: rate(&settings.section(&options::RATE), complain),
+        }
+    })
+}
+
+type Complain<'a> = &'a mut dyn FnMut(&str, String);
+
+fn tls(settings: &Settings, complain: Complain<'_>) -> Option<Tls> {
+    let mut pem =
+        |inline: &'static Opt, file: &'static Opt| match (settings.text(inline), settings.path(file)) {
+            (Some(_), Some(_)) => {
+                complain(
+                    &key("tls_server_config", inline),
+                    format!("is given beside {}; one of them is enough", file.key),
+                );
+                None
+            }
+            (Some(text), None) => Some(Pem::Inline(text)),
+            (None, path) => path.map(Pem::File),
+        };
+    let cert = pem(&options::CERT, &options::CERT_FILE);
+    let key_pem = pem(&options::KEY, &options::KEY_FILE);
+    let client_ca = pem(&options::CA, &options::CA_FILE);
+    let auth_type = settings.text(&options::AUTH_TYPE);
+    let clients = match auth_type.as_deref() {
+        None | Some("NoClientCert") => Clients::Anybody,
+        Some("RequestClientCert") => Clients::Ask,
+        Some("RequireAnyClientCert" | "RequireClientCert") => Clients::RequireAny,
+        Some("VerifyClientCertIfGiven") => Clients::VerifyGiven,
+        Some("RequireAndVerifyClientCert") => Clients::RequireVerified,
+        Some(other) => {
+            let what = format!(
+                "`{other}` is none of NoClientCert, RequestClientCert, RequireAnyClientCert, \
+                 VerifyClientCertIfGiven, RequireAndVerifyClientCert"
+            );
+            complain(&key("tls_server_config", &options::AUTH_TYPE), what);
+            Clients::Anybody
+        }
+    };
+    let versions = names::versions(
+        &settings.choice(&options::MIN_VERSION),
+        &settings.choice(&options::MAX_VERSION),
+        &mut |opt, what| complain(&key("tls_server_config", opt), what),
+    );
+    let mut named = |opt: &'static Opt, place: usize, what| {
+        complain(&format!("{}[{place}]", key("tls_server_config", opt)), what)
+    };
+    let cipher_suites = names::cipher_suites(&settings.texts(&options::CIPHER_SUITES), &mut |place, what| {
+        named(&options::CIPHER_SUITES, place, what);
+    });
+    let curves = names::curves(&settings.texts(&options::CURVES), &mut |place, what| {
+        named(&options::CURVES, place, what);
+    });
+    // Whether TLS is on is decided as exporter-toolkit does: by any of these, not by the section's being there.
+    if cert.is_none() && key_pem.is_none() && client_ca.is_none() && auth_type.is_none() {
+        return None;
+    }
+    if client_ca.is_some() && clients == Clients::Anybody {
+        complain(
+            &key("tls_server_config", &options::AUTH_TYPE),
+            "must say what the client's authorities are for, such as RequireAndVerifyClientCert".to_owned(),
+        );
+    }
+    if client_ca.is_none() && matches!(clients, Clients::VerifyGiven | Clients::RequireVerified) {
+        complain(
+            &key("tls_server_config", &options::AUTH_TYPE),
+            "verifies certificates, and there is no client_ca or client_ca_file to verify them by".to_owned(),
+        );
+    }
+    match (cert, key_pem) {
+        (Some(cert), Some(key)) => Some(Tls {
+            cert,
+            key,
+            client_ca,
+            clients,
+            allowed_sans: settings.texts(&options::ALLOWED_SANS),
+            versions,
+            cipher_suites,
+            server_order: settings.bool(&options::PREFER_SERVER),
+            curves,
+        }),
+        (None, _) => {
+            complain("tls_server_config", "has neither cert nor cert_file".to_owned());
+            None
+        }
+        (_, None) => {
+            complain("tls_server_config", "has neither key nor key_file".to_owned());
+            None
+        }
+    }
+}
+
+fn headers(settings: &Settings, complain: Complain<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let mut found = Vec::new();
+    for (opt, allowed) in options::HEADER_VALUES {
+        let Some(text) = settings.text(opt) else { continue };
+        let key = key("http_server_config.headers", opt);
+        if !allowed.is_empty() && !allowed.contains(&text.as_str()) {
+            complain(&key, format!("expected {}, found `{text}`", allowed.join(" or ")));
+            continue;
+        }
+        match (HeaderName::try_from(opt.key), HeaderValue::try_from(&text)) {
+            (Ok(name), Ok(value)) => found.push((name, value)),
+            _ => complain(&key, "has characters that a header cannot carry".to_owned()),
+        }
+    }
+    found
+}
+
+fn users(settings: &Settings, complain: Complain<'_>) -> BTreeMap<String, String> {
+    let users = settings.map(&options::USERS);
+    for (user, hash) in &users {
+        // The hash itself stays out of the message, which goes to logs.
+        if hash.parse::<bcrypt::HashParts>().is_err() {
+            complain(
+                &format!("basic_auth_users.{user}"),
+                "is no bcrypt hash; make one with: htpasswd -nBC 10 \"\"".to_owned(),
+            );
+        }
+    }
+    users
+}
+
+fn rate(settings: &Settings, complain: Complain<'_>) -> Option<Rate> {
+    let text = settings.choice(&options::INTERVAL);
+    let Some(interval) = go_duration(&text) else {
+        let what =
+            format!("`{text}` is no duration; write one such as 1s, 500ms or 1m30s, or 0 for no limit");
+        complain("rate_limit.interval", what);
+        return None;
+    };
+    let burst = settings.count(&options::BURST);
+    if interval.is_zero() {
+        return None;
+    }
+    if burst == 0 {
+        complain("rate_limit.burst", "is 0, which would refuse every request".to_owned());
+    }
+    Some(Rate { interval, burst })
+}
+
+/// A duration as Go writes it: numbers with units, one after another.
+fn go_duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut total = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        total += number
+            * match &rest[..end] {
+                "ns" => 1e-9,
+                "us" | "µs" | "μs" => 1e-6,
+                "ms" => 1e-3,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                _ => return None,
+            };
+        rest = &rest[end..];
+    }
+    Duration::try_from_secs_f64(total).ok().filter(|_| !text.is_empty())
+}
+
+fn key(section: &str, opt: &Opt) -> String {
+    format!("{section}.{}", opt.key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn refused(text: &str, expected: Expect) {
+        expected.assert_eq(&parse(text, Path::new("web.yml")).unwrap_err().to_string());
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_lines() {
+        refused(
+            "tls_server_config:\n  cert_file: c.pem\n  min_version: TLS11\n  cipher_suites:\n    - TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA\n    - NONSENSE\n  curve_preferences: [CurveP521]\n  client_auth_type: Maybe\n",
+            expect![[r#"
+                web.yml:1: tls_server_config: has neither key nor key_file
+                web.yml:3: tls_server_config.min_version: TLS11 is broken and not supported; the oldest is TLS12
+                web.yml:5: tls_server_config.cipher_suites[0]: TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA is weak and not supported; take one with ECDHE and GCM or CHACHA20
+                web.yml:6: tls_server_config.cipher_suites[1]: `NONSENSE` is no cipher suite known here
+                web.yml:7: tls_server_config.curve_preferences[0]: CurveP521 is not supported; take X25519, CurveP256 or CurveP384
+                web.yml:8: tls_server_config.client_auth_type: `Maybe` is none of NoClientCert, RequestClientCert, RequireAnyClientCert, VerifyClientCertIfGiven, RequireAndVerifyClientCert"#]],
+        );
+        refused(
+            "http_server_config:\n  headers:\n    X-Frame-Options: allow\n    Server: x\nbasic_auth_users:\n  alice: secret\nrate_limit:\n  interval: 5\n  burst: -1\n",
+            expect![[r#"
+                web.yml:3: http_server_config.headers.X-Frame-Options: expected deny or sameorigin, found `allow`
+                web.yml:4: http_server_config.headers.Server: unknown key; known here: Content-Security-Policy, X-Frame-Options, X-Content-Type-Options, X-XSS-Protection, Strict-Transport-Security
+                web.yml:6: basic_auth_users.alice: is no bcrypt hash; make one with: htpasswd -nBC 10 ""
+                web.yml:8: rate_limit.interval: `5` is no duration; write one such as 1s, 500ms or 1m30s, or 0 for no limit
+                web.yml:9: rate_limit.burst: expected a whole number, found `-1`"#]],
+        );
+    }
+
+    #[test]
+    fn durations_are_those_of_go() {
+        for (text, ms) in
+            [("0", 0), ("1s", 1000), ("500ms", 500), ("1m30s", 90_000), ("1.5s", 1500), ("1000us", 1)]
+        {
+            assert_eq!(go_duration(text), Some(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "5", "s", "1d", "-1s", "1s5", "1..5s", "1e400h"] {
+            assert_eq!(go_duration(text), None, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text in "((tls_server_config|rate_limit|headers|http2|cert|interval|burst|alice)(: |:\n  )|[a-z0-9{}\\[\\]&*'\"-]{0,4}|\n){0,20}") {
+            let _ = parse(&text, Path::new("web.yml"));
+            let _ = go_duration(&text);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The web-config file of Prometheus exporters: TLS, users, headers, rate limit.
+//!
+//! Format: <https://github.com/prometheus/exporter-toolkit>, docs/web-configuration.md.
+//! Its files are looked at again for every request and every handshake. Whether
+//! there is TLS, HTTP/2 and a rate limit is fixed at start. While the files are
+//! broken every request is answered 500, and handshakes go by the last good
+//! certificates so that clients get to see that answer.
+
+mod clients;
+mod document;
+mod names;
+mod options;
+mod tls;
+mod watched;
+
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{HeaderName, HeaderValue};
+use tokio::time::Instant;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::auth::{Memory, Users};
+use crate::config::ConfigError;
+use document::Rate;
+use watched::Files;
+
+/// What is wrong with a web-config file.
+#[derive(Debug, thiserror::Error)]
+pub enum WebConfigError {
+    /// The text itself.
+    #[error(transparent)]
+    Refused(#[from] ConfigError),
+    /// It, or a file it names, cannot be read.
+    #[error("cannot read {}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It, or a file it names, holds something that cannot be used.
+    #[error("{}: {what}", .path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Checks a web-config file and the files it names, without using them.
+///
+/// # Errors
+/// [`WebConfigError`]; of the text itself every mistake at once.
+pub fn check_web_config(path: &Path) -> Result<(), WebConfigError> {
+    load(path, &mut Files::default(), &Arc::new(Memory::new()), None).map(|_| ())
+}
+
+/// What holds for one request.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) users: Users,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    rules: Arc<Rules>,
+    tls: Option<Arc<ServerConfig>>,
+    http2: bool,
+    rate: Option<Rate>,
+}
+
+/// A web-config file in use.
+#[derive(Debug)]
+pub(super) struct WebConfig {
+    /// Nothing where there is no such file.
+    path: Option<PathBuf>,
+    tls_on: bool,
+    http2: bool,
+    live: Mutex<Live>,
+    bucket: Option<Bucket>,
+    memory: Arc<Memory>,
+}
+
+#[derive(Debug)]
+struct Live {
+    files: Files,
+    rules: Arc<Rules>,
+    /// The last that was good.
+    tls: Option<Arc<ServerConfig>>,
+    /// What is wrong with the files, as logged.
+    broken: Option<String>,
+}
+
+impl WebConfig {
+    /// Without such a file: no TLS, no users, no headers.
+    pub(super) fn none() -> Self {
+        let memory = Arc::new(Memory::new());
+        let rules = Rules { users: Users::new(Default::default(), Arc::clone(&memory)), headers: Vec::new() };
+        let loaded = Loaded { rules: Arc::new(rules), tls: None, http2: false, rate: None };
+        Self::new(None, loaded, Files::default(), memory)
+    }
+
+    /// Reads the file for the first time.
+    pub(super) fn read(path: &Path) -> Result<Self, WebConfigError> {
+        let (mut files, memory) = (Files::default(), Arc::new(Memory::new()));
+        let loaded = load(path, &mut files, &memory, None)?;
+        Ok(Self::new(Some(path.to_owned()), loaded, files, memory))
+    }
+
+    fn new(path: Option<PathBuf>, loaded: Loaded, files: Files, memory: Arc<Memory>) -> Self {
+        Self {
+            path,
+            tls_on: loaded.tls.is_some(),
+            http2: loaded.http2,
+            bucket: loaded.rate.map(Bucket::new),
+            live: Mutex::new(Live { files, rules: loaded.rules, tls: loaded.tls, broken: None }),
+            memory,
+        }
+    }
+
+    /// Whether connections begin with a TLS handshake.
+    pub(super) fn tls_on(&self) -> bool {
+        self.tls_on
+    }
+
+    /// The rules as the files say now; an error where they are broken, which the log has said.
+    pub(super) fn current(&self) -> Result<Arc<Rules>, ()> {
+        let live = self.refreshed();
+        if live.broken.is_some() { Err(()) } else { Ok(Arc::clone(&live.rules)) }
+    }
+
+    /// The TLS configuration by the files as they are now, or as they last were good.
+    pub(super) fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.refreshed().tls.clone()
+    }
+
+    /// Takes one request from the rate limit; false where none is left.
+    pub(super) fn within_rate(&self) -> bool {
+        self.bucket.as_ref().is_none_or(Bucket::take)
+    }
+
+    fn refreshed(&self) -> MutexGuard<'_, Live> {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(path) = &self.path else { return live };
+        if !live.files.changed() {
+            return live;
+        }
+        let mut files = Files::default();
+        let loaded = load(path, &mut files, &self.memory, Some(self.http2));
+        live.files = files;
+        match loaded {
+            Ok(loaded) => {
+                tracing::info!(file = %path.display(), "The web-config file or its certificates were read again.");
+                if loaded.tls.is_some() != self.tls_on {
+                    tracing::warn!("TLS was switched in the web-config file; that takes a restart.");
+                }
+                live.rules = loaded.rules;
+                live.tls = loaded.tls.or(live.tls.take());
+                live.broken = None;
+            }
+            Err(error) => {
+                let text = match error.source() {
+                    Some(source) => format!("{error}: {source}"),
+                    None => error.to_string(),
+                };
+                if live.broken.as_ref() != Some(&text) {
+                    tracing::error!(error = %text, "The web-config file is broken; every request is answered 500.");
+                }
+                live.broken = Some(text);
+            }
+        }
+        live
+    }
+}
+
+/// Reads everything; `http2` is what was fixed at start, nothing at the start itself.
+fn load(
+    path: &Path,
+    files: &mut Files,
+    memory: &Arc<Memory>,
+    http2: Option<bool>,
+) -> Result<Loaded, WebConfigError> {
+    let unreadable = |source| WebConfigError::Unreadable { path: path.to_owned(), source };
+    let text = String::from_utf8(files.read(path).map_err(unreadable)?)
+        .map_err(|_| WebConfigError::Unusable { path: path.to_owned(), what: "is not UTF-8".to_owned() })?;
+    let document = document::parse(&text, path)?;
+    let http2 = http2.unwrap_or(document.http2);
+    let tls = match &document.tls {
+        Some(section) => Some(tls::build(section, http2, path, files)?),
+        None => None,
+    };
+    let users = Users::new(document.users, Arc::clone(memory));
+    let rules = Arc::new(Rules { users, headers: document.headers });
+    Ok(Loaded { rules, tls, http2, rate: document.rate })
+}
+
+/// A token bucket: one token each interval, `burst` at most.
+#[derive(Debug)]
+struct Bucket {
+    rate: Rate,
+    /// When it is full again; in the past it is full.
+    full_at: Mutex<Instant>,
+}
+
+impl Bucket {
+    fn new(rate: Rate) -> Self {
+        Self { rate, full_at: Mutex::new(Instant::now()) }
+    }
+
+    fn take(&self) -> bool {
+        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let burst = self.rate.interval.saturating_mul(u32::try_from(self.rate.burst).unwrap_or(u32::MAX));
+        let after = (*full_at).max(now) + self.rate.interval;
+        let allowed = after.duration_since(now) <= burst;
+        if allowed {
+            *full_at = after;
+        }
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rate_is_one_each_interval_after_a_burst() {
+        let interval = Duration::from_secs(1);
+        let bucket = Bucket::new(Rate { interval, burst: 3 });
+        let took = || (0..5).filter(|_| bucket.take()).count();
+        assert_eq!(took(), 3);
+        tokio::time::advance(interval).await;
+        assert_eq!(took(), 1);
+        tokio::time::advance(interval * 100).await;
+        assert_eq!(took(), 3, "no more than the burst is saved");
+    }
+}

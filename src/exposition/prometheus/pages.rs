@@ -1,0 +1,166 @@
+//! The rendered forms of the newest frame, each made once and shared by all scrapers.
+//!
+//! The first that asks renders, those that ask meanwhile wait for it. A large
+//! frame is rendered on a thread for blocking work, so that it does not hold
+//! up other connections. When a newer frame is asked for, the old forms go.
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio::sync::OnceCell;
+
+use super::encode::{self, Format};
+use super::negotiate::Encoding;
+use crate::exposition::json;
+use crate::model::frame::Frame;
+
+/// Below this many series, rendering takes less than handing it to another thread and back is worth.
+const LARGE: usize = 1_000;
+
+/// What a frame is rendered as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// One of the formats of `/metrics`.
+    Metrics(Format),
+    /// The JSON of `/api/v1/frame`.
+    Json,
+}
+
+impl Form {
+    /// The Content-Type.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Metrics(format) => format.content_type(),
+            Self::Json => "application/json",
+        }
+    }
+
+    const fn place(self) -> usize {
+        match self {
+            Self::Metrics(Format::Text) => 0,
+            Self::Metrics(Format::OpenMetrics) => 1,
+            Self::Json => 2,
+        }
+    }
+
+    fn render(self, frame: &Frame) -> Bytes {
+        match self {
+            Self::Metrics(format) => encode::encode(&frame.families, format).into(),
+            Self::Json => json::encode(frame).into(),
+        }
+    }
+}
+
+/// A frame could not be rendered: the renderer panicked, which is a defect.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot render the frame")]
+pub struct RenderError;
+
+/// Keeps the forms of the newest frame.
+#[derive(Debug, Default)]
+pub struct Pages {
+    newest: Mutex<Option<Arc<Rendered>>>,
+}
+
+#[derive(Debug)]
+struct Rendered {
+    frame: Arc<Frame>,
+    plain: [OnceCell<Bytes>; 3],
+    gzip: [OnceCell<Bytes>; 3],
+}
+
+impl Pages {
+    /// Nothing rendered yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The body of `frame` in this form and encoding.
+    ///
+    /// # Errors
+    /// [`RenderError`]; the next to ask tries again.
+    pub async fn get(
+        &self,
+        frame: &Arc<Frame>,
+        form: Form,
+        encoding: Encoding,
+    ) -> Result<Bytes, RenderError> {
+        let rendered = self.of(frame);
+        let plain = rendered.plain[form.place()].get_or_try_init(|| {
+            let frame = Arc::clone(frame);
+            work(frame.series() >= LARGE, move || form.render(&frame))
+        });
+        let plain = plain.await?.clone();
+        if encoding == Encoding::Identity {
+            return Ok(plain);
+        }
+        let gzip = rendered.gzip[form.place()]
+            .get_or_try_init(|| work(frame.series() >= LARGE, move || compress(&plain)));
+        Ok(gzip.await?.clone())
+    }
+
+    /// The forms of `frame`; a new frame takes the place of the one before.
+    fn of(&self, frame: &Arc<Frame>) -> Arc<Rendered> {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*newest {
+            // By identity, not by number: after a restart of the engine numbers may repeat.
+            Some(rendered) if Arc::ptr_eq(&rendered.frame, frame) => Arc::clone(rendered),
+            _ => {
+                let rendered = Arc::new(Rendered {
+                    frame: Arc::clone(frame),
+                    plain: Default::default(),
+                    gzip: Default::default(),
+                });
+                *newest = Some(Arc::clone(&rendered));
+                rendered
+            }
+        }
+    }
+}
+
+/// Runs `job` here, or on a thread for blocking work where it is `large`.
+async fn work(large: bool, job: impl FnOnce() -> Bytes + Send + 'static) -> Result<Bytes, RenderError> {
+    if large { tokio::task::spawn_blocking(job).await.map_err(|_| RenderError) } else { Ok(job()) }
+}
+
+fn compress(plain: &[u8]) -> Bytes {
+    /// Label sets repeat from line to line; text of metrics shrinks to less than this share.
+    const SHARE: usize = 8;
+    // The fastest level: the next ones take twice the time for a tenth less.
+    let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / SHARE), Compression::fast());
+    let written = encoder.write_all(plain).and_then(|()| encoder.finish());
+    written.expect("writing to memory cannot fail").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exposition::http::tests::frames;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn concurrent_scrapers_share_one_rendering() {
+        let pages = Arc::new(Pages::new());
+        let frame = frames::large(1, 5_000);
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let (pages, frame) = (Arc::clone(&pages), Arc::clone(&frame));
+            tasks.spawn(async move {
+                pages.get(&frame, Form::Metrics(Format::Text), Encoding::Gzip).await.unwrap().as_ptr().addr()
+            });
+        }
+        let addresses: std::collections::HashSet<usize> = tasks.join_all().await.into_iter().collect();
+        assert_eq!(addresses.len(), 1, "one buffer for all");
+    }
+
+    #[tokio::test]
+    async fn a_new_frame_is_rendered_anew() {
+        let pages = Pages::new();
+        let form = Form::Metrics(Format::Text);
+        let first = pages.get(&frames::large(1, 3), form, Encoding::Identity).await.unwrap();
+        let second = pages.get(&frames::large(1, 4), form, Encoding::Identity).await.unwrap();
+        assert_ne!(first, second);
+    }
+}

@@ -1,0 +1,276 @@
+//! The status page: what the newest frame says, for people.
+//!
+//! One HTML text without scripts, inline styles on elements, or anything to
+//! fetch, so that it works behind any Content-Security-Policy. Metrics are
+//! looked up by name; what is not there is left out or shown as a dash.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::model::desc::{Desc, Kind};
+use crate::model::frame::{Frame, SourceReport};
+use crate::model::point::Family;
+use crate::model::source::Status;
+use crate::model::units::Bytes;
+
+/// Nothing may be fetched, nothing may run; the page's own style sheet is inline.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// More than this is not a page for people any more; the rest is in the metrics.
+const MOST_ROWS: usize = 200;
+/// What fits beside each other on a laptop's screen.
+const MOST_COLUMNS: usize = 8;
+
+const STYLE: &str = include_str!("status.css");
+
+/// What is shown of a GPU first; its other gauges follow.
+const GPU_FIRST: &[&str] = &[
+    "memwarden_gpu_memory_used_bytes",
+    "memwarden_gpu_memory_total_bytes",
+    "memwarden_gpu_utilization_ratio",
+    "memwarden_gpu_temperature_celsius",
+    "memwarden_gpu_power_watts",
+];
+/// What is shown of a workload first.
+const WORKLOAD_FIRST: &[&str] =
+    &["memwarden_workload_memory_rss_bytes", "memwarden_workload_rss_bytes", "memwarden_workload_processes"];
+
+/// The page; `age` is that of `frame`.
+pub fn page(frame: Option<&Frame>, age: Option<Duration>, uptime: Duration, stale_after: Duration) -> String {
+    let mut out = String::with_capacity(16 * 1024);
+    let _ = write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta http-equiv=\"refresh\" content=\"5\"><title>memwarden</title><style>{STYLE}</style></head><body>\n\
+         <header><h1>memwarden</h1><p>version {} · up {}</p>\
+         <nav><a href=\"/metrics\">Metrics</a> <a href=\"/api/v1/frame\">Frame as JSON</a> \
+         <a href=\"/-/healthy\">Health</a> <a href=\"/-/ready\">Readiness</a></nav></header>\n<main>\n",
+        env!("CARGO_PKG_VERSION"),
+        Shown(uptime.as_secs_f64(), "_seconds"),
+    );
+    match (frame, age) {
+        (Some(frame), Some(age)) => body(&mut out, frame, age, age > stale_after),
+        _ => out.push_str("<p class=\"failed\">There is no sample yet.</p>\n"),
+    }
+    out.push_str("</main></body></html>\n");
+    out
+}
+
+fn body(out: &mut String, frame: &Frame, age: Duration, stale: bool) {
+    let class = if stale { "failed" } else { "ok" };
+    let _ = writeln!(
+        out,
+        "<p class=\"{class}\">Sample {} of {} series, {} old{}.</p>",
+        frame.sequence,
+        frame.series(),
+        Shown(age.as_secs_f64(), "_seconds"),
+        if stale { ": sampling is stuck" } else { "" },
+    );
+    host(out, frame);
+    table(out, frame, "GPUs", "memwarden_gpu_", &["gpu"], &["uuid"], GPU_FIRST);
+    table(out, frame, "Workloads", "memwarden_workload_", &["workload"], &[], WORKLOAD_FIRST);
+    sources(out, &frame.sources);
+}
+
+fn host(out: &mut String, frame: &Frame) {
+    let total = frame.value("memwarden_host_memory_total_bytes", &[]).filter(|total| *total > 0.0);
+    let available = frame.value("memwarden_host_memory_available_bytes", &[]);
+    let (Some(total), Some(available)) = (total, available) else { return };
+    let used = ((total - available) / total).clamp(0.0, 1.0);
+    let _ = writeln!(
+        out,
+        "<section><h2>Host memory</h2><p>{} <span>{} of {} in use, {} available</span></p></section>",
+        Bar(used),
+        Shown(total - available, "_bytes"),
+        Shown(total, "_bytes"),
+        Shown(available, "_bytes"),
+    );
+}
+
+/// One row for each subject, one column for each gauge that has just these labels.
+fn table(
+    out: &mut String,
+    frame: &Frame,
+    title: &str,
+    prefix: &str,
+    subject: &[&str],
+    identity: &[&str],
+    first: &[&str],
+) {
+    let wanted = |desc: &Desc| {
+        desc.kind == Kind::Gauge
+            && desc.name.starts_with(prefix)
+            && subject.iter().all(|label| desc.labels.contains(label))
+            && desc.labels.iter().all(|label| subject.contains(label) || identity.contains(label))
+    };
+    let mut columns: Vec<&Family> = frame.families.iter().filter(|family| wanted(family.desc)).collect();
+    columns.sort_by_key(|family| {
+        let place = first.iter().position(|name| *name == family.desc.name);
+        (place.unwrap_or(first.len()), family.desc.name.ends_with("_max"))
+    });
+    columns.truncate(MOST_COLUMNS);
+    let mut rows: Vec<&str> = Vec::new();
+    for family in &columns {
+        for (name, _) in named(family, subject[0]) {
+            if !rows.contains(&name) && rows.len() < MOST_ROWS {
+                rows.push(name);
+            }
+        }
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let _ = write!(out, "<section><h2>{title}</h2><div><table><thead><tr><th>{}</th>", Escaped(subject[0]));
+    for family in &columns {
+        let _ = write!(
+            out,
+            "<th title=\"{}\">{}</th>",
+            Escaped(family.desc.help()),
+            Escaped(&heading(family.desc, prefix))
+        );
+    }
+    out.push_str("</tr></thead><tbody>\n");
+    for row in rows {
+        let _ = write!(out, "<tr><th>{}</th>", Escaped(row));
+        for family in &columns {
+            let value = named(family, subject[0]).find(|(name, _)| *name == row).map(|(_, value)| value);
+            match value {
+                None => out.push_str("<td>–</td>"),
+                Some(value) if family.desc.suffix == "_ratio" => {
+                    let _ = write!(out, "<td>{} {}</td>", Bar(value), Shown(value, family.desc.suffix));
+                }
+                Some(value) => {
+                    let _ = write!(out, "<td>{}</td>", Shown(value, family.desc.suffix));
+                }
+            }
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div></section>\n");
+}
+
+/// The values of a family by the value of one label.
+fn named<'f>(family: &'f Family, label: &str) -> impl Iterator<Item = (&'f str, f64)> {
+    let place = family.desc.labels.iter().position(|name| *name == label);
+    family.points.iter().filter_map(move |point| Some((point.labels.get(place?)?.as_str(), point.value)))
+}
+
+fn heading(desc: &Desc, prefix: &str) -> String {
+    let name = desc.name.strip_prefix(prefix).unwrap_or(desc.name);
+    name.strip_suffix(desc.suffix).unwrap_or(name).replace('_', " ")
+}
+
+fn sources(out: &mut String, sources: &[SourceReport]) {
+    out.push_str(
+        "<section><h2>Sources</h2><div><table><thead><tr><th>source</th><th>status</th>\
+         <th>last complete sample</th><th>why</th></tr></thead><tbody>\n",
+    );
+    for report in sources {
+        let class = match report.status {
+            Status::Ok => "ok",
+            Status::Unavailable => "quiet",
+            Status::Failed => "failed",
+        };
+        let _ = write!(
+            out,
+            "<tr><th>{}</th><td class=\"{class}\">{}</td><td>",
+            Escaped(report.source),
+            report.status.label()
+        );
+        match report.age_seconds {
+            Some(age) => {
+                let _ = write!(out, "{} before this one", Shown(age, "_seconds"));
+            }
+            None => out.push('–'),
+        }
+        let _ = writeln!(out, "</td><td>{}</td></tr>", Escaped(report.why.as_deref().unwrap_or("")));
+    }
+    out.push_str("</tbody></table></div></section>\n");
+}
+
+/// A bar from 0 to 1, which a browser without style sheets shows as well.
+struct Bar(f64);
+
+impl std::fmt::Display for Bar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(share) = self;
+        write!(f, "<meter min=\"0\" max=\"1\" high=\"0.9\" optimum=\"0\" value=\"{share:.3}\"></meter>")
+    }
+}
+
+/// A value in the unit of a metric's suffix, for people.
+struct Shown(f64, &'static str);
+
+impl std::fmt::Display for Shown {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be positive; a float beyond u64 becomes its largest, which is still shown as EiB"
+    )]
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(value, suffix) = *self;
+        match suffix {
+            "_bytes" if value >= 0.0 => write!(f, "{}", Bytes::new(value as u64)),
+            "_ratio" => write!(f, "{:.1} %", value * 100.0),
+            "_celsius" => write!(f, "{value:.0} °C"),
+            "_watts" => write!(f, "{value:.0} W"),
+            "_hertz" => write!(f, "{:.0} MHz", value / 1e6),
+            "_joules" => write!(f, "{value:.0} J"),
+            "_seconds" if value >= 172_800.0 => write!(f, "{:.1} d", value / 86_400.0),
+            "_seconds" if value >= 7_200.0 => write!(f, "{:.1} h", value / 3_600.0),
+            "_seconds" if value >= 120.0 => write!(f, "{:.1} min", value / 60.0),
+            "_seconds" => write!(f, "{value:.1} s"),
+            _ if value.fract() == 0.0 => write!(f, "{value}"),
+            _ => write!(f, "{value:.3}"),
+        }
+    }
+}
+
+/// Text as HTML, in elements and in attributes.
+struct Escaped<'a>(&'a str);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exposition::http::tests::frames;
+    use expect_test::expect_file;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_node_is_shown() {
+        let html = page(Some(&frames::node()), Some(SECOND), SECOND * 90_000, SECOND * 5);
+        expect_file!["testdata/status.html"].assert_eq(&html.replace(STYLE, "…"));
+    }
+
+    #[test]
+    fn what_jobs_name_themselves_stays_text() {
+        let html = page(Some(&frames::hostile()), Some(SECOND * 9), SECOND, SECOND * 5);
+        assert!(!html.contains("<script"), "{html}");
+        assert!(html.contains("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;"), "{html}");
+        assert!(html.contains("sampling is stuck"));
+    }
+
+    #[test]
+    fn without_a_frame_it_says_so() {
+        assert!(page(None, None, SECOND, SECOND).contains("There is no sample yet."));
+    }
+}
