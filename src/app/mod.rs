@@ -1,11 +1,14 @@
 //! Builds everything from the configuration; owns threads, signals, reload and shutdown.
 //!
-//! [`sampler`] is the one thread that measures; [`log`] sets up the
-//! daemon's own log; [`notify`] talks to systemd.
+//! [`sampler`] is the one thread that measures; [`serve`] runs everything
+//! around it; [`log`] sets up the daemon's own log; [`notify`] talks to systemd.
 
 pub mod log;
 pub mod notify;
+#[cfg(feature = "otlp")]
+pub mod push;
 pub mod sampler;
+pub mod serve;
 
 use crate::config::schema::{SECTIONS, Schema, SourceSchema};
 use crate::sources;

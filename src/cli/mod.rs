@@ -2,6 +2,7 @@
 
 mod check_config;
 mod metrics;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -17,6 +18,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Args),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
 }
@@ -28,6 +30,7 @@ impl Cli {
     /// What the command could not do, as a chain for people.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
+            Command::Serve(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
         }

@@ -1,7 +1,14 @@
 //! Tests of the whole: tables, shipped files, and the binary as a user runs it.
 
-#![expect(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "the whole crate is tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::tests_outside_test_module,
+    clippy::print_stdout,
+    reason = "the whole crate is tests"
+)]
 
 mod config;
+mod daemon;
+mod harness;
 mod layers;
 mod tables;

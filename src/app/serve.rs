@@ -1,0 +1,269 @@
+//! `memwarden serve`: everything around the sampler, until a signal ends it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::sampler::{self, Request, Sampler};
+use super::{log, notify, schema};
+use crate::config::{self, Config, Override, Paths};
+use crate::events::Events;
+use crate::exposition::{Frames, http};
+use crate::host::clock;
+use crate::host::roots::Roots;
+use crate::model::source::Control;
+use crate::sources::Context;
+
+#[cfg(feature = "otlp")]
+use super::push::Push;
+
+/// What `serve` was called with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The configuration file; nothing for the defaults.
+    pub file: Option<PathBuf>,
+    /// What the command line sets; it wins over the file, at a reload too.
+    pub overrides: Vec<Override>,
+}
+
+/// Threads that serve HTTP and push; sampling has its own.
+const SERVING_THREADS: usize = 2;
+/// The whole end takes at most 5 s: 2 s for requests in flight and for a last push, 1 s for the sampler.
+const LAST_PUSH: Duration = Duration::from_secs(2);
+const LAST_SAMPLE: Duration = Duration::from_secs(1);
+/// A frame older than this many intervals means that the sampler is stuck.
+const STALE_INTERVALS: u32 = 5;
+
+/// Runs until TERM or INT.
+///
+/// # Errors
+/// What stops a start: a refused configuration, a taken port, a broken web-config file.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let config = load(options)?;
+    raise_descriptor_limit();
+    let logger = log::start(&config.log).context("cannot start logging")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(SERVING_THREADS)
+        .thread_name("serve")
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let outcome = runtime.block_on(serve(options.clone(), config, &logger));
+    // Whatever still hangs on a dead peer must not hold up the end.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Kept descriptors make sampling several times cheaper, so we take all that we are allowed.
+fn raise_descriptor_limit() {
+    let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limits.maximum, maximum: limits.maximum };
+    // Where this is refused, sources open and close instead.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
+}
+
+/// Reads the configuration as `options` say.
+///
+/// # Errors
+/// [`config::ConfigError`], with every mistake.
+pub fn load(options: &Options) -> Result<Config, config::ConfigError> {
+    match &options.file {
+        Some(file) => config::parse(file, &schema(), &options.overrides),
+        None => config::parse_str("", "defaults".as_ref(), &schema(), &options.overrides),
+    }
+}
+
+/// The running daemon.
+struct Daemon<'a> {
+    options: Options,
+    config: Config,
+    logger: &'a log::Logger,
+    events: Arc<Events>,
+    frames: Frames,
+    sampler: Sampler,
+    #[cfg(feature = "otlp")]
+    push: Push,
+}
+
+async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow::Result<()> {
+    let events = Arc::new(Events::new());
+    let (publish, frames) = watch::channel(None);
+    let (stop, stopped) = watch::channel(false);
+    let (reload, mut reloads) = mpsc::channel(1);
+    let server = http::Server::bind(http::Setup {
+        web: config.web.clone(),
+        frames: frames.clone(),
+        events: Arc::clone(&events),
+        reload: Box::new(ReloadRequests(reload)),
+        stale_after: config.sampling.interval * STALE_INTERVALS,
+    })?;
+    let addresses = server.addresses();
+    let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let mut signals = Signals::new().context("cannot listen for signals")?;
+    events.config_loaded(clock::now(), &options.shown_file());
+    let sampler = sampler::start(&config, context(&config.paths), Arc::clone(&events), publish)
+        .context("cannot start the sampler")?;
+    #[cfg(feature = "otlp")]
+    let push = Push::start(&config, &frames, &events, shown.first().cloned().unwrap_or_default());
+    let serving = tokio::spawn(server.run(stopped));
+    let mut daemon = Daemon {
+        options,
+        config,
+        logger,
+        events,
+        frames,
+        sampler,
+        #[cfg(feature = "otlp")]
+        push,
+    };
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), addresses = shown.join(","), "memwarden is serving.");
+    notify::ready();
+    let mut watchdog = notify::watchdog_interval().map(tokio::time::interval);
+    loop {
+        tokio::select! {
+            _ = signals.terminate.recv() => break,
+            _ = signals.interrupt.recv() => break,
+            _ = signals.hangup.recv() => drop(daemon.reload().await),
+            _ = signals.release.recv() => daemon.control(Control::ReleaseGpu),
+            _ = signals.acquire.recv() => daemon.control(Control::AcquireGpu),
+            Some(answer) = reloads.recv() => {
+                let outcome: Result<(), String> = daemon.reload().await;
+                // The client may have gone away while we read the file.
+                let _ = answer.send(outcome);
+            }
+            () = tick(&mut watchdog) => daemon.watchdog(),
+        }
+    }
+    tracing::info!("memwarden is ending.");
+    notify::stopping();
+    // The receiver is gone only if the server ended by itself.
+    let _ = stop.send(true);
+    let Daemon { sampler, .. } = daemon;
+    #[cfg(feature = "otlp")]
+    let push = daemon.push;
+    let ending = tokio::task::spawn_blocking(move || {
+        #[cfg(feature = "otlp")]
+        push.stop(LAST_PUSH);
+        sampler.stop(LAST_SAMPLE);
+    });
+    let _ = tokio::join!(serving, ending);
+    Ok(())
+}
+
+impl Daemon<'_> {
+    fn control(&self, request: Control) {
+        tracing::info!(?request, "A signal asked for this.");
+        self.sampler.ask(Request::Control(request));
+    }
+
+    /// Takes over the configuration file as it is now; a bad one changes nothing.
+    async fn reload(&mut self) -> Result<(), String> {
+        notify::reloading();
+        let options = self.options.clone();
+        let read = tokio::task::spawn_blocking(move || load(&options)).await;
+        let outcome = match read {
+            Ok(Ok(config)) => {
+                self.take_over(config);
+                Ok(())
+            }
+            Ok(Err(error)) => Err(format!("{:#}", anyhow::Error::new(error))),
+            Err(error) => Err(format!("reading the configuration failed: {error}")),
+        };
+        match &outcome {
+            Ok(()) => self.events.config_loaded(clock::now(), &self.options.shown_file()),
+            Err(error) => self.events.config_refused(error),
+        }
+        notify::ready();
+        outcome
+    }
+
+    fn take_over(&mut self, config: Config) {
+        self.logger.set_level(&config.log);
+        if config.log.format != self.config.log.format || config.web != self.config.web {
+            tracing::warn!("The sections web and log.format take effect at the next start.");
+        }
+        self.sampler.ask(Request::Configure(Box::new(config.clone()), context(&config.paths)));
+        #[cfg(feature = "otlp")]
+        if config.otlp != self.config.otlp {
+            self.push.restart(&config, &self.frames, &self.events);
+        }
+        self.config = config;
+    }
+
+    /// Tells systemd that we are alive, unless the newest frame is old: then it should restart us.
+    fn watchdog(&self) {
+        let stale = self.config.sampling.interval * STALE_INTERVALS;
+        let fresh = self.frames.borrow().as_ref().is_some_and(|frame| clock::now().since(frame.at) <= stale);
+        if fresh {
+            notify::alive();
+        }
+    }
+}
+
+impl Options {
+    fn shown_file(&self) -> String {
+        self.file.as_ref().map_or_else(|| "none (defaults)".to_owned(), |file| file.display().to_string())
+    }
+}
+
+/// Where the sources read, as the configuration says.
+fn context(paths: &Paths) -> Context {
+    Context {
+        roots: Arc::new(Roots {
+            proc: paths.proc.clone(),
+            sys: paths.sys.clone(),
+            cgroup: paths.cgroup.clone(),
+            kmsg: paths.kmsg.clone(),
+            passwd: paths.passwd.clone(),
+        }),
+    }
+}
+
+/// Waits for the next beat; forever where there is no watchdog.
+async fn tick(watchdog: &mut Option<tokio::time::Interval>) {
+    match watchdog {
+        Some(interval) => drop(interval.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+    release: Signal,
+    acquire: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            release: signal(SignalKind::user_defined1())?,
+            acquire: signal(SignalKind::user_defined2())?,
+        })
+    }
+}
+
+/// Passes `POST /-/reload` to the main loop.
+#[derive(Debug)]
+struct ReloadRequests(mpsc::Sender<oneshot::Sender<Result<(), String>>>);
+
+impl http::Reload for ReloadRequests {
+    fn request(&self) -> oneshot::Receiver<Result<(), String>> {
+        let (answer, outcome) = oneshot::channel();
+        if let Err(refused) = self.0.try_send(answer) {
+            let (mpsc::error::TrySendError::Full(answer) | mpsc::error::TrySendError::Closed(answer)) =
+                refused;
+            // The receiver is in our hands, so this cannot fail.
+            let _ = answer.send(Err("another reload is under way".to_owned()));
+        }
+        outcome
+    }
+}

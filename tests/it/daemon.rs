@@ -1,0 +1,167 @@
+//! The daemon as a user runs it: start, scrape, signals, end.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use crate::harness::{Daemon, memwarden, now, program, request, tool, wait_for};
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn it_serves_this_host_without_a_configuration() {
+    let daemon = Daemon::start(&[]);
+    let total = daemon.wait_value("memwarden_host_memory_total_bytes", |bytes| bytes > 0.0);
+    let available = daemon.wait_value("memwarden_host_memory_available_bytes", |bytes| bytes > 0.0);
+    assert!(available < total, "{available} of {total}");
+    let first = daemon.wait_value("memwarden_frames_total", |frames| frames >= 1.0);
+    daemon.wait_value("memwarden_frames_total", |frames| frames > first);
+    assert_eq!(daemon.get("/-/healthy").code, 200);
+    assert_eq!(daemon.get("/-/ready").code, 200);
+}
+
+#[test]
+fn term_ends_it_within_five_seconds() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.metrics();
+    let idle = std::net::TcpStream::connect(daemon.address).unwrap();
+    let begun = now();
+    daemon.signal("TERM");
+    let status = daemon.wait(Duration::from_secs(5));
+    assert!(status.success(), "{status}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    drop(idle);
+    assert!(daemon.log().contains("memwarden is ending"), "{}", daemon.log());
+}
+
+#[test]
+fn promtool_finds_nothing_to_complain_about() {
+    let Some(promtool) = tool("promtool") else { return };
+    let daemon = Daemon::start(&[]);
+    let text = daemon.metrics();
+    let mut check = program(promtool)
+        .args(["check", "metrics"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    check.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = check.wait_with_output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+}
+
+#[test]
+fn a_bad_reload_keeps_the_old_configuration_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memwarden.yaml");
+    std::fs::write(&file, "sources: {pressure: {enabled: true}}\n").unwrap();
+    let daemon = Daemon::start(&["--config.file", file.to_str().unwrap(), "--web.enable-lifecycle"]);
+    daemon.wait_value("memwarden_config_last_reload_successful", |flag| flag == 1.0);
+    std::fs::write(&file, "sources: {memory: {enabled: false}}\nsampling: {interval: 5}\n").unwrap();
+    daemon.signal("HUP");
+    daemon.wait_value("memwarden_config_last_reload_successful", |flag| flag == 0.0);
+    assert!(daemon.value("memwarden_source_up{source=\"memory\"}").is_some());
+    wait_for("the reason in the log", SOON, || {
+        daemon.log().contains("sampling.interval: `5` has no unit").then_some(())
+    });
+    let post = format!("POST /-/reload HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", daemon.address);
+    let refused = request(daemon.address, &post);
+    assert_eq!(refused.code, 500);
+    assert!(refused.body.contains("has no unit"), "{}", refused.body);
+    std::fs::write(&file, "sources: {memory: {enabled: false}}\n").unwrap();
+    assert_eq!(request(daemon.address, &post).code, 200);
+    daemon.wait_value("memwarden_config_last_reload_successful", |flag| flag == 1.0);
+    wait_for("the source to go", SOON, || {
+        daemon.value("memwarden_source_up{source=\"memory\"}").is_none().then_some(())
+    });
+}
+
+#[test]
+fn reload_by_http_is_off_unless_enabled() {
+    let daemon = Daemon::start(&[]);
+    let answer = request(daemon.address, "POST /-/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert_eq!(answer.code, 403, "{}", answer.head);
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = memwarden(&["serve", "--web.listen-address", &address]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(said.contains(&address) && said.contains("in use"), "{said}");
+}
+
+#[test]
+fn a_bad_file_at_the_start_is_refused_with_every_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.yaml");
+    std::fs::write(&file, "log: {level: loud}\nsampling: {interval: 5}\n").unwrap();
+    for args in [vec!["serve", "--config.file"], vec!["check-config"]] {
+        let output = memwarden(&args).arg(&file).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("bad.yaml:1: log.level") && said.contains("bad.yaml:2: sampling.interval"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_log_nobody_takes_stops_nothing() {
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
+        println!("skipped: this host has no /dev/full");
+        return;
+    };
+    let port = crate::harness::free_port();
+    let address = format!("127.0.0.1:{port}");
+    let mut child = memwarden(&["serve", "--web.listen-address", &address]).stderr(full).spawn().unwrap();
+    let body = wait_for("a frame", SOON, || {
+        std::net::TcpStream::connect(&address).ok()?;
+        let answer = request(
+            address.parse().unwrap(),
+            "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        );
+        Some(answer).filter(|answer| answer.code == 200).map(|answer| answer.body)
+    });
+    assert!(body.contains("memwarden_host_memory_total_bytes"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn systemd_is_told_of_every_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(SOON)).unwrap();
+    let mut daemon = Daemon::start_with(&[], |command| {
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "400000");
+    });
+    let next = |wanted: &str| {
+        let begun = now();
+        let mut buffer = [0; 512];
+        loop {
+            let length = socket.recv(&mut buffer).unwrap();
+            let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if said.contains(wanted) {
+                return said;
+            }
+            assert!(begun.elapsed() < SOON, "no {wanted}, but {said}");
+        }
+    };
+    next("READY=1");
+    next("WATCHDOG=1");
+    daemon.signal("HUP");
+    let said = next("RELOADING=1");
+    assert!(said.contains("MONOTONIC_USEC="), "{said}");
+    next("READY=1");
+    daemon.signal("TERM");
+    next("STOPPING=1");
+    daemon.wait(SOON);
+}

@@ -1,0 +1,194 @@
+//! Starts the binary as a user would, and talks to it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A running memwarden; killed when dropped.
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    log: Arc<Mutex<String>>,
+}
+
+/// An HTTP answer.
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+/// The binary under test, without the environment's OTLP settings.
+#[expect(clippy::disallowed_methods, reason = "tests start the binary under test")]
+pub(crate) fn memwarden(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests start other programs beside the binary")]
+pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>) -> Command {
+    Command::new(name)
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests wait for real processes")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Waits until `check` gives something.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Option<T>) -> T {
+    let begun = now();
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(begun.elapsed() < limit, "waited {limit:?} for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Daemon {
+    /// Starts `memwarden serve` on a free port of loopback.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_with(args, |_| {})
+    }
+
+    /// The same, with more to say of the command.
+    pub(crate) fn start_with(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Self {
+        let mut all = vec!["serve", "--web.listen-address", "127.0.0.1:0"];
+        all.extend_from_slice(args);
+        let mut command = memwarden(&all);
+        prepare(&mut command);
+        let mut child = command.spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let shared = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let mut log = shared.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        let address = wait_for("the address in the log", Duration::from_secs(20), || {
+            let log = log.lock().unwrap();
+            let rest = log.split("addresses=").nth(1)?;
+            let text: String = rest
+                .trim_start_matches('"')
+                .chars()
+                .take_while(|c| !c.is_whitespace() && *c != '"')
+                .collect();
+            text.parse().ok()
+        });
+        Self { child, address, log }
+    }
+
+    /// Everything logged so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(&mut self, limit: Duration) -> ExitStatus {
+        wait_for("the daemon's end", limit, || self.child.try_wait().unwrap())
+    }
+
+    /// `GET path`.
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        request(self.address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+    }
+
+    /// The exposition, once a frame is there.
+    pub(crate) fn metrics(&self) -> String {
+        wait_for("a frame", Duration::from_secs(20), || {
+            Some(self.get("/metrics")).filter(|answer| answer.code == 200).map(|answer| answer.body)
+        })
+    }
+
+    /// The value of the first series that starts with `series`, such as `up{gpu="0"`.
+    pub(crate) fn value(&self, series: &str) -> Option<f64> {
+        value(&self.metrics(), series)
+    }
+
+    /// Waits until a series has a value that `good` accepts.
+    #[track_caller]
+    pub(crate) fn wait_value(&self, series: &str, good: impl Fn(f64) -> bool) -> f64 {
+        wait_for(series, Duration::from_secs(20), || self.value(series).filter(|value| good(*value)))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            println!("the daemon's log:\n{}", self.log());
+        }
+    }
+}
+
+/// The value of the first series in `text` that starts with `series`.
+pub(crate) fn value(text: &str, series: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.starts_with(series))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// Sends a signal by name, through the shell's own `kill`.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = program("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill -s {name} {pid}");
+}
+
+/// One request on a connection of its own, read to the end.
+pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    // A reset after the answer is no failure.
+    let _ = stream.read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    Answer { code, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// A program on PATH, or a line that says what is skipped for want of it.
+pub(crate) fn tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+    if found.is_none() {
+        println!("skipped: {name} is not installed (tests/run installs it)");
+    }
+    found
+}
+
+/// The fake NVML library, which cargo builds as a dependency of the tests.
+pub(crate) fn fake_nvml() -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_memwarden")).with_file_name("deps").join("libfake_nvml.so");
+    assert!(built.is_file(), "{} is not built", built.display());
+    built
+}
+
+/// A port of loopback that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
