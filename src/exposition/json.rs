@@ -95,6 +95,9 @@ impl Serialize for Labels<'_> {
 mod tests {
     use super::*;
     use crate::exposition::http::tests::frames;
+    use crate::model::desc::Gauge;
+    use crate::model::time::Timestamp;
+    use crate::model::units::Ratio;
     use expect_test::expect;
 
     #[test]
@@ -145,5 +148,17 @@ mod tests {
               "unix_seconds": 1700000001.0
             }"#]]
         .assert_eq(&serde_json::to_string_pretty(&value).unwrap());
+    }
+
+    #[test]
+    fn labels_are_an_object_and_no_number_is_invented() {
+        static SMALL: Gauge<Ratio> = Gauge::new("memwarden_small_ratio", "Small.", &["a", "b"]);
+        let point = |a: &str, value| Point { labels: [a.into(), "\"\n\u{1}".into()].into(), value };
+        let points = vec![point("x", 0.1), point("y", f64::NAN), point("z", f64::INFINITY)];
+        let families = vec![Family { desc: &SMALL.desc, points }];
+        let frame = Frame { sequence: 7, at: Timestamp::from_secs(1), families, sources: Vec::new() };
+        let text = String::from_utf8(encode(&frame)).unwrap();
+        expect![[r#"{"schema_version":1,"sequence":7,"unix_seconds":1.0,"sources":[],"metrics":[{"name":"memwarden_small_ratio","unit":"1","kind":"gauge","help":"Small.","series":[{"labels":{"a":"x","b":"\"\n\u0001"},"value":0.1}]}]}"#]]
+            .assert_eq(&text);
     }
 }

@@ -24,17 +24,47 @@ const MOST_COLUMNS: usize = 8;
 
 const STYLE: &str = include_str!("status.css");
 
-/// What is shown of a GPU first; its other gauges follow.
-const GPU_FIRST: &[&str] = &[
-    "memwarden_gpu_memory_used_bytes",
-    "memwarden_gpu_memory_total_bytes",
-    "memwarden_gpu_utilization_ratio",
-    "memwarden_gpu_temperature_celsius",
-    "memwarden_gpu_power_watts",
-];
-/// What is shown of a workload first.
-const WORKLOAD_FIRST: &[&str] =
-    &["memwarden_workload_memory_rss_bytes", "memwarden_workload_rss_bytes", "memwarden_workload_processes"];
+/// What a table shows: a row for each subject, a column for each gauge that has just its labels.
+struct Shape {
+    title: &'static str,
+    prefix: &'static str,
+    /// The label that names a row.
+    subject: &'static str,
+    /// Labels beside it that tell no more than it does.
+    identity: &'static [&'static str],
+    /// The gauges shown first; others follow.
+    first: &'static [&'static str],
+    /// Part and whole that make a bar.
+    share: Option<(&'static str, &'static str)>,
+}
+
+const GPUS: Shape = Shape {
+    title: "GPUs",
+    prefix: "memwarden_gpu_",
+    subject: "gpu",
+    identity: &["uuid"],
+    first: &[
+        "memwarden_gpu_memory_used_bytes",
+        "memwarden_gpu_memory_total_bytes",
+        "memwarden_gpu_utilization_ratio",
+        "memwarden_gpu_temperature_celsius",
+        "memwarden_gpu_power_watts",
+    ],
+    share: Some(("memwarden_gpu_memory_used_bytes", "memwarden_gpu_memory_total_bytes")),
+};
+
+const WORKLOADS: Shape = Shape {
+    title: "Workloads",
+    prefix: "memwarden_workload_",
+    subject: "workload",
+    identity: &[],
+    first: &[
+        "memwarden_workload_memory_rss_bytes",
+        "memwarden_workload_rss_bytes",
+        "memwarden_workload_processes",
+    ],
+    share: None,
+};
 
 /// The page; `age` is that of `frame`.
 pub fn page(frame: Option<&Frame>, age: Option<Duration>, uptime: Duration, stale_after: Duration) -> String {
@@ -69,8 +99,8 @@ fn body(out: &mut String, frame: &Frame, age: Duration, stale: bool) {
         if stale { ": sampling is stuck" } else { "" },
     );
     host(out, frame);
-    table(out, frame, "GPUs", "memwarden_gpu_", &["gpu"], &["uuid"], GPU_FIRST);
-    table(out, frame, "Workloads", "memwarden_workload_", &["workload"], &[], WORKLOAD_FIRST);
+    table(out, frame, &GPUS);
+    table(out, frame, &WORKLOADS);
     sources(out, &frame.sources);
 }
 
@@ -89,31 +119,22 @@ fn host(out: &mut String, frame: &Frame) {
     );
 }
 
-/// One row for each subject, one column for each gauge that has just these labels.
-fn table(
-    out: &mut String,
-    frame: &Frame,
-    title: &str,
-    prefix: &str,
-    subject: &[&str],
-    identity: &[&str],
-    first: &[&str],
-) {
+fn table(out: &mut String, frame: &Frame, shape: &Shape) {
     let wanted = |desc: &Desc| {
         desc.kind == Kind::Gauge
-            && desc.name.starts_with(prefix)
-            && subject.iter().all(|label| desc.labels.contains(label))
-            && desc.labels.iter().all(|label| subject.contains(label) || identity.contains(label))
+            && desc.name.starts_with(shape.prefix)
+            && desc.labels.contains(&shape.subject)
+            && desc.labels.iter().all(|label| *label == shape.subject || shape.identity.contains(label))
     };
     let mut columns: Vec<&Family> = frame.families.iter().filter(|family| wanted(family.desc)).collect();
     columns.sort_by_key(|family| {
-        let place = first.iter().position(|name| *name == family.desc.name);
-        (place.unwrap_or(first.len()), family.desc.name.ends_with("_max"))
+        let place = shape.first.iter().position(|name| *name == family.desc.name);
+        (place.unwrap_or(shape.first.len()), family.desc.name.ends_with("_max"))
     });
     columns.truncate(MOST_COLUMNS);
     let mut rows: Vec<&str> = Vec::new();
     for family in &columns {
-        for (name, _) in named(family, subject[0]) {
+        for (name, _) in named(family, shape.subject) {
             if !rows.contains(&name) && rows.len() < MOST_ROWS {
                 rows.push(name);
             }
@@ -122,29 +143,42 @@ fn table(
     if rows.is_empty() {
         return;
     }
-    let _ = write!(out, "<section><h2>{title}</h2><div><table><thead><tr><th>{}</th>", Escaped(subject[0]));
+    let _ = write!(out, "<section><h2>{}</h2><div><table><thead><tr><th>{}</th>", shape.title, shape.subject);
     for family in &columns {
         let _ = write!(
             out,
             "<th title=\"{}\">{}</th>",
             Escaped(family.desc.help()),
-            Escaped(&heading(family.desc, prefix))
+            Escaped(&heading(family.desc, shape.prefix))
         );
     }
     out.push_str("</tr></thead><tbody>\n");
     for row in rows {
         let _ = write!(out, "<tr><th>{}</th>", Escaped(row));
+        let value = |family: &Family| {
+            named(family, shape.subject).find(|(name, _)| *name == row).map(|(_, value)| value)
+        };
+        let of = |name: &str| {
+            columns.iter().find(|family| family.desc.name == name).and_then(|family| value(family))
+        };
         for family in &columns {
-            let value = named(family, subject[0]).find(|(name, _)| *name == row).map(|(_, value)| value);
-            match value {
-                None => out.push_str("<td>–</td>"),
-                Some(value) if family.desc.suffix == "_ratio" => {
-                    let _ = write!(out, "<td>{} {}</td>", Bar(value), Shown(value, family.desc.suffix));
+            let Some(found) = value(family) else {
+                out.push_str("<td>–</td>");
+                continue;
+            };
+            out.push_str("<td>");
+            let whole =
+                shape.share.filter(|(part, _)| *part == family.desc.name).and_then(|(_, whole)| of(whole));
+            match whole {
+                Some(whole) if whole > 0.0 => {
+                    let _ = write!(out, "{} ", Bar(found / whole));
                 }
-                Some(value) => {
-                    let _ = write!(out, "<td>{}</td>", Shown(value, family.desc.suffix));
+                _ if family.desc.suffix == "_ratio" => {
+                    let _ = write!(out, "{} ", Bar(found));
                 }
+                _ => {}
             }
+            let _ = write!(out, "{}</td>", Shown(found, family.desc.suffix));
         }
         out.push_str("</tr>\n");
     }

@@ -1,7 +1,7 @@
 //! The HTTP server: routes, limits, TLS and users.
 //!
-//! [`connection`] serves one client within [`meter`]'s deadlines, [`lobby`]
-//! keeps room for the next one, [`routes`] answers, [`web_config`] says who may
+//! `connection` serves one client within `meter`'s deadlines, `lobby`
+//! keeps room for the next one, `routes` answers, `web_config` says who may
 //! ask. No client can hold up another: every wait has an end.
 
 mod answer;

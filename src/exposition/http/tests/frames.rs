@@ -14,6 +14,8 @@ static AVAILABLE: Gauge<Bytes> =
     Gauge::new("memwarden_host_memory_available_bytes", "Memory available.", &[]);
 static GPU_USED: Gauge<Bytes> =
     Gauge::new("memwarden_gpu_memory_used_bytes", "Memory in use on the \"GPU\" & more.", &["gpu", "uuid"]);
+static GPU_TOTAL: Gauge<Bytes> =
+    Gauge::new("memwarden_gpu_memory_total_bytes", "All of it.", &["gpu", "uuid"]);
 static GPU_BUSY: Gauge<Ratio> =
     Gauge::new("memwarden_gpu_utilization_ratio", "Busy share of the time.", &["gpu", "uuid"]);
 static GPU_OTHER: Gauge<Count> =
@@ -43,6 +45,7 @@ pub(crate) fn node() -> Arc<Frame> {
     batch.put(&AVAILABLE, &[], Bytes::new(16 << 30));
     batch.put(&GPU_USED, &["0".into(), "GPU-a".into()], Bytes::new(3 << 30));
     batch.put(&GPU_USED, &["1".into(), "GPU-b".into()], Bytes::ZERO);
+    batch.put(&GPU_TOTAL, &["0".into(), "GPU-a".into()], Bytes::new(4 << 30));
     batch.put(&GPU_OTHER, &["0".into(), "GPU-a".into(), "compute".into()], Count(1));
     batch.put_some(&GPU_BUSY, &["0".into(), "GPU-a".into()], Ratio::new(0.5));
     batch.put(&PROCESSES, &["slurm/17".into()], Count(9));

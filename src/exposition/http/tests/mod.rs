@@ -6,6 +6,7 @@ pub(crate) mod frames;
 mod latency;
 mod limits;
 mod pages;
+mod prometheus;
 mod tls;
 mod web_config;
 
