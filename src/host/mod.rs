@@ -3,6 +3,8 @@
 //! The only room that knows a literal path of the kernel, reads a clock,
 //! or starts a process.
 
+pub mod cgroup_path;
 pub mod clock;
 pub mod fs;
+pub mod process;
 pub mod roots;

@@ -24,6 +24,8 @@ pub struct Facts {
 pub struct ProcessTable {
     /// Sorted by pid.
     pub rows: Vec<ProcessRow>,
+    /// When the host was booted, in seconds since 1970; start times count from there.
+    pub boot: Option<u64>,
 }
 
 impl ProcessTable {
@@ -62,6 +64,8 @@ pub struct ProcessRow {
     pub major_faults: u64,
     /// The path in the memory controller's hierarchy (v1) or the unified one (v2); absent where it could not be read.
     pub cgroup: Option<Label>,
+    /// The cgroup path, whole, of the hierarchy that names the job, pod, container or unit it belongs to.
+    pub naming_cgroup: Option<std::sync::Arc<str>>,
 }
 
 /// One process on one GPU, as the driver reports it.
