@@ -177,7 +177,34 @@ mod tests {
             "/slurm/uid_1000/job_",
             "/notslurm/job_7",
         ];
-        expect_test::expect![[""]].assert_eq(&table(&paths));
+        expect_test::expect![[r#"
+            /slurm/uid_1000/job_123/step_0/task_1
+                slurm 123 at /slurm/uid_1000/job_123
+            /slurm_node17/uid_1000/job_123/step_batch
+                slurm 123 at /slurm_node17/uid_1000/job_123
+            /slurm/uid_0/job_9
+                slurm 9 at /slurm/uid_0/job_9
+            /system.slice/slurmstepd.scope/job_5/step_0/user/task_0
+                slurm 5 at /system.slice/slurmstepd.scope/job_5
+            /system.slice/node1_slurmstepd.scope/job_5/step_extern/user/task_special
+                slurm 5 at /system.slice/node1_slurmstepd.scope/job_5
+            /slurm/uid_1000/job_123_7/step_0
+                slurm 123_7 at /slurm/uid_1000/job_123_7
+            /slurm/uid_1000/job_123+1/step_0
+                slurm 123+1 at /slurm/uid_1000/job_123+1
+            /../../job_5/step_0
+                -
+            /kubepods/podUID/CID/slurm/uid_1/job_2/step_0
+                slurm 2 at /kubepods/podUID/CID/slurm/uid_1/job_2
+            /slurm/uid_1000/job_8/step_0/libpod-CID
+                slurm 8 at /slurm/uid_1000/job_8
+            /system.slice/slurmstepd.scope/system
+                -
+            /slurm/uid_1000/job_
+                -
+            /notslurm/job_7
+                -
+        "#]].assert_eq(&table(&paths));
     }
 
     #[test]
@@ -205,7 +232,50 @@ mod tests {
             "/kubepods/burstable/podnonsense/x",
             "/home/podSTATIC",
         ];
-        expect_test::expect![[""]].assert_eq(&table(&paths));
+        expect_test::expect![[r#"
+            /kubepods/podUID/CID
+                pod UID container CID at /kubepods/podUID
+            /kubepods/burstable/podUID/CID
+                pod UID container CID at /kubepods/burstable/podUID
+            /kubepods/besteffort/podUID/CID
+                pod UID container CID at /kubepods/besteffort/podUID
+            /kubepods/burstable/podSTATIC/CID
+                pod STATIC container CID at /kubepods/burstable/podSTATIC
+            /kubepods.slice/kubepods-podU_ID.slice/cri-containerd-CID.scope
+                pod UID container CID at /kubepods.slice/kubepods-podU_ID.slice
+            /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_ID.slice/cri-containerd-CID.scope
+                pod UID container CID at /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_ID.slice
+            /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_ID.slice/crio-CID.scope
+                pod UID container CID at /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_ID.slice
+            /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_ID.slice/crio-CID.scope/container
+                pod UID container CID at /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_ID.slice
+            /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_ID.slice/crio-conmon-CID.scope
+                pod UID container - at /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_ID.slice
+            /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_ID.slice/docker-CID.scope
+                pod UID container CID at /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_ID.slice
+            /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podSTATIC.slice/cri-containerd-CID.scope
+                pod STATIC container CID at /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podSTATIC.slice
+            /system.slice/containerd.service/kubepods-burstable-podU_ID.slice:cri-containerd:CID
+                pod UID container CID at /system.slice/containerd.service/kubepods-burstable-podU_ID.slice:cri-containerd:CID
+            /docker/OUTER/kubelet/kubepods/burstable/podUID/CID
+                pod UID container CID at /docker/OUTER/kubelet/kubepods/burstable/podUID
+            /docker/OUTER/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-podU_ID.slice/cri-containerd-CID.scope
+                pod UID container CID at /docker/OUTER/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-podU_ID.slice
+            /system.slice/docker-OUTER.scope/kubepods.slice/kubepods-podU_ID.slice/cri-containerd-CID.scope
+                pod UID container CID at /system.slice/docker-OUTER.scope/kubepods.slice/kubepods-podU_ID.slice
+            /../../kubepods-podU_ID.slice/cri-containerd-CID.scope
+                pod UID container CID at /../../kubepods-podU_ID.slice
+            /../../podUID/CID
+                pod UID container CID at /../../podUID
+            /../cri-containerd-CID.scope
+                container CID at /../cri-containerd-CID.scope
+            /kubepods/burstable
+                -
+            /kubepods/burstable/podnonsense/x
+                -
+            /home/podSTATIC
+                -
+        "#]].assert_eq(&table(&paths));
     }
 
     #[test]
@@ -229,12 +299,48 @@ mod tests {
             "",
             "/..",
         ];
-        expect_test::expect![[""]].assert_eq(&table(&paths));
+        expect_test::expect![[r#"
+            /docker/CID
+                container CID at /docker/CID
+            /docker/CID/init.scope
+                container CID at /docker/CID
+            /system.slice/docker-CID.scope
+                container CID at /system.slice/docker-CID.scope
+            /machine.slice/libpod-CID.scope
+                container CID at /machine.slice/libpod-CID.scope
+            /machine.slice/libpod-CID.scope/container
+                container CID at /machine.slice/libpod-CID.scope
+            /user.slice/user-1000.slice/user@1000.service/user.slice/libpod-CID.scope
+                container CID at /user.slice/user-1000.slice/user@1000.service/user.slice/libpod-CID.scope
+            /machine.slice/libpod-conmon-CID.scope
+                -
+            /libpod_parent/libpod-CID
+                container CID at /libpod_parent/libpod-CID
+            /default/CID
+                container CID at /default/CID
+            /system.slice/nerdctl-CID.scope
+                container CID at /system.slice/nerdctl-CID.scope
+            /docker/OUTER/docker/CID
+                container CID at /docker/OUTER/docker/CID
+            /actions_job/CID
+                container CID at /actions_job/CID
+            /system.slice/docker.service
+                -
+            /system.slice/sshd.service
+                -
+            /
+                -
+
+                -
+            /..
+                -
+        "#]].assert_eq(&table(&paths));
     }
 
     #[test]
     fn units_of_a_path() {
-        let found: Vec<_> = units("/user.slice/user-0.slice/user@0.service/app.slice/a\\x2db.scope/x").collect();
+        let found: Vec<_> =
+            units("/user.slice/user-0.slice/user@0.service/app.slice/a\\x2db.scope/x").collect();
         assert_eq!(
             found,
             [

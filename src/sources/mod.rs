@@ -13,9 +13,10 @@ use crate::model::setting::{Opt, Settings};
 use crate::model::source::Source;
 
 pub mod memory;
+pub mod process;
 
 /// Every source there is, in the order they are sampled.
-pub static REGISTRY: &[&Registration] = &[&memory::REGISTRATION];
+pub static REGISTRY: &[&Registration] = &[&memory::REGISTRATION, &process::REGISTRATION];
 
 /// What the rest of memwarden needs to know of a source.
 #[derive(Debug)]

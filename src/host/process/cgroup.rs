@@ -43,7 +43,10 @@ pub fn cgroups(text: &[u8]) -> Cgroups {
     }
     let owned = |path: &Option<Cow<'_, str>>| path.as_ref().map(|path| path.clone().into_owned());
     Cgroups {
-        naming: owned(&named).or_else(|| owned(&manager)).or_else(|| owned(&unified)).or_else(|| owned(&memory)),
+        naming: owned(&named)
+            .or_else(|| owned(&manager))
+            .or_else(|| owned(&unified))
+            .or_else(|| owned(&memory)),
         memory: owned(&memory).or_else(|| owned(&unified)),
     }
 }

@@ -15,9 +15,16 @@ impl Tree {
     pub(crate) fn new() -> Self {
         let tree = Self(TempDir::new().unwrap());
         std::fs::create_dir(tree.proc()).unwrap();
-        std::fs::write(tree.proc().join("stat"), "cpu 1 2\nbtime 1700000000\nprocesses 4321\nprocs_running 1\n").unwrap();
-        std::fs::write(tree.0.path().join("passwd"), "root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n")
-            .unwrap();
+        std::fs::write(
+            tree.proc().join("stat"),
+            "cpu 1 2\nbtime 1700000000\nprocesses 4321\nprocs_running 1\n",
+        )
+        .unwrap();
+        std::fs::write(
+            tree.0.path().join("passwd"),
+            "root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n",
+        )
+        .unwrap();
         tree
     }
 
@@ -150,7 +157,10 @@ impl Process {
     }
 
     pub(crate) fn io(self, read: u64, written: u64) -> Self {
-        self.file("io", &format!("rchar: 1\nread_bytes: {read}\nwrite_bytes: {written}\ncancelled_write_bytes: 0\n"))
+        self.file(
+            "io",
+            &format!("rchar: 1\nread_bytes: {read}\nwrite_bytes: {written}\ncancelled_write_bytes: 0\n"),
+        )
     }
 
     fn stat(&self) -> String {

@@ -29,7 +29,8 @@ pub fn io(text: &[u8]) -> Io {
 mod tests {
     use super::*;
 
-    const TEXT: &[u8] = b"rchar: 323934931\nwchar: 323929600\nsyscr: 632687\nsyscw: 632675\nread_bytes: 4096\n\
+    const TEXT: &[u8] =
+        b"rchar: 323934931\nwchar: 323929600\nsyscr: 632687\nsyscw: 632675\nread_bytes: 4096\n\
         write_bytes: 323932160\ncancelled_write_bytes: 7\n";
 
     #[test]

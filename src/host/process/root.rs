@@ -221,7 +221,13 @@ mod tests {
     #[test]
     fn files_are_read_whole_and_an_empty_one_is_a_death() {
         let tree = Tree::new();
-        tree.add(&Process::new(5, "a").file("status", &"x".repeat(9000)).file("io", "").file("fd/0", "").file("fd/3", ""));
+        tree.add(
+            &Process::new(5, "a")
+                .file("status", &"x".repeat(9000))
+                .file("io", "")
+                .file("fd/0", "")
+                .file("fd/3", ""),
+        );
         let mut root = ProcRoot::new(tree.proc());
         root.connect().unwrap();
         let mut buffer = Vec::new();

@@ -118,7 +118,10 @@ mod tests {
         assert_eq!(status(b"Name:\tz\nState:\tZ (zombie)\n"), Status::default());
         assert_eq!(status(b"VmHWM:\t  512000 kB\nRssAnon:\t  30000").anon, None);
         assert_eq!(status(b"VmHWM:\t99999999999999999999 kB\n").peak, None);
-        assert_eq!(pss(b"00-ff ---p 00 00:00 0 [rollup]\nRss: 9 kB\nPss:    7 kB\nPss_Anon: 1 kB\n"), Some(Bytes::new(7168)));
+        assert_eq!(
+            pss(b"00-ff ---p 00 00:00 0 [rollup]\nRss: 9 kB\nPss:    7 kB\nPss_Anon: 1 kB\n"),
+            Some(Bytes::new(7168))
+        );
         assert_eq!(pss(b"Pss_Anon: 1 kB\n"), None);
     }
 
