@@ -34,7 +34,9 @@ pub enum Place<'p> {
     Elsewhere,
 }
 
-/// Who runs in the cgroup at `path`. A job comes before a pod, a pod before a container; of containers the innermost counts.
+/// Who runs in the cgroup at `path`. A job comes before a pod, a pod before a container.
+///
+/// Of nested containers the innermost counts, but in a pod the pod's own.
 pub fn place(path: &str) -> Place<'_> {
     let mut below_slurm = false;
     let mut below_kubepods = false;
@@ -50,7 +52,9 @@ pub fn place(path: &str) -> Place<'_> {
             if let Some(uid) = pod_uid(part, below_kubepods) {
                 pod = Some((uid, so_far));
                 container = None;
-            } else if let Some(id) = container_id(part) {
+            } else if (pod.is_none() || container.is_none())
+                && let Some(id) = container_id(part)
+            {
                 container = Some((id, so_far));
             }
         }
@@ -204,7 +208,8 @@ mod tests {
                 -
             /notslurm/job_7
                 -
-        "#]].assert_eq(&table(&paths));
+        "#]]
+        .assert_eq(&table(&paths));
     }
 
     #[test]
@@ -227,6 +232,7 @@ mod tests {
             "/system.slice/docker-OUTER.scope/kubepods.slice/kubepods-podU_ID.slice/cri-containerd-CID.scope",
             "/../../kubepods-podU_ID.slice/cri-containerd-CID.scope",
             "/../../podUID/CID",
+            "/kubepods/podUID/CID/docker/OUTER",
             "/../cri-containerd-CID.scope",
             "/kubepods/burstable",
             "/kubepods/burstable/podnonsense/x",
@@ -267,6 +273,8 @@ mod tests {
                 pod UID container CID at /../../kubepods-podU_ID.slice
             /../../podUID/CID
                 pod UID container CID at /../../podUID
+            /kubepods/podUID/CID/docker/OUTER
+                pod UID container CID at /kubepods/podUID
             /../cri-containerd-CID.scope
                 container CID at /../cri-containerd-CID.scope
             /kubepods/burstable
@@ -334,7 +342,8 @@ mod tests {
                 -
             /..
                 -
-        "#]].assert_eq(&table(&paths));
+        "#]]
+        .assert_eq(&table(&paths));
     }
 
     #[test]

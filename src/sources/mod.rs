@@ -14,9 +14,11 @@ use crate::model::source::Source;
 
 pub mod memory;
 pub mod process;
+pub mod workload;
 
 /// Every source there is, in the order they are sampled.
-pub static REGISTRY: &[&Registration] = &[&memory::REGISTRATION, &process::REGISTRATION];
+pub static REGISTRY: &[&Registration] =
+    &[&memory::REGISTRATION, &process::REGISTRATION, &workload::REGISTRATION];
 
 /// What the rest of memwarden needs to know of a source.
 #[derive(Debug)]

@@ -180,7 +180,8 @@ mod tests {
             memwarden_process_discoveries_deferred_total[] 0
             memwarden_process_descriptors_kept[] 6
             memwarden_process_visibility_limited[] 0
-        "#]].assert_eq(&shown(&out));
+        "#]]
+        .assert_eq(&shown(&out));
         let table = out.facts.processes.unwrap();
         assert_eq!(table.boot, Some(1_700_000_000));
         assert_eq!(table.get(3).unwrap().comm.as_str(), "a) S (b c");
