@@ -76,6 +76,16 @@ fn signed(digits: &[u8]) -> Option<i64> {
     }
 }
 
+/// The size of a page, in bytes.
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Clock ticks per second: 100 on every architecture we run on.
+pub fn clock_ticks() -> u64 {
+    rustix::param::clock_ticks_per_second().max(1)
+}
+
 /// What `/proc/stat` says of the host's boot and processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Boot {

@@ -20,6 +20,8 @@ pub(super) struct Census {
     most_new: usize,
     pub(super) races: u64,
     pub(super) deferred: u64,
+    /// The first process of this count that could neither be read nor was refused or gone, and why.
+    pub(super) trouble: Option<(u32, io::Error)>,
 }
 
 impl Census {
@@ -27,7 +29,7 @@ impl Census {
     pub(super) fn new(root: ProcRoot, descriptors: usize, most_new: usize) -> Self {
         let reading = Reading::new(descriptors);
         let (listed, entries, spare) = (Vec::new(), Vec::new(), Vec::new());
-        Self { root, reading, listed, entries, spare, most_new, races: 0, deferred: 0 }
+        Self { root, reading, listed, entries, spare, most_new, races: 0, deferred: 0, trouble: None }
     }
 
     /// Counts anew.
@@ -36,6 +38,7 @@ impl Census {
         let mut before = std::mem::replace(&mut self.entries, std::mem::take(&mut self.spare));
         let mut known = before.drain(..).peekable();
         let mut new = 0;
+        self.trouble = None;
         for listed in &self.listed {
             while let Some(gone) = known.next_if(|entry| entry.pid() < listed.pid) {
                 self.reading.release(gone);
@@ -59,7 +62,10 @@ impl Census {
                 Ok(entry) => self.entries.push(entry),
                 Err(error) if died(&error) => self.races += 1,
                 // hidepid=1 lists what it does not let us read.
-                Err(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => {
+                    self.trouble.get_or_insert((listed.pid, error));
+                }
             }
         }
         known.for_each(|gone| self.reading.release(gone));
@@ -139,6 +145,7 @@ mod tests {
         let mut census = census(&tree, 10, 10);
         assert_eq!(seen(&mut census).len(), 1);
         assert_eq!(census.races, 1);
+        assert_eq!(census.trouble.unwrap().0, 3);
     }
 
     #[test]

@@ -145,8 +145,7 @@ impl Entry {
 
 impl Reading {
     pub(super) fn new(most_kept: usize) -> Self {
-        let page = rustix::param::page_size() as u64;
-        Self { buffer: Vec::new(), page, most_kept, kept: 0, cgroups: HashMap::new() }
+        Self { buffer: Vec::new(), page: process::page_size(), most_kept, kept: 0, cgroups: HashMap::new() }
     }
 
     pub(super) const fn kept(&self) -> usize {

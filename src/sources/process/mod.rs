@@ -112,7 +112,13 @@ impl Source for Processes {
         out.put(&metrics::KEPT, &[], Count(self.census.kept() as u64));
         out.put(&metrics::LIMITED, &[], Flag(self.limited));
         out.facts.processes = Some(Arc::new(ProcessTable { rows, boot: self.boot.time }));
-        Ok(())
+        match self.census.trouble.take() {
+            Some((pid, error)) => {
+                let why = format!("cannot read {path}/{pid}/stat: {error}");
+                Err(SourceError::failed(Failure::of(&error), why))
+            }
+            None => Ok(()),
+        }
     }
 }
 

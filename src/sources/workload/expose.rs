@@ -6,6 +6,7 @@ use super::Workloads;
 use super::metrics;
 use super::roster::Workload;
 use super::top::{self, Candidate};
+use crate::host::process::clock_ticks;
 use crate::model::facts::ProcessTable;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -140,7 +141,7 @@ fn seconds(ticks: u64) -> Seconds {
     Seconds::from_micros(micros(ticks))
 }
 
-/// The kernel shows clock ticks at 100 Hz on every architecture we run on; each is a whole number of microseconds.
+/// A clock tick is a whole number of microseconds.
 fn micros(ticks: u64) -> u64 {
-    ticks.saturating_mul(1_000_000 / rustix::param::clock_ticks_per_second().max(1))
+    ticks.saturating_mul(1_000_000 / clock_ticks())
 }

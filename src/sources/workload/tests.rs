@@ -427,3 +427,18 @@ fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
     assert_eq!(error.to_string(), "matchers[0] has no name");
     assert_eq!(value(&out, "memwarden_workloads", &[]), Some(0.0));
 }
+
+#[test]
+fn what_the_kernel_does_not_show_is_absent_and_said() {
+    let mut host = Host::new(rules());
+    // A folder in the place of a file cannot be read by anyone, not even by root.
+    host.add(&Process::new(10, "p").cgroup(JOB).file("io/x", "").file("fd/0", ""));
+    let out = host.sample();
+    assert_eq!(value(&out, "memwarden_workload_restricted_processes", &["slurm-7"]), Some(1.0));
+    assert_eq!(value(&out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]), None);
+    assert_eq!(value(&out, "memwarden_workload_open_files", &["slurm-7"]), Some(1.0));
+    host.add(&Process::new(11, "p").cgroup(JOB).io(5, 6));
+    let out = host.sample();
+    assert_eq!(value(&out, "memwarden_workload_restricted_processes", &["slurm-7"]), Some(1.0));
+    assert_eq!(value(&out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]), Some(5.0));
+}
