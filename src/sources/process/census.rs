@@ -18,6 +18,7 @@ pub(super) struct Census {
     /// The list of the sample before, kept for its memory.
     spare: Vec<Entry>,
     most_new: usize,
+    started: bool,
     pub(super) races: u64,
     pub(super) deferred: u64,
     /// The first process of this count that could neither be read nor was refused or gone, and why.
@@ -29,7 +30,18 @@ impl Census {
     pub(super) fn new(root: ProcRoot, descriptors: usize, most_new: usize) -> Self {
         let reading = Reading::new(descriptors);
         let (listed, entries, spare) = (Vec::new(), Vec::new(), Vec::new());
-        Self { root, reading, listed, entries, spare, most_new, races: 0, deferred: 0, trouble: None }
+        Self {
+            root,
+            reading,
+            listed,
+            entries,
+            spare,
+            most_new,
+            started: false,
+            races: 0,
+            deferred: 0,
+            trouble: None,
+        }
     }
 
     /// Counts anew.
@@ -58,7 +70,7 @@ impl Census {
                 continue;
             }
             new += 1;
-            match Entry::discover(*listed, &self.root, &mut self.reading) {
+            match Entry::discover(*listed, self.started, &self.root, &mut self.reading) {
                 Ok(entry) => self.entries.push(entry),
                 Err(error) if died(&error) => self.races += 1,
                 // hidepid=1 lists what it does not let us read.
@@ -70,6 +82,7 @@ impl Census {
         }
         known.for_each(|gone| self.reading.release(gone));
         self.spare = before;
+        self.started = true;
         self.reading.forget_unused_cgroups(self.entries.len());
         Ok(())
     }
@@ -165,6 +178,7 @@ mod tests {
         let tree = Tree::new();
         tree.add(&Process::new(1, "init"));
         let mut census = census(&tree, 10, 10);
+        census.take().unwrap();
         let mut place = |tree: &Tree, process: &Process| {
             tree.add(process);
             census.take().unwrap();

@@ -21,6 +21,8 @@ pub(super) struct Entry {
     inode: u64,
     /// Samples since it was found.
     age: u32,
+    /// Whether it started while the daemon looked on: its cgroup and owner may still be on their way.
+    young: bool,
     comm: Box<[u8]>,
 }
 
@@ -51,7 +53,12 @@ impl Entry {
     }
 
     /// Takes up a process that was not known.
-    pub(super) fn discover(listed: Listed, root: &ProcRoot, reading: &mut Reading) -> io::Result<Self> {
+    pub(super) fn discover(
+        listed: Listed,
+        young: bool,
+        root: &ProcRoot,
+        reading: &mut Reading,
+    ) -> io::Result<Self> {
         let pid = listed.pid;
         let file = root.open(pid, "stat")?;
         let text = file.read(&mut reading.buffer)?;
@@ -74,7 +81,7 @@ impl Entry {
             cgroup: None,
             naming_cgroup: None,
         };
-        let mut entry = Self { row, file: None, inode: listed.inode, age: 0, comm: stat.comm.into() };
+        let mut entry = Self { row, file: None, inode: listed.inode, age: 0, young, comm: stat.comm.into() };
         entry.take_over(&stat, reading.page);
         // Where the owner cannot be told, the process has ended.
         entry.row.uid = root.uid(pid)?;
@@ -89,8 +96,9 @@ impl Entry {
     /// Reads a known process again.
     pub(super) fn refresh(&mut self, listed: Listed, root: &ProcRoot, reading: &mut Reading) -> Outcome {
         self.age = self.age.saturating_add(1);
-        let turn = (self.age.wrapping_add(self.pid())).is_multiple_of(KERNEL_EVERY);
-        if self.row.kernel && listed.inode == self.inode && !turn {
+        // Spread by pid: those found together do not take their turns together.
+        let turn = self.age.wrapping_add(self.pid());
+        if self.row.kernel && listed.inode == self.inode && !turn.is_multiple_of(KERNEL_EVERY) {
             return Outcome::Alive;
         }
         self.inode = listed.inode;
@@ -113,7 +121,8 @@ impl Entry {
         if !alive {
             return Outcome::Ended;
         }
-        if !self.row.kernel && (renamed || self.age.is_power_of_two() || self.age.is_multiple_of(OLD_EVERY)) {
+        let due = (self.young && self.age.is_power_of_two()) || turn.is_multiple_of(OLD_EVERY);
+        if !self.row.kernel && (renamed || due) {
             self.row.uid = root.uid(self.pid()).unwrap_or(self.row.uid);
             self.read_cgroup(root, reading);
         }

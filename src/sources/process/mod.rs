@@ -2,7 +2,7 @@
 //!
 //! Threads of the kernel hold no memory and are read only now and then. Who
 //! owns a process and which cgroup it is in is read when it is found, again
-//! while it is young, when its name changes, and every 64th sample after that.
+//! while it is young, when its name changes, and every 64th sample.
 
 mod census;
 mod entry;

@@ -21,11 +21,13 @@ impl Host {
         let tree = Tree::new();
         tree.add(&Process::new(1, "systemd"));
         let context = Context { roots: Arc::new(tree.roots()) };
-        let process = (crate::sources::REGISTRY
+        let mut process = (crate::sources::REGISTRY
             .iter()
             .find(|source| source.name == "process")
             .unwrap()
             .build)(&Settings::default(), &context);
+        // Whatever a test adds starts while the daemon looks on.
+        process.sample(Timestamp::from_secs(0), &mut Batch::new()).unwrap();
         let workload = Workloads::new(rules, &tree.roots(), 1_000);
         Self { tree, process, workload, gpus: Vec::new(), second: 0 }
     }
