@@ -4,6 +4,8 @@
 //! or starts a process.
 
 pub mod cgroup;
+pub mod cgroup_path;
 pub mod clock;
 pub mod fs;
+pub mod process;
 pub mod roots;

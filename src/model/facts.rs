@@ -24,6 +24,8 @@ pub struct Facts {
 pub struct ProcessTable {
     /// Sorted by pid.
     pub rows: Vec<ProcessRow>,
+    /// When the host was booted, in seconds since 1970; start times count from there.
+    pub boot: Option<u64>,
 }
 
 impl ProcessTable {
@@ -44,7 +46,7 @@ pub struct ProcessRow {
     pub session: u32,
     /// The controlling terminal's device number; 0 for none.
     pub terminal: i32,
-    /// The owner of `/proc/PID`, which is the effective user (root where the process is not dumpable).
+    /// The owner of the folder `/proc/PID`, which is the effective user.
     pub uid: u32,
     /// The kernel's name of the process, at most 15 bytes.
     pub comm: Label,
@@ -62,6 +64,8 @@ pub struct ProcessRow {
     pub major_faults: u64,
     /// The path in the memory controller's hierarchy (v1) or the unified one (v2); absent where it could not be read.
     pub cgroup: Option<Label>,
+    /// The cgroup path, whole, of the hierarchy that names the job, pod, container or unit it belongs to.
+    pub naming_cgroup: Option<std::sync::Arc<str>>,
 }
 
 /// One process on one GPU, as the driver reports it.

@@ -18,9 +18,11 @@ pub mod daemon;
 pub mod kmsg;
 pub mod memory;
 pub mod pressure;
+pub mod process;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod vmstat;
+pub mod workload;
 
 /// Every source there is, in the order they are sampled.
 pub static REGISTRY: &[&Registration] = &[
@@ -29,7 +31,9 @@ pub static REGISTRY: &[&Registration] = &[
     &pressure::REGISTRATION,
     &vmstat::REGISTRATION,
     &buddyinfo::REGISTRATION,
+    &process::REGISTRATION,
     &cgroup::REGISTRATION,
+    &workload::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 

@@ -1,0 +1,37 @@
+//! Processes: listing them, keeping their files open, and reading what those say.
+//!
+//! A descriptor kept on a file below `/proc/PID` answers `ESRCH` once that
+//! process has ended, also when another has its pid by then.
+
+mod cgroup;
+mod io;
+mod limit;
+mod root;
+mod stat;
+mod status;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+
+pub use cgroup::{Cgroups, cgroups};
+pub use io::{Io, io};
+pub use limit::descriptor_limit;
+pub use root::{Listed, ProcFile, ProcRoot, died};
+pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat};
+pub use status::{Status, pss, status};
+
+/// The kernel's number in `digits`, or nothing where it is none or does not fit.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        sum.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// The rest of a `Name:   value` line, without the spaces around the value.
+fn field<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
+    line.strip_prefix(name)?.strip_prefix(b":").map(<[u8]>::trim_ascii)
+}

@@ -1,0 +1,239 @@
+//! The process file system: one descriptor to list it, one for each file that is kept.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self as rfs, AtFlags, Mode, OFlags, RawDir, SeekFrom};
+use rustix::io::Errno;
+
+use super::number;
+use crate::host::fs::LARGEST;
+
+/// Room for about 1,000 entries a call.
+const LISTING: usize = 32 * 1024;
+
+/// One process in the listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its pid.
+    pub pid: u32,
+    /// Its folder's inode number, which changes when another process gets the pid.
+    pub inode: u64,
+}
+
+/// The process file system.
+#[derive(Debug)]
+pub struct ProcRoot {
+    path: PathBuf,
+    folder: Option<OwnedFd>,
+    listing: Vec<MaybeUninit<u8>>,
+    /// Whether it is the kernel's: a fixture's folders have a size that means nothing.
+    real: bool,
+}
+
+impl ProcRoot {
+    /// The one at `path`, opened at the first listing.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, folder: None, listing: Vec::new(), real: false }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it where that is still to be done.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn connect(&mut self) -> io::Result<()> {
+        if self.folder.is_none() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let folder = rfs::open(&self.path, flags, Mode::empty())?;
+            self.real = rfs::fstatfs(&folder)?.f_type == rfs::PROC_SUPER_MAGIC;
+            self.folder = Some(folder);
+        }
+        Ok(())
+    }
+
+    /// Lists every process, sorted by pid, into `found`, which is cleared first.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn list(&mut self, found: &mut Vec<Listed>) -> io::Result<()> {
+        found.clear();
+        self.connect()?;
+        let folder = self.folder.as_ref().ok_or(Errno::BADF)?;
+        rfs::seek(folder, SeekFrom::Start(0))?;
+        self.listing.resize(LISTING, MaybeUninit::uninit());
+        let mut entries = RawDir::new(folder, &mut self.listing);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let pid = number(entry.file_name().to_bytes()).and_then(|pid| u32::try_from(pid).ok());
+            if let Some(pid) = pid {
+                found.push(Listed { pid, inode: entry.ino() });
+            }
+        }
+        found.sort_unstable_by_key(|listed| listed.pid);
+        Ok(())
+    }
+
+    /// Opens a file of one process.
+    ///
+    /// # Errors
+    /// The operating system's; [`died`] tells the end of the process from others.
+    pub fn open(&self, pid: u32, name: &str) -> io::Result<ProcFile> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(ProcFile(rfs::openat(self.folder()?, format!("{pid}/{name}"), flags, Mode::empty())?))
+    }
+
+    /// Opens, reads and closes a file of one process.
+    ///
+    /// # Errors
+    /// As [`ProcRoot::open`] and [`ProcFile::read`].
+    pub fn read<'b>(&self, pid: u32, name: &str, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
+        self.open(pid, name)?.read(buffer)
+    }
+
+    /// The effective user of a process: its folder's owner, which is also right where the process is not dumpable.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn uid(&self, pid: u32) -> io::Result<u32> {
+        Ok(rfs::statat(self.folder()?, format!("{pid}"), AtFlags::empty())?.st_uid)
+    }
+
+    /// The target of a link of one process, such as `exe`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn link(&self, pid: u32, name: &str) -> io::Result<String> {
+        let target = rfs::readlinkat(self.folder()?, format!("{pid}/{name}"), Vec::new())?;
+        Ok(lossy(&target))
+    }
+
+    /// How many descriptors a process has open.
+    ///
+    /// Since 6.2 the kernel gives the number as the folder's size; before, and in fixtures, the entries are counted.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open_files(&self, pid: u32) -> io::Result<u64> {
+        let path = format!("{pid}/fd");
+        if self.real
+            && let Ok(size) = u64::try_from(rfs::statat(self.folder()?, &path, AtFlags::empty())?.st_size)
+            && size > 0
+        {
+            return Ok(size);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rfs::openat(self.folder()?, &path, flags, Mode::empty())?;
+        let mut listing = [MaybeUninit::uninit(); 4096];
+        let mut entries = RawDir::new(folder, &mut listing);
+        let mut count = 0;
+        while let Some(entry) = entries.next() {
+            if number(entry?.file_name().to_bytes()).is_some() {
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    fn folder(&self) -> io::Result<&OwnedFd> {
+        self.folder.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
+    }
+}
+
+/// An open file of one process.
+#[derive(Debug)]
+pub struct ProcFile(OwnedFd);
+
+impl ProcFile {
+    /// Reads it whole from its start; one call where the buffer is larger than the text.
+    ///
+    /// The kernel makes these texts anew at each call, so that asking for
+    /// their end with a second call would double the cost.
+    ///
+    /// # Errors
+    /// The operating system's; `ESRCH` also for a text of no bytes.
+    pub fn read<'b>(&self, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
+        /// `stat` has about 350 bytes, `status` 1,500.
+        const FIRST: usize = 4096;
+        if buffer.len() < FIRST {
+            buffer.resize(FIRST, 0);
+        }
+        let mut filled = 0;
+        loop {
+            match rustix::io::pread(&self.0, &mut buffer[filled..], filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if filled < buffer.len() {
+                break;
+            }
+            if filled >= LARGEST {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {LARGEST} bytes")));
+            }
+            buffer.resize(filled * 2, 0);
+        }
+        if filled == 0 {
+            return Err(Errno::SRCH.into());
+        }
+        Ok(&buffer[..filled])
+    }
+}
+
+/// Whether an error means that the process has ended, which is no error.
+pub fn died(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::SRCH | Errno::NOENT))
+}
+
+fn lossy(text: &CStr) -> String {
+    String::from_utf8_lossy(text.to_bytes()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::process::fixture::{Process, Tree};
+
+    #[test]
+    fn only_numbers_are_processes_and_they_are_sorted() {
+        let tree = Tree::new();
+        for pid in [300, 7, 41] {
+            tree.add(&Process::new(pid, "a"));
+        }
+        std::fs::create_dir(tree.proc().join("sys")).unwrap();
+        std::fs::write(tree.proc().join("99999999999999"), "").unwrap();
+        let mut root = ProcRoot::new(tree.proc());
+        let mut found = Vec::new();
+        for _ in 0..2 {
+            root.list(&mut found).unwrap();
+            assert_eq!(found.iter().map(|listed| listed.pid).collect::<Vec<_>>(), [7, 41, 300]);
+        }
+    }
+
+    #[test]
+    fn files_are_read_whole_and_an_empty_one_is_a_death() {
+        let tree = Tree::new();
+        tree.add(
+            &Process::new(5, "a")
+                .file("status", &"x".repeat(9000))
+                .file("io", "")
+                .file("fd/0", "")
+                .file("fd/3", ""),
+        );
+        let mut root = ProcRoot::new(tree.proc());
+        root.connect().unwrap();
+        let mut buffer = Vec::new();
+        assert_eq!(root.read(5, "status", &mut buffer).unwrap().len(), 9000);
+        assert!(died(&root.read(5, "io", &mut buffer).unwrap_err()));
+        assert!(died(&root.read(6, "stat", &mut buffer).unwrap_err()));
+        assert_eq!(root.open_files(5).unwrap(), 2);
+    }
+}

@@ -1,0 +1,194 @@
+//! `/proc/PID/stat` (proc_pid_stat(5)) and the two lines of `/proc/stat` that concern processes.
+
+use super::number;
+
+/// `PF_KTHREAD` of the `flags` field.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// What `/proc/PID/stat` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat<'t> {
+    /// The kernel's name of the process: any bytes, parentheses and newlines too.
+    pub comm: &'t [u8],
+    /// The state letter.
+    pub state: u8,
+    /// The parent's pid; 0 for none in this namespace.
+    pub parent: u32,
+    /// The session's leader; 0 for none.
+    pub session: u32,
+    /// The controlling terminal's device number; 0 for none.
+    pub terminal: i32,
+    /// Whether it is a thread of the kernel.
+    pub kernel: bool,
+    /// Major page faults.
+    pub major_faults: u64,
+    /// User and system CPU time, in clock ticks.
+    pub cpu_ticks: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Start time, in clock ticks after boot.
+    pub start: u64,
+    /// Resident pages.
+    pub rss_pages: u64,
+}
+
+/// Reads the text of `/proc/PID/stat`; nothing where it is truncated or no such text.
+pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
+    // The name may hold parentheses of its own; what follows it never does.
+    let open = text.iter().position(|byte| *byte == b'(')?;
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let comm = text.get(open + 1..close)?;
+    let rest = text.get(close + 1..)?.strip_prefix(b" ")?;
+    // A complete line goes on after the resident pages; without that, their last digits may be missing.
+    let mut fields = rest.split(|byte| *byte == b' ');
+    let state = *fields.next()?.first()?;
+    let parent = signed(fields.next()?)?;
+    let session = signed(fields.nth(1)?)?;
+    let terminal = signed(fields.next()?)?;
+    let flags = number(fields.nth(1)?)?;
+    let major_faults = number(fields.nth(2)?)?;
+    let user = number(fields.nth(1)?)?;
+    let system = number(fields.next()?)?;
+    let threads = signed(fields.nth(4)?)?;
+    let start = number(fields.nth(1)?)?;
+    let rss_pages = number(fields.nth(1)?)?;
+    fields.next()?;
+    Some(Stat {
+        comm,
+        state,
+        parent: u32::try_from(parent).unwrap_or(0),
+        session: u32::try_from(session).unwrap_or(0),
+        terminal: i32::try_from(terminal).unwrap_or(0),
+        kernel: flags & KERNEL_THREAD != 0,
+        major_faults,
+        cpu_ticks: user.saturating_add(system),
+        threads: u64::try_from(threads).unwrap_or(0),
+        start,
+        rss_pages,
+    })
+}
+
+/// Pids of a process that is being reaped are written as -1.
+fn signed(digits: &[u8]) -> Option<i64> {
+    match digits.strip_prefix(b"-") {
+        Some(digits) => i64::try_from(number(digits)?).ok().map(|value| -value),
+        None => i64::try_from(number(digits)?).ok(),
+    }
+}
+
+/// The size of a page, in bytes.
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Clock ticks per second: 100 on every architecture we run on.
+pub fn clock_ticks() -> u64 {
+    rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// What `/proc/stat` says of the host's boot and processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Boot {
+    /// When the host was booted, in seconds since 1970.
+    pub time: Option<u64>,
+    /// Processes and threads created since.
+    pub forks: Option<u64>,
+}
+
+/// Reads the text of `/proc/stat`; what is not there is absent.
+pub fn boot(text: &[u8]) -> Boot {
+    let mut found = Boot::default();
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        // Without its newline the last digits may be missing.
+        let Some(line) = line.strip_suffix(b"\n") else { continue };
+        if let Some(digits) = line.strip_prefix(b"btime ") {
+            found.time = number(digits);
+        } else if let Some(digits) = line.strip_prefix(b"processes ") {
+            found.forks = number(digits);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASH: &str = "1234 (bash) S 1200 1234 1234 34816 5678 4194304 2510 90210 3 41 12 7 110 52 20 0 1 0 \
+        884211 8081408 1290 18446744073709551615 94 95 140 0 0 0 65536 3670020 1266777851 1 0 0 17 1 0 0 0 0 0 \
+        95 95 96 140 140 140 140 0\n";
+
+    #[test]
+    fn a_line_is_read() {
+        expect_test::expect![[r#"
+            Some(
+                Stat {
+                    comm: [
+                        98,
+                        97,
+                        115,
+                        104,
+                    ],
+                    state: 83,
+                    parent: 1200,
+                    session: 1234,
+                    terminal: 34816,
+                    kernel: false,
+                    major_faults: 3,
+                    cpu_ticks: 19,
+                    threads: 1,
+                    start: 884211,
+                    rss_pages: 1290,
+                },
+            )
+        "#]]
+        .assert_debug_eq(&stat(BASH.as_bytes()));
+    }
+
+    #[test]
+    fn a_name_can_be_anything() {
+        for name in ["", ")", "(", ") R 1 1 1 (", "a b\nc", "x) S 9"] {
+            let text = BASH.replace("bash", name);
+            let found = stat(text.as_bytes()).unwrap();
+            assert_eq!((found.comm, found.start, found.parent), (name.as_bytes(), 884_211, 1200));
+        }
+        let bytes: Vec<u8> = [b"7 (\xff\xfe) R".as_slice(), &BASH.as_bytes()[13..]].concat();
+        assert_eq!(stat(&bytes).unwrap().comm, b"\xff\xfe");
+    }
+
+    #[test]
+    fn a_kernel_thread_and_a_reaped_process_are_understood() {
+        let kthread = BASH.replace("4194304", "2129984");
+        assert!(stat(kthread.as_bytes()).unwrap().kernel);
+        let reaped = BASH.replace("S 1200 1234 1234 34816", "X 0 -1 -1 0");
+        assert_eq!(stat(reaped.as_bytes()).unwrap().session, 0);
+    }
+
+    #[test]
+    fn what_is_cut_short_is_not_half_understood() {
+        let complete = BASH.find(" 18446744073709551615").unwrap();
+        for end in 0..=complete {
+            assert_eq!(stat(&BASH.as_bytes()[..end]), None, "{end}");
+        }
+        assert!(stat(&BASH.as_bytes()[..=complete]).is_some());
+    }
+
+    #[test]
+    fn boot_is_read() {
+        let text = b"cpu  1 2 3\nintr 9 9\nbtime 1700000000\nprocesses 4321\nprocs_running 3\n";
+        assert_eq!(boot(text), Boot { time: Some(1_700_000_000), forks: Some(4321) });
+        assert_eq!(boot(b"btime 17000"), Boot::default());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>, cut in 0_usize..300, hit: u8) {
+            let _ = stat(&bytes);
+            let _ = boot(&bytes);
+            let mut text = BASH.as_bytes().to_vec();
+            let place = cut % text.len();
+            text[place] = hit;
+            let _ = stat(&text);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `/proc/PID/status` (proc_pid_status(5)) and the one line we want of `smaps_rollup`.
+
+use super::{field, number};
+use crate::model::units::Bytes;
+
+/// What `/proc/PID/status` says of memory and signals; a process without memory has no such lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// `RssAnon`.
+    pub anon: Option<Bytes>,
+    /// `RssFile`.
+    pub file: Option<Bytes>,
+    /// `RssShmem`.
+    pub shmem: Option<Bytes>,
+    /// `VmSwap`.
+    pub swap: Option<Bytes>,
+    /// `VmHWM`, the most that was ever resident.
+    pub peak: Option<Bytes>,
+    /// Whether `SigPnd` or `ShdPnd` has a bit set: a signal is on its way.
+    pub signalled: bool,
+}
+
+/// Reads the text of `/proc/PID/status`; a line that is not understood is left out.
+pub fn status(text: &[u8]) -> Status {
+    let mut found = Status::default();
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        match line.first() {
+            Some(b'V') => {
+                if let Some(value) = field(line, b"VmHWM") {
+                    found.peak = kib(value);
+                } else if let Some(value) = field(line, b"VmSwap") {
+                    found.swap = kib(value);
+                }
+            }
+            Some(b'R') => {
+                if let Some(value) = field(line, b"RssAnon") {
+                    found.anon = kib(value);
+                } else if let Some(value) = field(line, b"RssFile") {
+                    found.file = kib(value);
+                } else if let Some(value) = field(line, b"RssShmem") {
+                    found.shmem = kib(value);
+                }
+            }
+            Some(b'S') => {
+                if let Some(mask) = field(line, b"SigPnd").or_else(|| field(line, b"ShdPnd")) {
+                    found.signalled |= mask.iter().any(|digit| *digit != b'0');
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The proportional set size in the text of `smaps_rollup`.
+pub fn pss(text: &[u8]) -> Option<Bytes> {
+    text.split(|byte| *byte == b'\n').find_map(|line| field(line, b"Pss")).and_then(kib)
+}
+
+fn kib(value: &[u8]) -> Option<Bytes> {
+    number(value.strip_suffix(b" kB")?.trim_ascii()).and_then(Bytes::from_kib)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PYTHON: &str = "Name:\tpython3\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t77\nVmPeak:\t  900000 kB\n\
+        VmHWM:\t  512000 kB\nVmRSS:\t  400000 kB\nRssAnon:\t  300000 kB\nRssFile:\t   60000 kB\n\
+        RssShmem:\t   40000 kB\nVmSwap:\t       8 kB\nThreads:\t9\nSigQ:\t0/127400\n\
+        SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\nSigCgt:\t0000000000000002\n";
+
+    #[test]
+    fn the_lines_are_read() {
+        expect_test::expect![[r#"
+            Status {
+                anon: Some(
+                    Bytes(
+                        307200000,
+                    ),
+                ),
+                file: Some(
+                    Bytes(
+                        61440000,
+                    ),
+                ),
+                shmem: Some(
+                    Bytes(
+                        40960000,
+                    ),
+                ),
+                swap: Some(
+                    Bytes(
+                        8192,
+                    ),
+                ),
+                peak: Some(
+                    Bytes(
+                        524288000,
+                    ),
+                ),
+                signalled: false,
+            }
+        "#]]
+        .assert_debug_eq(&status(PYTHON.as_bytes()));
+    }
+
+    #[test]
+    fn a_pending_signal_is_seen() {
+        for line in ["SigPnd:\t0000000000000000", "ShdPnd:\t0000000000000000"] {
+            let signalled = PYTHON.replace(line, &line.replace("0000000000000000", "0000000000004000"));
+            assert!(status(signalled.as_bytes()).signalled, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_or_odd_is_absent() {
+        assert_eq!(status(b"Name:\tz\nState:\tZ (zombie)\n"), Status::default());
+        assert_eq!(status(b"VmHWM:\t  512000 kB\nRssAnon:\t  30000").anon, None);
+        assert_eq!(status(b"VmHWM:\t99999999999999999999 kB\n").peak, None);
+        assert_eq!(
+            pss(b"00-ff ---p 00 00:00 0 [rollup]\nRss: 9 kB\nPss:    7 kB\nPss_Anon: 1 kB\n"),
+            Some(Bytes::new(7168))
+        );
+        assert_eq!(pss(b"Pss_Anon: 1 kB\n"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>, cut in 0_usize..400) {
+            let _ = status(&bytes);
+            let _ = pss(&bytes);
+            let _ = status(&PYTHON.as_bytes()[..cut.min(PYTHON.len())]);
+        }
+    }
+}

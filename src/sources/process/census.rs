@@ -1,0 +1,195 @@
+//! Who is there: the listing merged with what is known, bounded in work and in descriptors.
+
+use std::io;
+
+use super::entry::{Entry, Outcome, Reading};
+use crate::host::process::{Listed, ProcRoot, died};
+use crate::model::facts::ProcessRow;
+
+/// The most processes taken up in one sample: 4,000 cost about 0.1 s, once.
+pub(super) const MOST_NEW: usize = 4_000;
+
+/// Every process that could be read, sorted by pid.
+pub(super) struct Census {
+    pub(super) root: ProcRoot,
+    reading: Reading,
+    listed: Vec<Listed>,
+    entries: Vec<Entry>,
+    /// The list of the sample before, kept for its memory.
+    spare: Vec<Entry>,
+    most_new: usize,
+    started: bool,
+    pub(super) races: u64,
+    pub(super) deferred: u64,
+    /// The first process of this count that could neither be read nor was refused or gone, and why.
+    pub(super) trouble: Option<(u32, io::Error)>,
+}
+
+impl Census {
+    /// Nobody yet; at most `descriptors` are kept open.
+    pub(super) fn new(root: ProcRoot, descriptors: usize, most_new: usize) -> Self {
+        let reading = Reading::new(descriptors);
+        let (listed, entries, spare) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            root,
+            reading,
+            listed,
+            entries,
+            spare,
+            most_new,
+            started: false,
+            races: 0,
+            deferred: 0,
+            trouble: None,
+        }
+    }
+
+    /// Counts anew.
+    pub(super) fn take(&mut self) -> io::Result<()> {
+        self.root.list(&mut self.listed)?;
+        let mut before = std::mem::replace(&mut self.entries, std::mem::take(&mut self.spare));
+        let mut known = before.drain(..).peekable();
+        let mut new = 0;
+        self.trouble = None;
+        for listed in &self.listed {
+            while let Some(gone) = known.next_if(|entry| entry.pid() < listed.pid) {
+                self.reading.release(gone);
+            }
+            if let Some(mut entry) = known.next_if(|entry| entry.pid() == listed.pid) {
+                match entry.refresh(*listed, &self.root, &mut self.reading) {
+                    Outcome::Alive => {
+                        self.entries.push(entry);
+                        continue;
+                    }
+                    // Its pid was listed, so another process may have it by now.
+                    Outcome::Ended => self.reading.release(entry),
+                }
+            }
+            if new == self.most_new {
+                self.deferred += 1;
+                continue;
+            }
+            new += 1;
+            match Entry::discover(*listed, self.started, &self.root, &mut self.reading) {
+                Ok(entry) => self.entries.push(entry),
+                Err(error) if died(&error) => self.races += 1,
+                // hidepid=1 lists what it does not let us read.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => {
+                    self.trouble.get_or_insert((listed.pid, error));
+                }
+            }
+        }
+        known.for_each(|gone| self.reading.release(gone));
+        self.spare = before;
+        self.started = true;
+        self.reading.forget_unused_cgroups(self.entries.len());
+        Ok(())
+    }
+
+    /// What is known of each.
+    pub(super) fn rows(&self) -> Vec<ProcessRow> {
+        self.entries.iter().map(|entry| entry.row.clone()).collect()
+    }
+
+    /// How many descriptors are kept open.
+    pub(super) const fn kept(&self) -> usize {
+        self.reading.kept()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::process::fixture::{Process, Tree};
+
+    fn census(tree: &Tree, descriptors: usize, most_new: usize) -> Census {
+        Census::new(ProcRoot::new(tree.proc()), descriptors, most_new)
+    }
+
+    fn seen(census: &mut Census) -> Vec<(u32, u64, String)> {
+        census.take().unwrap();
+        census.rows().iter().map(|row| (row.key.pid, row.key.start, row.comm.to_string())).collect()
+    }
+
+    #[test]
+    fn a_reused_pid_is_another_process() {
+        for descriptors in [0, 10] {
+            let tree = Tree::new();
+            tree.add(&Process::new(1, "init"));
+            tree.add(&Process::new(9, "old"));
+            let mut census = census(&tree, descriptors, 10);
+            assert_eq!(seen(&mut census)[1], (9, 9, "old".to_owned()));
+            tree.end(9);
+            tree.add(&Process::new(9, "new").start(500).cgroup("/other"));
+            assert_eq!(seen(&mut census)[1], (9, 500, "new".to_owned()));
+            assert_eq!(census.rows()[1].cgroup.as_ref().unwrap().as_str(), "/other");
+            // In place: the descriptor answers, with another start time.
+            tree.add(&Process::new(9, "newer").start(900));
+            assert_eq!(seen(&mut census)[1], (9, 900, "newer".to_owned()));
+            assert_eq!(census.races, 0);
+        }
+    }
+
+    #[test]
+    fn the_dead_are_gone_and_their_descriptors_too() {
+        let tree = Tree::new();
+        for pid in 1..=20 {
+            tree.add(&Process::new(pid, "p"));
+        }
+        let mut census = census(&tree, 12, 100);
+        assert_eq!(seen(&mut census).len(), 20);
+        assert_eq!(census.kept(), 12);
+        for pid in 2..=19 {
+            tree.end(pid);
+        }
+        assert_eq!(seen(&mut census).iter().map(|row| row.0).collect::<Vec<_>>(), [1, 20]);
+        assert_eq!(census.kept(), 1);
+        assert_eq!(seen(&mut census).len(), 2);
+    }
+
+    #[test]
+    fn a_process_that_dies_between_listing_and_reading_is_a_race() {
+        let tree = Tree::new();
+        tree.add(&Process::new(1, "init"));
+        std::fs::create_dir(tree.proc().join("2")).unwrap();
+        std::fs::create_dir(tree.proc().join("3")).unwrap();
+        std::fs::write(tree.proc().join("3/stat"), "3 (cut) S 1 3").unwrap();
+        let mut census = census(&tree, 10, 10);
+        assert_eq!(seen(&mut census).len(), 1);
+        assert_eq!(census.races, 1);
+        assert_eq!(census.trouble.unwrap().0, 3);
+    }
+
+    #[test]
+    fn a_storm_is_taken_up_in_portions() {
+        let tree = Tree::new();
+        for pid in 1..=25 {
+            tree.add(&Process::new(pid, "p"));
+        }
+        let mut census = census(&tree, 100, 10);
+        let sizes: Vec<_> = (0..3).map(|_| seen(&mut census).len()).collect();
+        assert_eq!(sizes, [10, 20, 25]);
+        assert_eq!(census.deferred, 20);
+    }
+
+    #[test]
+    fn exec_and_youth_have_the_cgroup_read_again() {
+        let tree = Tree::new();
+        tree.add(&Process::new(1, "init"));
+        let mut census = census(&tree, 10, 10);
+        census.take().unwrap();
+        let mut place = |tree: &Tree, process: &Process| {
+            tree.add(process);
+            census.take().unwrap();
+            census.rows()[1].cgroup.as_ref().unwrap().to_string()
+        };
+        let of = |comm: &str, path: &str| Process::new(2, comm).cgroup(path);
+        assert_eq!(place(&tree, &of("a", "/0")), "/0");
+        assert_eq!(place(&tree, &of("a", "/1")), "/1");
+        assert_eq!(place(&tree, &of("a", "/2")), "/2");
+        assert_eq!(place(&tree, &of("a", "/3")), "/2");
+        assert_eq!(place(&tree, &of("b", "/3")), "/3");
+        assert_eq!(place(&tree, &of("b", "/5")), "/3");
+    }
+}

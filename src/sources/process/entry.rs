@@ -1,0 +1,199 @@
+//! One process as it is known: its row, the descriptor kept on it, and when to ask what again.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use crate::host::process::{self, Listed, ProcFile, ProcRoot, Stat};
+use crate::model::facts::ProcessRow;
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::units::Bytes;
+
+/// Samples between two reads of a kernel thread, and of an old process's owner and cgroup.
+const KERNEL_EVERY: u32 = 16;
+const OLD_EVERY: u32 = 64;
+
+/// One known process.
+pub(super) struct Entry {
+    pub(super) row: ProcessRow,
+    file: Option<ProcFile>,
+    inode: u64,
+    /// Samples since it was found.
+    age: u32,
+    /// Whether it started while the daemon looked on: its cgroup and owner may still be on their way.
+    young: bool,
+    comm: Box<[u8]>,
+}
+
+/// What became of a known process.
+pub(super) enum Outcome {
+    Alive,
+    Ended,
+}
+
+/// What reading one process shares with reading the next.
+pub(super) struct Reading {
+    buffer: Vec<u8>,
+    page: u64,
+    most_kept: usize,
+    kept: usize,
+    /// By the text of the file: most processes share theirs with others.
+    cgroups: HashMap<Box<[u8]>, Arc<Cgroup>>,
+}
+
+struct Cgroup {
+    memory: Option<Label>,
+    naming: Option<Arc<str>>,
+}
+
+impl Entry {
+    pub(super) const fn pid(&self) -> u32 {
+        self.row.key.pid
+    }
+
+    /// Takes up a process that was not known.
+    pub(super) fn discover(
+        listed: Listed,
+        young: bool,
+        root: &ProcRoot,
+        reading: &mut Reading,
+    ) -> io::Result<Self> {
+        let pid = listed.pid;
+        let file = root.open(pid, "stat")?;
+        let text = file.read(&mut reading.buffer)?;
+        let Some(stat) = process::stat(text) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{pid}/stat is not understood")));
+        };
+        let row = ProcessRow {
+            key: ProcessKey { pid, start: stat.start },
+            parent: 0,
+            session: 0,
+            terminal: 0,
+            uid: 0,
+            comm: shown(stat.comm),
+            state: 0,
+            kernel: stat.kernel,
+            rss: Bytes::ZERO,
+            cpu_ticks: 0,
+            threads: 0,
+            major_faults: 0,
+            cgroup: None,
+            naming_cgroup: None,
+        };
+        let mut entry = Self { row, file: None, inode: listed.inode, age: 0, young, comm: stat.comm.into() };
+        entry.take_over(&stat, reading.page);
+        // Where the owner cannot be told, the process has ended.
+        entry.row.uid = root.uid(pid)?;
+        entry.read_cgroup(root, reading);
+        if !entry.row.kernel && reading.kept < reading.most_kept {
+            reading.kept += 1;
+            entry.file = Some(file);
+        }
+        Ok(entry)
+    }
+
+    /// Reads a known process again.
+    pub(super) fn refresh(&mut self, listed: Listed, root: &ProcRoot, reading: &mut Reading) -> Outcome {
+        self.age = self.age.saturating_add(1);
+        // Spread by pid: those found together do not take their turns together.
+        let turn = self.age.wrapping_add(self.pid());
+        if self.row.kernel && listed.inode == self.inode && !turn.is_multiple_of(KERNEL_EVERY) {
+            return Outcome::Alive;
+        }
+        self.inode = listed.inode;
+        let mut buffer = std::mem::take(&mut reading.buffer);
+        let text = match &self.file {
+            Some(file) => file.read(&mut buffer),
+            None => root.read(self.pid(), "stat", &mut buffer),
+        };
+        let stat = text.ok().and_then(process::stat).filter(|stat| stat.start == self.row.key.start);
+        let renamed = stat.is_some_and(|stat| *self.comm != *stat.comm);
+        if let Some(stat) = &stat {
+            if renamed {
+                self.comm = stat.comm.into();
+                self.row.comm = shown(stat.comm);
+            }
+            self.take_over(stat, reading.page);
+        }
+        let alive = stat.is_some();
+        reading.buffer = buffer;
+        if !alive {
+            return Outcome::Ended;
+        }
+        let due = (self.young && self.age.is_power_of_two()) || turn.is_multiple_of(OLD_EVERY);
+        if !self.row.kernel && (renamed || due) {
+            self.row.uid = root.uid(self.pid()).unwrap_or(self.row.uid);
+            self.read_cgroup(root, reading);
+        }
+        Outcome::Alive
+    }
+
+    fn take_over(&mut self, stat: &Stat<'_>, page: u64) {
+        let row = &mut self.row;
+        (row.parent, row.session, row.terminal) = (stat.parent, stat.session, stat.terminal);
+        (row.state, row.kernel) = (stat.state, stat.kernel);
+        row.rss = Bytes::new(stat.rss_pages.saturating_mul(page));
+        (row.cpu_ticks, row.threads, row.major_faults) = (stat.cpu_ticks, stat.threads, stat.major_faults);
+    }
+
+    /// A process that ends meanwhile keeps what was known.
+    fn read_cgroup(&mut self, root: &ProcRoot, reading: &mut Reading) {
+        if self.row.kernel {
+            return;
+        }
+        let mut buffer = std::mem::take(&mut reading.buffer);
+        if let Ok(text) = root.read(self.pid(), "cgroup", &mut buffer) {
+            let cgroup = reading.cgroup(text);
+            self.row.cgroup.clone_from(&cgroup.memory);
+            self.row.naming_cgroup.clone_from(&cgroup.naming);
+        }
+        reading.buffer = buffer;
+    }
+}
+
+impl Reading {
+    pub(super) fn new(most_kept: usize) -> Self {
+        Self { buffer: Vec::new(), page: process::page_size(), most_kept, kept: 0, cgroups: HashMap::new() }
+    }
+
+    pub(super) const fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Closes what was kept on a process.
+    #[expect(clippy::needless_pass_by_value, reason = "the entry ends here")]
+    pub(super) fn release(&mut self, entry: Entry) {
+        self.kept -= usize::from(entry.file.is_some());
+    }
+
+    fn cgroup(&mut self, text: &[u8]) -> Arc<Cgroup> {
+        if let Some(known) = self.cgroups.get(text) {
+            return Arc::clone(known);
+        }
+        let found = process::cgroups(text);
+        let cgroup = Arc::new(Cgroup {
+            memory: found.memory.as_deref().map(Label::from),
+            naming: found.naming.as_deref().map(Arc::from),
+        });
+        self.cgroups.insert(text.into(), Arc::clone(&cgroup));
+        cgroup
+    }
+
+    /// Job steps come and go, each with a path of its own: the map starts anew when most of it must be stale.
+    pub(super) fn forget_unused_cgroups(&mut self, processes: usize) {
+        if self.cgroups.len() > 2 * processes + 64 {
+            self.cgroups.clear();
+        }
+    }
+}
+
+/// A process may name itself anything; a label has text without control characters.
+fn shown(comm: &[u8]) -> Label {
+    let text = String::from_utf8_lossy(comm);
+    if text.contains(char::is_control) {
+        Label::from(text.replace(char::is_control, " "))
+    } else {
+        Label::from(&*text)
+    }
+}

@@ -1,0 +1,147 @@
+//! From workloads to points.
+
+use std::collections::BTreeMap;
+
+use super::Workloads;
+use super::metrics;
+use super::roster::Workload;
+use super::top::{self, Candidate};
+use crate::host::process::clock_ticks;
+use crate::model::facts::ProcessTable;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::units::{Bytes, Count, Flag, Seconds};
+
+impl Workloads {
+    /// Puts everything.
+    pub(super) fn expose(&mut self, table: &ProcessTable, out: &mut Batch) {
+        let watched = self.roster.watched();
+        out.put(&metrics::WORKLOADS, &[], Count(watched as u64));
+        out.put(&metrics::OMITTED, &[], Count((self.roster.workloads.len() - watched) as u64));
+        if !self.rules.matchers.is_empty() {
+            out.put(&metrics::UNREADABLE, &[], Count(self.unreadable));
+        }
+        for workload in self.roster.workloads.values().filter(|workload| workload.watched) {
+            let user = workload.now.oldest.map(|(_, uid)| self.users.name(uid));
+            put_info(workload, user, out);
+            put_sums(workload, self.rules.pss, table.boot, out);
+        }
+        self.put_exits(out);
+        self.put_gpus(table, out);
+        self.put_largest(table, out);
+    }
+
+    /// Of several that ended in one workload, the largest peak.
+    fn put_exits(&self, out: &mut Batch) {
+        let mut peaks: BTreeMap<&Label, Bytes> = BTreeMap::new();
+        for exit in &self.exits {
+            let peak = peaks.entry(&exit.workload).or_default();
+            *peak = exit.peak.max(*peak);
+        }
+        for (workload, peak) in peaks {
+            out.put(&metrics::EXITED_PEAK, std::slice::from_ref(workload), peak);
+        }
+    }
+
+    fn put_gpus(&self, table: &ProcessTable, out: &mut Batch) {
+        let mut sums: BTreeMap<[Label; 3], (u64, Option<Bytes>)> = BTreeMap::new();
+        for process in &out.facts.gpu_processes {
+            let place = table.rows.binary_search_by_key(&process.pid, |row| row.key.pid);
+            let claim = place.ok().and_then(|place| self.seen[place].claim);
+            let workload = claim.and_then(|claim| self.roster.workloads.get(&claim.id));
+            let Some(workload) = workload.filter(|workload| workload.watched) else { continue };
+            let labels = [workload.identity.name.clone(), process.gpu.clone(), process.uuid.clone()];
+            let (count, memory) = sums.entry(labels).or_default();
+            *count += 1;
+            if let Some(more) = process.memory {
+                *memory = Some(memory.unwrap_or(Bytes::ZERO).saturating_add(more));
+            }
+        }
+        for (labels, (count, memory)) in sums {
+            out.put(&metrics::GPU_PROCESSES, &labels, Count(count));
+            out.put_some(&metrics::GPU_MEMORY, &labels, memory);
+        }
+    }
+
+    fn put_largest(&mut self, table: &ProcessTable, out: &mut Batch) {
+        let candidates = self.seen.iter().zip(&table.rows).enumerate();
+        let candidates = candidates.filter(|(_, (_, row))| !row.kernel).map(|(place, (seen, row))| {
+            let watched = |id| self.roster.workloads.get(&id).is_some_and(|workload| workload.watched);
+            let workload = seen.claim.map(|claim| claim.id).filter(|id| watched(*id)).unwrap_or(0);
+            Candidate { workload, rss: row.rss, shown: seen.shown, place }
+        });
+        let (top, host_top) = (self.rules.top, self.rules.host_top);
+        let chosen = top::choose(candidates.collect(), |id| if id == 0 { host_top } else { top });
+        self.seen.iter_mut().for_each(|seen| seen.shown = false);
+        for chosen in chosen {
+            let workload = self.roster.workloads.get(&chosen.workload);
+            let name = workload.map_or_else(|| Label::from(""), |workload| workload.identity.name.clone());
+            for place in chosen.places {
+                self.seen[place].shown = true;
+                let row = &table.rows[place];
+                let labels = [name.clone(), row.key.pid.into(), row.comm.clone()];
+                out.put(&metrics::PROCESS_RSS, &labels, row.rss);
+                out.put(&metrics::PROCESS_CPU, &labels, seconds(row.cpu_ticks));
+            }
+            out.put(&metrics::OTHER_RSS, std::slice::from_ref(&name), chosen.others_rss);
+            out.put(&metrics::OTHER, &[name], Count(chosen.others));
+        }
+    }
+}
+
+fn put_info(workload: &Workload, user: Option<Label>, out: &mut Batch) {
+    let identity = &workload.identity;
+    let container = match identity.kind {
+        super::identity::Kind::Pod | super::identity::Kind::Container => workload.container.clone(),
+        _ => "".into(),
+    };
+    let labels = [
+        identity.name.clone(),
+        identity.kind.label().into(),
+        user.unwrap_or_else(|| "".into()),
+        identity.cgroup.clone(),
+        identity.slurm_job.clone(),
+        identity.pod_uid.clone(),
+        container,
+        identity.unit.clone(),
+    ];
+    out.put(&metrics::INFO, &labels, Flag(true));
+}
+
+fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) {
+    let name = &workload.identity.name;
+    let label = std::slice::from_ref(name);
+    let (now, totals) = (&workload.now, &workload.totals);
+    out.put(&metrics::RSS, label, now.rss);
+    out.put_some(&metrics::ANON, label, now.anon);
+    out.put_some(&metrics::FILE, label, now.file);
+    out.put_some(&metrics::SHMEM, label, now.shmem);
+    out.put_some(&metrics::SWAP, label, now.swap);
+    if pss && !now.without_pss {
+        out.put_some(&metrics::PSS, label, now.pss);
+    }
+    out.put_some(&metrics::PROCESS_PEAK, label, now.largest_peak);
+    out.put(&metrics::EXITED, label, Count(workload.exited));
+    out.put(&metrics::PROCESSES_BY_ACTIVITY, &[name.clone(), "active".into()], Count(now.active));
+    out.put(&metrics::PROCESSES_BY_ACTIVITY, &[name.clone(), "idle".into()], Count(now.idle));
+    out.put(&metrics::THREADS, label, Count(now.threads));
+    out.put(&metrics::CPU, label, seconds(totals.cpu_ticks));
+    out.put(&metrics::MAJOR_FAULTS, label, Count(totals.major_faults));
+    out.put_some(&metrics::READ, label, totals.read);
+    out.put_some(&metrics::WRITTEN, label, totals.written);
+    out.put_some(&metrics::OPEN_FILES, label, now.open_files.map(Count));
+    out.put(&metrics::RESTRICTED, label, Count(now.restricted));
+    if let (Some(boot), Some((start, _))) = (boot, now.oldest) {
+        let micros = boot.saturating_mul(1_000_000).saturating_add(micros(start));
+        out.put(&metrics::START, label, Seconds::from_micros(micros));
+    }
+}
+
+fn seconds(ticks: u64) -> Seconds {
+    Seconds::from_micros(micros(ticks))
+}
+
+/// A clock tick is a whole number of microseconds.
+fn micros(ticks: u64) -> u64 {
+    ticks.saturating_mul(1_000_000 / clock_ticks())
+}

@@ -1,0 +1,235 @@
+//! Workloads: which processes belong together, and what each group uses.
+//!
+//! Found by configured matchers, by the cgroup paths of Slurm, Kubernetes and
+//! container engines, by systemd units, and by GPU use, in this order. Built
+//! on what `process` and `gpu` leave in [`crate::model::facts`].
+
+mod expose;
+mod glob;
+mod identity;
+mod matcher;
+mod member;
+pub mod metrics;
+mod options;
+mod roster;
+mod seen;
+mod settle;
+mod top;
+mod users;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use identity::{Identity, Named};
+use member::{Files, Member};
+use options::Rules;
+use roster::Roster;
+use seen::Seen;
+use settle::Claim;
+use users::Users;
+
+use crate::host::process::{self, ProcRoot};
+use crate::host::roots::Roots;
+use crate::model::facts::{GpuProcess, ProcessTable};
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::source::{Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::sources::Registration;
+
+/// Workloads.
+pub static REGISTRATION: Registration = Registration {
+    name: "workload",
+    about: "Workloads: process trees, Slurm jobs, pods, containers and units, with what each uses. Needs the process source.",
+    on_by_default: true,
+    options: options::ALL,
+    metrics: metrics::METRICS,
+    build: |settings, context| {
+        // With the third that `process` takes, half of the limit.
+        Box::new(Workloads::new(Rules::new(settings), &context.roots, process::descriptor_limit() / 6))
+    },
+};
+
+struct Workloads {
+    rules: Rules,
+    files: Files,
+    users: Users,
+    roster: Roster,
+    /// What is remembered of each process, in the order of the table.
+    seen: Vec<Seen>,
+    /// What cgroup paths name, for the paths in use.
+    names: HashMap<Arc<str>, Option<Named>>,
+    exits: Vec<Exit>,
+    unreadable: u64,
+    started: bool,
+}
+
+/// A member that ended.
+struct Exit {
+    workload: Label,
+    peak: Bytes,
+    at: Timestamp,
+}
+
+impl Workloads {
+    fn new(rules: Rules, roots: &Roots, descriptors: usize) -> Self {
+        Self {
+            rules,
+            files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors),
+            users: Users::new(roots.passwd.clone()),
+            roster: Roster::default(),
+            seen: Vec::new(),
+            names: HashMap::new(),
+            exits: Vec::new(),
+            unreadable: 0,
+            started: false,
+        }
+    }
+
+    /// Takes leave of the processes that are no longer in the table and greets the new ones.
+    fn follow(&mut self, table: &ProcessTable, at: Timestamp) {
+        let (seen, gone) = seen::merge(std::mem::take(&mut self.seen), table, self.started);
+        self.seen = seen;
+        self.started = true;
+        for mut process in gone {
+            let Some(member) = process.member.take() else { continue };
+            if let Some(workload) = self.roster.watched_mut(process.claim) {
+                workload.exited += 1;
+                if let Some(peak) = member.peak {
+                    self.exits.push(Exit { workload: workload.identity.name.clone(), peak, at });
+                }
+            }
+            self.files.release(*member);
+        }
+        let hold = self.rules.hold;
+        self.exits.retain(|exit| at.since(exit.at) <= hold);
+    }
+
+    /// What each process is by itself: matched, or in a cgroup that names a workload.
+    fn claims(&mut self, table: &ProcessTable) -> Vec<Option<Claim>> {
+        if self.names.len() > 2 * table.rows.len() + 64 {
+            self.names.clear();
+        }
+        let mut claims = Vec::with_capacity(table.rows.len());
+        for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
+            if row.kernel {
+                claims.push(None);
+                continue;
+            }
+            if seen.to_match && !self.rules.matchers.is_empty() {
+                let mut question = matcher::Question {
+                    root: &self.files.root,
+                    users: &mut self.users,
+                    buffer: &mut self.files.buffer,
+                    unreadable: &mut self.unreadable,
+                };
+                seen.matched =
+                    matcher::first_match(&self.rules.matchers, row, &mut question).or(seen.matched);
+            }
+            if seen.to_name {
+                seen.named = row.naming_cgroup.as_ref().and_then(|path| {
+                    if let Some(known) = self.names.get(path) {
+                        return known.clone();
+                    }
+                    let named = identity::named(path, &self.rules);
+                    self.names.insert(Arc::clone(path), named.clone());
+                    named
+                });
+            }
+            let matched = seen.matched.map(|place| &self.rules.matchers[place].name);
+            claims.push(match (matched, &seen.named) {
+                (Some(name), _) => Some(self.roster.claim(name, || Identity::of_matcher(name, row))),
+                (None, Some(named)) => {
+                    Some(self.roster.claim(&named.identity.name, || Identity::clone(&named.identity)))
+                }
+                (None, None) => None,
+            });
+        }
+        claims
+    }
+
+    /// Decides where every process belongs.
+    fn settle(&mut self, table: &ProcessTable, gpu_processes: &[GpuProcess]) {
+        let mut direct = self.claims(table);
+        let remembered: Vec<_> = self.seen.iter().map(|seen| seen.claim).collect();
+        let parents = settle::parents(table);
+        let mut settled = settle::settle(table, &parents, &direct, &remembered);
+        if self.rules.gpu_trees {
+            let mut found = false;
+            for process in gpu_processes {
+                let Ok(place) = table.rows.binary_search_by_key(&process.pid, |row| row.key.pid) else {
+                    continue;
+                };
+                if settled[place].is_some() || table.rows[place].kernel {
+                    continue;
+                }
+                let root = settle::root_of(table, &parents, place);
+                let identity = Identity::of_tree(&table.rows[root]);
+                let name = identity.name.clone();
+                direct[root] = Some(self.roster.claim(&name, || identity));
+                found = true;
+            }
+            if found {
+                settled = settle::settle(table, &parents, &direct, &remembered);
+            }
+        }
+        for (seen, claim) in self.seen.iter_mut().zip(settled) {
+            seen.claim = claim;
+        }
+        self.roster.turn(self.seen.iter().filter_map(|seen| seen.claim), self.rules.most);
+    }
+
+    /// Reads the members closely and adds them up.
+    fn observe(&mut self, table: &ProcessTable, at: Timestamp) {
+        let mut may_read_pss = self.rules.pss;
+        for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
+            let active = matches!(row.state, b'R' | b'D')
+                || seen.cpu_ticks.is_some_and(|before| row.cpu_ticks > before);
+            seen.cpu_ticks = Some(row.cpu_ticks);
+            let Some(workload) = self.roster.watched_mut(seen.claim) else {
+                if let Some(member) = seen.member.take() {
+                    self.files.release(*member);
+                }
+                continue;
+            };
+            let member = seen.member.get_or_insert_with(Box::<Member>::default);
+            member.observe(row, &mut self.files);
+            if may_read_pss && member.observe_pss(row, at, &mut self.files) {
+                // One a sample: each may take 20 ms.
+                may_read_pss = false;
+            }
+            let container = seen.named.as_ref().map(|named| &named.container);
+            workload.add(row, member, active, container);
+        }
+        for workload in self.roster.workloads.values_mut() {
+            workload.choose_container();
+        }
+    }
+}
+
+impl Source for Workloads {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        let Some(table) = out.facts.processes.clone() else {
+            return Err(SourceError::unavailable(
+                "the process source is off or failed, and workloads are made of processes",
+            ));
+        };
+        let path = self.files.root.path().display().to_string();
+        self.files.root.connect().map_err(|error| {
+            SourceError::failed(Failure::of(&error), format!("cannot open {path}: {error}"))
+        })?;
+        self.users.tick();
+        self.follow(&table, at);
+        self.settle(&table, &out.facts.gpu_processes);
+        self.observe(&table, at);
+        self.expose(&table, out);
+        match self.rules.problems.first() {
+            Some(problem) => Err(SourceError::failed(Failure::Parse, problem.clone())),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What can be configured about workloads.
+
+use std::time::Duration;
+
+use super::matcher::Matcher;
+use crate::model::setting::{Opt, OptKind, Settings, seconds};
+
+macro_rules! opts {
+    ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {
+        $(static $id: Opt = Opt { key: $key, help: concat!($($help),+), kind: $kind, default: $default };)+
+    };
+}
+
+opts! {
+    /// Workloads of your own, tried before all others: the processes that meet every given condition, with all their descendants. Several with one name are one workload.
+    MATCHERS: "matchers", OptKind::Sections(&[&NAME, &EXECUTABLE, &COMMAND_LINE, &USER, &CGROUP, &ENVIRONMENT]), "[]";
+    /// The workload's name.
+    NAME: "name", OptKind::Text, "\"\"";
+    /// The executable's file name, or its whole path where this has a slash; `*` and `?` are wildcards.
+    EXECUTABLE: "executable", OptKind::Text, "\"\"";
+    /// A part of the command line, or a pattern for all of it where this has `*` or `?`.
+    COMMAND_LINE: "command_line", OptKind::Text, "\"\"";
+    /// The user's name or number.
+    USER: "user", OptKind::Text, "\"\"";
+    /// The cgroup's path; `*` and `?` are wildcards.
+    CGROUP: "cgroup", OptKind::Text, "\"\"";
+    /// An environment variable at start, as `NAME` or `NAME=VALUE`; `*` and `?` are wildcards in the value.
+    ENVIRONMENT: "environment", OptKind::Text, "\"\"";
+    /// Whether each Slurm job is a workload.
+    SLURM: "slurm", OptKind::Bool, "true";
+    /// Whether each Kubernetes pod is a workload.
+    KUBERNETES: "kubernetes", OptKind::Bool, "true";
+    /// Whether each container of Docker, Podman or containerd is a workload.
+    CONTAINERS: "containers", OptKind::Bool, "true";
+    /// systemd units that are workloads, such as `train-*.service`; `*` and `?` are wildcards.
+    UNITS: "units", OptKind::Texts, "[]";
+    /// Whether the tree of every process that uses a GPU and is in no other workload is one.
+    GPU_TREES: "gpu_trees", OptKind::Bool, "true";
+    /// The most workloads watched at once; those found first stay.
+    MOST: "most", OptKind::Count(1, 512), "64";
+    /// How many of a workload's largest processes are shown one by one.
+    TOP_PROCESSES: "top_processes", OptKind::Count(0, 100), "10";
+    /// How many of the largest processes outside workloads are shown one by one.
+    HOST_TOP: "host_top", OptKind::Count(0, 100), "10";
+    /// How long the peak of a process that ended is shown; at least the longest scrape interval.
+    EXITED_PEAK_HOLD: "exited_peak_hold", seconds(0, 3600), "60s";
+    /// Whether to read the proportional set size of processes with less than 1 GiB of anonymous memory, once a minute. It stalls the process for up to 20 ms.
+    READ_PSS: "pss", OptKind::Bool, "false";
+}
+
+/// Every option, in the order of the default file.
+pub(super) static ALL: &[&Opt] = &[
+    &MATCHERS,
+    &SLURM,
+    &KUBERNETES,
+    &CONTAINERS,
+    &UNITS,
+    &GPU_TREES,
+    &MOST,
+    &TOP_PROCESSES,
+    &HOST_TOP,
+    &EXITED_PEAK_HOLD,
+    &READ_PSS,
+];
+
+/// What the configuration says.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    pub(super) matchers: Vec<Matcher>,
+    /// Why matchers were left out.
+    pub(super) problems: Vec<String>,
+    pub(super) slurm: bool,
+    pub(super) kubernetes: bool,
+    pub(super) containers: bool,
+    pub(super) units: Vec<String>,
+    pub(super) gpu_trees: bool,
+    pub(super) most: usize,
+    pub(super) top: usize,
+    pub(super) host_top: usize,
+    pub(super) hold: Duration,
+    pub(super) pss: bool,
+}
+
+impl Rules {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let mut matchers = Vec::new();
+        let mut problems = Vec::new();
+        for (place, section) in settings.sections(&MATCHERS).iter().enumerate() {
+            let matcher = Matcher {
+                name: section.text(&NAME).unwrap_or_default().as_str().into(),
+                executable: section.text(&EXECUTABLE),
+                command_line: section.text(&COMMAND_LINE),
+                user: section.text(&USER),
+                cgroup: section.text(&CGROUP),
+                environment: section.text(&ENVIRONMENT),
+            };
+            match matcher.problem() {
+                None => matchers.push(matcher),
+                Some(what) => problems.push(format!("matchers[{place}] {what}")),
+            }
+        }
+        let count = |opt| usize::try_from(settings.count(opt)).unwrap_or(usize::MAX);
+        Self {
+            matchers,
+            problems,
+            slurm: settings.bool(&SLURM),
+            kubernetes: settings.bool(&KUBERNETES),
+            containers: settings.bool(&CONTAINERS),
+            units: settings.texts(&UNITS),
+            gpu_trees: settings.bool(&GPU_TREES),
+            most: count(&MOST),
+            top: count(&TOP_PROCESSES),
+            host_top: count(&HOST_TOP),
+            hold: settings.duration(&EXITED_PEAK_HOLD),
+            pss: settings.bool(&READ_PSS),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::setting::Value;
+
+    #[test]
+    fn settings_become_rules_and_bad_matchers_are_named() {
+        let section = |name: &str, user: &str| {
+            let mut section = Settings::default();
+            for opt in [&EXECUTABLE, &COMMAND_LINE, &CGROUP, &ENVIRONMENT] {
+                section.set(opt, Value::Text(String::new()));
+            }
+            section.set(&NAME, Value::Text(name.to_owned()));
+            section.set(&USER, Value::Text(user.to_owned()));
+            section
+        };
+        let mut settings = Settings::default();
+        let sections = vec![section("a", "ada"), section("", "ada"), section("b", "")];
+        settings.set(&MATCHERS, Value::Sections(sections));
+        for opt in [&SLURM, &KUBERNETES, &CONTAINERS, &GPU_TREES, &READ_PSS] {
+            settings.set(opt, Value::Bool(opt.default == "true"));
+        }
+        settings.set(&UNITS, Value::Texts(vec!["x*".to_owned()]));
+        for opt in [&MOST, &TOP_PROCESSES, &HOST_TOP] {
+            settings.set(opt, Value::Count(opt.default.parse().unwrap()));
+        }
+        settings.set(&EXITED_PEAK_HOLD, Value::Duration(Duration::from_secs(60)));
+        let rules = Rules::new(&settings);
+        assert_eq!(rules.matchers.len(), 1);
+        assert_eq!((rules.most, rules.top, rules.slurm, rules.pss), (64, 10, true, false));
+        expect_test::expect![[r#"
+            [
+                "matchers[1] has no name",
+                "matchers[2] has no condition, so it would match every process",
+            ]
+        "#]]
+        .assert_debug_eq(&rules.problems);
+    }
+}

@@ -1,0 +1,238 @@
+//! Who belongs where. Pure: the table, what is known directly, and what is remembered decide.
+//!
+//! A process is in one workload: of its own claim, the one it had, and its
+//! parent's, the one of the highest precedence counts, and among equals its
+//! own before the one it had before its parent's. So a child of a member is a
+//! member, and an orphan stays where it was when init becomes its parent.
+
+use super::identity::Kind;
+use crate::model::facts::{ProcessRow, ProcessTable};
+
+/// A workload's number, by precedence of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Claim {
+    pub(super) kind: Kind,
+    pub(super) id: u32,
+}
+
+/// Processes that start trees for others: a tree never reaches up to them.
+const SUPERVISORS: [&str; 16] = [
+    "sshd",
+    "screen",
+    "systemd",
+    "(sd-pam)",
+    "slurmstepd",
+    "slurmd",
+    "dockerd",
+    "containerd",
+    "conmon",
+    "cron",
+    "crond",
+    "sudo",
+    "su",
+    "login",
+    "supervisord",
+    "init",
+];
+const SUPERVISOR_FAMILIES: [&str; 6] =
+    ["tmux: server", "containerd-shim", "jupyter", "code-server", "sshd-", "SCREEN"];
+
+/// Where the parent of each row is, which must have started no later: a pid may be another's by now.
+pub(super) fn parents(table: &ProcessTable) -> Vec<Option<usize>> {
+    let place = |row: &ProcessRow| {
+        let parent = table.rows.binary_search_by_key(&row.parent, |other| other.key.pid).ok()?;
+        (table.rows[parent].key.start <= row.key.start && row.parent != row.key.pid).then_some(parent)
+    };
+    table.rows.iter().map(place).collect()
+}
+
+/// The workload of each row, in the order of the rows.
+pub(super) fn settle(
+    table: &ProcessTable,
+    parents: &[Option<usize>],
+    direct: &[Option<Claim>],
+    remembered: &[Option<Claim>],
+) -> Vec<Option<Claim>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        Open,
+        Visited,
+        Settled,
+    }
+    let mut marks = vec![Mark::Open; table.rows.len()];
+    let mut settled: Vec<Option<Claim>> = vec![None; table.rows.len()];
+    let mut path = Vec::new();
+    for start in 0..table.rows.len() {
+        // Up to an ancestor that is settled; a circle, which only a torn reading has, ends at the visited.
+        let mut next = Some(start);
+        while let Some(place) = next.filter(|place| marks[*place] == Mark::Open) {
+            marks[place] = Mark::Visited;
+            path.push(place);
+            next = parents[place];
+        }
+        while let Some(place) = path.pop() {
+            let inherited =
+                parents[place].filter(|up| marks[*up] == Mark::Settled).and_then(|up| settled[up]);
+            marks[place] = Mark::Settled;
+            if !table.rows[place].kernel {
+                let claims = [direct[place], remembered[place], inherited];
+                // The first of equals is kept.
+                settled[place] = claims.into_iter().flatten().min_by_key(|claim| claim.kind);
+            }
+        }
+    }
+    settled
+}
+
+/// The root of the tree that a process belongs to: the highest ancestor of the same user in the
+/// same cgroup below shells and supervisors.
+pub(super) fn root_of(table: &ProcessTable, parents: &[Option<usize>], process: usize) -> usize {
+    let mut root = process;
+    // The number of rows bounds the climb where the parents form a circle.
+    for _ in 0..table.rows.len() {
+        let Some(up) = parents[root] else { break };
+        let (row, parent) = (&table.rows[root], &table.rows[up]);
+        let shell = parent.session == parent.key.pid && parent.terminal != 0;
+        let same = parent.uid == row.uid && parent.naming_cgroup == row.naming_cgroup;
+        if parent.key.pid <= 1 || parent.kernel || !same || shell || is_supervisor(parent.comm.as_str()) {
+            break;
+        }
+        root = up;
+    }
+    root
+}
+
+fn is_supervisor(comm: &str) -> bool {
+    SUPERVISORS.contains(&comm) || SUPERVISOR_FAMILIES.iter().any(|family| comm.starts_with(family))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::ProcessKey;
+    use crate::model::units::Bytes;
+
+    fn row(pid: u32, parent: u32, comm: &str) -> ProcessRow {
+        ProcessRow {
+            key: ProcessKey { pid, start: u64::from(pid) },
+            parent,
+            session: pid,
+            terminal: 0,
+            uid: 1000,
+            comm: comm.into(),
+            state: b'S',
+            kernel: false,
+            rss: Bytes::ZERO,
+            cpu_ticks: 0,
+            threads: 1,
+            major_faults: 0,
+            cgroup: None,
+            naming_cgroup: None,
+        }
+    }
+
+    fn table(rows: &[(u32, u32, &str)]) -> ProcessTable {
+        ProcessTable {
+            rows: rows.iter().map(|(pid, parent, comm)| row(*pid, *parent, comm)).collect(),
+            boot: None,
+        }
+    }
+
+    fn claim(kind: Kind, id: u32) -> Option<Claim> {
+        Some(Claim { kind, id })
+    }
+
+    /// Ids of the settled, with `-` for none; claims are given by row.
+    fn check(
+        rows: &[(u32, u32, &str)],
+        direct: &[Option<Claim>],
+        remembered: &[Option<Claim>],
+        expected: &str,
+    ) {
+        let table = table(rows);
+        let settled = settle(&table, &parents(&table), direct, remembered);
+        let ids = settled.iter().map(|claim| claim.map_or("-".to_owned(), |claim| claim.id.to_string()));
+        assert_eq!(ids.collect::<Vec<_>>().join(" "), expected);
+    }
+
+    #[test]
+    fn children_follow_and_orphans_stay() {
+        let rows =
+            [(1, 0, "init"), (10, 1, "a"), (11, 10, "b"), (12, 11, "c"), (13, 1, "orphan"), (14, 13, "d")];
+        let slurm = claim(Kind::Slurm, 7);
+        check(&rows, &[None, slurm, None, None, None, None], &[None; 6], "- 7 7 7 - -");
+        check(&rows, &[None; 6], &[None, None, None, None, slurm, None], "- - - - 7 7");
+    }
+
+    #[test]
+    fn precedence_then_own_then_remembered_then_inherited() {
+        let rows = [(1, 0, "init"), (10, 1, "a"), (11, 10, "b")];
+        let (matcher, other) = (claim(Kind::Matcher, 1), claim(Kind::Matcher, 2));
+        let (slurm, gpu) = (claim(Kind::Slurm, 3), claim(Kind::Gpu, 4));
+        check(&rows, &[None, matcher, slurm], &[None; 3], "- 1 1");
+        check(&rows, &[None, slurm, matcher], &[None; 3], "- 3 1");
+        check(&rows, &[None, matcher, other], &[None, None, matcher], "- 1 2");
+        check(&rows, &[None, matcher, None], &[None, None, other], "- 1 2");
+        check(&rows, &[None, slurm, None], &[None, gpu, gpu], "- 3 3");
+    }
+
+    #[test]
+    fn a_circle_or_a_younger_parent_hold_nobody() {
+        let slurm = claim(Kind::Slurm, 7);
+        let mut circle = table(&[(10, 11, "a"), (11, 10, "b")]);
+        circle.rows[1].key.start = 10;
+        let settled = settle(&circle, &parents(&circle), &[slurm, None], &[None, None]);
+        assert_eq!(settled[0], slurm);
+        assert_eq!(root_of(&circle, &parents(&circle), 0), 0);
+        check(&[(10, 20, "a"), (20, 1, "reused")], &[None, slurm], &[None; 2], "- 7");
+    }
+
+    /// Each row's root, as pids.
+    fn roots(table: &ProcessTable) -> Vec<u32> {
+        let parents = parents(table);
+        (0..table.rows.len()).map(|place| table.rows[root_of(table, &parents, place)].key.pid).collect()
+    }
+
+    #[test]
+    fn a_tree_ends_below_shells_and_supervisors() {
+        let mut tree = table(&[
+            (1, 0, "systemd"),
+            (5, 1, "sshd"),
+            (6, 5, "bash"),
+            (7, 6, "run.sh"),
+            (8, 7, "torchrun"),
+            (9, 8, "python"),
+            (20, 1, "containerd-shim-runc-v2"),
+            (21, 20, "tini"),
+            (22, 21, "python"),
+            (30, 1, "jupyter-lab"),
+            (31, 30, "python"),
+        ]);
+        tree.rows[2].terminal = 34816;
+        // A new session, as torchrun starts its workers in, changes nothing.
+        assert_eq!(roots(&tree), [1, 5, 6, 7, 7, 7, 20, 21, 21, 30, 31]);
+        tree.rows[5].uid = 0;
+        tree.rows[8].naming_cgroup = Some("/x".into());
+        assert_eq!(roots(&tree), [1, 5, 6, 7, 7, 9, 20, 21, 22, 30, 31]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_parents_settle(links in proptest::collection::vec(0_u32..12, 12), claimed in 0_usize..12) {
+            let rows: Vec<_> = links.iter().zip(1..).map(|(parent, pid)| {
+                let mut row = row(pid, *parent, "p");
+                row.key.start = 5;
+                row
+            }).collect();
+            let table = ProcessTable { rows, boot: None };
+            let parents = parents(&table);
+            let mut direct = vec![None; 12];
+            direct[claimed] = claim(Kind::Slurm, 1);
+            let settled = settle(&table, &parents, &direct, &[None; 12]);
+            proptest::prop_assert_eq!(settled[claimed], direct[claimed]);
+            for place in 0..12 {
+                let _ = root_of(&table, &parents, place);
+            }
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Both sources over fixture trees: membership, sums, and what the dead leave.
+
+use std::time::Duration;
+
+use super::*;
+use crate::host::process::fixture::{Process, Tree};
+use crate::model::setting::Settings;
+use crate::sources::Context;
+
+/// Both sources over one fixture, as the engine runs them.
+struct Host {
+    tree: Tree,
+    process: Box<dyn Source>,
+    workload: Workloads,
+    gpus: Vec<GpuProcess>,
+    second: u64,
+}
+
+impl Host {
+    fn new(rules: Rules) -> Self {
+        let tree = Tree::new();
+        tree.add(&Process::new(1, "systemd"));
+        let context = Context { roots: Arc::new(tree.roots()) };
+        let mut process = (crate::sources::REGISTRY
+            .iter()
+            .find(|source| source.name == "process")
+            .unwrap()
+            .build)(&Settings::default(), &context);
+        // Whatever a test adds starts while the daemon looks on.
+        process.sample(Timestamp::from_secs(0), &mut Batch::new()).unwrap();
+        let workload = Workloads::new(rules, &tree.roots(), 1_000);
+        Self { tree, process, workload, gpus: Vec::new(), second: 0 }
+    }
+
+    fn add(&self, process: &Process) -> &Self {
+        self.tree.add(process);
+        self
+    }
+
+    fn gpu(&mut self, pid: u32, memory: Option<u64>) {
+        let memory = memory.map(Bytes::new);
+        self.gpus.push(GpuProcess { pid, gpu: "0".into(), uuid: "GPU-a".into(), memory });
+    }
+
+    fn sample(&mut self) -> Batch {
+        self.second += 1;
+        let mut out = Batch::new();
+        let at = Timestamp::from_secs(self.second);
+        self.process.sample(at, &mut out).unwrap();
+        out.facts.gpu_processes.clone_from(&self.gpus);
+        self.workload.sample(at, &mut out).unwrap();
+        out
+    }
+
+    /// Members by workload: `name: pids`.
+    fn members(&mut self) -> String {
+        self.sample();
+        let mut lines: Vec<_> = self
+            .workload
+            .roster
+            .workloads
+            .iter()
+            .map(|(id, workload)| {
+                let of =
+                    self.workload.seen.iter().filter(|seen| seen.claim.is_some_and(|claim| claim.id == *id));
+                let pids: Vec<_> = of.map(|seen| seen.key.pid.to_string()).collect();
+                format!("{}: {}", workload.identity.name, pids.join(" "))
+            })
+            .collect();
+        lines.sort();
+        lines.join("\n")
+    }
+}
+
+fn rules() -> Rules {
+    Rules {
+        matchers: Vec::new(),
+        problems: Vec::new(),
+        slurm: true,
+        kubernetes: true,
+        containers: true,
+        units: Vec::new(),
+        gpu_trees: true,
+        most: 64,
+        top: 2,
+        host_top: 1,
+        hold: Duration::from_secs(5),
+        pss: false,
+    }
+}
+
+fn matcher(name: &str) -> matcher::Matcher {
+    matcher::Matcher {
+        name: name.into(),
+        executable: None,
+        command_line: None,
+        user: None,
+        cgroup: None,
+        environment: None,
+    }
+}
+
+fn values(batch: &Batch, prefix: &str) -> String {
+    let mut text = String::new();
+    for family in batch.families().iter().filter(|family| family.desc.name.starts_with(prefix)) {
+        for point in &family.points {
+            let labels: Vec<_> = point.labels.iter().map(|label| label.as_str()).collect();
+            text.push_str(&format!("{} {} {}\n", family.desc.name, labels.join(","), point.value));
+        }
+    }
+    text
+}
+
+fn value(batch: &Batch, name: &str, labels: &[&str]) -> Option<f64> {
+    let family = batch.families().iter().find(|family| family.desc.name == name)?;
+    let same = |point: &&crate::model::point::Point| {
+        point.labels.iter().map(|label| label.as_str()).eq(labels.iter().copied())
+    };
+    family.points.iter().find(same).map(|point| point.value)
+}
+
+const JOB: &str = "/slurm/uid_1000/job_7/step_0/task_0";
+
+#[test]
+fn orphans_and_new_sessions_stay_with_their_workload() {
+    let mut host = Host::new(rules());
+    host.add(&Process::new(10, "slurmstepd"));
+    host.add(&Process::new(11, "python").parent(10).cgroup(JOB));
+    host.add(&Process::new(12, "loader").parent(11).cgroup("/elsewhere"));
+    assert_eq!(host.members(), "slurm-7: 11 12");
+    // Its parent ends; init adopts it; it has a child of its own in a session of its own.
+    host.tree.end(11);
+    host.add(&Process::new(12, "loader").parent(1).cgroup("/elsewhere"));
+    host.add(&Process::new(13, "grandchild").parent(12));
+    assert_eq!(host.members(), "slurm-7: 12 13");
+    host.tree.end(12);
+    host.add(&Process::new(13, "grandchild").parent(1));
+    assert_eq!(host.members(), "slurm-7: 13");
+    // The same pid, started later, is somebody else.
+    host.add(&Process::new(13, "stranger").start(999));
+    assert_eq!(host.members(), "");
+}
+
+#[test]
+fn a_gpu_process_brings_its_tree() {
+    let mut host = Host::new(rules());
+    let mut shell = Process::new(20, "bash");
+    shell.terminal = 34816;
+    host.add(&shell);
+    host.add(&Process::new(21, "torchrun").parent(20));
+    host.add(&Process::new(22, "python").parent(21));
+    host.add(&Process::new(23, "python").parent(21));
+    host.add(&Process::new(24, "loader").parent(22));
+    host.add(&Process::new(30, "other").parent(20));
+    assert_eq!(host.members(), "");
+    host.gpu(22, Some(100));
+    host.gpu(23, None);
+    host.gpu(999, Some(1));
+    assert_eq!(host.members(), "torchrun-21: 21 22 23 24");
+    let out = host.sample();
+    assert_eq!(
+        value(&out, "memwarden_workload_gpu_memory_bytes", &["torchrun-21", "0", "GPU-a"]),
+        Some(100.0)
+    );
+    assert_eq!(value(&out, "memwarden_workload_gpu_processes", &["torchrun-21", "0", "GPU-a"]), Some(2.0));
+    // It stays a workload while it does not use the GPU, and its memory there is absent.
+    host.gpus.clear();
+    assert_eq!(host.members(), "torchrun-21: 21 22 23 24");
+    assert_eq!(
+        value(&host.sample(), "memwarden_workload_gpu_memory_bytes", &["torchrun-21", "0", "GPU-a"]),
+        None
+    );
+    let mut off = Host::new(Rules { gpu_trees: false, ..rules() });
+    off.add(&Process::new(22, "python"));
+    off.gpu(22, Some(1));
+    assert_eq!(off.members(), "");
+}
+
+#[test]
+fn precedence_is_matcher_slurm_pod_container_unit_gpu() {
+    let pod = "/kubepods/pod1a2b3c4d-0000-1111-2222-0123456789ab";
+    let id = "0123456789abcdef".repeat(4);
+    let container = format!("/docker/{id}");
+    let own = matcher::Matcher { executable: Some("train".to_owned()), ..matcher("own") };
+    let mut host = Host::new(Rules { matchers: vec![own], units: vec!["train-*".to_owned()], ..rules() });
+    host.add(&Process::new(10, "a").cgroup(JOB));
+    host.add(&Process::new(11, "train").parent(10).cgroup(JOB).exe("/opt/train"));
+    host.add(&Process::new(12, "b").parent(11).cgroup(JOB));
+    host.add(&Process::new(20, "c").cgroup(&format!("{pod}/{id}")).pages(50));
+    host.add(&Process::new(21, "pause").cgroup(&format!("{pod}/{}", "f".repeat(64))));
+    host.add(&Process::new(30, "d").cgroup(&container));
+    host.add(&Process::new(31, "e").parent(30).cgroup("/system.slice/train-x.service"));
+    host.add(&Process::new(40, "f").cgroup("/system.slice/train-x.service"));
+    host.add(&Process::new(50, "g"));
+    for pid in [12, 20, 30, 40, 50] {
+        host.gpu(pid, None);
+    }
+    expect_test::expect![[r#"
+        container-0123456789ab: 30 31
+        g-50: 50
+        own: 11 12
+        pod-1a2b3c4d-0000-1111-2222-0123456789ab: 20 21
+        slurm-7: 10
+        unit-train-x.service: 40"#]]
+    .assert_eq(&host.members());
+    expect_test::expect![[r#"
+        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,,, 1
+        memwarden_workload_info own,matcher,tester,/slurm/uid_1000/job_7/step_0/task_0,,,, 1
+        memwarden_workload_info pod-1a2b3c4d-0000-1111-2222-0123456789ab,pod,tester,/kubepods/pod1a2b3c4d-0000-1111-2222-0123456789ab,,1a2b3c4d-0000-1111-2222-0123456789ab,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, 1
+        memwarden_workload_info container-0123456789ab,container,tester,/docker/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef,,,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, 1
+        memwarden_workload_info unit-train-x.service,unit,tester,/system.slice/train-x.service,,,,train-x.service 1
+        memwarden_workload_info g-50,gpu,tester,/user.slice,,,, 1
+    "#]].assert_eq(&values(&host.sample(), "memwarden_workload_info"));
+    let none = Rules { slurm: false, kubernetes: false, containers: false, gpu_trees: false, ..rules() };
+    host.workload = Workloads::new(none, &host.tree.roots(), 1_000);
+    assert_eq!(host.members(), "");
+}
+
+#[test]
+fn every_condition_of_a_matcher_must_hold() {
+    let all = matcher::Matcher {
+        executable: Some("/usr/bin/python*".to_owned()),
+        command_line: Some("train.py".to_owned()),
+        user: Some(uid_name()),
+        cgroup: Some("/batch/*".to_owned()),
+        environment: Some("RANK=*".to_owned()),
+        ..matcher("both")
+    };
+    let second = matcher::Matcher { environment: Some("SPECIAL".to_owned()), ..matcher("special") };
+    let mut host = Host::new(Rules { matchers: vec![all, second], ..rules() });
+    let good = |pid| {
+        Process::new(pid, "python")
+            .cgroup("/batch/x")
+            .exe("/usr/bin/python3.11")
+            .file("cmdline", "python\0train.py\0--lr\0")
+            .file("environ", "HOME=/\0RANK=0\0")
+    };
+    host.add(&good(10));
+    host.add(&good(11).exe("/bin/python3"));
+    host.add(&good(12).file("cmdline", "python\0eval.py\0"));
+    host.add(&good(13).file("environ", "HOME=/\0"));
+    host.add(&good(14).cgroup("/interactive"));
+    host.add(&good(15).file("environ", "SPECIAL=\0"));
+    // A signal is on its way: it is left alone, though it would match.
+    host.add(&good(16).file("status", "SigPnd:\t0000000000004000\n"));
+    host.add(&good(17));
+    assert_eq!(host.members(), "both: 10 17\nspecial: 15");
+    // Asked again: after exec, and in another cgroup. Not asked again: an old process as it was.
+    host.tree.add(&Process { comm: "python3".to_owned(), ..good(12) });
+    host.add(&good(14));
+    host.add(&good(13));
+    assert_eq!(host.members(), "both: 10 12 14 17\nspecial: 15");
+    // A new process is asked twice: it may have been caught before its exec.
+    host.add(&good(18).file("cmdline", "sh\0"));
+    host.sample();
+    host.add(&good(18));
+    assert_eq!(host.members(), "both: 10 12 14 17 18\nspecial: 15");
+}
+
+/// The user that owns the fixture.
+fn uid_name() -> String {
+    rustix::process::getuid().as_raw().to_string()
+}
+
+#[test]
+fn counters_never_fall_and_the_dead_leave_their_peak() {
+    let mut host = Host::new(rules());
+    let of = |pid: u32| Process::new(pid, "python").cgroup(JOB);
+    let cpu = |out: &Batch| value(out, "memwarden_workload_cpu_seconds_total", &["slurm-7"]).unwrap();
+    let read = |out: &Batch| value(out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]).unwrap();
+    host.add(&of(10).cpu(1_000).memory(4000, 400, 40, 9000).io(500, 1));
+    host.add(&of(11).cpu(300).memory(400, 40, 4, 800).io(70, 1));
+    let out = host.sample();
+    assert_eq!((cpu(&out), read(&out)), (13.0, 570.0));
+    expect_test::expect![[r#"
+        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,,, 1
+        memwarden_workload_rss_bytes slurm-7 5001216
+        memwarden_workload_rss_anon_bytes slurm-7 4505600
+        memwarden_workload_rss_file_bytes slurm-7 450560
+        memwarden_workload_rss_shmem_bytes slurm-7 45056
+        memwarden_workload_swap_bytes slurm-7 0
+        memwarden_workload_process_peak_rss_bytes slurm-7 9216000
+        memwarden_workload_processes_exited_total slurm-7 0
+        memwarden_workload_processes slurm-7,active 0
+        memwarden_workload_processes slurm-7,idle 2
+        memwarden_workload_threads slurm-7 2
+        memwarden_workload_cpu_seconds_total slurm-7 13
+        memwarden_workload_major_faults_total slurm-7 0
+        memwarden_workload_io_read_bytes_total slurm-7 570
+        memwarden_workload_io_written_bytes_total slurm-7 2
+        memwarden_workload_restricted_processes slurm-7 0
+        memwarden_workload_start_timestamp_seconds slurm-7 1700000000.1
+        memwarden_workload_other_processes_rss_bytes  0
+        memwarden_workload_other_processes_rss_bytes slurm-7 0
+        memwarden_workload_other_processes  0
+        memwarden_workload_other_processes slurm-7 0
+    "#]]
+    .assert_eq(&values(&out, "memwarden_workload_"));
+    host.add(&of(10).cpu(1_100).memory(4000, 400, 40, 9500).io(600, 1));
+    let out = host.sample();
+    assert_eq!((cpu(&out), read(&out)), (14.0, 670.0));
+    assert_eq!(value(&out, "memwarden_workload_processes", &["slurm-7", "active"]), Some(1.0));
+    // First a zombie without memory, then nothing.
+    let mut zombie = of(10).cpu(1_100).pages(0).file("status", "State:\tZ\n").io(600, 1);
+    zombie.state = 'Z';
+    host.add(&zombie);
+    host.sample();
+    host.tree.end(10);
+    let out = host.sample();
+    assert_eq!((cpu(&out), read(&out)), (14.0, 670.0));
+    let peak = |out: &Batch| value(out, "memwarden_workload_exited_process_peak_rss_bytes", &["slurm-7"]);
+    assert_eq!(peak(&out), Some(9500.0 * 1024.0));
+    assert_eq!(value(&out, "memwarden_workload_processes_exited_total", &["slurm-7"]), Some(1.0));
+    // The workload ends: its counters are gone at once, the peak after its time.
+    host.tree.end(11);
+    let out = host.sample();
+    assert_eq!(value(&out, "memwarden_workload_cpu_seconds_total", &["slurm-7"]), None);
+    assert_eq!(peak(&out), Some(9500.0 * 1024.0));
+    for _ in 0..4 {
+        host.sample();
+    }
+    assert_eq!(peak(&host.sample()), Some(800.0 * 1024.0));
+    assert_eq!(peak(&host.sample()), None);
+    assert_eq!(host.members(), "");
+}
+
+#[test]
+fn the_largest_and_the_others_add_up() {
+    let mut host = Host::new(rules());
+    for (pid, pages) in [(10, 100), (11, 400), (12, 200), (13, 300), (14, 0)] {
+        host.add(&Process::new(pid, "p").cgroup(JOB).pages(pages));
+    }
+    host.add(&Process::new(20, "free").pages(5));
+    let out = host.sample();
+    expect_test::expect![[r#"
+        memwarden_process_rss_bytes ,1,systemd 40960
+        memwarden_process_rss_bytes slurm-7,11,p 1638400
+        memwarden_process_rss_bytes slurm-7,13,p 1228800
+        memwarden_workload_other_processes_rss_bytes  20480
+        memwarden_workload_other_processes_rss_bytes slurm-7 1228800
+        memwarden_workload_other_processes  1
+        memwarden_workload_other_processes slurm-7 3
+    "#]]
+    .assert_eq(&format!(
+        "{}{}",
+        values(&out, "memwarden_process_rss"),
+        values(&out, "memwarden_workload_other")
+    ));
+    let total = value(&out, "memwarden_workload_rss_bytes", &["slurm-7"]).unwrap();
+    assert_eq!(total, 1000.0 * 4096.0);
+}
+
+#[test]
+fn too_many_workloads_are_counted_and_the_first_stay() {
+    let mut host = Host::new(Rules { most: 2, ..rules() });
+    for job in [3, 1] {
+        host.add(&Process::new(10 + job, "p").cgroup(&format!("/slurm/uid_0/job_{job}")));
+    }
+    host.sample();
+    host.add(&Process::new(9, "p").cgroup("/slurm/uid_0/job_0"));
+    let out = host.sample();
+    assert_eq!(value(&out, "memwarden_workloads", &[]), Some(2.0));
+    assert_eq!(value(&out, "memwarden_workloads_omitted", &[]), Some(1.0));
+    assert_eq!(value(&out, "memwarden_workload_rss_bytes", &["slurm-0"]), None);
+    assert!(value(&out, "memwarden_workload_rss_bytes", &["slurm-3"]).is_some());
+    host.tree.end(13);
+    assert!(value(&host.sample(), "memwarden_workload_rss_bytes", &["slurm-0"]).is_some());
+}
+
+#[test]
+fn a_move_to_another_workload_counts_nothing_twice() {
+    let mut host = Host::new(rules());
+    host.add(&Process::new(10, "p").cpu(500));
+    host.gpu(10, None);
+    assert_eq!(host.members(), "p-10: 10");
+    host.add(&Process::new(10, "p").cpu(600).cgroup(JOB));
+    let out = host.sample();
+    assert_eq!(value(&out, "memwarden_workload_cpu_seconds_total", &["slurm-7"]), Some(1.0));
+    assert_eq!(value(&out, "memwarden_workload_cpu_seconds_total", &["p-10"]), None);
+}
+
+#[test]
+fn members_beyond_the_descriptor_limit_are_read_all_the_same() {
+    let mut host = Host::new(rules());
+    host.workload = Workloads::new(rules(), &host.tree.roots(), 1);
+    for pid in 10..20 {
+        host.add(&Process::new(pid, "p").cgroup(JOB).memory(4, 0, 0, 4).io(1, 1));
+    }
+    let out = host.sample();
+    assert_eq!(value(&out, "memwarden_workload_rss_anon_bytes", &["slurm-7"]), Some(40.0 * 1024.0));
+    assert_eq!(value(&out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]), Some(10.0));
+}
+
+#[test]
+fn pss_is_read_only_where_it_harms_nobody() {
+    let mut host = Host::new(Rules { pss: true, ..rules() });
+    let small =
+        |pid| Process::new(pid, "p").cgroup(JOB).memory(4, 0, 0, 4).file("smaps_rollup", "Pss:  3 kB\n");
+    host.add(&small(10)).add(&small(11));
+    let pss = |out: &Batch| value(out, "memwarden_workload_pss_bytes", &["slurm-7"]);
+    assert_eq!(pss(&host.sample()), None, "one a sample");
+    assert_eq!(pss(&host.sample()), Some(6.0 * 1024.0));
+    host.add(
+        &Process::new(12, "big")
+            .cgroup(JOB)
+            .memory(2 << 20, 0, 0, 2 << 20)
+            .file("smaps_rollup", "Pss: 9 kB\n"),
+    );
+    for _ in 0..3 {
+        assert_eq!(pss(&host.sample()), None);
+    }
+}
+
+#[test]
+fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
+    let tree = Tree::new();
+    let mut source = Workloads::new(rules(), &tree.roots(), 1);
+    let error = source.sample(Timestamp::from_secs(1), &mut Batch::new()).unwrap_err();
+    assert!(matches!(error, SourceError::Unavailable { .. }));
+    assert_eq!(matcher("x").problem(), Some("has no condition, so it would match every process"));
+    assert_eq!(matcher("").problem(), Some("has no name"));
+
+    let problems = vec!["matchers[0] has no name".to_owned()];
+    let mut host = Host::new(rules());
+    host.workload = Workloads::new(Rules { problems, ..rules() }, &host.tree.roots(), 1);
+    let mut out = Batch::new();
+    host.process.sample(Timestamp::from_secs(1), &mut out).unwrap();
+    let error = host.workload.sample(Timestamp::from_secs(1), &mut out).unwrap_err();
+    assert_eq!(error.to_string(), "matchers[0] has no name");
+    assert_eq!(value(&out, "memwarden_workloads", &[]), Some(0.0));
+}
+
+#[test]
+fn what_the_kernel_does_not_show_is_absent_and_said() {
+    let mut host = Host::new(rules());
+    // A folder in the place of a file cannot be read by anyone, not even by root.
+    host.add(&Process::new(10, "p").cgroup(JOB).file("io/x", "").file("fd/0", ""));
+    let out = host.sample();
+    assert_eq!(value(&out, "memwarden_workload_restricted_processes", &["slurm-7"]), Some(1.0));
+    assert_eq!(value(&out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]), None);
+    assert_eq!(value(&out, "memwarden_workload_open_files", &["slurm-7"]), Some(1.0));
+    host.add(&Process::new(11, "p").cgroup(JOB).io(5, 6));
+    let out = host.sample();
+    assert_eq!(value(&out, "memwarden_workload_restricted_processes", &["slurm-7"]), Some(1.0));
+    assert_eq!(value(&out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]), Some(5.0));
+}
