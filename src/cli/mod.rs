@@ -1,1 +1,4 @@
 //! The command line: one file a subcommand.
+
+#[cfg(feature = "gpu")]
+pub mod gpu_worker;

@@ -7,15 +7,22 @@
 
 use std::sync::Arc;
 
+use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::model::desc::Desc;
 use crate::model::setting::{Opt, Settings};
 use crate::model::source::Source;
 
+#[cfg(feature = "gpu")]
+pub mod gpu;
 pub mod memory;
 
 /// Every source there is, in the order they are sampled.
-pub static REGISTRY: &[&Registration] = &[&memory::REGISTRATION];
+pub static REGISTRY: &[&Registration] = &[
+    &memory::REGISTRATION,
+    #[cfg(feature = "gpu")]
+    &gpu::REGISTRATION,
+];
 
 /// What the rest of memwarden needs to know of a source.
 #[derive(Debug)]
@@ -39,4 +46,6 @@ pub struct Registration {
 pub struct Context {
     /// Where the kernel's files are.
     pub roots: Arc<Roots>,
+    /// How to start the worker that talks to a device driver; absent where no process may be started.
+    pub worker: Option<WorkerCommand>,
 }

@@ -1,0 +1,118 @@
+//! One tick: everything known, as points and as the source's own state.
+
+use std::time::Duration;
+
+use super::protocol::Status;
+use super::state::{Condition, Gpu, World, stale_after};
+use super::{convert, metrics as m, xid};
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::source::{Failure, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Count, Flag};
+
+/// A worker that was silent for longer is not up.
+const SILENT: Duration = Duration::from_secs(3);
+
+/// A start that takes longer is worth a complaint.
+const SLOW_START: Duration = Duration::from_secs(30);
+
+/// Puts everything, and says what is wrong. `driver` is whether the kernel has the driver loaded.
+pub fn put(
+    world: &World,
+    now: Timestamp,
+    interval: Duration,
+    driver: bool,
+    out: &mut Batch,
+) -> Result<(), SourceError> {
+    worker(world, now, out);
+    nvml(world, out);
+    if world.released {
+        return Err(SourceError::unavailable("the GPU driver was released on request"));
+    }
+    let mut wrong: Vec<(Condition, &Label)> = Vec::new();
+    for gpu in &world.gpus {
+        let condition = world.condition(gpu, now, interval);
+        if matches!(condition, Condition::Lost | Condition::Hung | Condition::UnknownError) {
+            wrong.push((condition, &gpu.labels[0]));
+        }
+        put_gpu(gpu, condition, now, interval, out);
+    }
+    verdict(world, now, driver)?;
+    let Some((condition, _)) = wrong.first() else { return Ok(()) };
+    let kind = match condition {
+        Condition::Hung => Failure::Timeout,
+        Condition::Lost => Failure::Lost,
+        _ => Failure::Io,
+    };
+    let named: Vec<String> =
+        wrong.iter().map(|(condition, gpu)| format!("GPU {gpu}: {}", condition.label())).collect();
+    Err(SourceError::failed(kind, named.join(", ")))
+}
+
+fn worker(world: &World, now: Timestamp, out: &mut Batch) {
+    let silent = world.heard.filter(|_| world.running).map(|heard| now.since(heard));
+    out.put(&m::WORKER_UP, &[], Flag(silent.is_some_and(|silent| silent <= SILENT)));
+    out.put_some(&m::WORKER_SILENT, &[], silent.map(Into::into));
+    out.put(&m::WORKER_RESTARTS, &[], Count(world.restarts));
+    out.put(&m::WORKER_ABANDONED, &[], Count(world.abandoned as u64));
+    out.put(&m::WORKER_BAD_LINES, &[], Count(world.bad_lines));
+    out.put_some(&m::WORKER_MEMORY, &[], world.resident.map(Bytes::new));
+}
+
+fn nvml(world: &World, out: &mut Batch) {
+    let state = &world.state;
+    for status in Status::ALL {
+        out.put(&m::NVML_STATUS, &[status.label().into()], Flag(status == state.status));
+    }
+    out.put_some(&m::NVML_RETURN_CODE, &[], state.code.map(|code| Count(code.into())));
+    if state.status == Status::Ok {
+        let versions = [&state.driver, &state.nvml, &state.cuda].map(Label::from);
+        out.put(&m::DRIVER_INFO, &versions, Flag(true));
+        out.put(&m::GPUS, &[], Count(state.gpus.into()));
+    }
+}
+
+fn put_gpu(gpu: &Gpu, condition: Condition, now: Timestamp, interval: Duration, out: &mut Batch) {
+    let [index, uuid] = &gpu.labels;
+    let with = |label: Label| [index.clone(), uuid.clone(), label];
+    for possible in Condition::ALL {
+        out.put(&m::STATUS, &with(possible.label().into()), Flag(possible == condition));
+    }
+    let age = gpu.age(now);
+    out.put(&m::SAMPLE_AGE, &gpu.labels, age.into());
+    for (number, events) in gpu.xids.counts() {
+        let severity = xid::severity(number).label().into();
+        let labels = [index.clone(), uuid.clone(), number.into(), severity];
+        out.put(&m::XID_ERRORS, &labels, Count(events));
+    }
+    if !gpu.identity.uuid.is_empty() {
+        convert::info(gpu, out);
+    }
+    if let Some(sample) = &gpu.sample
+        && age <= stale_after(interval)
+        && condition != Condition::Lost
+    {
+        convert::values(gpu, sample, out);
+    }
+}
+
+/// What NVML's own state means for the source.
+fn verdict(world: &World, now: Timestamp, driver: bool) -> Result<(), SourceError> {
+    let state = &world.state;
+    let failed = |kind| Err(SourceError::failed(kind, state.why.clone()));
+    match state.status {
+        Status::Ok => Ok(()),
+        Status::LibraryAbsent if driver => failed(Failure::NotFound),
+        Status::LibraryAbsent => Err(SourceError::unavailable(state.why.clone())),
+        Status::DriverNotLoaded => failed(Failure::Lost),
+        Status::NoPermission => failed(Failure::Permission),
+        Status::VersionMismatch | Status::UnknownError => failed(Failure::Io),
+        Status::WorkerFailed => failed(Failure::Lost),
+        Status::Released => Err(SourceError::unavailable(state.why.clone())),
+        Status::Initializing if world.begun.is_some_and(|begun| now.since(begun) > SLOW_START) => {
+            Err(SourceError::failed(Failure::Timeout, "NVML has not answered yet"))
+        }
+        Status::Initializing => Err(SourceError::unavailable("NVML is being started")),
+    }
+}
