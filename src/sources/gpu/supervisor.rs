@@ -157,7 +157,7 @@ impl Supervisor {
             return Order::AskToLeave;
         }
         let hung = seen.hung.is_some_and(|hung| hung >= HUNG);
-        if seen.hung.is_none() && seen.started {
+        if seen.hung.is_none() && seen.started && now.since(since) >= HUNG {
             self.replaced = false;
         }
         let silent = now.since(seen.heard.unwrap_or(since)) > SILENCE;
@@ -230,7 +230,13 @@ mod tests {
 
     #[test]
     fn a_worker_that_dies_is_started_with_growing_pauses() {
-        check(".x.x..x....x........", expect![[""]]);
+        check(
+            ".x.x..x....x........",
+            expect![[r#"
+            .x.x..x....x........
+            S.S..S....S........S
+        "#]],
+        );
     }
 
     #[test]
@@ -244,16 +250,40 @@ mod tests {
                 starts.push(second);
             }
         }
-        expect![[""]].assert_eq(&format!("{starts:?}"));
+        expect!["[0, 2, 5, 10, 19, 36, 69, 130, 191, 252, 313, 374]"].assert_eq(&format!("{starts:?}"));
         let long = format!(".x.x..x{}x...", ".".repeat(70));
-        check(&long, expect![[""]]);
+        check(
+            &long,
+            expect![[r#"
+            .x.x..x......................................................................x...
+            S.S..S....S...................................................................S..
+        "#]],
+        );
     }
 
     #[test]
     fn a_silent_worker_is_killed_and_left_behind_where_it_cannot_die() {
-        check("..------x...", expect![[""]]);
-        check("..-----------...", expect![[""]]);
-        check(".x22222.", expect![[""]]);
+        check(
+            "..------x...",
+            expect![[r#"
+            ..------x...
+            S......K.S..
+        "#]],
+        );
+        check(
+            "..-----------...",
+            expect![[r#"
+            ..-----------...
+            S......K.BS.....
+        "#]],
+        );
+        check(
+            ".x22222.",
+            expect![[r#"
+            .x22222.
+            S......S
+        "#]],
+        );
     }
 
     #[test]
@@ -268,13 +298,37 @@ mod tests {
 
     #[test]
     fn one_hung_gpu_costs_one_worker_only() {
-        check("..hx..hhhhhh..hx...", expect![[""]]);
+        check(
+            "..hx..hhhhhh..h.....",
+            expect![[r#"
+            ..hx..hhhhhh..h.....
+            S.K.S...............
+        "#]],
+        );
     }
 
     #[test]
     fn release_ends_the_worker_until_it_is_wanted_again() {
-        check("..Rx....Q...", expect![[""]]);
-        check("..R....x..Q...", expect![[""]]);
-        check(".xR...Q..", expect![[""]]);
+        check(
+            "..Rx....Q...",
+            expect![[r#"
+            ..Rx....Q...
+            S.A......S..
+        "#]],
+        );
+        check(
+            "..R....x..Q...",
+            expect![[r#"
+            ..R....x..Q...
+            S.A.K.B....S..
+        "#]],
+        );
+        check(
+            ".xR...Q..",
+            expect![[r#"
+            .xR...Q..
+            S......S.
+        "#]],
+        );
     }
 }
