@@ -8,6 +8,9 @@ use super::field::Field;
 /// The longest line the parent accepts, in bytes; 512 processes on one GPU need about 40 KiB.
 pub const LONGEST: usize = 256 * 1024;
 
+/// More GPUs than any one node has; a larger count is a broken answer.
+pub const MOST_GPUS: u32 = 256;
+
 /// What the parent writes to ask the worker to let go of the driver and end.
 pub const RELEASE: &[u8] = b"release\n";
 

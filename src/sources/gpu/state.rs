@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use super::protocol::{Identity, Line, Reason, Refusal, Sample, State, Status, Trouble, Xid};
+use super::protocol::{Identity, Line, MOST_GPUS, Reason, Refusal, Sample, State, Status, Trouble, Xid};
 use super::xid::{Road, Xids, pci};
 use crate::model::facts::KernelXid;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-
-/// Indexes from the worker beyond this are refused; no node has so many GPUs.
-const MOST_GPUS: u32 = 256;
 
 /// A GPU's sample is stale after this many intervals.
 const STALE: u32 = 5;
@@ -260,7 +257,7 @@ impl World {
         self.told = true;
         if state.status == Status::Ok {
             for gpu in &mut self.gpus {
-                gpu.present = gpu.identity.gpu < state.gpus;
+                gpu.present &= gpu.identity.gpu < state.gpus;
                 gpu.since = at;
                 gpu.trouble = None;
             }

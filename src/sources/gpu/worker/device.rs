@@ -16,7 +16,7 @@ use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Trouble};
 const STEP: Duration = Duration::from_millis(100);
 
 /// Finds the GPU and samples it until the worker leaves; a GPU that is lost is looked for again.
-pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, events: Option<&Events>, options: &Options) {
+pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, events: &Events, options: &Options) {
     while !shared.leaving() {
         let refusal = match nvml.device_by_index(gpu) {
             Ok(device) => sample(shared, &device, gpu, events, options),
@@ -37,7 +37,7 @@ fn sample(
     shared: &Shared,
     device: &Device<'_>,
     gpu: u32,
-    events: Option<&Events>,
+    events: &Events,
     options: &Options,
 ) -> Option<Refusal> {
     let identity = match identity(device, gpu) {
@@ -45,10 +45,7 @@ fn sample(
         Err(refusal) => return Some(refusal),
     };
     shared.tell(&Line::Device(Box::new(identity)));
-    let registered = match events {
-        Some(events) => events.register(device, gpu).map_err(problem::refusal),
-        None => Err(Refusal { reason: Reason::Unsupported, code: 0 }),
-    };
+    let registered = events.register(device, gpu).map_err(problem::refusal);
     let mut sweeper = Sweeper::new(options, registered.err());
     while !shared.leaving() {
         let begun = clock::now();

@@ -21,24 +21,11 @@ unsafe impl Send for EventSet {}
 // SAFETY: as above.
 unsafe impl Sync for EventSet {}
 
-/// One event: the address of the GPU's handle, and its XID.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Event {
-    pub(super) device: usize,
-    pub(super) xid: u64,
-}
-
 /// Ends the session with the driver.
 pub(super) fn shutdown(nvml: &Nvml) -> Result<(), NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlShutdown.as_ref())?;
     // SAFETY: no thread is inside NVML, and none calls it afterwards: the caller saw all of them leave.
     nvml_try(unsafe { call() })
-}
-
-/// What identifies a GPU in events.
-pub(super) fn address(device: &Device<'_>) -> usize {
-    // SAFETY: the handle is only compared.
-    unsafe { device.handle() }.addr()
 }
 
 /// Reads numbered fields, over all links where they have a scope; each has its own result.
@@ -120,12 +107,12 @@ pub(super) fn register(device: &Device<'_>, set: EventSet) -> Result<(), NvmlErr
     nvml_try(unsafe { call(device.handle(), u64::from(c::nvmlEventTypeXidCriticalError), set.0) })
 }
 
-/// Waits for the next event of a set.
-pub(super) fn wait(nvml: &Nvml, set: EventSet, timeout_ms: u32) -> Result<Event, NvmlError> {
+/// The XID of a set's next event.
+pub(super) fn wait(nvml: &Nvml, set: EventSet, timeout_ms: u32) -> Result<u64, NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlEventSetWait_v2.as_ref())?;
     // SAFETY: the structure has a pointer and integers; zeros are valid for all of them.
     let mut data: c::nvmlEventData_t = unsafe { mem::zeroed() };
     // SAFETY: the set is never freed; `data` outlives the call.
     nvml_try(unsafe { call(set.0, &raw mut data, timeout_ms) })?;
-    Ok(Event { device: data.device.addr(), xid: data.eventData })
+    Ok(data.eventData)
 }

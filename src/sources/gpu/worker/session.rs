@@ -10,7 +10,7 @@ use nvml_wrapper::error::NvmlError;
 use super::events::Events;
 use super::{Shared, device, give_up, problem};
 use crate::sources::gpu::options::Options;
-use crate::sources::gpu::protocol::{Line, State, Status};
+use crate::sources::gpu::protocol::{Line, MOST_GPUS, State, Status};
 
 /// The library's name, which the loader looks up.
 const NAME: &str = "libnvidia-ml.so.1";
@@ -27,9 +27,6 @@ const FOLDERS: [&str; 6] = [
 
 /// How often the number of GPUs is asked for.
 const RECOUNT: Duration = Duration::from_secs(30);
-
-/// More GPUs than any one node has; a larger count is a broken answer.
-pub(in crate::sources::gpu) const MOST_GPUS: u32 = 256;
 
 /// Starts NVML and a thread for each GPU, then watches for GPUs that come and go.
 pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
@@ -60,16 +57,13 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
         cuda: cuda.unwrap_or_default(),
         ..State::default()
     }));
-    let events = Events::new(nvml).map(Arc::new);
-    if let Ok(events) = &events {
-        let events = Arc::clone(events);
-        shared.spawn("gpu-events".to_owned(), move |shared| events.run(nvml, shared));
-    }
-    let events = events.ok();
+    let events = Arc::new(Events::default());
+    let watched = Arc::clone(&events);
+    shared.spawn("gpu-events".to_owned(), move |shared| watched.run(nvml, shared));
     for gpu in 0..gpus {
-        let (events, options) = (events.clone(), options.clone());
+        let (events, options) = (Arc::clone(&events), options.clone());
         shared.spawn(format!("gpu-{gpu}"), move |shared| {
-            device::run(shared, nvml, gpu, events.as_deref(), &options);
+            device::run(shared, nvml, gpu, &events, &options);
         });
     }
     watch(shared, nvml, gpus);

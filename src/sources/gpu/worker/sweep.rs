@@ -187,7 +187,7 @@ impl Sweeper {
     /// The processes with their memory and utilization; nothing where the driver does not list them.
     fn list(&mut self, device: &Device<'_>, found: &mut Found) -> Option<Vec<Process>> {
         let mut listed: Vec<(ProcessInfoKey, Option<u64>)> = Vec::new();
-        let lists: [fn(&Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError>; 3] = [
+        let lists: [List; 3] = [
             |device| device.running_compute_processes(),
             |device| device.running_graphics_processes(),
             |device| device.mps_running_compute_processes(),
@@ -245,6 +245,9 @@ impl Sweeper {
         samples.iter().map(|sample| (sample.pid, sample.sm_util)).collect()
     }
 }
+
+/// A call that lists processes of one kind.
+type List = fn(&Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError>;
 
 /// A process on one instance: pid, GPU instance, compute instance.
 type ProcessInfoKey = (u32, Option<u32>, Option<u32>);
