@@ -43,6 +43,10 @@ mod tests {
                 println!("skipped: no libfake_nvml.so; build the workspace or set MEMWARDEN_FAKE_NVML");
                 return None;
             };
+            Some(Self::with(library, scenario))
+        }
+
+        fn with(library: PathBuf, scenario: &str) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("scenario.json");
             std::fs::write(&file, scenario).unwrap();
@@ -56,12 +60,12 @@ mod tests {
             let arguments =
                 vec![variable.into(), env!("CARGO_BIN_EXE_memwarden").into(), "gpu-worker".into()];
             let context = Context {
-                roots: Arc::new(Roots { proc: "/proc".into(), ..Roots::under(folder.path()) }),
+                roots: Arc::new(Roots::under(folder.path())),
                 worker: Some(WorkerCommand { program: "/usr/bin/env".into(), arguments }),
             };
             let source = (REGISTRATION.build)(&settings, &context);
             let (families, facts, outcome) = (Vec::new(), Facts::default(), Ok(()));
-            Some(Self { folder, source, families, facts, outcome })
+            Self { folder, source, families, facts, outcome }
         }
 
         fn change(&self, scenario: &str) {
@@ -156,7 +160,6 @@ mod tests {
         node.until(|node| {
             node.value("memwarden_gpu_process_sm_utilization_ratio", &[("pid", "11")]) == Some(0.4)
         });
-        node.until(|node| node.value("memwarden_gpu_worker_resident_memory_bytes", &[]).is_some());
     }
 
     #[test]
@@ -311,5 +314,32 @@ mod tests {
         node.change(&TWO.replacen('{', "{\"driver_generation\": 1, ", 1));
         node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));
         node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
+    }
+
+    #[test]
+    fn a_host_without_the_library_is_no_failure_unless_it_has_the_driver() {
+        let mut node = Node::with("/nowhere/libnvidia-ml.so.1".into(), "");
+        node.until(|node| node.nvml_is("library_absent"));
+        assert!(matches!(node.outcome, Err(SourceError::Unavailable { .. })), "{:?}", node.outcome);
+        std::fs::create_dir_all(node.folder.path().join("proc/driver/nvidia")).unwrap();
+        std::fs::write(node.folder.path().join("proc/driver/nvidia/version"), "").unwrap();
+        node.tick(Vec::new());
+        assert!(matches!(node.outcome, Err(SourceError::Failed { .. })), "{:?}", node.outcome);
+    }
+
+    #[test]
+    fn the_worker_ends_with_its_source_and_is_small() {
+        let Some(mut node) = Node::new(TWO) else { return };
+        node.until(|node| node.gpu_is("0", "ok"));
+        let pid = node.worker();
+        let statm = std::fs::read(format!("/proc/{}/statm", pid.as_raw_nonzero())).unwrap();
+        std::fs::create_dir_all(node.folder.path().join(format!("proc/{}", pid.as_raw_nonzero()))).unwrap();
+        std::fs::write(node.folder.path().join(format!("proc/{}/statm", pid.as_raw_nonzero())), statm)
+            .unwrap();
+        node.until(|node| node.value("memwarden_gpu_worker_resident_memory_bytes", &[]).is_some());
+        let resident = node.value("memwarden_gpu_worker_resident_memory_bytes", &[]).unwrap();
+        assert!(resident < 8.0 * 1024.0 * 1024.0, "{resident}");
+        drop(node);
+        assert!(rustix::process::test_kill_process(pid).is_err(), "the worker outlived its source");
     }
 }

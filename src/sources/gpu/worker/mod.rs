@@ -7,6 +7,7 @@
 mod device;
 mod events;
 mod problem;
+mod processes;
 mod raw;
 mod session;
 mod sweep;

@@ -5,23 +5,19 @@ use nvml_wrapper::FieldIdScheme;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold,
 };
-use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
+use super::processes::Processes;
 use super::{problem, raw};
 use crate::sources::gpu::field::Field;
 use crate::sources::gpu::options::Options;
-use crate::sources::gpu::protocol::{Instance, Memory, Process, Reason, Refusal, Sample};
+use crate::sources::gpu::protocol::{Instance, Memory, Reason, Refusal, Sample};
 
 /// What changes slowly is read once in so many sweeps.
 const SLOW_EVERY: u64 = 5;
 
 /// NVML has at most this many links (nvml.h, `NVML_NVLINK_MAX_LINKS`).
 const MOST_LINKS: u32 = 18;
-
-/// Attempts to fetch a list of processes that keeps growing between count and fetch.
-const ATTEMPTS: usize = 4;
 
 /// A node cannot have more MIG instances on one GPU than this.
 const MOST_INSTANCES: u32 = 64;
@@ -61,7 +57,7 @@ const SLOW_FIELDS: [(u32, Field); 4] = [
 
 /// What one sweep, or its slow part, found.
 #[derive(Clone, Debug, Default)]
-struct Found {
+pub(super) struct Found {
     values: Vec<(Field, u64)>,
     refused: Vec<(Field, Refusal)>,
     fatal: Option<Refusal>,
@@ -75,7 +71,7 @@ impl Found {
         }
     }
 
-    fn refuse(&mut self, field: Field, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, field: Field, refusal: Refusal) {
         if matches!(refusal.reason, Reason::Lost | Reason::Gone) {
             self.fatal.get_or_insert(refusal);
         }
@@ -91,27 +87,24 @@ impl Found {
 /// Sweeps one GPU again and again.
 #[derive(Debug)]
 pub(super) struct Sweeper {
-    processes: bool,
     field_values: bool,
     events: Option<Refusal>,
     sweeps: u64,
     slow: Found,
     instances: Vec<Instance>,
-    /// The time of the newest process utilization seen, in microseconds of the driver's clock.
-    utilization_seen: Option<u64>,
+    processes: Option<Processes>,
 }
 
 impl Sweeper {
     /// `events` is why XIDs are not told, where they are not.
     pub(super) fn new(options: &Options, events: Option<Refusal>) -> Self {
         Self {
-            processes: options.processes,
+            processes: options.processes.then(Processes::default),
             field_values: options.field_values,
             events,
             sweeps: 0,
             slow: Found::default(),
             instances: Vec::new(),
-            utilization_seen: None,
         }
     }
 
@@ -120,7 +113,7 @@ impl Sweeper {
         let mut found = Found::default();
         self.fast(device, &mut found);
         found.check()?;
-        let processes = if self.processes { self.list(device, &mut found) } else { None };
+        let processes = self.processes.as_mut().and_then(|processes| processes.list(device, &mut found));
         found.check()?;
         if self.sweeps.is_multiple_of(SLOW_EVERY) {
             self.slow = slow(device, self.field_values);
@@ -183,116 +176,6 @@ impl Sweeper {
             numbered(device, &ids, found);
         }
     }
-
-    /// The processes with their memory and utilization; nothing where the driver does not list them.
-    fn list(&mut self, device: &Device<'_>, found: &mut Found) -> Option<Vec<Process>> {
-        let mut listed: Vec<(ProcessInfoKey, Option<u64>)> = Vec::new();
-        let lists: [List; 3] = [
-            |device| device.running_compute_processes(),
-            |device| device.running_graphics_processes(),
-            |device| device.mps_running_compute_processes(),
-        ];
-        let mut refused = None;
-        let mut answered = false;
-        for list in lists {
-            match patiently(|| list(device)) {
-                Ok(processes) => {
-                    answered = true;
-                    merge(&mut listed, processes);
-                }
-                // Before MPS and off the display, a list of its kind need not be.
-                Err(error) => {
-                    let refusal = problem::refusal(error);
-                    if refusal.reason != Reason::Unsupported || refused.is_none() {
-                        refused = Some(refusal);
-                    }
-                }
-            }
-        }
-        if let Some(refusal) = refused
-            && (!answered || refusal.reason != Reason::Unsupported)
-        {
-            found.refuse(Field::Processes, refusal);
-            if !answered {
-                return None;
-            }
-        }
-        let utilization = self.process_utilization(device, found);
-        Some(by_pid(&listed, &utilization))
-    }
-
-    /// The newest utilization of each process that ran since the last sweep.
-    fn process_utilization(&mut self, device: &Device<'_>, found: &mut Found) -> Vec<(u32, u32)> {
-        let samples = match patiently(|| device.process_utilization_stats(self.utilization_seen)) {
-            Ok(samples) => samples,
-            // NVML says so where no process ran (nvml-wrapper issue 56).
-            Err(NvmlError::NotFound) => Vec::new(),
-            Err(error) => {
-                found.refuse(Field::ProcessUtilization, problem::refusal(error));
-                return Vec::new();
-            }
-        };
-        let first = self.utilization_seen.is_none();
-        let newest = samples.iter().map(|sample| sample.timestamp).max();
-        self.utilization_seen = newest.or(self.utilization_seen).or(Some(0));
-        if first {
-            // The driver's whole buffer, of processes that may be long gone.
-            return Vec::new();
-        }
-        let mut samples: Vec<_> = samples;
-        samples.sort_by_key(|sample| (sample.pid, std::cmp::Reverse(sample.timestamp)));
-        samples.dedup_by_key(|sample| sample.pid);
-        samples.iter().map(|sample| (sample.pid, sample.sm_util)).collect()
-    }
-}
-
-/// A call that lists processes of one kind.
-type List = fn(&Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError>;
-
-/// A process on one instance: pid, GPU instance, compute instance.
-type ProcessInfoKey = (u32, Option<u32>, Option<u32>);
-
-/// Adds a list; a process that is in two lists has the same memory in both.
-fn merge(listed: &mut Vec<(ProcessInfoKey, Option<u64>)>, processes: Vec<ProcessInfo>) {
-    for process in processes {
-        let key = (process.pid, process.gpu_instance_id, process.compute_instance_id);
-        let memory = match process.used_gpu_memory {
-            UsedGpuMemory::Used(bytes) => Some(bytes),
-            UsedGpuMemory::Unavailable => None,
-        };
-        match listed.iter_mut().find(|known| known.0 == key) {
-            Some(known) => known.1 = known.1.max(memory),
-            None => listed.push((key, memory)),
-        }
-    }
-}
-
-/// One entry a pid; its memory is unknown where that on any instance is.
-fn by_pid(listed: &[(ProcessInfoKey, Option<u64>)], utilization: &[(u32, u32)]) -> Vec<Process> {
-    let mut processes: Vec<Process> = Vec::with_capacity(listed.len());
-    for ((pid, ..), memory) in listed {
-        match processes.iter_mut().find(|known| known.pid == *pid) {
-            Some(known) => {
-                known.memory = known.memory.zip(*memory).map(|(one, other)| one.saturating_add(other));
-            }
-            None => {
-                let sm = utilization.iter().find(|sample| sample.0 == *pid).map(|sample| sample.1);
-                processes.push(Process { pid: *pid, memory: *memory, sm });
-            }
-        }
-    }
-    processes
-}
-
-/// Repeats a call in two steps whose answer grew between them.
-fn patiently<T>(mut call: impl FnMut() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
-    for _ in 1..ATTEMPTS {
-        match call() {
-            Err(NvmlError::InsufficientSize(_)) => {}
-            answer => return answer,
-        }
-    }
-    call()
 }
 
 /// Memory, from the older call where the driver has not the newer.
