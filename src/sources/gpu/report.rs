@@ -11,9 +11,6 @@ use crate::model::source::{Failure, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag};
 
-/// A worker that was silent for longer is not up.
-const SILENT: Duration = Duration::from_secs(3);
-
 /// A start that takes longer is worth a complaint.
 const SLOW_START: Duration = Duration::from_secs(30);
 
@@ -52,7 +49,7 @@ pub fn put(
 
 fn worker(world: &World, now: Timestamp, out: &mut Batch) {
     let silent = world.heard.filter(|_| world.running).map(|heard| now.since(heard));
-    out.put(&m::WORKER_UP, &[], Flag(silent.is_some_and(|silent| silent <= SILENT)));
+    out.put(&m::WORKER_UP, &[], Flag(world.answers(now)));
     out.put_some(&m::WORKER_SILENT, &[], silent.map(Into::into));
     out.put(&m::WORKER_RESTARTS, &[], Count(world.restarts));
     out.put(&m::WORKER_ABANDONED, &[], Count(world.abandoned as u64));
@@ -102,7 +99,8 @@ fn verdict(world: &World, now: Timestamp, driver: bool) -> Result<(), SourceErro
     let state = &world.state;
     let failed = |kind| Err(SourceError::failed(kind, state.why.clone()));
     match state.status {
-        Status::Ok => Ok(()),
+        Status::Ok if world.answers(now) => Ok(()),
+        Status::Ok => Err(SourceError::failed(Failure::Timeout, "the GPU worker is silent")),
         Status::LibraryAbsent if driver => failed(Failure::NotFound),
         Status::LibraryAbsent => Err(SourceError::unavailable(state.why.clone())),
         Status::DriverNotLoaded => failed(Failure::Lost),
@@ -350,6 +348,16 @@ mod tests {
             5,
             "gpu_status",
             expect![[r#"
+                memwarden_gpu_status gpu=0,uuid=GPU-a,status=unobserved 1
+                timeout: the GPU worker is silent
+            "#]],
+        );
+        take(&mut world, 5, Line::Beat {});
+        check(
+            &world,
+            5,
+            "gpu_status",
+            expect![[r#"
             memwarden_gpu_status gpu=0,uuid=GPU-a,status=ok 1
             ok
         "#]],
@@ -359,9 +367,9 @@ mod tests {
             5,
             "power_watts",
             expect![[r#"
-            memwarden_gpu_power_watts gpu=0,uuid=GPU-a 1
-            ok
-        "#]],
+                memwarden_gpu_power_watts gpu=0,uuid=GPU-a 1
+                ok
+            "#]],
         );
         take(&mut world, 9, Line::Beat {});
         check(

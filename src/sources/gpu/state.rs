@@ -14,6 +14,10 @@ const STALE: u32 = 5;
 /// A sweep of an idle GPU can take a second, so that a short interval says nothing about hanging.
 const SHORTEST_STALE: Duration = Duration::from_secs(3);
 
+/// A worker that beats every second and was silent for longer says nothing about its GPUs; less than the time
+/// after which a GPU hangs, so that a stopped worker is never taken for hung GPUs.
+const SILENT: Duration = Duration::from_millis(2_500);
+
 /// How one GPU is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
@@ -221,9 +225,14 @@ impl World {
         }
     }
 
+    /// Whether the worker runs and was heard of lately.
+    pub fn answers(&self, now: Timestamp) -> bool {
+        self.running && self.heard.is_some_and(|heard| now.since(heard) <= SILENT)
+    }
+
     /// How a GPU is now.
     pub fn condition(&self, gpu: &Gpu, now: Timestamp, interval: Duration) -> Condition {
-        if self.state.status != Status::Ok || !self.running {
+        if self.state.status != Status::Ok || !self.answers(now) {
             return Condition::Unobserved;
         }
         if !gpu.present {
