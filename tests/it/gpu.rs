@@ -30,8 +30,9 @@ mod tests {
 
     /// A node whose GPUs are what a scenario says.
     struct Node {
-        folder: tempfile::TempDir,
+        // Dropped first: its worker reads the folder.
         source: Box<dyn Source>,
+        folder: tempfile::TempDir,
         families: Vec<Family>,
         facts: Facts,
         outcome: Result<(), SourceError>,
