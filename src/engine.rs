@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_source_may_fail_panic_and_recover() {
-        let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))) };
+        let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
         let events = Arc::new(Events::new());
         let config = config("sampling: {interval: 1s, peak_window: 2s}");
         let mut engine = Engine::new(&[&REGISTRATION], &config, context.clone(), events);

@@ -153,7 +153,7 @@ impl Events {
             Ok(()) if first => tracing::debug!(source, "Source is up."),
             Ok(()) => tracing::info!(source, "Source is up again."),
             Err(SourceError::Unavailable { why }) => {
-                tracing::info!(source, why, "Source has nothing to read on this host.")
+                tracing::info!(source, why, "Source is unavailable.")
             }
             Err(SourceError::Failed { kind, why }) => {
                 tracing::warn!(source, kind = kind.label(), why, "Source failed.");

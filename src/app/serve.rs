@@ -13,6 +13,7 @@ use super::{log, notify, schema};
 use crate::config::{self, Config, Override, Paths};
 use crate::events::Events;
 use crate::exposition::{Frames, http};
+use crate::host::child::WorkerCommand;
 use crate::host::clock;
 use crate::host::roots::Roots;
 use crate::model::source::Control;
@@ -220,6 +221,18 @@ fn context(paths: &Paths) -> Context {
             kmsg: paths.kmsg.clone(),
             passwd: paths.passwd.clone(),
         }),
+        worker: worker(),
+    }
+}
+
+/// How the GPU worker is started: this same program.
+fn worker() -> Option<WorkerCommand> {
+    match WorkerCommand::own("gpu-worker") {
+        Ok(worker) => Some(worker),
+        Err(error) => {
+            tracing::error!(%error, "The path of this program is not known, so no GPU worker can be started.");
+            None
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The command line: one file a subcommand; types that only parse and call.
 
 mod check_config;
+#[cfg(feature = "gpu")]
+pub mod gpu_worker;
 mod metrics;
 mod serve;
 
@@ -21,6 +23,10 @@ enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
+    /// Talk to NVML for the daemon, which starts this itself.
+    #[cfg(feature = "gpu")]
+    #[command(hide = true)]
+    GpuWorker(gpu_worker::GpuWorkerArgs),
 }
 
 impl Cli {
@@ -33,6 +39,8 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
+            #[cfg(feature = "gpu")]
+            Command::GpuWorker(args) => Ok(gpu_worker::run(args)),
         }
     }
 }

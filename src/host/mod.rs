@@ -5,6 +5,7 @@
 
 pub mod cgroup;
 pub mod cgroup_path;
+pub mod child;
 pub mod clock;
 pub mod fs;
 pub mod process;

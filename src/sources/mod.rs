@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::model::desc::Desc;
 use crate::model::setting::{Opt, Settings};
@@ -15,6 +16,8 @@ use crate::model::source::Source;
 pub mod buddyinfo;
 pub mod cgroup;
 pub mod daemon;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 pub mod kmsg;
 pub mod memory;
 pub mod pressure;
@@ -31,6 +34,8 @@ pub static REGISTRY: &[&Registration] = &[
     &pressure::REGISTRATION,
     &vmstat::REGISTRATION,
     &buddyinfo::REGISTRATION,
+    #[cfg(feature = "gpu")]
+    &gpu::REGISTRATION,
     &process::REGISTRATION,
     &cgroup::REGISTRATION,
     &workload::REGISTRATION,
@@ -59,4 +64,6 @@ pub struct Registration {
 pub struct Context {
     /// Where the kernel's files are.
     pub roots: Arc<Roots>,
+    /// How to start the worker that talks to a device driver; absent where no process may be started.
+    pub worker: Option<WorkerCommand>,
 }

@@ -23,7 +23,7 @@ pub(crate) fn build(registration: &Registration, folder: &Path) -> Box<dyn Sourc
         }],
     };
     let config = config::parse_str("", Path::new("test.yaml"), &schema, &[]).unwrap();
-    let context = Context { roots: Arc::new(Roots::under(folder)) };
+    let context = Context { roots: Arc::new(Roots::under(folder)), worker: None };
     (registration.build)(&config.sources[registration.name].settings, &context)
 }
 

@@ -9,6 +9,8 @@
 
 mod config;
 mod daemon;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod harness;
 mod layers;
 mod tables;

@@ -115,7 +115,7 @@ fn every_source_can_be_built_from_its_defaults() {
     let schema = app::schema();
     let config = config::parse_str("", Path::new("defaults"), &schema, &[]).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let context = Context { roots: Arc::new(Roots::under(folder.path())) };
+    let context = Context { roots: Arc::new(Roots::under(folder.path())), worker: None };
     let mut names = BTreeSet::new();
     for registration in REGISTRY {
         assert!(names.insert(registration.name), "{} is registered twice", registration.name);
@@ -130,7 +130,7 @@ fn every_source_is_harmless_on_an_empty_host() {
     let schema = app::schema();
     let config = config::parse_str("", Path::new("defaults"), &schema, &[]).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let context = Context { roots: Arc::new(Roots::under(folder.path())) };
+    let context = Context { roots: Arc::new(Roots::under(folder.path())), worker: None };
     for registration in REGISTRY.iter().filter(|registration| registration.name != "gpu") {
         let mut source = (registration.build)(&config.sources[registration.name].settings, &context);
         let mut batch = memwarden::model::point::Batch::new();

@@ -20,7 +20,7 @@ impl Host {
     fn new(rules: Rules) -> Self {
         let tree = Tree::new();
         tree.add(&Process::new(1, "systemd"));
-        let context = Context { roots: Arc::new(tree.roots()) };
+        let context = Context { roots: Arc::new(tree.roots()), worker: None };
         let mut process = (crate::sources::REGISTRY
             .iter()
             .find(|source| source.name == "process")

@@ -1,0 +1,245 @@
+//! From what a GPU told to points.
+
+use super::field::Field;
+use super::metrics as m;
+use super::protocol::{Instance, Sample};
+use super::state::Gpu;
+use crate::model::desc::{Counter, Gauge};
+use crate::model::facts::GpuProcess;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::units::{Bytes, Celsius, Count, Flag, Hertz, Joules, Ratio, Seconds, Unit, Watts};
+
+/// The bits of `nvmlClocksEventReasons` (nvml.h).
+const THROTTLE_REASONS: [(u64, &str); 9] = [
+    (0x1, "gpu_idle"),
+    (0x2, "application_clocks"),
+    (0x4, "power_cap"),
+    (0x8, "hw_slowdown"),
+    (0x10, "sync_boost"),
+    (0x20, "sw_thermal"),
+    (0x40, "hw_thermal"),
+    (0x80, "hw_power_brake"),
+    (0x100, "display_clocks"),
+];
+
+/// Puts the values of one GPU's newest sample.
+pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
+    let mut put = Put { gpu, out };
+    for (field, value) in &sample.values {
+        put.field(*field, *value);
+    }
+    for (field, refusal) in &sample.refused {
+        put.more(
+            &m::FIELD_STATUS,
+            [field.name().into(), refusal.reason.label().into(), refusal.code.into()],
+            Flag(true),
+        );
+    }
+    processes(gpu, sample, out);
+    for instance in &sample.instances {
+        mig(gpu, instance, out);
+    }
+}
+
+/// Puts who a GPU is.
+pub fn info(gpu: &Gpu, out: &mut Batch) {
+    let who = &gpu.identity;
+    let mig = match gpu.sample.as_ref().and_then(|sample| value(sample, Field::MigMode)) {
+        Some(0) => "disabled",
+        Some(_) => "enabled",
+        None => "",
+    };
+    let minor = who.minor.map_or_else(String::new, |minor| minor.to_string());
+    let told = [&who.name, &who.serial, &who.pci, &minor, &who.vbios, &who.architecture];
+    let mut labels = gpu.labels.to_vec();
+    labels.extend(told.map(Label::from));
+    labels.push(mig.into());
+    out.put(&m::INFO, &labels, Flag(true));
+}
+
+fn value(sample: &Sample, wanted: Field) -> Option<u64> {
+    sample.values.iter().find(|(field, _)| *field == wanted).map(|(_, value)| *value)
+}
+
+fn processes(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
+    let Some(processes) = &sample.processes else { return };
+    let [index, uuid] = &gpu.labels;
+    out.put(&m::PROCESSES, &gpu.labels, Count(processes.len() as u64));
+    let mut attributed = Some(Bytes::ZERO);
+    for process in processes {
+        let labels = [index.clone(), uuid.clone(), process.pid.into()];
+        let memory = process.memory.map(Bytes::new);
+        out.put_some(&m::PROCESS_MEMORY, &labels, memory);
+        out.put_some(&m::PROCESS_SM, &labels, process.sm.and_then(|sm| percent(sm.into())));
+        attributed = attributed.zip(memory).map(|(sum, memory)| sum.saturating_add(memory));
+        out.facts.gpu_processes.push(GpuProcess {
+            pid: process.pid,
+            gpu: index.clone(),
+            uuid: uuid.clone(),
+            memory,
+        });
+    }
+    // A list that is refused in part leaves processes out.
+    let whole = !sample.refused.iter().any(|(field, _)| *field == Field::Processes);
+    let used = value(sample, Field::MemoryUsed).map(Bytes::new).filter(|_| whole);
+    let unattributed = used.zip(attributed).map(|(used, attributed)| used.saturating_sub(attributed));
+    out.put_some(&m::MEMORY_UNATTRIBUTED, &gpu.labels, unattributed);
+}
+
+fn mig(gpu: &Gpu, instance: &Instance, out: &mut Batch) {
+    let number = |id: Option<u32>| id.map_or_else(|| Label::from(""), Label::from);
+    let [index, parent] = &gpu.labels;
+    let labels = [index.clone(), instance.uuid.as_str().into(), number(instance.gi), number(instance.ci)];
+    let mut named = labels.to_vec();
+    named.extend([parent.clone(), instance.name.as_str().into()]);
+    out.put(&m::MIG_INFO, &named, Flag(true));
+    let Some(memory) = instance.memory else { return };
+    out.put(&m::MIG_TOTAL, &labels, Bytes::new(memory.total));
+    out.put(&m::MIG_USED, &labels, Bytes::new(memory.used));
+    out.put(&m::MIG_FREE, &labels, Bytes::new(memory.free));
+    out.put_some(&m::MIG_RESERVED, &labels, memory.reserved.map(Bytes::new));
+}
+
+fn percent(value: u64) -> Option<Ratio> {
+    Bytes::new(value).share_of(Bytes::new(100))
+}
+
+fn celsius(value: u64) -> Option<Celsius> {
+    Celsius::new(Count(value).value())
+}
+
+fn watts(milliwatts: u64) -> Option<Watts> {
+    Watts::new(Count(milliwatts).value() / 1e3)
+}
+
+fn hertz(megahertz: u64) -> Option<Hertz> {
+    Hertz::new(Count(megahertz).value() * 1e6)
+}
+
+struct Put<'a> {
+    gpu: &'a Gpu,
+    out: &'a mut Batch,
+}
+
+impl Put<'_> {
+    /// Puts a gauge without further labels.
+    fn gauge<U: Unit>(&mut self, metric: &'static Gauge<U>, value: impl Into<Option<U>>) {
+        self.out.put_some(metric, &self.gpu.labels, value.into());
+    }
+
+    /// Puts a counter without further labels.
+    fn counter<U: Unit>(&mut self, metric: &'static Counter<U>, value: impl Into<Option<U>>) {
+        self.out.put_some(metric, &self.gpu.labels, value.into());
+    }
+
+    /// Puts a gauge with further labels.
+    fn more<U: Unit, const N: usize>(
+        &mut self,
+        metric: &'static Gauge<U>,
+        labels: [Label; N],
+        value: impl Into<Option<U>>,
+    ) {
+        let all: Vec<Label> = self.gpu.labels.iter().cloned().chain(labels).collect();
+        self.out.put_some(metric, &all, value.into());
+    }
+
+    /// Puts a counter with further labels.
+    fn count<U: Unit, const N: usize>(
+        &mut self,
+        metric: &'static Counter<U>,
+        labels: [&str; N],
+        value: impl Into<Option<U>>,
+    ) {
+        let all: Vec<Label> = self.gpu.labels.iter().cloned().chain(labels.map(Label::from)).collect();
+        self.out.put_some(metric, &all, value.into());
+    }
+
+    fn clock(&mut self, metric: &'static Gauge<Hertz>, clock: &str, value: u64) {
+        self.more(metric, [clock.into()], hertz(value));
+    }
+
+    fn throttled(&mut self, reason: &str, nanos: u64) {
+        self.count(&m::THROTTLED_TIME, [reason], Seconds::from_nanos(nanos));
+    }
+
+    fn field(&mut self, field: Field, value: u64) {
+        use Field as F;
+        let bytes = Bytes::new(value);
+        let count = Count(value);
+        let flag = Flag(value != 0);
+        match field {
+            F::MemoryTotal => self.gauge(&m::MEMORY_TOTAL, bytes),
+            F::MemoryUsed => self.gauge(&m::MEMORY_USED, bytes),
+            F::MemoryFree => self.gauge(&m::MEMORY_FREE, bytes),
+            F::MemoryReserved => self.gauge(&m::MEMORY_RESERVED, bytes),
+            F::Bar1Total => self.gauge(&m::BAR1_TOTAL, bytes),
+            F::Bar1Used => self.gauge(&m::BAR1_USED, bytes),
+            F::Utilization => self.gauge(&m::UTILIZATION, percent(value)),
+            F::MemoryUtilization => self.gauge(&m::MEMORY_UTILIZATION, percent(value)),
+            F::EncoderUtilization => self.gauge(&m::ENCODER_UTILIZATION, percent(value)),
+            F::DecoderUtilization => self.gauge(&m::DECODER_UTILIZATION, percent(value)),
+            F::Temperature => self.gauge(&m::TEMPERATURE, celsius(value)),
+            F::MemoryTemperature => self.gauge(&m::MEMORY_TEMPERATURE, celsius(value)),
+            F::SlowdownTemperature => {
+                self.more(&m::TEMPERATURE_THRESHOLD, ["slowdown".into()], celsius(value));
+            }
+            F::ShutdownTemperature => {
+                self.more(&m::TEMPERATURE_THRESHOLD, ["shutdown".into()], celsius(value));
+            }
+            F::Power => self.gauge(&m::POWER, watts(value)),
+            F::PowerLimit => self.gauge(&m::POWER_LIMIT, watts(value)),
+            F::Energy => self.counter(&m::ENERGY, Joules::new(count.value() / 1e3)),
+            F::ClockGraphics => self.clock(&m::CLOCK, "graphics", value),
+            F::ClockSm => self.clock(&m::CLOCK, "sm", value),
+            F::ClockMemory => self.clock(&m::CLOCK, "memory", value),
+            F::ClockGraphicsMax => self.clock(&m::CLOCK_LIMIT, "graphics", value),
+            F::ClockSmMax => self.clock(&m::CLOCK_LIMIT, "sm", value),
+            F::ClockMemoryMax => self.clock(&m::CLOCK_LIMIT, "memory", value),
+            F::PerformanceState => self.gauge(&m::PERFORMANCE_STATE, count),
+            F::ThrottleReasons => {
+                for (bit, reason) in THROTTLE_REASONS {
+                    self.more(&m::THROTTLED, [reason.into()], Flag(value & bit != 0));
+                }
+            }
+            F::ThrottledPowerCap => self.throttled("power_cap", value),
+            F::ThrottledThermal => self.throttled("thermal", value),
+            F::ThrottledSyncBoost => self.throttled("sync_boost", value),
+            F::ThrottledBoardLimit => self.throttled("board_limit", value),
+            F::ThrottledLowUtilization => self.throttled("low_utilization", value),
+            F::ThrottledReliability => self.throttled("reliability", value),
+            F::ThrottledSwThermal => self.throttled("sw_thermal", value),
+            F::ThrottledHwThermal => self.throttled("hw_thermal", value),
+            F::ThrottledHwPowerBrake => self.throttled("hw_power_brake", value),
+            F::EccMode => self.gauge(&m::ECC_ENABLED, flag),
+            F::EccCorrectedVolatile => self.count(&m::ECC_ERRORS, ["corrected", "volatile"], count),
+            F::EccUncorrectedVolatile => self.count(&m::ECC_ERRORS, ["uncorrected", "volatile"], count),
+            F::EccCorrectedAggregate => self.count(&m::ECC_ERRORS, ["corrected", "aggregate"], count),
+            F::EccUncorrectedAggregate => self.count(&m::ECC_ERRORS, ["uncorrected", "aggregate"], count),
+            F::RemappedCorrectable => self.more(&m::REMAPPED_ROWS, ["correctable".into()], count),
+            F::RemappedUncorrectable => self.more(&m::REMAPPED_ROWS, ["uncorrectable".into()], count),
+            F::RemapPending => self.gauge(&m::REMAP_PENDING, flag),
+            F::RemapFailure => self.gauge(&m::REMAP_FAILURE, flag),
+            F::RetiredPending => self.gauge(&m::RETIREMENT_PENDING, flag),
+            F::PcieSent => self.counter(&m::PCIE_SENT, Bytes::new(self.gpu.pcie_sent.total())),
+            F::PcieReceived => self.counter(&m::PCIE_RECEIVED, Bytes::new(self.gpu.pcie_received.total())),
+            F::PcieReplays => self.counter(&m::PCIE_REPLAYS, count),
+            F::PcieGeneration => self.more(&m::PCIE_GENERATION, ["current".into()], count),
+            F::PcieWidth => self.more(&m::PCIE_WIDTH, ["current".into()], count),
+            F::PcieGenerationMax => self.more(&m::PCIE_GENERATION, ["maximum".into()], count),
+            F::PcieWidthMax => self.more(&m::PCIE_WIDTH, ["maximum".into()], count),
+            F::NvlinkActive => self.gauge(&m::NVLINK_ACTIVE, count),
+            F::NvlinkSent => self.count(&m::NVLINK_SENT, ["data"], Bytes::from_kib(value)),
+            F::NvlinkReceived => self.count(&m::NVLINK_RECEIVED, ["data"], Bytes::from_kib(value)),
+            F::NvlinkRawSent => self.count(&m::NVLINK_SENT, ["raw"], Bytes::from_kib(value)),
+            F::NvlinkRawReceived => self.count(&m::NVLINK_RECEIVED, ["raw"], Bytes::from_kib(value)),
+            F::NvlinkCrcFlit => self.count(&m::NVLINK_ERRORS, ["crc_flit"], count),
+            F::NvlinkCrcData => self.count(&m::NVLINK_ERRORS, ["crc_data"], count),
+            F::NvlinkReplay => self.count(&m::NVLINK_ERRORS, ["replay"], count),
+            F::NvlinkRecovery => self.count(&m::NVLINK_ERRORS, ["recovery"], count),
+            F::MigMode => self.gauge(&m::MIG_ENABLED, flag),
+            // They have no number.
+            F::Processes | F::ProcessUtilization | F::MigInstances | F::Xids => {}
+        }
+    }
+}

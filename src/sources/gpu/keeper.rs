@@ -1,0 +1,316 @@
+//! The threads of the parent: one keeps a worker alive, one reads its lines.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::options::Options;
+use super::protocol::{LONGEST, Line, RELEASE};
+use super::state::World;
+use super::supervisor::{Order, Seen, Supervisor};
+use crate::host::child::{Helper, WorkerCommand};
+use crate::host::{clock, fs};
+
+/// How often the worker is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long the end of the daemon waits for the worker to let go of the driver and for a kill after that.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// What the source asks of the keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// A worker is wanted.
+    Acquire,
+    /// No worker is wanted.
+    Release,
+}
+
+/// The source's hold on the keeper's thread.
+#[derive(Debug)]
+pub struct Keeper {
+    wishes: Option<Sender<Wish>>,
+    ended: Receiver<()>,
+}
+
+impl Keeper {
+    /// Starts the thread; the first worker follows at once.
+    ///
+    /// # Errors
+    /// The operating system's, where it gives no thread.
+    pub fn start(
+        world: Arc<Mutex<World>>,
+        command: WorkerCommand,
+        options: Options,
+        proc: PathBuf,
+    ) -> std::io::Result<Self> {
+        let (wishes, heard) = channel();
+        let (end, ended) = channel();
+        let run = move || {
+            let mut keeping = Keeping {
+                world,
+                command,
+                options,
+                proc,
+                supervisor: Supervisor::new(clock::now()),
+                worker: None,
+                abandoned: Vec::new(),
+            };
+            keeping.run(&heard);
+            // Nobody may be waiting.
+            let _ = end.send(());
+        };
+        std::thread::Builder::new().name("gpu-keeper".to_owned()).spawn(run)?;
+        Ok(Self { wishes: Some(wishes), ended })
+    }
+
+    /// Passes a wish on.
+    pub fn wish(&self, wish: Wish) {
+        if let Some(wishes) = &self.wishes {
+            // The thread only ends when this is dropped.
+            let _ = wishes.send(wish);
+        }
+    }
+}
+
+impl Drop for Keeper {
+    /// Lets the worker go of the driver; a killed one can leave a GPU unusable.
+    fn drop(&mut self) {
+        self.wishes = None;
+        let _ = self.ended.recv_timeout(FAREWELL);
+    }
+}
+
+struct Worker {
+    helper: Helper,
+    input: Option<ChildStdin>,
+    statm: fs::KeptFile,
+}
+
+struct Keeping {
+    world: Arc<Mutex<World>>,
+    command: WorkerCommand,
+    options: Options,
+    proc: PathBuf,
+    supervisor: Supervisor,
+    worker: Option<Worker>,
+    abandoned: Vec<Helper>,
+}
+
+/// A poisoned lock only means that another thread panicked between two whole updates.
+pub fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Keeping {
+    fn run(&mut self, wishes: &Receiver<Wish>) {
+        let mut buffer = Vec::new();
+        let mut ending = false;
+        loop {
+            self.step(&mut buffer);
+            if ending && self.supervisor.released() {
+                return;
+            }
+            if ending {
+                std::thread::sleep(LOOK / 10);
+                continue;
+            }
+            match wishes.recv_timeout(LOOK) {
+                Ok(wish) => self.supervisor.want(wish == Wish::Acquire),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    ending = true;
+                    self.supervisor.want(false);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, buffer: &mut Vec<u8>) {
+        let now = clock::now();
+        self.abandoned.retain_mut(|helper| helper.ended().is_none());
+        let ended = match &mut self.worker {
+            Some(worker) => {
+                worker.helper.ended().map(|status| (status.success(), format!("the worker ended: {status}")))
+            }
+            None if self.supervisor.running() => Some((false, "the worker could not be started".to_owned())),
+            None => None,
+        };
+        let seen = {
+            let mut world = lock(&self.world);
+            world.begun.get_or_insert(now);
+            world.abandoned = self.abandoned.len();
+            Seen {
+                heard: world.heard,
+                started: world.told(),
+                hung: world.hung(now, self.options.interval),
+                ended: ended.is_some(),
+                abandoned: self.abandoned.len(),
+            }
+        };
+        if let Some((orderly, why)) = ended {
+            self.worker = None;
+            let mut world = lock(&self.world);
+            if world.running {
+                tracing::info!(why, "The GPU worker ended.");
+                world.worker_ended(orderly, why);
+            }
+        }
+        let order = self.supervisor.next(now, seen);
+        self.carry_out(order, seen);
+        let resident = self.worker.as_mut().and_then(|worker| resident(worker.statm.read(buffer).ok()?));
+        let mut world = lock(&self.world);
+        world.resident = resident;
+        world.restarts = self.supervisor.restarts();
+        if self.supervisor.released() && !world.released {
+            world.worker_released();
+        }
+    }
+
+    fn carry_out(&mut self, order: Order, seen: Seen) {
+        match order {
+            Order::Nothing => {}
+            Order::Start => self.start(),
+            Order::AskToLeave => {
+                if let Some(worker) = &mut self.worker {
+                    // Closing its input says the same to a worker whose pipe is full.
+                    let _ = worker.input.take().map(|mut input| input.write_all(RELEASE));
+                }
+            }
+            Order::Kill => {
+                tracing::warn!(
+                    told = seen.started,
+                    hung_seconds = seen.hung.map(|hung| hung.as_secs()),
+                    "The GPU worker does not answer and is killed."
+                );
+                if let Some(worker) = &mut self.worker {
+                    worker.helper.kill();
+                }
+            }
+            Order::Abandon => {
+                if let Some(worker) = self.worker.take() {
+                    tracing::error!(
+                        pid = worker.helper.pid(),
+                        "The GPU worker cannot be killed; it is left behind."
+                    );
+                    self.abandoned.push(worker.helper);
+                }
+                lock(&self.world)
+                    .worker_ended(false, "the worker hangs in the driver and cannot be killed".to_owned());
+            }
+        }
+    }
+
+    fn start(&mut self) {
+        let generation = lock(&self.world).worker_started(clock::now());
+        match Helper::start(&self.command, &self.options.arguments()) {
+            Ok((helper, input, output)) => {
+                let statm = fs::KeptFile::new(self.proc.join(helper.pid().to_string()).join("statm"));
+                self.worker = Some(Worker { helper, input, statm });
+                let world = Arc::clone(&self.world);
+                let read = move || read(output, &world, generation);
+                if let (Err(error), Some(worker)) =
+                    (std::thread::Builder::new().name("gpu-reader".to_owned()).spawn(read), &mut self.worker)
+                {
+                    tracing::warn!(%error, "No thread for the GPU worker's lines.");
+                    worker.helper.kill();
+                }
+            }
+            Err(error) => {
+                let program = self.command.program.display();
+                lock(&self.world).worker_ended(false, format!("cannot start {program}: {error}"));
+            }
+        }
+    }
+}
+
+/// The second number of `statm`, which counts pages.
+fn resident(statm: &[u8]) -> Option<u64> {
+    let pages: u64 = std::str::from_utf8(statm).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
+}
+
+/// Reads lines until the worker's end of the pipe closes.
+fn read(output: Option<ChildStdout>, world: &Mutex<World>, generation: u64) {
+    let Some(mut output) = output else { return };
+    let mut lines = Lines::default();
+    let mut chunk = vec![0; 16 * 1024];
+    while let Ok(filled @ 1..) = output.read(&mut chunk) {
+        lines.feed(&chunk[..filled], |line| {
+            let at = clock::now();
+            let line = line.and_then(Line::read);
+            let mut world = lock(world);
+            match line {
+                Some(line) => world.take(generation, at, line),
+                None => world.bad_lines += 1,
+            }
+        });
+    }
+}
+
+/// Cuts a stream into lines of bounded length.
+#[derive(Debug, Default)]
+struct Lines {
+    kept: Vec<u8>,
+    too_long: bool,
+}
+
+impl Lines {
+    /// Passes on each line that `bytes` completes, or nothing for one that is too long.
+    fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(Option<&[u8]>)) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let whole = piece.last() == Some(&b'\n');
+            if self.kept.len() + piece.len() > LONGEST {
+                self.too_long = true;
+                self.kept.clear();
+            }
+            if !self.too_long {
+                self.kept.extend_from_slice(piece);
+            }
+            if whole {
+                each((!self.too_long).then_some(self.kept.as_slice()));
+                self.kept.clear();
+                self.too_long = false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_wherever_the_pipe_cut_them() {
+        let mut lines = Lines::default();
+        let mut found = Vec::new();
+        for chunk in ["ab", "c\nd", "\n\n", "e"] {
+            lines.feed(chunk.as_bytes(), |line| found.push(line.map(<[u8]>::to_vec)));
+        }
+        assert_eq!(found, [Some(b"abc\n".to_vec()), Some(b"d\n".to_vec()), Some(b"\n".to_vec())]);
+    }
+
+    #[test]
+    fn a_line_without_end_costs_bounded_memory() {
+        let mut lines = Lines::default();
+        let mut found = Vec::new();
+        for _ in 0..100 {
+            lines.feed(&[b'x'; 16 * 1024], |line| found.push(line.map(<[u8]>::len)));
+            assert!(lines.kept.len() <= LONGEST);
+        }
+        lines.feed(b"\nok\n", |line| found.push(line.map(<[u8]>::len)));
+        assert_eq!(found, [None, Some(3)]);
+    }
+
+    #[test]
+    fn resident_memory_is_the_second_number() {
+        let page = u64::try_from(rustix::param::page_size()).unwrap();
+        assert_eq!(resident(b"900 12 3 0 0 0 0\n"), Some(12 * page));
+        for hostile in [&b""[..], b"1", b"1 x", b"1 18446744073709551615", b"\xff \xff"] {
+            assert_eq!(resident(hostile), None);
+        }
+    }
+}

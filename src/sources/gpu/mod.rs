@@ -1,0 +1,98 @@
+//! NVIDIA GPUs, through NVML in a worker process.
+//!
+//! A driver's call can hang for ever, so none is made in this process. The
+//! worker writes lines, a thread of ours keeps the newest of each GPU, and
+//! `sample` shows what is there: it waits for nobody.
+
+pub mod convert;
+pub mod field;
+pub mod keeper;
+pub mod metrics;
+pub mod options;
+pub mod protocol;
+pub mod report;
+pub mod state;
+pub mod supervisor;
+pub mod worker;
+pub mod xid;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use self::keeper::{Keeper, Wish, lock};
+use self::options::Options;
+use self::state::World;
+use crate::host::child::WorkerCommand;
+use crate::model::point::Batch;
+use crate::model::source::{Control, Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::sources::Registration;
+
+/// NVIDIA GPUs.
+pub static REGISTRATION: Registration = Registration {
+    name: "gpu",
+    about: "NVIDIA GPUs, their processes and errors, from NVML in a process of its own.",
+    on_by_default: true,
+    options: options::OPTIONS,
+    metrics: metrics::METRICS,
+    build: |settings, context| {
+        Box::new(Gpus {
+            options: Options::read(settings),
+            command: context.worker.clone(),
+            proc: context.roots.proc.clone(),
+            world: Arc::default(),
+            keeper: None,
+        })
+    },
+};
+
+struct Gpus {
+    options: Options,
+    command: Option<WorkerCommand>,
+    proc: PathBuf,
+    world: Arc<Mutex<World>>,
+    keeper: Option<Keeper>,
+}
+
+impl Gpus {
+    fn keep(&mut self) -> Result<(), SourceError> {
+        if self.keeper.is_some() {
+            return Ok(());
+        }
+        let command = self
+            .command
+            .clone()
+            .ok_or_else(|| SourceError::unavailable("no worker may be started for the GPUs"))?;
+        let world = Arc::clone(&self.world);
+        let keeper = Keeper::start(world, command, self.options.clone(), self.proc.clone());
+        let failed = |error: std::io::Error| {
+            SourceError::failed(Failure::of(&error), format!("no thread for the GPU worker: {error}"))
+        };
+        self.keeper = Some(keeper.map_err(failed)?);
+        Ok(())
+    }
+}
+
+impl Source for Gpus {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        self.keep()?;
+        let driver = self.proc.join("driver/nvidia/version").exists();
+        let kernel = std::mem::take(&mut out.facts.kernel_xids);
+        let mut world = lock(&self.world);
+        world.take_kernel(at, &kernel);
+        let result = report::put(&world, at, self.options.interval, driver, out);
+        drop(world);
+        out.facts.kernel_xids = kernel;
+        result
+    }
+
+    fn control(&mut self, request: Control) {
+        let wish = match request {
+            Control::ReleaseGpu => Wish::Release,
+            Control::AcquireGpu => Wish::Acquire,
+        };
+        if let Some(keeper) = &self.keeper {
+            keeper.wish(wish);
+        }
+    }
+}

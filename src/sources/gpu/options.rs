@@ -1,0 +1,94 @@
+//! The config keys of `gpu`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::model::setting::{Opt, OptKind, Settings};
+
+/// `nvml_library`.
+pub static LIBRARY: Opt = Opt {
+    key: "nvml_library",
+    help: "The NVML library to load. Empty: libnvidia-ml.so.1 where the system's loader and the usual folders have it.",
+    kind: OptKind::Path,
+    default: "\"\"",
+};
+
+/// `driver_root`.
+pub static DRIVER_ROOT: Opt = Opt {
+    key: "driver_root",
+    help: "A folder below which the driver's libraries are, such as /run/nvidia/driver in a container.",
+    kind: OptKind::Path,
+    default: "\"\"",
+};
+
+/// `interval`.
+pub static INTERVAL: Opt = Opt {
+    key: "interval",
+    help: "How often each GPU is sampled.",
+    kind: OptKind::Duration(Duration::from_millis(100), Duration::from_secs(60)),
+    default: "1s",
+};
+
+/// `processes`.
+pub static PROCESSES: Opt = Opt {
+    key: "processes",
+    help: "Whether memory and utilization are told per process.",
+    kind: OptKind::Bool,
+    default: "true",
+};
+
+/// `field_values`.
+pub static FIELD_VALUES: Opt = Opt {
+    key: "field_values",
+    help: "Whether NVML's numbered fields are read: memory temperature, remapped rows, PCIe and NVLink traffic, time throttled.",
+    kind: OptKind::Bool,
+    default: "true",
+};
+
+/// All of them.
+pub static OPTIONS: &[&Opt] = &[&LIBRARY, &DRIVER_ROOT, &INTERVAL, &PROCESSES, &FIELD_VALUES];
+
+/// What the worker is told when it is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The library to load, where it is given.
+    pub library: Option<PathBuf>,
+    /// The folder below which libraries are searched, where it is given.
+    pub driver_root: Option<PathBuf>,
+    /// The time between two samples of a GPU.
+    pub interval: Duration,
+    /// Whether processes are listed.
+    pub processes: bool,
+    /// Whether numbered fields are read.
+    pub field_values: bool,
+}
+
+impl Options {
+    /// From the source's section.
+    pub fn read(settings: &Settings) -> Self {
+        Self {
+            library: settings.path(&LIBRARY),
+            driver_root: settings.path(&DRIVER_ROOT),
+            interval: settings.duration(&INTERVAL),
+            processes: settings.bool(&PROCESSES),
+            field_values: settings.bool(&FIELD_VALUES),
+        }
+    }
+
+    /// As arguments of the worker's command line.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = vec!["--interval-ms".into(), self.interval.as_millis().to_string().into()];
+        for (flag, path) in [("--library", &self.library), ("--driver-root", &self.driver_root)] {
+            if let Some(path) = path {
+                arguments.extend([flag.into(), path.into()]);
+            }
+        }
+        for (flag, on) in [("--no-processes", self.processes), ("--no-field-values", self.field_values)] {
+            if !on {
+                arguments.push(flag.into());
+            }
+        }
+        arguments
+    }
+}

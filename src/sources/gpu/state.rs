@@ -1,0 +1,341 @@
+//! The newest that is known of every GPU, filled by the worker's lines.
+
+use std::time::Duration;
+
+use super::protocol::{Identity, Line, MOST_GPUS, Reason, Refusal, Sample, State, Status, Trouble, Xid};
+use super::xid::{Road, Xids, pci};
+use crate::model::facts::KernelXid;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+
+/// A GPU's sample is stale after this many intervals.
+const STALE: u32 = 5;
+
+/// A sweep of an idle GPU can take a second, so that a short interval says nothing about hanging.
+const SHORTEST_STALE: Duration = Duration::from_secs(3);
+
+/// A worker that beats every second and was silent for longer says nothing about its GPUs; less than the time
+/// after which a GPU hangs, so that a stopped worker is never taken for hung GPUs.
+const SILENT: Duration = Duration::from_millis(2_500);
+
+/// How one GPU is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It tells its values.
+    Ok,
+    /// It fell off the bus, needs a reset, or is no longer counted by the driver.
+    Lost,
+    /// Its calls do not return.
+    Hung,
+    /// It refuses with another error.
+    UnknownError,
+    /// No worker looks at it now.
+    Unobserved,
+}
+
+impl Condition {
+    /// Every condition.
+    pub const ALL: [Self; 5] = [Self::Ok, Self::Lost, Self::Hung, Self::UnknownError, Self::Unobserved];
+
+    /// The value of the `status` label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Lost => "lost",
+            Self::Hung => "hung",
+            Self::UnknownError => "unknown_error",
+            Self::Unobserved => "unobserved",
+        }
+    }
+}
+
+/// A counter of the driver's that wraps, made to only grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwrapped {
+    base: u64,
+    last: u64,
+}
+
+impl Unwrapped {
+    fn feed(&mut self, raw: u64) {
+        if raw < self.last {
+            self.base = self.base.saturating_add(self.last);
+        }
+        self.last = raw;
+    }
+
+    /// The total.
+    pub fn total(self) -> u64 {
+        self.base.saturating_add(self.last)
+    }
+}
+
+/// What is known of one GPU.
+#[derive(Debug)]
+pub struct Gpu {
+    /// The values of the labels `gpu` and `uuid`.
+    pub labels: [Label; 2],
+    /// Who it is, once it has said so.
+    pub identity: Identity,
+    /// The newest sample.
+    pub sample: Option<Sample>,
+    /// Its XIDs.
+    pub xids: Xids,
+    /// Bytes sent over PCIe.
+    pub pcie_sent: Unwrapped,
+    /// Bytes received over PCIe.
+    pub pcie_received: Unwrapped,
+    /// Whether the driver counts it.
+    present: bool,
+    /// When the worker that runs now began with it.
+    since: Timestamp,
+    /// When the newest sample came.
+    sampled: Option<Timestamp>,
+    /// The newest refusal, where it is newer than the newest sample.
+    trouble: Option<(Timestamp, Refusal)>,
+}
+
+impl Gpu {
+    fn new(index: u32, at: Timestamp) -> Self {
+        Self {
+            labels: [index.into(), "".into()],
+            identity: Identity { gpu: index, ..Identity::default() },
+            sample: None,
+            xids: Xids::default(),
+            pcie_sent: Unwrapped::default(),
+            pcie_received: Unwrapped::default(),
+            present: true,
+            since: at,
+            sampled: None,
+            trouble: None,
+        }
+    }
+
+    /// Time since its newest sample, or since it is known.
+    pub fn age(&self, now: Timestamp) -> Duration {
+        now.since(self.sampled.unwrap_or(self.since))
+    }
+
+    /// Time since this worker last heard anything of it.
+    fn silence(&self, now: Timestamp) -> Duration {
+        let told = [self.sampled, self.trouble.map(|trouble| trouble.0)];
+        let newest = told.into_iter().flatten().map(|told| now.since(told)).min();
+        let looked_at = now.since(self.since);
+        newest.map_or(looked_at, |newest| newest.min(looked_at))
+    }
+}
+
+/// Everything that is known.
+#[derive(Debug, Default)]
+pub struct World {
+    /// How NVML is.
+    pub state: State,
+    /// Whether `state` was told by the newest worker.
+    told: bool,
+    /// Whether the worker was ended on request.
+    pub released: bool,
+    /// GPUs, by index.
+    pub gpus: Vec<Gpu>,
+    /// When the worker was last heard of.
+    pub heard: Option<Timestamp>,
+    /// Whether a worker runs.
+    pub running: bool,
+    /// Workers started after the first.
+    pub restarts: u64,
+    /// Workers left behind.
+    pub abandoned: usize,
+    /// The worker's resident memory.
+    pub resident: Option<u64>,
+    /// Lines refused.
+    pub bad_lines: u64,
+    /// When a worker was first wanted.
+    pub begun: Option<Timestamp>,
+    /// Counts workers; a line of an earlier one is dropped.
+    generation: u64,
+}
+
+impl World {
+    /// A worker was started; its lines carry the number returned.
+    pub fn worker_started(&mut self, at: Timestamp) -> u64 {
+        self.generation += 1;
+        self.told = false;
+        self.running = true;
+        self.released = false;
+        self.heard = Some(at);
+        if matches!(self.state.status, Status::Ok | Status::Released) {
+            self.state = State::default();
+        }
+        self.generation
+    }
+
+    /// The worker has ended or was left behind; `orderly` where it said why or wanted to be started anew.
+    pub fn worker_ended(&mut self, orderly: bool, why: String) {
+        self.running = false;
+        self.resident = None;
+        self.generation += 1;
+        let typed = self.told && !matches!(self.state.status, Status::Ok | Status::Initializing);
+        if !typed {
+            let status = if orderly { Status::Initializing } else { Status::WorkerFailed };
+            self.state = State { status, why, ..State::default() };
+        }
+    }
+
+    /// The worker was ended on request.
+    pub fn worker_released(&mut self) {
+        self.running = false;
+        self.resident = None;
+        self.released = true;
+        self.state =
+            State { status: Status::Released, why: "released on request".to_owned(), ..State::default() };
+    }
+
+    /// Whether the worker has told how NVML is.
+    pub fn told(&self) -> bool {
+        self.told
+    }
+
+    /// Takes one line of the worker with this number.
+    pub fn take(&mut self, generation: u64, at: Timestamp, line: Line) {
+        if generation != self.generation {
+            return;
+        }
+        self.heard = Some(at);
+        let accepted = match line {
+            Line::Beat {} => true,
+            Line::State(state) => self.begin(at, state),
+            Line::Device(identity) => self.identify(at, *identity),
+            Line::Sample(sample) => self.sampled(at, *sample),
+            Line::Trouble(Trouble { gpu, refusal }) => {
+                self.gpu(gpu).map(|gpu| gpu.trouble = Some((at, refusal))).is_some()
+            }
+            Line::Xid(Xid { gpu, xid }) => {
+                self.gpu(gpu).map(|gpu| gpu.xids.tell(at, Road::Nvml, xid)).is_some()
+            }
+        };
+        self.bad_lines += u64::from(!accepted);
+    }
+
+    /// Counts what the kernel log told.
+    pub fn take_kernel(&mut self, at: Timestamp, xids: &[KernelXid]) {
+        for told in xids {
+            let Some(address) = pci(&told.pci) else { continue };
+            if let Some(gpu) = self.gpus.iter_mut().find(|gpu| pci(&gpu.identity.pci) == Some(address)) {
+                gpu.xids.tell(at, Road::Kernel, told.xid);
+            }
+        }
+    }
+
+    /// Whether the worker runs and was heard of lately.
+    pub fn answers(&self, now: Timestamp) -> bool {
+        self.running && self.heard.is_some_and(|heard| now.since(heard) <= SILENT)
+    }
+
+    /// How a GPU is now.
+    pub fn condition(&self, gpu: &Gpu, now: Timestamp, interval: Duration) -> Condition {
+        if self.state.status != Status::Ok || !self.answers(now) {
+            return Condition::Unobserved;
+        }
+        if !gpu.present {
+            return Condition::Lost;
+        }
+        if gpu.silence(now) > stale_after(interval) {
+            return Condition::Hung;
+        }
+        match (gpu.trouble, gpu.sampled) {
+            (Some((_, refusal)), _) if refusal.reason == Reason::Lost => Condition::Lost,
+            (Some(_), _) => Condition::UnknownError,
+            (None, Some(sampled)) if now.since(sampled) <= stale_after(interval) => Condition::Ok,
+            (None, _) => Condition::Unobserved,
+        }
+    }
+
+    /// How long a GPU has hung, where one does.
+    pub fn hung(&self, now: Timestamp, interval: Duration) -> Option<Duration> {
+        let hung = |gpu: &&Gpu| self.condition(gpu, now, interval) == Condition::Hung;
+        self.gpus.iter().filter(hung).map(|gpu| gpu.silence(now)).max()
+    }
+
+    fn gpu(&mut self, index: u32) -> Option<&mut Gpu> {
+        self.gpus.iter_mut().find(|gpu| gpu.present && gpu.identity.gpu == index)
+    }
+
+    fn begin(&mut self, at: Timestamp, state: State) -> bool {
+        if state.gpus > MOST_GPUS || matches!(state.status, Status::Released | Status::WorkerFailed) {
+            return false;
+        }
+        self.told = true;
+        if state.status == Status::Ok {
+            for gpu in &mut self.gpus {
+                gpu.present &= gpu.identity.gpu < state.gpus;
+                gpu.since = at;
+                gpu.trouble = None;
+            }
+            for index in 0..state.gpus {
+                if self.gpu(index).is_none() {
+                    self.gpus.push(Gpu::new(index, at));
+                }
+            }
+            self.gpus.sort_by_key(|gpu| gpu.identity.gpu);
+        }
+        self.state = state;
+        true
+    }
+
+    /// A GPU said who it is: what was known under its UUID is its own, under its index perhaps another's.
+    fn identify(&mut self, at: Timestamp, identity: Identity) -> bool {
+        let index = identity.gpu;
+        if self.gpu(index).is_none() {
+            return false;
+        }
+        let known = |gpu: &Gpu| gpu.identity.uuid == identity.uuid;
+        let place = match self.gpus.iter().position(known) {
+            Some(place) => place,
+            None => match self
+                .gpus
+                .iter()
+                .position(|gpu| gpu.identity.gpu == index && gpu.identity.uuid.is_empty())
+            {
+                Some(place) => place,
+                None => {
+                    self.gpus.push(Gpu::new(index, at));
+                    self.gpus.len() - 1
+                }
+            },
+        };
+        for (other, gpu) in self.gpus.iter_mut().enumerate() {
+            if other != place && gpu.identity.gpu == index {
+                gpu.present = false;
+            }
+        }
+        let gpu = &mut self.gpus[place];
+        gpu.labels = [index.into(), identity.uuid.as_str().into()];
+        gpu.identity = identity;
+        gpu.present = true;
+        gpu.since = at;
+        gpu.trouble = None;
+        self.gpus.retain(|gpu| gpu.present || !gpu.identity.uuid.is_empty());
+        // A vanished UUID stays as lost; a node that swaps GPUs for ever is no node.
+        self.gpus.truncate(2 * MOST_GPUS as usize);
+        true
+    }
+
+    fn sampled(&mut self, at: Timestamp, sample: Sample) -> bool {
+        let Some(gpu) = self.gpu(sample.gpu) else { return false };
+        for (field, value) in &sample.values {
+            match field {
+                super::field::Field::PcieSent => gpu.pcie_sent.feed(*value),
+                super::field::Field::PcieReceived => gpu.pcie_received.feed(*value),
+                _ => {}
+            }
+        }
+        gpu.sampled = Some(at);
+        gpu.trouble = None;
+        gpu.sample = Some(sample);
+        true
+    }
+}
+
+/// When a sample is too old to be shown.
+pub fn stale_after(interval: Duration) -> Duration {
+    (interval * STALE).max(SHORTEST_STALE)
+}

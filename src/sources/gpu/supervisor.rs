@@ -1,0 +1,334 @@
+//! When a worker is started, killed, given up. Pure: time is an argument.
+
+use std::time::Duration;
+
+use crate::model::time::Timestamp;
+
+/// A worker beats every second; after this silence it is stopped or hangs as a whole.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// NVML's start takes tens of seconds on large nodes without persistence mode; not this long.
+const START: Duration = Duration::from_secs(120);
+
+/// After this time one new worker is tried for a GPU that hangs: a call of a dead connection may never return.
+const HUNG: Duration = Duration::from_secs(300);
+
+/// How long a worker may take to let go of NVML, or to die of SIGKILL.
+const LEAVE: Duration = Duration::from_secs(2);
+
+/// The pause before the first new start; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A worker that lived so long was healthy: the next pause is the first again.
+const HEALTHY: Duration = Duration::from_secs(60);
+
+/// Workers in uninterruptible sleep that are left behind; one more is not started.
+pub const MOST_ABANDONED: usize = 2;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing.
+    Nothing,
+    /// Start a worker.
+    Start,
+    /// Ask it to let go of NVML and end.
+    AskToLeave,
+    /// Kill it.
+    Kill,
+    /// Leave it behind: SIGKILL does not end it.
+    Abandon,
+}
+
+/// What the worker's life looks like from outside.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// When it was last heard of.
+    pub heard: Option<Timestamp>,
+    /// Whether it has told how NVML is.
+    pub started: bool,
+    /// How long one of its GPUs has hung.
+    pub hung: Option<Duration>,
+    /// Whether it has ended and was reaped.
+    pub ended: bool,
+    /// Workers left behind that still have not ended.
+    pub abandoned: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Pausing { until: Timestamp },
+    Running { since: Timestamp },
+    Leaving { since: Timestamp },
+    Dying { since: Timestamp },
+    Released,
+}
+
+/// The life of workers, one after the other.
+#[derive(Debug)]
+pub struct Supervisor {
+    phase: Phase,
+    pause: Duration,
+    starts: u64,
+    wanted: bool,
+    /// Whether a worker was already replaced for the GPU that hangs now.
+    replaced: bool,
+}
+
+impl Supervisor {
+    /// Wants a worker at once.
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            phase: Phase::Pausing { until: now },
+            pause: FIRST_PAUSE,
+            starts: 0,
+            wanted: true,
+            replaced: false,
+        }
+    }
+
+    /// Whether a worker should run at all.
+    pub fn want(&mut self, wanted: bool) {
+        self.wanted = wanted;
+    }
+
+    /// Workers started after the first one.
+    pub fn restarts(&self) -> u64 {
+        self.starts.saturating_sub(1)
+    }
+
+    /// Whether a worker runs and is expected to answer.
+    pub fn running(&self) -> bool {
+        matches!(self.phase, Phase::Running { .. })
+    }
+
+    /// Whether no worker runs, on request.
+    pub fn released(&self) -> bool {
+        self.phase == Phase::Released
+    }
+
+    /// What is to be done now. An order given is taken as carried out.
+    pub fn next(&mut self, now: Timestamp, seen: Seen) -> Order {
+        match self.phase {
+            Phase::Released if self.wanted => {
+                self.phase = Phase::Pausing { until: now };
+                self.pause = FIRST_PAUSE;
+                Order::Nothing
+            }
+            Phase::Released => Order::Nothing,
+            Phase::Pausing { .. } if !self.wanted => {
+                self.phase = Phase::Released;
+                Order::Nothing
+            }
+            Phase::Pausing { until } => {
+                if now.monotonic() < until.monotonic() || seen.abandoned >= MOST_ABANDONED {
+                    return Order::Nothing;
+                }
+                self.phase = Phase::Running { since: now };
+                self.starts += 1;
+                Order::Start
+            }
+            Phase::Running { since } => self.watch(now, since, seen),
+            Phase::Leaving { .. } | Phase::Dying { .. } if seen.ended => self.rest(now),
+            Phase::Leaving { since } if now.since(since) >= LEAVE => {
+                self.phase = Phase::Dying { since: now };
+                Order::Kill
+            }
+            Phase::Dying { since } if now.since(since) >= LEAVE => {
+                self.rest(now);
+                Order::Abandon
+            }
+            Phase::Leaving { .. } | Phase::Dying { .. } => Order::Nothing,
+        }
+    }
+
+    fn watch(&mut self, now: Timestamp, since: Timestamp, seen: Seen) -> Order {
+        if now.since(since) >= HEALTHY && seen.started {
+            self.pause = FIRST_PAUSE;
+        }
+        if seen.ended {
+            return self.rest(now);
+        }
+        if !self.wanted {
+            self.phase = Phase::Leaving { since: now };
+            return Order::AskToLeave;
+        }
+        let hung = seen.hung.is_some_and(|hung| hung >= HUNG);
+        if seen.hung.is_none() && seen.started && now.since(since) >= HUNG {
+            self.replaced = false;
+        }
+        let silent = now.since(seen.heard.unwrap_or(since)) > SILENCE;
+        let late = !seen.started && now.since(since) > START;
+        if silent || late || (hung && !self.replaced) {
+            self.replaced |= hung;
+            self.phase = Phase::Dying { since: now };
+            return Order::Kill;
+        }
+        Order::Nothing
+    }
+
+    /// A worker has ended or was left behind: wait before the next.
+    fn rest(&mut self, now: Timestamp) -> Order {
+        self.phase = if self.wanted {
+            let until = now.plus(self.pause);
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            Phase::Pausing { until }
+        } else {
+            Phase::Released
+        };
+        Order::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    /// Plays a story, a letter a second, and compares the orders.
+    ///
+    /// `.` the worker beats, `i` it beats but has not told how NVML is, `h` a GPU hung for long, `-` it is silent,
+    /// `x` it has ended, `R` release is asked for, `Q` the GPU is wanted again, `2` two workers are left behind.
+    /// Orders: `S`tart, `A`sk to leave, `K`ill, a`B`andon.
+    fn check(story: &str, expected: Expect) {
+        let mut supervisor = Supervisor::new(Timestamp::from_secs(0));
+        let mut heard = None;
+        let mut orders = String::new();
+        for (second, letter) in story.chars().enumerate() {
+            let now = Timestamp::from_secs(second as u64);
+            match letter {
+                'R' => supervisor.want(false),
+                'Q' => supervisor.want(true),
+                _ => {}
+            }
+            if !matches!(letter, '-' | 'x' | '2') {
+                heard = Some(now);
+            }
+            let seen = Seen {
+                heard,
+                started: letter != 'i',
+                hung: (letter == 'h').then_some(HUNG),
+                ended: letter == 'x',
+                abandoned: if letter == '2' { 2 } else { 0 },
+            };
+            orders.push(match supervisor.next(now, seen) {
+                Order::Nothing => '.',
+                Order::Start => {
+                    heard = Some(now);
+                    'S'
+                }
+                Order::AskToLeave => 'A',
+                Order::Kill => 'K',
+                Order::Abandon => 'B',
+            });
+        }
+        expected.assert_eq(&format!("{story}\n{orders}\n"));
+    }
+
+    #[test]
+    fn a_worker_that_dies_is_started_with_growing_pauses() {
+        check(
+            ".x.x..x....x........",
+            expect![[r#"
+            .x.x..x....x........
+            S.S..S....S........S
+        "#]],
+        );
+    }
+
+    #[test]
+    fn the_longest_pause_is_a_minute_and_health_shortens_it() {
+        let mut supervisor = Supervisor::new(Timestamp::from_secs(0));
+        let mut starts = Vec::new();
+        for second in 0..400 {
+            let now = Timestamp::from_secs(second);
+            let ended = supervisor.running();
+            if supervisor.next(now, Seen { ended, ..Seen::default() }) == Order::Start {
+                starts.push(second);
+            }
+        }
+        expect!["[0, 2, 5, 10, 19, 36, 69, 130, 191, 252, 313, 374]"].assert_eq(&format!("{starts:?}"));
+        let long = format!(".x.x..x{}x...", ".".repeat(70));
+        check(
+            &long,
+            expect![[r#"
+            .x.x..x......................................................................x...
+            S.S..S....S...................................................................S..
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_silent_worker_is_killed_and_left_behind_where_it_cannot_die() {
+        check(
+            "..------x...",
+            expect![[r#"
+            ..------x...
+            S......K.S..
+        "#]],
+        );
+        check(
+            "..-----------...",
+            expect![[r#"
+            ..-----------...
+            S......K.BS.....
+        "#]],
+        );
+        check(
+            ".x22222.",
+            expect![[r#"
+            .x22222.
+            S......S
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_slow_start_is_waited_for_but_not_for_ever() {
+        let mut supervisor = Supervisor::new(Timestamp::from_secs(0));
+        let killed = (0..200).find(|second| {
+            let now = Timestamp::from_secs(*second);
+            supervisor.next(now, Seen { heard: Some(now), ..Seen::default() }) == Order::Kill
+        });
+        assert_eq!(killed, Some(121));
+    }
+
+    #[test]
+    fn one_hung_gpu_costs_one_worker_only() {
+        check(
+            "..hx..hhhhhh..h.....",
+            expect![[r#"
+            ..hx..hhhhhh..h.....
+            S.K.S...............
+        "#]],
+        );
+    }
+
+    #[test]
+    fn release_ends_the_worker_until_it_is_wanted_again() {
+        check(
+            "..Rx....Q...",
+            expect![[r#"
+            ..Rx....Q...
+            S.A......S..
+        "#]],
+        );
+        check(
+            "..R....x..Q...",
+            expect![[r#"
+            ..R....x..Q...
+            S.A.K.B....S..
+        "#]],
+        );
+        check(
+            ".xR...Q..",
+            expect![[r#"
+            .xR...Q..
+            S......S.
+        "#]],
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! The thread of one GPU.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nvml_wrapper::{Device, Nvml};
+
+use super::events::Events;
+use super::sweep::Sweeper;
+use super::{Shared, problem};
+use crate::host::clock;
+use crate::sources::gpu::options::Options;
+use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Trouble};
+
+/// How often a request to leave is looked for between two samples.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Finds the GPU and samples it until the worker leaves; a GPU that is lost is looked for again.
+pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, events: &Events, options: &Options) {
+    while !shared.leaving() {
+        let refusal = match nvml.device_by_index(gpu) {
+            Ok(device) => sample(shared, &device, gpu, events, options),
+            Err(error) => Some(problem::refusal(error)),
+        };
+        let Some(refusal) = refusal else { return };
+        shared.tell(&Line::Trouble(Trouble { gpu, refusal }));
+        if refusal.reason == Reason::Gone {
+            shared.gone.store(true, Ordering::Release);
+            return;
+        }
+        rest(shared, options.interval.max(Duration::from_secs(1)));
+    }
+}
+
+/// Samples one GPU until it refuses.
+fn sample(
+    shared: &Shared,
+    device: &Device<'_>,
+    gpu: u32,
+    events: &Events,
+    options: &Options,
+) -> Option<Refusal> {
+    let identity = match identity(device, gpu) {
+        Ok(identity) => identity,
+        Err(refusal) => return Some(refusal),
+    };
+    shared.tell(&Line::Device(Box::new(identity)));
+    let registered = events.register(device, gpu).map_err(problem::refusal);
+    let mut sweeper = Sweeper::new(options, registered.err());
+    while !shared.leaving() {
+        let begun = clock::now();
+        match sweeper.sweep(device, gpu) {
+            Ok(sample) => shared.tell(&Line::Sample(Box::new(sample))),
+            Err(refusal) => return Some(refusal),
+        }
+        rest(shared, options.interval.saturating_sub(clock::now().since(begun)));
+    }
+    None
+}
+
+/// Who it is. The UUID is the one thing it must tell.
+fn identity(device: &Device<'_>, gpu: u32) -> Result<Identity, Refusal> {
+    Ok(Identity {
+        gpu,
+        uuid: device.uuid().map_err(problem::refusal)?,
+        name: device.name().unwrap_or_default(),
+        serial: device.serial().unwrap_or_default(),
+        pci: device.pci_info().map(|pci| pci.bus_id).unwrap_or_default(),
+        minor: device.minor_number().ok(),
+        vbios: device.vbios_version().unwrap_or_default(),
+        architecture: device
+            .architecture()
+            .map(|architecture| architecture.to_string().to_lowercase())
+            .unwrap_or_default(),
+    })
+}
+
+fn rest(shared: &Shared, time: Duration) {
+    let mut left = time;
+    while !left.is_zero() && !shared.leaving() {
+        let step = left.min(STEP);
+        std::thread::sleep(step);
+        left = left.saturating_sub(step);
+    }
+}

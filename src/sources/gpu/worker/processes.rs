@@ -1,0 +1,173 @@
+//! The processes on one GPU: their memory and how much they ran.
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+
+use super::problem;
+use super::sweep::Found;
+use crate::sources::gpu::field::Field;
+use crate::sources::gpu::protocol::{Process, Reason};
+
+/// Attempts to fetch a list of processes that keeps growing between count and fetch.
+const ATTEMPTS: usize = 4;
+
+/// Lists the processes of one GPU again and again.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    /// The time of the newest utilization seen, in microseconds of the driver's clock.
+    utilization_seen: Option<u64>,
+}
+
+impl Processes {
+    /// The processes with their memory and utilization; nothing where the driver does not list them.
+    pub(super) fn list(&mut self, device: &Device<'_>, found: &mut Found) -> Option<Vec<Process>> {
+        let mut listed: Vec<(ProcessInfoKey, Option<u64>)> = Vec::new();
+        let lists: [List; 3] = [
+            |device| device.running_compute_processes(),
+            |device| device.running_graphics_processes(),
+            |device| device.mps_running_compute_processes(),
+        ];
+        let mut refused = None;
+        let mut answered = false;
+        for list in lists {
+            match patiently(|| list(device)) {
+                Ok(processes) => {
+                    answered = true;
+                    merge(&mut listed, processes);
+                }
+                // Before MPS and off the display, a list of its kind need not be.
+                Err(error) => {
+                    let refusal = problem::refusal(error);
+                    if refusal.reason != Reason::Unsupported || refused.is_none() {
+                        refused = Some(refusal);
+                    }
+                }
+            }
+        }
+        if let Some(refusal) = refused
+            && (!answered || refusal.reason != Reason::Unsupported)
+        {
+            found.refuse(Field::Processes, refusal);
+            if !answered {
+                return None;
+            }
+        }
+        let utilization = self.process_utilization(device, found);
+        Some(by_pid(&listed, &utilization))
+    }
+
+    /// The newest utilization of each process that ran since the last sweep.
+    fn process_utilization(&mut self, device: &Device<'_>, found: &mut Found) -> Vec<(u32, u32)> {
+        let samples = match patiently(|| device.process_utilization_stats(self.utilization_seen)) {
+            Ok(samples) => samples,
+            // NVML says so where no process ran (nvml-wrapper issue 56).
+            Err(NvmlError::NotFound) => Vec::new(),
+            Err(error) => {
+                found.refuse(Field::ProcessUtilization, problem::refusal(error));
+                return Vec::new();
+            }
+        };
+        let first = self.utilization_seen.is_none();
+        let newest = samples.iter().map(|sample| sample.timestamp).max();
+        self.utilization_seen = newest.or(self.utilization_seen).or(Some(0));
+        if first {
+            // The driver's whole buffer, of processes that may be long gone.
+            return Vec::new();
+        }
+        let mut samples: Vec<_> = samples;
+        samples.sort_by_key(|sample| (sample.pid, std::cmp::Reverse(sample.timestamp)));
+        samples.dedup_by_key(|sample| sample.pid);
+        samples.iter().map(|sample| (sample.pid, sample.sm_util)).collect()
+    }
+}
+
+/// A call that lists processes of one kind.
+type List = fn(&Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError>;
+
+/// A process on one instance: pid, GPU instance, compute instance.
+type ProcessInfoKey = (u32, Option<u32>, Option<u32>);
+
+/// Adds a list; a process that is in two lists has the same memory in both.
+fn merge(listed: &mut Vec<(ProcessInfoKey, Option<u64>)>, processes: Vec<ProcessInfo>) {
+    for process in processes {
+        let key = (process.pid, process.gpu_instance_id, process.compute_instance_id);
+        let memory = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        };
+        match listed.iter_mut().find(|known| known.0 == key) {
+            Some(known) => known.1 = known.1.max(memory),
+            None => listed.push((key, memory)),
+        }
+    }
+}
+
+/// One entry a pid; its memory is unknown where that on any instance is.
+fn by_pid(listed: &[(ProcessInfoKey, Option<u64>)], utilization: &[(u32, u32)]) -> Vec<Process> {
+    let mut processes: Vec<Process> = Vec::with_capacity(listed.len());
+    for ((pid, ..), memory) in listed {
+        match processes.iter_mut().find(|known| known.pid == *pid) {
+            Some(known) => {
+                known.memory = known.memory.zip(*memory).map(|(one, other)| one.saturating_add(other));
+            }
+            None => {
+                let sm = utilization.iter().find(|sample| sample.0 == *pid).map(|sample| sample.1);
+                processes.push(Process { pid: *pid, memory: *memory, sm });
+            }
+        }
+    }
+    processes
+}
+
+/// Repeats a call in two steps whose answer grew between them.
+fn patiently<T>(mut call: impl FnMut() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
+    for _ in 1..ATTEMPTS {
+        match call() {
+            Err(NvmlError::InsufficientSize(_)) => {}
+            answer => return answer,
+        }
+    }
+    call()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(pid: u32, memory: Option<u64>, instance: Option<u32>) -> ProcessInfo {
+        ProcessInfo {
+            pid,
+            used_gpu_memory: memory.map_or(UsedGpuMemory::Unavailable, UsedGpuMemory::Used),
+            gpu_instance_id: instance,
+            compute_instance_id: None,
+        }
+    }
+
+    #[test]
+    fn a_process_in_two_lists_is_one_and_on_two_instances_has_the_sum() {
+        let mut listed = Vec::new();
+        merge(
+            &mut listed,
+            vec![info(1, Some(10), None), info(2, Some(5), Some(1)), info(3, Some(7), Some(1))],
+        );
+        merge(&mut listed, vec![info(1, Some(10), None), info(2, Some(6), Some(2)), info(3, None, Some(2))]);
+        let found = by_pid(&listed, &[(2, 40), (9, 1)]);
+        let process = |pid, memory, sm| Process { pid, memory, sm };
+        let expected = [process(1, Some(10), None), process(2, Some(11), Some(40)), process(3, None, None)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_list_that_grows_is_fetched_again_but_not_for_ever() {
+        let mut calls = 0;
+        let answer = patiently(|| {
+            calls += 1;
+            if calls < 3 { Err(NvmlError::InsufficientSize(None)) } else { Ok(calls) }
+        });
+        assert!(matches!(answer, Ok(3)));
+        let endless: Result<(), _> = patiently(|| Err(NvmlError::InsufficientSize(None)));
+        assert!(matches!(endless, Err(NvmlError::InsufficientSize(None))));
+    }
+}

@@ -1,0 +1,118 @@
+//! The calls that nvml-wrapper has not, or not as we need them.
+#![expect(unsafe_code, reason = "NVML is a C library")]
+
+use std::mem;
+
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings as c;
+
+use crate::sources::gpu::protocol::Memory;
+
+/// The scope that asks for the sum over all links (nvml.h, `nvmlFieldValue_t`).
+const ALL: u32 = u32::MAX;
+
+/// A set of events; never freed, because a thread may wait on it when the worker ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventSet(c::nvmlEventSet_t);
+
+// SAFETY: nvml.h says that NVML is thread-safe; the handle is only ever passed back to it.
+unsafe impl Send for EventSet {}
+// SAFETY: as above.
+unsafe impl Sync for EventSet {}
+
+/// Ends the session with the driver.
+pub(super) fn shutdown(nvml: &Nvml) -> Result<(), NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlShutdown.as_ref())?;
+    // SAFETY: no thread is inside NVML, and none calls it afterwards: the caller saw all of them leave.
+    nvml_try(unsafe { call() })
+}
+
+/// Reads numbered fields, over all links where they have a scope; each has its own result.
+pub(super) fn fields(device: &Device<'_>, ids: &[u32]) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
+    let mut values: Vec<c::nvmlFieldValue_t> = ids
+        .iter()
+        .map(|id| {
+            // SAFETY: the structure has only integers and a union of numbers; zeros are valid for all of them.
+            let mut value: c::nvmlFieldValue_t = unsafe { mem::zeroed() };
+            value.fieldId = *id;
+            // Only link fields read the scope; the driver refuses it for none of the others.
+            value.scopeId = if (138..=141).contains(id) { ALL } else { 0 };
+            value
+        })
+        .collect();
+    let count = i32::try_from(values.len()).map_err(|_| NvmlError::InvalidArg)?;
+    // SAFETY: `values` has `count` entries and outlives the call.
+    nvml_try(unsafe { call(device.handle(), count, values.as_mut_ptr()) })?;
+    Ok(values.iter().map(number).collect())
+}
+
+/// The number in a field's value.
+fn number(field: &c::nvmlFieldValue_t) -> Result<u64, NvmlError> {
+    nvml_try(field.nvmlReturn)?;
+    let value = field.value;
+    let signed = |number: i64| u64::try_from(number).map_err(|_| NvmlError::Unknown);
+    // SAFETY: the union started as zeros and every member is a number, so any member may be read.
+    unsafe {
+        match field.valueType {
+            c::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT => Ok(u64::from(value.uiVal)),
+            c::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG => Ok(value.ulVal),
+            c::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG => Ok(value.ullVal),
+            c::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_LONG_LONG => signed(value.sllVal),
+            c::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT => signed(i64::from(value.siVal)),
+            c::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_SHORT => Ok(u64::from(value.usVal)),
+            other => Err(NvmlError::UnexpectedVariant(other)),
+        }
+    }
+}
+
+/// Memory as drivers before 510 tell it: what the driver reserves counts as used.
+pub(super) fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+    let mut memory = c::nvmlMemory_t { total: 0, free: 0, used: 0 };
+    // SAFETY: `memory` outlives the call.
+    nvml_try(unsafe { call(device.handle(), &raw mut memory) })?;
+    Ok(Memory { total: memory.total, used: memory.used, free: memory.free, reserved: None })
+}
+
+/// The GPU instance and the compute instance of a MIG device.
+pub(super) fn instance(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u32, NvmlError>) {
+    let lib = device.nvml().lib();
+    let ask =
+        |call: Result<&unsafe extern "C" fn(c::nvmlDevice_t, *mut u32) -> c::nvmlReturn_t, NvmlError>| {
+            let mut id = 0;
+            // SAFETY: `id` outlives the call.
+            nvml_try(unsafe { call?(device.handle(), &raw mut id) }).map(|()| id)
+        };
+    (
+        ask(nvml_sym(lib.nvmlDeviceGetGpuInstanceId.as_ref())),
+        ask(nvml_sym(lib.nvmlDeviceGetComputeInstanceId.as_ref())),
+    )
+}
+
+/// An empty set of events.
+pub(super) fn event_set(nvml: &Nvml) -> Result<EventSet, NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlEventSetCreate.as_ref())?;
+    let mut set = std::ptr::null_mut();
+    // SAFETY: `set` outlives the call.
+    nvml_try(unsafe { call(&raw mut set) })?;
+    Ok(EventSet(set))
+}
+
+/// Adds a GPU's XIDs to a set.
+pub(super) fn register(device: &Device<'_>, set: EventSet) -> Result<(), NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceRegisterEvents.as_ref())?;
+    // SAFETY: the set is never freed.
+    nvml_try(unsafe { call(device.handle(), u64::from(c::nvmlEventTypeXidCriticalError), set.0) })
+}
+
+/// The XID of a set's next event.
+pub(super) fn wait(nvml: &Nvml, set: EventSet, timeout_ms: u32) -> Result<u64, NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlEventSetWait_v2.as_ref())?;
+    // SAFETY: the structure has a pointer and integers; zeros are valid for all of them.
+    let mut data: c::nvmlEventData_t = unsafe { mem::zeroed() };
+    // SAFETY: the set is never freed; `data` outlives the call.
+    nvml_try(unsafe { call(set.0, &raw mut data, timeout_ms) })?;
+    Ok(data.eventData)
+}

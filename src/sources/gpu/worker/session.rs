@@ -1,0 +1,156 @@
+//! Starting NVML and looking for GPUs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::events::Events;
+use super::{Shared, device, give_up, problem};
+use crate::sources::gpu::options::Options;
+use crate::sources::gpu::protocol::{Line, MOST_GPUS, State, Status};
+
+/// The library's name, which the loader looks up.
+const NAME: &str = "libnvidia-ml.so.1";
+
+/// Where distributions, containers and WSL put it.
+const FOLDERS: [&str; 6] = [
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/local/nvidia/lib64",
+    "usr/lib/wsl/lib",
+];
+
+/// How often the number of GPUs is asked for.
+const RECOUNT: Duration = Duration::from_secs(30);
+
+/// Starts NVML and a thread for each GPU, then watches for GPUs that come and go.
+pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
+    let nvml = match start(options) {
+        Ok(nvml) => *shared.nvml.get_or_init(|| nvml),
+        Err((why, error)) => {
+            let (status, code) = problem::status(error);
+            return give_up(shared, State { status, why, code, ..State::default() });
+        }
+    };
+    let gpus = match nvml.device_count() {
+        Ok(gpus) => gpus.min(MOST_GPUS),
+        Err(error) => {
+            let why = format!("cannot count the GPUs: {error}");
+            let (status, code) = problem::status(error);
+            return give_up(shared, State { status, why, code, ..State::default() });
+        }
+    };
+    let cuda = nvml.sys_cuda_driver_version().map(|version| {
+        let major = nvml_wrapper::cuda_driver_version_major(version);
+        format!("{major}.{}", nvml_wrapper::cuda_driver_version_minor(version))
+    });
+    shared.tell(&Line::State(State {
+        status: Status::Ok,
+        gpus,
+        driver: nvml.sys_driver_version().unwrap_or_default(),
+        nvml: nvml.sys_nvml_version().unwrap_or_default(),
+        cuda: cuda.unwrap_or_default(),
+        ..State::default()
+    }));
+    let events = Arc::new(Events::default());
+    let watched = Arc::clone(&events);
+    shared.spawn("gpu-events".to_owned(), move |shared| watched.run(nvml, shared));
+    for gpu in 0..gpus {
+        let (events, options) = (Arc::clone(&events), options.clone());
+        shared.spawn(format!("gpu-{gpu}"), move |shared| {
+            device::run(shared, nvml, gpu, &events, &options);
+        });
+    }
+    watch(shared, nvml, gpus);
+}
+
+/// Ends the worker once the number of GPUs has changed, so that a new one looks afresh.
+fn watch(shared: &Shared, nvml: &Nvml, gpus: u32) {
+    const STEP: Duration = Duration::from_millis(100);
+    let mut waited = Duration::ZERO;
+    while !shared.leaving() {
+        std::thread::sleep(STEP);
+        waited += STEP;
+        if waited >= RECOUNT {
+            waited = Duration::ZERO;
+            if nvml.device_count().is_ok_and(|now| now.min(MOST_GPUS) != gpus) {
+                shared.gone.store(true, std::sync::atomic::Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Starts NVML from the first place that has it. It is never dropped: that would unload it under a hung call.
+fn start(options: &Options) -> Result<&'static Nvml, (String, NvmlError)> {
+    let mut refused: Option<(String, NvmlError)> = None;
+    for path in places(options) {
+        match Nvml::builder().lib_path(path.as_os_str()).init() {
+            Ok(nvml) => return Ok(Box::leak(Box::new(nvml))),
+            Err(error) => {
+                let why = format!("cannot start NVML from {}: {error}", path.display());
+                let absent = matches!(error, NvmlError::LibloadingError(_));
+                if !absent {
+                    return Err((why, error));
+                }
+                refused = refused.or(Some((why, error)));
+            }
+        }
+    }
+    Err(refused
+        .unwrap_or_else(|| ("there is no place to look for NVML".to_owned(), NvmlError::LibraryNotFound)))
+}
+
+/// Where to look for the library, in this order.
+fn places(options: &Options) -> Vec<PathBuf> {
+    if let Some(library) = &options.library {
+        return vec![library.clone()];
+    }
+    let root = options.driver_root.as_deref();
+    let mut places: Vec<PathBuf> = root.is_none().then(|| NAME.into()).into_iter().collect();
+    let folders = FOLDERS.iter().map(|folder| root.unwrap_or(Path::new("/")).join(folder).join(NAME));
+    places.extend(folders.filter(|path| path.exists()));
+    if places.is_empty() {
+        // Named, so that the error says what was looked for.
+        places.push(root.unwrap_or(Path::new("/")).join(FOLDERS[0]).join(NAME));
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(library: Option<&str>, root: Option<&Path>) -> Options {
+        Options {
+            library: library.map(PathBuf::from),
+            driver_root: root.map(Path::to_path_buf),
+            interval: Duration::from_secs(1),
+            processes: true,
+            field_values: true,
+        }
+    }
+
+    #[test]
+    fn a_given_library_is_the_only_one() {
+        assert_eq!(places(&options(Some("a.so"), None)), [PathBuf::from("a.so")]);
+    }
+
+    #[test]
+    fn a_driver_root_is_searched_instead_of_the_system() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("usr/lib64");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(NAME), "").unwrap();
+        assert_eq!(places(&options(None, Some(root.path()))), [folder.join(NAME)]);
+    }
+
+    #[test]
+    fn the_loader_is_asked_first() {
+        assert_eq!(places(&options(None, None))[0], PathBuf::from(NAME));
+    }
+}

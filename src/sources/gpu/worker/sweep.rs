@@ -1,0 +1,304 @@
+//! One sweep over everything a GPU tells.
+
+use nvml_wrapper::Device;
+use nvml_wrapper::FieldIdScheme;
+use nvml_wrapper::enum_wrappers::device::{
+    Clock, EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold,
+};
+use nvml_wrapper::error::NvmlError;
+
+use super::processes::Processes;
+use super::{problem, raw};
+use crate::sources::gpu::field::Field;
+use crate::sources::gpu::options::Options;
+use crate::sources::gpu::protocol::{Instance, Memory, Reason, Refusal, Sample};
+
+/// What changes slowly is read once in so many sweeps.
+const SLOW_EVERY: u64 = 5;
+
+/// NVML has at most this many links (nvml.h, `NVML_NVLINK_MAX_LINKS`).
+const MOST_LINKS: u32 = 18;
+
+/// A node cannot have more MIG instances on one GPU than this.
+const MOST_INSTANCES: u32 = 64;
+
+/// Fields by number, read in one call.
+const FIELDS: [(u32, Field); 17] = [
+    (82, Field::MemoryTemperature),
+    (197, Field::PcieSent),
+    (198, Field::PcieReceived),
+    (138, Field::NvlinkSent),
+    (139, Field::NvlinkReceived),
+    (140, Field::NvlinkRawSent),
+    (141, Field::NvlinkRawReceived),
+    (38, Field::NvlinkCrcFlit),
+    (45, Field::NvlinkCrcData),
+    (52, Field::NvlinkReplay),
+    (59, Field::NvlinkRecovery),
+    (74, Field::ThrottledPowerCap),
+    (75, Field::ThrottledThermal),
+    (76, Field::ThrottledSyncBoost),
+    (77, Field::ThrottledBoardLimit),
+    (78, Field::ThrottledLowUtilization),
+    (79, Field::ThrottledReliability),
+];
+
+/// Fields whose number depends on the driver: before 580.82 from 251, since then from 269.
+const RENUMBERED: [Field; 3] =
+    [Field::ThrottledSwThermal, Field::ThrottledHwThermal, Field::ThrottledHwPowerBrake];
+
+/// Fields by number that change rarely.
+const SLOW_FIELDS: [(u32, Field); 4] = [
+    (142, Field::RemappedCorrectable),
+    (143, Field::RemappedUncorrectable),
+    (144, Field::RemapPending),
+    (145, Field::RemapFailure),
+];
+
+/// What one sweep, or its slow part, found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    values: Vec<(Field, u64)>,
+    refused: Vec<(Field, Refusal)>,
+    fatal: Option<Refusal>,
+}
+
+impl Found {
+    fn take<T: Into<u64>>(&mut self, field: Field, result: Result<T, NvmlError>) {
+        match result {
+            Ok(value) => self.values.push((field, value.into())),
+            Err(error) => self.refuse(field, problem::refusal(error)),
+        }
+    }
+
+    pub(super) fn refuse(&mut self, field: Field, refusal: Refusal) {
+        if matches!(refusal.reason, Reason::Lost | Reason::Gone) {
+            self.fatal.get_or_insert(refusal);
+        }
+        self.refused.push((field, refusal));
+    }
+
+    /// Whether the GPU has stopped answering, which ends a sweep.
+    fn check(&self) -> Result<(), Refusal> {
+        self.fatal.map_or(Ok(()), Err)
+    }
+}
+
+/// Sweeps one GPU again and again.
+#[derive(Debug)]
+pub(super) struct Sweeper {
+    field_values: bool,
+    events: Option<Refusal>,
+    sweeps: u64,
+    slow: Found,
+    instances: Vec<Instance>,
+    processes: Option<Processes>,
+}
+
+impl Sweeper {
+    /// `events` is why XIDs are not told, where they are not.
+    pub(super) fn new(options: &Options, events: Option<Refusal>) -> Self {
+        Self {
+            processes: options.processes.then(Processes::default),
+            field_values: options.field_values,
+            events,
+            sweeps: 0,
+            slow: Found::default(),
+            instances: Vec::new(),
+        }
+    }
+
+    /// Asks everything once. A GPU that stopped answering is an error; a value that is refused is not.
+    pub(super) fn sweep(&mut self, device: &Device<'_>, gpu: u32) -> Result<Sample, Refusal> {
+        let mut found = Found::default();
+        self.fast(device, &mut found);
+        found.check()?;
+        let processes = self.processes.as_mut().and_then(|processes| processes.list(device, &mut found));
+        found.check()?;
+        if self.sweeps.is_multiple_of(SLOW_EVERY) {
+            self.slow = slow(device, self.field_values);
+            self.slow.check()?;
+        }
+        self.sweeps += 1;
+        let partitioned = self.slow.values.contains(&(Field::MigMode, 1));
+        self.instances = if partitioned { instances(device, &mut found) } else { Vec::new() };
+        found.check()?;
+        if let Some(refusal) = self.events {
+            found.refused.push((Field::Xids, refusal));
+        }
+        found.values.extend(&self.slow.values);
+        found.refused.extend(&self.slow.refused);
+        Ok(Sample {
+            gpu,
+            values: found.values,
+            refused: found.refused,
+            processes,
+            instances: self.instances.clone(),
+        })
+    }
+
+    fn fast(&self, device: &Device<'_>, found: &mut Found) {
+        match memory(device) {
+            Ok(memory) => {
+                found.values.extend([
+                    (Field::MemoryTotal, memory.total),
+                    (Field::MemoryUsed, memory.used),
+                    (Field::MemoryFree, memory.free),
+                ]);
+                found.values.extend(memory.reserved.map(|reserved| (Field::MemoryReserved, reserved)));
+            }
+            Err(error) => found.refuse(Field::MemoryUsed, problem::refusal(error)),
+        }
+        match device.utilization_rates() {
+            Ok(rates) => found.values.extend([
+                (Field::Utilization, rates.gpu.into()),
+                (Field::MemoryUtilization, rates.memory.into()),
+            ]),
+            Err(error) => found.refuse(Field::Utilization, problem::refusal(error)),
+        }
+        found.take(Field::EncoderUtilization, device.encoder_utilization().map(|info| info.utilization));
+        found.take(Field::DecoderUtilization, device.decoder_utilization().map(|info| info.utilization));
+        found.take(Field::Temperature, device.temperature(TemperatureSensor::Gpu));
+        found.take(Field::Power, device.power_usage());
+        found.take(Field::PowerLimit, device.enforced_power_limit());
+        found.take(Field::Energy, device.total_energy_consumption());
+        found.take(Field::ClockGraphics, device.clock_info(Clock::Graphics));
+        found.take(Field::ClockSm, device.clock_info(Clock::SM));
+        found.take(Field::ClockMemory, device.clock_info(Clock::Memory));
+        found.take(Field::PerformanceState, performance_state(device));
+        found.take(Field::ThrottleReasons, device.current_throttle_reasons().map(|reasons| reasons.bits()));
+        if self.field_values && found.fatal.is_none() {
+            let first = match device.nvml().field_id_scheme() {
+                FieldIdScheme::V12 => 251,
+                FieldIdScheme::V13Update1 => 269,
+            };
+            let ids: Vec<_> = FIELDS.into_iter().chain((first..).zip(RENUMBERED)).collect();
+            numbered(device, &ids, found);
+        }
+    }
+}
+
+/// Memory, from the older call where the driver has not the newer.
+fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
+    match device.memory_info() {
+        Ok(memory) => Ok(Memory {
+            total: memory.total,
+            used: memory.used,
+            free: memory.free,
+            reserved: Some(memory.reserved),
+        }),
+        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::NotSupported) => {
+            raw::memory_v1(device)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn performance_state(device: &Device<'_>) -> Result<u64, NvmlError> {
+    let state = u64::from(device.performance_state()?.as_c());
+    // 32 is nvml.h's "unknown".
+    if state <= 15 { Ok(state) } else { Err(NvmlError::NoData) }
+}
+
+fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut Found) {
+    let numbers: Vec<u32> = ids.iter().map(|(id, _)| *id).collect();
+    match raw::fields(device, &numbers) {
+        Ok(values) => {
+            for ((_, field), value) in ids.iter().zip(values) {
+                match value {
+                    // A driver that does not know a field's number calls it an invalid argument.
+                    Err(NvmlError::InvalidArg) => found.take::<u64>(*field, Err(NvmlError::NotSupported)),
+                    value => found.take(*field, value),
+                }
+            }
+        }
+        Err(error) => {
+            let refusal = problem::refusal(error);
+            ids.iter().for_each(|(_, field)| found.refuse(*field, refusal));
+        }
+    }
+}
+
+/// What changes rarely, or only in steps.
+fn slow(device: &Device<'_>, field_values: bool) -> Found {
+    let mut found = Found::default();
+    match device.bar1_memory_info() {
+        Ok(bar1) => found.values.extend([(Field::Bar1Total, bar1.total), (Field::Bar1Used, bar1.used)]),
+        Err(error) => found.refuse(Field::Bar1Used, problem::refusal(error)),
+    }
+    let threshold = |threshold| device.temperature_threshold(threshold);
+    found.take(Field::SlowdownTemperature, threshold(TemperatureThreshold::Slowdown));
+    found.take(Field::ShutdownTemperature, threshold(TemperatureThreshold::Shutdown));
+    found.take(Field::ClockGraphicsMax, device.max_clock_info(Clock::Graphics));
+    found.take(Field::ClockSmMax, device.max_clock_info(Clock::SM));
+    found.take(Field::ClockMemoryMax, device.max_clock_info(Clock::Memory));
+    let ecc = device.is_ecc_enabled().map(|ecc| ecc.currently_enabled);
+    let counting = matches!(ecc, Ok(true));
+    found.take(Field::EccMode, ecc);
+    if counting {
+        for (field, error, counter) in [
+            (Field::EccCorrectedVolatile, MemoryError::Corrected, EccCounter::Volatile),
+            (Field::EccUncorrectedVolatile, MemoryError::Uncorrected, EccCounter::Volatile),
+            (Field::EccCorrectedAggregate, MemoryError::Corrected, EccCounter::Aggregate),
+            (Field::EccUncorrectedAggregate, MemoryError::Uncorrected, EccCounter::Aggregate),
+        ] {
+            found.take(field, device.total_ecc_errors(error, counter));
+        }
+    }
+    found.take(Field::RetiredPending, device.are_pages_pending_retired());
+    found.take(Field::PcieReplays, device.pcie_replay_counter());
+    found.take(Field::PcieGeneration, device.current_pcie_link_gen());
+    found.take(Field::PcieWidth, device.current_pcie_link_width());
+    found.take(Field::PcieGenerationMax, device.max_pcie_link_gen());
+    found.take(Field::PcieWidthMax, device.max_pcie_link_width());
+    found.take(Field::NvlinkActive, active_links(device));
+    found.take(Field::MigMode, device.mig_mode().map(|mode| mode.current));
+    if field_values && found.fatal.is_none() {
+        numbered(device, &SLOW_FIELDS, &mut found);
+    }
+    found
+}
+
+/// The number of links that are up; asking for a link that is not there ends the count.
+fn active_links(device: &Device<'_>) -> Result<u64, NvmlError> {
+    let mut active = 0;
+    for link in 0..MOST_LINKS {
+        match device.link_wrapper_for(link).is_active() {
+            Ok(up) => active += u64::from(up),
+            Err(NvmlError::InvalidArg | NvmlError::NotSupported) if link > 0 => break,
+            Err(NvmlError::InvalidArg) => return Err(NvmlError::NotSupported),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(active)
+}
+
+/// The MIG instances; places without one are passed over.
+fn instances(device: &Device<'_>, found: &mut Found) -> Vec<Instance> {
+    let count = match device.mig_device_count() {
+        Ok(count) => count.min(MOST_INSTANCES),
+        Err(error) => {
+            found.refuse(Field::MigInstances, problem::refusal(error));
+            return Vec::new();
+        }
+    };
+    let mut instances = Vec::new();
+    for place in 0..count {
+        match device.mig_device_by_index(place) {
+            Ok(instance) => {
+                let Ok(uuid) = instance.uuid() else { continue };
+                let (gi, ci) = raw::instance(&instance);
+                instances.push(Instance {
+                    uuid,
+                    name: instance.name().unwrap_or_default(),
+                    gi: gi.ok(),
+                    ci: ci.ok(),
+                    memory: memory(&instance).ok(),
+                });
+            }
+            Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
+            Err(error) => found.refuse(Field::MigInstances, problem::refusal(error)),
+        }
+    }
+    instances
+}

@@ -1,0 +1,332 @@
+//! The `gpu` source with its real worker process, on the fake NVML.
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use memwarden::host::child::WorkerCommand;
+    use memwarden::host::clock;
+    use memwarden::host::roots::Roots;
+    use memwarden::model::facts::{Facts, KernelXid};
+    use memwarden::model::point::{Batch, Family};
+    use memwarden::model::setting::{Settings, Value};
+    use memwarden::model::source::{Control, Source, SourceError};
+    use memwarden::sources::Context;
+    use memwarden::sources::gpu::{REGISTRATION, options};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A node whose GPUs are what a scenario says.
+    struct Node {
+        // Dropped first: its worker reads the folder.
+        source: Box<dyn Source>,
+        folder: tempfile::TempDir,
+        families: Vec<Family>,
+        facts: Facts,
+        outcome: Result<(), SourceError>,
+    }
+
+    impl Node {
+        fn new(scenario: &str) -> Self {
+            Self::with(crate::harness::fake_nvml(), scenario)
+        }
+
+        fn with(library: PathBuf, scenario: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("scenario.json");
+            std::fs::write(&file, scenario).unwrap();
+            let mut settings = Settings::default();
+            settings.set(&options::LIBRARY, Value::Path(library));
+            settings.set(&options::DRIVER_ROOT, Value::Path(PathBuf::new()));
+            settings.set(&options::INTERVAL, Value::Duration(Duration::from_millis(200)));
+            settings.set(&options::PROCESSES, Value::Bool(true));
+            settings.set(&options::FIELD_VALUES, Value::Bool(true));
+            let variable = format!("FAKE_NVML_SCENARIO={}", file.display());
+            let arguments =
+                vec![variable.into(), env!("CARGO_BIN_EXE_memwarden").into(), "gpu-worker".into()];
+            let context = Context {
+                roots: Arc::new(Roots::under(folder.path())),
+                worker: Some(WorkerCommand { program: "/usr/bin/env".into(), arguments }),
+            };
+            let source = (REGISTRATION.build)(&settings, &context);
+            let (families, facts, outcome) = (Vec::new(), Facts::default(), Ok(()));
+            Self { folder, source, families, facts, outcome }
+        }
+
+        fn change(&self, scenario: &str) {
+            let next = self.folder.path().join("next.json");
+            std::fs::write(&next, scenario).unwrap();
+            std::fs::rename(next, self.folder.path().join("scenario.json")).unwrap();
+        }
+
+        fn tick(&mut self, kernel_xids: Vec<KernelXid>) {
+            let mut batch = Batch::new();
+            batch.facts.kernel_xids = kernel_xids;
+            let begun = clock::now();
+            self.outcome = self.source.sample(begun, &mut batch);
+            assert!(clock::now().since(begun) < Duration::from_millis(100), "the sampler was held up");
+            let (families, dropped, facts) = batch.seal();
+            assert!(dropped.is_empty(), "{dropped:?}");
+            (self.families, self.facts) = (families, facts);
+        }
+
+        fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+            let family = self.families.iter().find(|family| family.desc.name == name)?;
+            let place = |label| family.desc.labels.iter().position(|known| *known == label).unwrap();
+            let matches = |point: &&memwarden::model::point::Point| {
+                labels.iter().all(|(label, value)| point.labels[place(*label)].as_str() == *value)
+            };
+            family.points.iter().find(matches).map(|point| point.value)
+        }
+
+        /// Ticks until something holds.
+        #[track_caller]
+        fn until(&mut self, what: impl Fn(&Self) -> bool) {
+            let begun = clock::now();
+            loop {
+                self.tick(Vec::new());
+                if what(self) {
+                    return;
+                }
+                assert!(clock::now().since(begun) < PATIENCE, "it never came; {:?}", self.outcome);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+
+        fn nvml_is(&self, status: &str) -> bool {
+            self.value("memwarden_nvml_status", &[("status", status)]) == Some(1.0)
+        }
+
+        fn gpu_is(&self, gpu: &str, status: &str) -> bool {
+            self.value("memwarden_gpu_status", &[("gpu", gpu), ("status", status)]) == Some(1.0)
+        }
+
+        fn xids(&self, xid: &str) -> Option<f64> {
+            self.value("memwarden_gpu_xid_errors_total", &[("gpu", "0"), ("xid", xid)])
+        }
+
+        /// The worker's pid: the process that has our scenario in its environment.
+        fn worker(&self) -> rustix::process::Pid {
+            let wanted = self.folder.path().to_str().unwrap().as_bytes().to_vec();
+            let pids = std::fs::read_dir("/proc").unwrap().flatten();
+            let found =
+                pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
+                    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                    environment.windows(wanted.len()).any(|window| window == wanted)
+                });
+            rustix::process::Pid::from_raw(found.unwrap()).unwrap()
+        }
+
+        fn signal(&self, signal: rustix::process::Signal) {
+            rustix::process::kill_process(self.worker(), signal).unwrap();
+        }
+    }
+
+    const TWO: &str = r#"{"devices": [{"utilization": 50, "processes": [
+        {"pid": 11, "memory": 1073741824, "sm": 40, "mem": 1}, {"pid": 12, "memory": 1024, "type": "graphics"}]},
+        {"pcie": {"tx_bytes": 7}}]}"#;
+    const ONE_HANGS: &str = r#"{"devices": [{"hang": ["*"]}, {"utilization": 9}]}"#;
+    const ONE_LOST: &str = r#"{"devices": [{"state": "lost"}, {"utilization": 9}]}"#;
+
+    #[test]
+    fn healthy_gpus_tell_everything() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
+        assert!(node.outcome.is_ok(), "{:?}", node.outcome);
+        let gpu = [("gpu", "0")];
+        assert_eq!(node.value("memwarden_gpu_utilization_ratio", &gpu), Some(0.5));
+        assert_eq!(node.value("memwarden_gpu_memory_used_bytes", &gpu), Some(1_073_742_848.0));
+        assert_eq!(node.value("memwarden_gpu_memory_unattributed_bytes", &gpu), Some(0.0));
+        assert_eq!(node.value("memwarden_gpu_process_memory_bytes", &[("pid", "12")]), Some(1024.0));
+        assert_eq!(node.value("memwarden_gpu_power_watts", &gpu), Some(72.0));
+        assert_eq!(node.xids("79"), Some(0.0));
+        let pids: Vec<u32> = node.facts.gpu_processes.iter().map(|process| process.pid).collect();
+        assert_eq!(pids, [11, 12]);
+        node.until(|node| {
+            node.value("memwarden_gpu_process_sm_utilization_ratio", &[("pid", "11")]) == Some(0.4)
+        });
+    }
+
+    #[test]
+    fn a_hung_gpu_holds_up_nobody_and_comes_back() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
+        node.change(ONE_HANGS);
+        node.until(|node| node.gpu_is("0", "hung"));
+        assert!(node.gpu_is("1", "ok"));
+        assert!(node.value("memwarden_gpu_sample_age_seconds", &[("gpu", "0")]).unwrap() > 2.9);
+        assert!(node.value("memwarden_gpu_sample_age_seconds", &[("gpu", "1")]).unwrap() < 1.0);
+        assert_eq!(node.value("memwarden_gpu_power_watts", &[("gpu", "0")]), None);
+        assert_eq!(node.value("memwarden_gpu_utilization_ratio", &[("gpu", "1")]), Some(0.09));
+        assert_eq!(node.xids("79"), Some(0.0));
+        assert_eq!(node.value("memwarden_gpu_worker_restarts_total", &[]), Some(0.0));
+        node.change(TWO);
+        node.until(|node| node.gpu_is("0", "ok") && node.outcome.is_ok());
+    }
+
+    #[test]
+    fn a_gpu_that_hangs_from_the_start_is_named() {
+        let mut node = Node::new(ONE_HANGS);
+        node.until(|node| node.gpu_is("0", "hung") && node.gpu_is("1", "ok"));
+    }
+
+    #[test]
+    fn a_lost_gpu_is_said_and_may_return() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+        node.change(ONE_LOST);
+        node.until(|node| node.gpu_is("0", "lost"));
+        assert_eq!(node.value("memwarden_gpu_memory_used_bytes", &[("gpu", "0")]), None);
+        node.change(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+    }
+
+    #[test]
+    fn a_killed_worker_is_started_again() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+        node.signal(rustix::process::Signal::KILL);
+        node.until(|node| node.nvml_is("worker_failed"));
+        assert!(node.gpu_is("0", "unobserved"));
+        node.until(|node| node.gpu_is("0", "ok"));
+        assert_eq!(node.value("memwarden_gpu_worker_restarts_total", &[]), Some(1.0));
+    }
+
+    #[test]
+    fn a_stopped_worker_is_killed_and_started_again() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+        node.signal(rustix::process::Signal::STOP);
+        node.until(|node| node.value("memwarden_gpu_worker_up", &[]) == Some(0.0));
+        node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));
+        node.until(|node| node.gpu_is("0", "ok"));
+    }
+
+    #[test]
+    fn a_worker_that_crashes_on_start_is_retried() {
+        let mut node = Node::new(r#"{"crash_on_init": true}"#);
+        node.until(|node| node.nvml_is("worker_failed"));
+        node.change(TWO);
+        node.until(|node| node.nvml_is("ok"));
+    }
+
+    #[test]
+    fn each_failed_start_has_its_own_status() {
+        let statuses = [
+            ("driver_not_loaded", 9.0),
+            ("no_permission", 4.0),
+            ("lib_rm_version_mismatch", 18.0),
+            ("77", 77.0),
+        ];
+        for (code, number) in statuses {
+            let quoted = if code.parse::<u32>().is_ok() { code.to_owned() } else { format!("\"{code}\"") };
+            let mut node = Node::new(&format!("{{\"init\": {quoted}}}"));
+            let status = match code {
+                "lib_rm_version_mismatch" => "version_mismatch",
+                "77" => "unknown_error",
+                same => same,
+            };
+            node.until(|node| node.nvml_is(status));
+            assert_eq!(node.value("memwarden_nvml_return_code", &[]), Some(number));
+            assert!(matches!(node.outcome, Err(SourceError::Failed { .. })), "{:?}", node.outcome);
+        }
+    }
+
+    #[test]
+    fn unsupported_and_unknown_are_said() {
+        let scenario = r#"{"devices": [{"memory": null, "returns": {"nvmlDeviceGetPowerUsage": 4242,
+            "nvmlDeviceGetTemperature": "no_permission"}, "churn": {"grow_between_calls": 8, "limit": 16},
+            "processes": [{"pid": 5, "memory": null}]}]}"#;
+        let mut node = Node::new(scenario);
+        node.until(|node| node.gpu_is("0", "ok"));
+        let status = |field: &str, status: &str, code: &str| {
+            let labels = [("field", field), ("status", status), ("code", code)];
+            node.value("memwarden_gpu_field_status", &labels)
+        };
+        assert_eq!(status("memory_used", "unsupported", "3"), Some(1.0));
+        assert_eq!(status("power", "unknown_code", "4242"), Some(1.0));
+        assert_eq!(status("temperature", "permission", "4"), Some(1.0));
+        assert_eq!(node.value("memwarden_gpu_memory_used_bytes", &[]), None);
+        assert_eq!(node.value("memwarden_gpu_memory_unattributed_bytes", &[]), None);
+        assert_eq!(node.value("memwarden_gpu_process_memory_bytes", &[("pid", "5")]), None);
+        node.until(|node| node.value("memwarden_gpu_processes", &[]) == Some(17.0));
+    }
+
+    #[test]
+    fn instances_name_their_parent() {
+        let scenario = r#"{"devices": [{"uuid": "GPU-p", "mig": {"enabled": true, "instances": [null,
+            {"uuid": "MIG-i", "gi": 9, "ci": 0, "memory": {"total": 1000, "reserved": 10, "used": 90}}]}}]}"#;
+        let mut node = Node::new(scenario);
+        node.until(|node| node.gpu_is("0", "ok"));
+        let labels = [("uuid", "MIG-i"), ("gpu_instance", "9"), ("compute_instance", "0")];
+        assert_eq!(node.value("memwarden_gpu_mig_memory_used_bytes", &labels), Some(90.0));
+        assert_eq!(node.value("memwarden_gpu_mig_info", &[("parent", "GPU-p")]), Some(1.0));
+        assert_eq!(node.value("memwarden_gpu_mig_enabled", &[]), Some(1.0));
+    }
+
+    #[test]
+    fn xids_of_both_roads_count_once() {
+        let mut node = Node::new(r#"{"devices": [{"pci": "00000000:3B:00.0"}]}"#);
+        node.until(|node| node.gpu_is("0", "ok"));
+        assert_eq!(node.xids("31"), Some(0.0));
+        node.change(
+            r#"{"devices": [{"pci": "00000000:3B:00.0", "xids": [{"xid": 31}, {"xid": 31}, {"xid": 999}]}]}"#,
+        );
+        node.until(|node| node.xids("31") == Some(2.0) && node.xids("999") == Some(1.0));
+        let told = |xid| KernelXid { pci: "0000:3b:00".to_owned(), xid, kernel_us: 0 };
+        node.tick(vec![told(31), told(79)]);
+        assert_eq!(node.xids("31"), Some(2.0));
+        assert_eq!(node.xids("79"), Some(1.0));
+    }
+
+    #[test]
+    fn release_ends_the_worker_and_acquire_starts_one() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+        node.source.control(Control::ReleaseGpu);
+        node.until(|node| node.nvml_is("released"));
+        assert!(matches!(node.outcome, Err(SourceError::Unavailable { .. })));
+        assert_eq!(node.value("memwarden_gpu_status", &[]), None);
+        assert_eq!(node.value("memwarden_gpu_worker_up", &[]), Some(0.0));
+        node.source.control(Control::AcquireGpu);
+        node.until(|node| node.gpu_is("0", "ok"));
+    }
+
+    #[test]
+    fn a_reloaded_driver_is_found_again() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+        node.change(&TWO.replacen('{', "{\"driver_generation\": 1, ", 1));
+        node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));
+        node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
+    }
+
+    #[test]
+    fn a_host_without_the_library_is_no_failure_unless_it_has_the_driver() {
+        let mut node = Node::with("/nowhere/libnvidia-ml.so.1".into(), "");
+        node.until(|node| node.nvml_is("library_absent"));
+        assert!(matches!(node.outcome, Err(SourceError::Unavailable { .. })), "{:?}", node.outcome);
+        std::fs::create_dir_all(node.folder.path().join("proc/driver/nvidia")).unwrap();
+        std::fs::write(node.folder.path().join("proc/driver/nvidia/version"), "").unwrap();
+        node.tick(Vec::new());
+        assert!(matches!(node.outcome, Err(SourceError::Failed { .. })), "{:?}", node.outcome);
+    }
+
+    #[test]
+    fn the_worker_ends_with_its_source_and_tells_its_size() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+        let pid = node.worker();
+        let statm = std::fs::read(format!("/proc/{}/statm", pid.as_raw_nonzero())).unwrap();
+        std::fs::create_dir_all(node.folder.path().join(format!("proc/{}", pid.as_raw_nonzero()))).unwrap();
+        std::fs::write(node.folder.path().join(format!("proc/{}/statm", pid.as_raw_nonzero())), statm)
+            .unwrap();
+        node.until(|node| node.value("memwarden_gpu_worker_resident_memory_bytes", &[]).is_some());
+        let resident = node.value("memwarden_gpu_worker_resident_memory_bytes", &[]).unwrap();
+        assert!(resident > 1024.0 * 1024.0, "{resident}");
+        drop(node);
+        assert!(rustix::process::test_kill_process(pid).is_err(), "the worker outlived its source");
+    }
+}
