@@ -34,6 +34,7 @@ pub struct Options {
 /// Threads that serve HTTP and push; sampling has its own.
 const SERVING_THREADS: usize = 2;
 /// The whole end takes at most 5 s: 2 s for requests in flight and for a last push, 1 s for the sampler.
+#[cfg(feature = "otlp")]
 const LAST_PUSH: Duration = Duration::from_secs(2);
 const LAST_SAMPLE: Duration = Duration::from_secs(1);
 /// A frame older than this many intervals means that the sampler is stuck.

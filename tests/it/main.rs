@@ -13,4 +13,7 @@ mod daemon;
 mod gpu;
 mod harness;
 mod layers;
+mod prometheus;
+mod receiver;
+mod shipped;
 mod tables;

@@ -31,7 +31,15 @@ impl Receiver {
         };
         let (grpc, http) = (free_port(), free_port());
         let mut child = program(binary)
-            .args(["start", "--exporter", "blackhole", "--debug-log", "metrics", "--debug-log-verbosity", "detailed"])
+            .args([
+                "start",
+                "--exporter",
+                "blackhole",
+                "--debug-log",
+                "metrics",
+                "--debug-log-verbosity",
+                "detailed",
+            ])
             .arg(format!("--otlp-grpc-endpoint=127.0.0.1:{grpc}"))
             .arg(format!("--otlp-http-endpoint=127.0.0.1:{http}"))
             .stdout(Stdio::piped())
@@ -137,7 +145,8 @@ fn both_transports_and_the_page_say_the_same() {
         receiver.forget();
         let endpoint = format!("otlp.endpoint=http://127.0.0.1:{port}");
         let protocol = format!("otlp.protocol={protocol}");
-        let sets = [&proc, &endpoint, &protocol, "otlp.enabled=true", "otlp.interval=500ms", "otlp.names=memwarden"];
+        let sets =
+            [&proc, &endpoint, &protocol, "otlp.enabled=true", "otlp.interval=500ms", "otlp.names=memwarden"];
         let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
         let daemon = Daemon::start(&args);
         let pushed = wait_for("a push", SOON, || {
@@ -146,7 +155,11 @@ fn both_transports_and_the_page_say_the_same() {
         });
         let page = pulled(&daemon.metrics());
         let of = |points: &Points| -> Points {
-            points.iter().filter(|((name, _), _)| still(name)).map(|(key, value)| (key.clone(), *value)).collect()
+            points
+                .iter()
+                .filter(|((name, _), _)| still(name))
+                .map(|(key, value)| (key.clone(), *value))
+                .collect()
         };
         let (pushed, page) = (of(&pushed), of(&page));
         assert!(pushed.len() > 100, "only {} points by {protocol}", pushed.len());

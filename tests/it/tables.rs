@@ -149,3 +149,14 @@ fn no_two_metrics_share_an_otlp_name() {
         }
     }
 }
+
+#[test]
+fn no_gauge_shares_its_family_with_a_counter() {
+    // OpenMetrics names a counter's family without `_total`.
+    let gauges: BTreeSet<&str> =
+        catalog().into_iter().filter(|desc| desc.kind == Kind::Gauge).map(|desc| desc.name).collect();
+    for desc in catalog().into_iter().filter(|desc| desc.kind == Kind::Counter) {
+        let family = desc.name.strip_suffix("_total").unwrap();
+        assert!(!gauges.contains(family), "{} and {family}", desc.name);
+    }
+}

@@ -250,18 +250,17 @@ mod tests {
             1,
             "gpu_throttled",
             expect![[r#"
-            memwarden_gpu_throttle_seconds_total gpu=0,uuid=GPU-a,reason=hw_thermal 1.5
-            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=gpu_idle 0
-            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=application_clocks 0
-            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=power_cap 1
-            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=hw_slowdown 0
-            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=sync_boost 0
-            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=sw_thermal 0
-            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=hw_thermal 1
-            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=hw_power_brake 0
-            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=display_clocks 0
-            ok
-        "#]],
+                memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=gpu_idle 0
+                memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=application_clocks 0
+                memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=power_cap 1
+                memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=hw_slowdown 0
+                memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=sync_boost 0
+                memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=sw_thermal 0
+                memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=hw_thermal 1
+                memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=hw_power_brake 0
+                memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=display_clocks 0
+                ok
+            "#]],
         );
     }
 

@@ -1,0 +1,143 @@
+//! A real Prometheus scrapes a memwarden with fake GPUs: every query of the dashboard returns data,
+//! what is gone is gone, and no scrape fails.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Daemon, fake_nvml, free_port, program, request, tool, wait_for};
+
+const SOON: Duration = Duration::from_secs(60);
+
+struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Prometheus {
+    /// Starts the real one, scraping `target` every second; nothing where it is not installed.
+    fn start(target: SocketAddr) -> Option<Self> {
+        let binary = tool("prometheus")?;
+        let folder = tempfile::tempdir().unwrap();
+        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("alerts/memwarden.rules.yaml");
+        let config = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
+             rule_files: [{}]\n\
+             scrape_configs: [{{job_name: memwarden, static_configs: [{{targets: ['{target}']}}]}}]\n",
+            rules.display()
+        );
+        let file = folder.path().join("prometheus.yml");
+        std::fs::write(&file, config).unwrap();
+        let address: SocketAddr = format!("127.0.0.1:{}", free_port()).parse().unwrap();
+        let child = program(binary)
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let prometheus = Self { child, address, _folder: folder };
+        wait_for("Prometheus", SOON, || {
+            std::net::TcpStream::connect(address).ok()?;
+            let answer = request(address, "GET /-/ready HTTP/1.0\r\n\r\n");
+            (answer.code == 200).then_some(())
+        });
+        Some(prometheus)
+    }
+
+    /// The result of an instant query: each series' labels and value.
+    fn query(&self, expression: &str) -> Vec<(Value, f64)> {
+        let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let answer = request(self.address, &format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\n\r\n"));
+        let body: Value = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{}", answer.body));
+        assert_eq!(body["status"], "success", "{expression}: {body}");
+        let results = body["data"]["result"].as_array().unwrap().iter();
+        results
+            .map(|result| (result["metric"].clone(), result["value"][1].as_str().unwrap().parse().unwrap()))
+            .collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Every query of the dashboard, with the variables as Grafana fills them in for "All".
+fn dashboard_queries() -> BTreeSet<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/memwarden-node.json");
+    let board: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let mut found = BTreeSet::new();
+    for panel in board["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let filled = ["instance", "gpu", "workload"]
+                .iter()
+                .fold(query.to_owned(), |query, name| query.replace(&format!("${name}"), ".*"));
+            found.insert(filled.replace("$__rate_interval", "10s"));
+        }
+    }
+    assert!(found.len() > 30, "only {} queries", found.len());
+    found
+}
+
+/// Whether a query asks for what not every host has (PSI, a cgroup with a limit, reclaim), and this one has not.
+fn may_be_empty(query: &str, page: &str) -> bool {
+    let absent_on_some_hosts = ["pressure", "allocation_stalls", "refaulted", "headroom", "cgroup"];
+    let metric = query
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .find(|word| word.starts_with("memwarden_"));
+    let metric = metric.expect("every query names a metric");
+    absent_on_some_hosts.iter().any(|word| metric.contains(word)) && !page.contains(&format!("\n{metric}{{"))
+}
+
+#[test]
+fn every_dashboard_query_returns_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("scenario.json");
+    // Our own pid uses a GPU, so that there is a workload.
+    let devices: Vec<Value> = (0..2)
+        .map(|gpu| {
+            serde_json::json!({
+                "uuid": format!("GPU-00000000-0000-0000-0000-00000000000{gpu}"),
+                "minor": gpu,
+                "pci": format!("0000:{gpu:02x}:00.0"),
+                "utilization": 50,
+                "throttle": 4,
+                "processes": [{"pid": std::process::id(), "memory": 1_073_741_824_u64, "type": "compute", "sm": 40}],
+            })
+        })
+        .collect();
+    std::fs::write(&scenario, serde_json::json!({"devices": devices}).to_string()).unwrap();
+    let library = fake_nvml();
+    let daemon = Daemon::start_with(&["--nvml-library", library.to_str().unwrap()], |command| {
+        command.env("FAKE_NVML_SCENARIO", &scenario);
+    });
+    let Some(prometheus) = Prometheus::start(daemon.address) else { return };
+    let mut missing = dashboard_queries();
+    let page = daemon.metrics();
+    missing.retain(|query| !may_be_empty(query, &page));
+    let begun = crate::harness::now();
+    while !missing.is_empty() && begun.elapsed() < SOON {
+        std::thread::sleep(Duration::from_secs(1));
+        missing.retain(|query| prometheus.query(query).is_empty());
+    }
+    assert!(
+        missing.is_empty(),
+        "these return nothing:\n{}",
+        missing.into_iter().collect::<Vec<_>>().join("\n")
+    );
+    // What may be empty must at least be understood.
+    for query in dashboard_queries() {
+        prometheus.query(&query);
+    }
+    assert!(prometheus.query("min_over_time(up[10m]) == 1").len() == 1, "a scrape failed");
+}
