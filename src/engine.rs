@@ -324,4 +324,32 @@ mod tests {
         engine.reconfigure(&[&REGISTRATION], &off, context);
         assert!(engine.tick(Timestamp::from_secs(9)).sources.is_empty());
     }
+
+    #[test]
+    fn a_clock_that_is_set_changes_no_age() {
+        static CALM_TURNS: AtomicU64 = AtomicU64::new(5);
+        static CALM: Registration = Registration {
+            name: "moody",
+            about: "A source for tests.",
+            on_by_default: true,
+            options: &[],
+            metrics: METRICS,
+            build: |_, _| Box::new(Moody(&CALM_TURNS)),
+        };
+        let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
+        let mut engine = Engine::new(&[&CALM], &config(""), context, Arc::new(Events::new()));
+        // The monotonic clock goes on by a second; the other is set back by a day, then forward by a year.
+        let day = 86_400;
+        for (second, unix) in [(1, 100 * day), (2, 99 * day), (3, 465 * day)] {
+            let at = Timestamp::new(Duration::from_secs(second), Duration::from_secs(unix));
+            let frame = engine.tick(at);
+            assert_eq!(frame.value("memwarden_sample_age_seconds", &[("source", "moody")]), Some(0.0));
+            let told = frame.value("memwarden_last_sample_timestamp_seconds", &[]).unwrap();
+            assert!((told - Duration::from_secs(unix).as_secs_f64()).abs() < 1e-6, "{told}");
+            assert_eq!(
+                frame.value("memwarden_wave_max_bytes", &[]),
+                [Some(5.0), Some(10.0), Some(50.0)][usize::try_from(second).unwrap() - 1]
+            );
+        }
+    }
 }

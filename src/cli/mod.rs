@@ -2,6 +2,8 @@
 
 mod check_config;
 #[cfg(feature = "gpu")]
+mod gpu;
+#[cfg(feature = "gpu")]
 pub mod gpu_worker;
 mod metrics;
 mod serve;
@@ -23,6 +25,8 @@ enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
+    #[cfg(feature = "gpu")]
+    Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
     #[cfg(feature = "gpu")]
     #[command(hide = true)]
@@ -39,6 +43,8 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
+            #[cfg(feature = "gpu")]
+            Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::GpuWorker(args) => Ok(gpu_worker::run(args)),
         }

@@ -10,3 +10,4 @@ pub mod clock;
 pub mod fs;
 pub mod process;
 pub mod roots;
+pub mod signal;

@@ -165,3 +165,25 @@ fn systemd_is_told_of_every_state() {
     next("STOPPING=1");
     daemon.wait(SOON);
 }
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_command_makes_it_let_go_of_the_driver() {
+    let library = crate::harness::fake_nvml();
+    let daemon = Daemon::start(&["--nvml-library", library.to_str().unwrap()]);
+    daemon.wait_value("memwarden_gpu_status{", |flag| flag == 1.0);
+    let pid = daemon.pid().to_string();
+    let output = memwarden(&["gpu", "release", "--pid", &pid]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mapped = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // One that has ended and waits to be reaped holds no driver.
+        let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').take(2).collect::<Vec<_>>());
+        fields.is_some_and(|fields| fields[0] != "Z" && fields.get(1) == Some(&pid.as_str()))
+    });
+    assert!(!mapped, "the worker is still there");
+    daemon.wait_value("memwarden_nvml_status{status=\"released\"}", |flag| flag == 1.0);
+    assert_eq!(daemon.value("memwarden_gpu_memory_total_bytes"), None);
+    assert!(memwarden(&["gpu", "acquire", "--pid", &pid]).status().unwrap().success());
+    daemon.wait_value("memwarden_gpu_memory_total_bytes", |bytes| bytes > 0.0);
+}
