@@ -36,6 +36,8 @@ struct Shape {
     first: &'static [&'static str],
     /// Part and whole that make a bar.
     share: Option<(&'static str, &'static str)>,
+    /// The metric that is 1 for the status a row has.
+    status: Option<&'static str>,
 }
 
 const GPUS: Shape = Shape {
@@ -51,6 +53,7 @@ const GPUS: Shape = Shape {
         "memwarden_gpu_power_watts",
     ],
     share: Some(("memwarden_gpu_memory_used_bytes", "memwarden_gpu_memory_total_bytes")),
+    status: Some("memwarden_gpu_status"),
 };
 
 const WORKLOADS: Shape = Shape {
@@ -59,11 +62,14 @@ const WORKLOADS: Shape = Shape {
     subject: "workload",
     identity: &[],
     first: &[
-        "memwarden_workload_memory_rss_bytes",
         "memwarden_workload_rss_bytes",
-        "memwarden_workload_processes",
+        "memwarden_workload_rss_max_bytes",
+        "memwarden_workload_swap_bytes",
+        "memwarden_workload_threads",
+        "memwarden_workload_open_files",
     ],
     share: None,
+    status: None,
 };
 
 /// The page; `age` is that of `frame`.
@@ -135,7 +141,7 @@ fn table(out: &mut String, frame: &Frame, shape: &Shape) {
     let mut rows: Vec<&str> = Vec::new();
     for family in &columns {
         for (name, _) in named(family, shape.subject) {
-            if !rows.contains(&name) && rows.len() < MOST_ROWS {
+            if !name.is_empty() && !rows.contains(&name) && rows.len() < MOST_ROWS {
                 rows.push(name);
             }
         }
@@ -143,7 +149,12 @@ fn table(out: &mut String, frame: &Frame, shape: &Shape) {
     if rows.is_empty() {
         return;
     }
+    // GPU 10 comes after GPU 9.
+    rows.sort_by_key(|name| (name.parse::<u32>().ok(), *name));
     let _ = write!(out, "<section><h2>{}</h2><div><table><thead><tr><th>{}</th>", shape.title, shape.subject);
+    if shape.status.is_some() {
+        out.push_str("<th>status</th>");
+    }
     for family in &columns {
         let _ = write!(
             out,
@@ -155,6 +166,11 @@ fn table(out: &mut String, frame: &Frame, shape: &Shape) {
     out.push_str("</tr></thead><tbody>\n");
     for row in rows {
         let _ = write!(out, "<tr><th>{}</th>", Escaped(row));
+        if let Some(metric) = shape.status {
+            let status = status_of(frame, metric, shape.subject, row).unwrap_or("–");
+            let class = if status == "ok" { "ok" } else { "failed" };
+            let _ = write!(out, "<td class=\"{class}\">{}</td>", Escaped(status));
+        }
         let value = |family: &Family| {
             named(family, shape.subject).find(|(name, _)| *name == row).map(|(_, value)| value)
         };
@@ -183,6 +199,16 @@ fn table(out: &mut String, frame: &Frame, shape: &Shape) {
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div></section>\n");
+}
+
+/// Which `status` of a one-hot metric is 1 for this row.
+fn status_of<'f>(frame: &'f Frame, metric: &str, subject: &str, row: &str) -> Option<&'f str> {
+    let family = frame.families.iter().find(|family| family.desc.name == metric)?;
+    let place = |label: &str| family.desc.labels.iter().position(|name| *name == label);
+    let (subject, status) = (place(subject)?, place("status")?);
+    let mut points = family.points.iter().filter(|point| point.value > 0.0);
+    let point = points.find(|point| point.labels[subject].as_str() == row)?;
+    Some(point.labels[status].as_str())
 }
 
 /// The values of a family by the value of one label.
