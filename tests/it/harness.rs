@@ -1,5 +1,6 @@
 //! Starts the binary as a user would, and talks to it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -26,10 +27,14 @@ pub(crate) struct Answer {
 pub(crate) fn memwarden(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    without_otel(&mut command);
+    command
+}
+
+fn without_otel(command: &mut Command) {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
         command.env_remove(name);
     }
-    command
 }
 
 #[expect(clippy::disallowed_methods, reason = "tests start other programs beside the binary")]
@@ -67,6 +72,20 @@ impl Daemon {
         all.extend_from_slice(args);
         let mut command = memwarden(&all);
         prepare(&mut command);
+        Self::of(command)
+    }
+
+    /// `memwarden serve`, started by `starter` with the binary and its arguments at the end.
+    pub(crate) fn start_by(starter: &[&str], binary: &Path, args: &[&str]) -> Self {
+        let mut command = program(starter[0]);
+        command.args(&starter[1..]).arg(binary);
+        command.args(["serve", "--web.listen-address", "127.0.0.1:0"]).args(args);
+        without_otel(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -122,6 +141,31 @@ impl Daemon {
         })
     }
 
+    /// The exposition, taken apart.
+    pub(crate) fn page(&self) -> Page {
+        Page::parse(&self.metrics())
+    }
+
+    /// Waits until a page is as `good` wants it.
+    #[track_caller]
+    pub(crate) fn wait_page(&self, what: &str, limit: Duration, good: impl Fn(&Page) -> bool) -> Page {
+        wait_for(what, limit, || Some(self.page()).filter(|page| good(page)))
+    }
+
+    /// The lines logged so far that have all of `parts`.
+    pub(crate) fn logged(&self, parts: &[&str]) -> Vec<String> {
+        let log = self.log();
+        let has = |line: &&str| parts.iter().all(|part| line.contains(part));
+        log.lines().filter(has).map(str::to_owned).collect()
+    }
+
+    /// Waits until `more` frames have come since now.
+    #[track_caller]
+    pub(crate) fn wait_frames(&self, more: f64) {
+        let first = self.value("memwarden_frames_total").unwrap();
+        self.wait_value("memwarden_frames_total", |frames| frames >= first + more);
+    }
+
     /// The value of the first series that starts with `series`, such as `up{gpu="0"`.
     pub(crate) fn value(&self, series: &str) -> Option<f64> {
         value(&self.metrics(), series)
@@ -131,6 +175,59 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn wait_value(&self, series: &str, good: impl Fn(f64) -> bool) -> f64 {
         wait_for(series, Duration::from_secs(20), || self.value(series).filter(|value| good(*value)))
+    }
+}
+
+/// One series of a page.
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) value: f64,
+}
+
+/// An exposition in the text format, taken apart.
+pub(crate) struct Page(pub(crate) Vec<Series>);
+
+impl Page {
+    /// Takes the text apart; no label of ours has a quote in its value.
+    pub(crate) fn parse(text: &str) -> Self {
+        let series = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let labels = labels.trim_end_matches('}').split("\",").filter(|label| !label.is_empty());
+            let labels = labels.map(|label| {
+                let (key, value) = label.split_once("=\"").unwrap();
+                (key.to_owned(), value.trim_end_matches('"').to_owned())
+            });
+            Series { name: name.to_owned(), labels: labels.collect(), value: value.parse().unwrap() }
+        });
+        Self(series.collect())
+    }
+
+    /// Every series of a metric that has these labels.
+    pub(crate) fn all<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&'a str, &'a str)],
+    ) -> impl Iterator<Item = &'a Series> {
+        self.0.iter().filter(move |series| {
+            let has = |(key, value): &(&str, &str)| series.labels.get(*key).is_some_and(|is| is == value);
+            series.name == name && labels.iter().all(has)
+        })
+    }
+
+    /// The value of the only series of a metric that has these labels.
+    #[track_caller]
+    pub(crate) fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let mut found = self.all(name, labels);
+        let value = found.next().map(|series| series.value);
+        assert!(found.next().is_none(), "more than one {name} has {labels:?}");
+        value
+    }
+
+    /// The sum over a metric's series that have these labels.
+    pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.all(name, labels).map(|series| series.value).sum()
     }
 }
 
@@ -186,6 +283,28 @@ pub(crate) fn fake_nvml() -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_memwarden")).with_file_name("deps").join("libfake_nvml.so");
     assert!(built.is_file(), "{} is not built", built.display());
     built
+}
+
+/// The children of a process.
+#[cfg(feature = "gpu")]
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parent_of = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name before may have spaces and brackets.
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
+    };
+    pids.filter(|pid| parent_of(pid) == Some(parent)).collect()
+}
+
+/// Whether slow tests are wanted; says so where they are not.
+pub(crate) fn slow_tests() -> bool {
+    let wanted = std::env::var_os("RUN_SLOW_TESTS").is_some();
+    if !wanted {
+        println!("skipped: RUN_SLOW_TESTS is not set (tests/run sets it)");
+    }
+    wanted
 }
 
 /// A port of loopback that was free a moment ago.

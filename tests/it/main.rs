@@ -7,12 +7,15 @@
     reason = "the whole crate is tests"
 )]
 
+mod bad_days;
 mod config;
 mod daemon;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod harness;
 mod layers;
+#[cfg(feature = "gpu")]
+mod ml_py;
 mod prometheus;
 mod receiver;
 mod shipped;

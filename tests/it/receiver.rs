@@ -14,22 +14,26 @@ use crate::harness::{Daemon, free_port, program, wait_for};
 const SOON: Duration = Duration::from_secs(30);
 
 /// What a receiver was sent: name and attributes, to the last value.
-type Points = BTreeMap<(String, BTreeMap<String, String>), f64>;
+pub(crate) type Points = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
-struct Receiver {
+pub(crate) struct Receiver {
     child: Child,
-    grpc: u16,
-    http: u16,
+    pub(crate) grpc: u16,
+    pub(crate) http: u16,
     said: Arc<Mutex<String>>,
 }
 
 impl Receiver {
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
+        Self::start_at(free_port(), free_port())
+    }
+
+    /// One that listens on these ports.
+    pub(crate) fn start_at(grpc: u16, http: u16) -> Option<Self> {
         let Some(binary) = rotel() else {
             println!("skipped: the OTLP receiver rotel is not installed (tests/run installs it)");
             return None;
         };
-        let (grpc, http) = (free_port(), free_port());
         let mut child = program(binary)
             .args([
                 "start",
@@ -65,7 +69,7 @@ impl Receiver {
     }
 
     /// Everything it was sent since the last call that is complete.
-    fn points(&self) -> Points {
+    pub(crate) fn points(&self) -> Points {
         parse(&self.said.lock().unwrap())
     }
 

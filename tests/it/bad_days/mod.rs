@@ -1,0 +1,13 @@
+//! Bad days, end to end: what breaks around the daemon is said, costs nothing else, and passes.
+
+#[cfg(feature = "otlp")]
+mod collector;
+#[cfg(feature = "gpu")]
+mod gpu;
+mod hidden;
+mod processes;
+
+use std::time::Duration;
+
+/// Long enough for a loaded machine; nothing waits so long unless it fails.
+const SOON: Duration = Duration::from_secs(60);
