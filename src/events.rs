@@ -182,6 +182,14 @@ impl Events {
         tracing::info!(endpoint, protocol, "Pushing over OTLP.");
     }
 
+    /// Pushing over OTLP is wanted and cannot start; counted as a failure, so that an alert can see it.
+    pub fn otlp_not_started(&self, error: &str) {
+        let mut state = lock(&self.otlp);
+        state.on = true;
+        state.failures += 1;
+        tracing::error!(error, "Nothing is pushed over OTLP.");
+    }
+
     /// The collector took a push.
     pub fn otlp_exported(&self, at: Timestamp) {
         let mut state = lock(&self.otlp);

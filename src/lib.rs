@@ -20,3 +20,7 @@ pub mod exposition;
 pub mod app;
 pub mod catalog;
 pub mod cli;
+
+#[cfg(test)]
+#[path = "../tests/it/skip.rs"]
+mod skip;

@@ -37,7 +37,7 @@ pub struct Logger {
 pub fn start(config: &Log) -> anyhow::Result<Logger> {
     let (queue, lines) = mpsc::sync_channel(QUEUE);
     std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&lines))?;
-    let writer = Queued { queue: queue.clone(), dropped: Arc::default() };
+    let writer = Queued { queue: queue.clone(), dropped: Arc::default(), format: config.format };
     let (filter, level) = reload::Layer::new(filter(&config.level));
     let registry = tracing_subscriber::registry().with(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
@@ -103,6 +103,7 @@ fn write_all(lines: &Receiver<Line>) {
 struct Queued {
     queue: SyncSender<Line>,
     dropped: Arc<AtomicU64>,
+    format: LogFormat,
 }
 
 impl<'a> MakeWriter<'a> for Queued {
@@ -117,9 +118,15 @@ impl Write for Queued {
         let lost = self.dropped.load(Ordering::Relaxed);
         let mut text = line.to_vec();
         if lost > 0 {
-            text.extend_from_slice(
-                format!("level=warn message=\"Log lines were dropped.\" count={lost}\n").as_bytes(),
-            );
+            let notice = match self.format {
+                LogFormat::Logfmt => format!("level=warn message=\"Log lines were dropped.\" count={lost}\n"),
+                LogFormat::Json => {
+                    format!(
+                        "{{\"level\":\"WARN\",\"message\":\"Log lines were dropped.\",\"count\":{lost}}}\n"
+                    )
+                }
+            };
+            text.extend_from_slice(notice.as_bytes());
         }
         match self.queue.try_send(Line::Text(text)) {
             Ok(()) => self.dropped.fetch_sub(lost, Ordering::Relaxed),

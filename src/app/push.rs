@@ -15,19 +15,25 @@ pub struct Push {
 }
 
 impl Push {
-    /// Starts pushing where the configuration or the environment asks for it; what stops that is logged, never fatal.
+    /// Starts pushing where the configuration or the environment asks for it; what stops that is said, never fatal.
     pub fn start(config: &Config, frames: &Frames, events: &Arc<Events>, instance: String) -> Self {
-        let mut push = Self { pusher: None, instance };
-        push.begin(config, frames, events);
-        push
+        let pusher = begin(config, frames, events, &instance).unwrap_or_else(|error| {
+            events.otlp_not_started(&error);
+            None
+        });
+        Self { pusher, instance }
     }
 
-    /// Ends the pusher in the background and starts one for the new configuration.
-    pub fn restart(&mut self, config: &Config, frames: &Frames, events: &Arc<Events>) {
-        if let Some(old) = self.pusher.take() {
+    /// Starts a pusher for the new configuration, then ends the old one in the background.
+    ///
+    /// # Errors
+    /// Why the new one cannot start; the old one goes on.
+    pub fn restart(&mut self, config: &Config, frames: &Frames, events: &Arc<Events>) -> Result<(), String> {
+        let new = begin(config, frames, events, &self.instance)?;
+        if let Some(old) = std::mem::replace(&mut self.pusher, new) {
             tokio::task::spawn_blocking(move || old.shutdown(Duration::from_secs(2)));
         }
-        self.begin(config, frames, events);
+        Ok(())
     }
 
     /// Sends what is left and ends, within `deadline`.
@@ -36,23 +42,22 @@ impl Push {
             pusher.shutdown(deadline);
         }
     }
+}
 
-    fn begin(&mut self, config: &Config, frames: &Frames, events: &Arc<Events>) {
-        let setup = otlp::Setup {
-            config: &config.otlp,
-            env: &|name| std::env::var(name).ok(),
-            catalog: crate::catalog::all().collect(),
-            frames: frames.clone(),
-            events: Arc::clone(events),
-            runtime: tokio::runtime::Handle::current(),
-            instance: self.instance.clone(),
-        };
-        match otlp::start(setup) {
-            Ok(pusher) => self.pusher = pusher,
-            Err(error) => {
-                let error = anyhow::Error::new(error);
-                tracing::error!(error = format!("{error:#}"), "Pushing over OTLP could not be started.");
-            }
-        }
-    }
+fn begin(
+    config: &Config,
+    frames: &Frames,
+    events: &Arc<Events>,
+    instance: &str,
+) -> Result<Option<otlp::Pusher>, String> {
+    otlp::start(otlp::Setup {
+        config: &config.otlp,
+        env: &|name| std::env::var(name).ok(),
+        catalog: crate::catalog::all().collect(),
+        frames: frames.clone(),
+        events: Arc::clone(events),
+        runtime: tokio::runtime::Handle::current(),
+        instance: instance.to_owned(),
+    })
+    .map_err(|error| format!("pushing over OTLP cannot start: {:#}", anyhow::Error::new(error)))
 }

@@ -99,6 +99,8 @@ fn run(
             match inbox.recv_timeout(due.since(clock::now())) {
                 Ok(Request::Configure(config, context)) => {
                     interval = config.sampling.interval;
+                    // A shorter interval does not wait for the end of a longer one.
+                    due = due.earlier(clock::now().plus(interval));
                     engine.reconfigure(REGISTRY, &config, context);
                 }
                 Ok(Request::Control(request)) => engine.control(request),

@@ -1,5 +1,7 @@
 //! `memwarden serve`: everything around the sampler, until a signal ends it.
 
+#[cfg(feature = "otlp")]
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,10 +109,10 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut signals = Signals::new().context("cannot listen for signals")?;
     events.config_loaded(clock::now(), &options.shown_file());
+    #[cfg(feature = "otlp")]
+    let push = Push::start(&config, &frames, &events, instance(&addresses));
     let sampler = sampler::start(&config, context(&config.paths), Arc::clone(&events), publish)
         .context("cannot start the sampler")?;
-    #[cfg(feature = "otlp")]
-    let push = Push::start(&config, &frames, &events, shown.first().cloned().unwrap_or_default());
     let serving = tokio::spawn(server.run(stopped));
     let mut daemon = Daemon {
         options,
@@ -125,18 +127,26 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addresses = shown.join(","), "memwarden is serving.");
     notify::ready();
     let mut watchdog = notify::watchdog_interval().map(tokio::time::interval);
+    let mut reading: Option<Reading> = None;
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
-            _ = signals.hangup.recv() => drop(daemon.reload().await),
+            _ = signals.hangup.recv() => match &mut reading {
+                Some(reading) => reading.again = true,
+                None => reading = Some(daemon.read(None)),
+            },
+            Some(answer) = reloads.recv(), if reading.is_none() => reading = Some(daemon.read(Some(answer))),
+            (read, done) = finished(&mut reading) => {
+                let outcome = daemon.reload(read);
+                if let Some(answer) = done.answer {
+                    // The client may have gone away while we read the file.
+                    let _ = answer.send(outcome);
+                }
+                reading = done.again.then(|| daemon.read(None));
+            }
             _ = signals.release.recv() => daemon.control(Control::ReleaseGpu),
             _ = signals.acquire.recv() => daemon.control(Control::AcquireGpu),
-            Some(answer) = reloads.recv() => {
-                let outcome: Result<(), String> = daemon.reload().await;
-                // The client may have gone away while we read the file.
-                let _ = answer.send(outcome);
-            }
             () = tick(&mut watchdog) => daemon.watchdog(),
         }
     }
@@ -162,19 +172,16 @@ impl Daemon<'_> {
         self.sampler.ask(Request::Control(request));
     }
 
-    /// Takes over the configuration file as it is now; a bad one changes nothing.
-    async fn reload(&mut self) -> Result<(), String> {
+    /// Begins to read the configuration file as it is now; a file system that hangs holds up nothing else.
+    fn read(&self, answer: Option<oneshot::Sender<Result<(), String>>>) -> Reading {
         notify::reloading();
         let options = self.options.clone();
-        let read = tokio::task::spawn_blocking(move || load(&options)).await;
-        let outcome = match read {
-            Ok(Ok(config)) => {
-                self.take_over(config);
-                Ok(())
-            }
-            Ok(Err(error)) => Err(format!("{:#}", anyhow::Error::new(error))),
-            Err(error) => Err(format!("reading the configuration failed: {error}")),
-        };
+        Reading { task: tokio::task::spawn_blocking(move || load(&options)), answer, again: false }
+    }
+
+    /// Takes over what was read; anything wrong with it changes nothing.
+    fn reload(&mut self, read: Result<Config, String>) -> Result<(), String> {
+        let outcome = read.and_then(|config| self.take_over(config));
         match &outcome {
             Ok(()) => self.events.config_loaded(clock::now(), &self.options.shown_file()),
             Err(error) => self.events.config_refused(error),
@@ -183,17 +190,19 @@ impl Daemon<'_> {
         outcome
     }
 
-    fn take_over(&mut self, config: Config) {
+    fn take_over(&mut self, config: Config) -> Result<(), String> {
+        // What can still be refused comes first.
+        #[cfg(feature = "otlp")]
+        if config.otlp != self.config.otlp {
+            self.push.restart(&config, &self.frames, &self.events)?;
+        }
         self.logger.set_level(&config.log);
         if config.log.format != self.config.log.format || config.web != self.config.web {
             tracing::warn!("The sections web and log.format take effect at the next start.");
         }
         self.sampler.ask(Request::Configure(Box::new(config.clone()), context(&config.paths)));
-        #[cfg(feature = "otlp")]
-        if config.otlp != self.config.otlp {
-            self.push.restart(&config, &self.frames, &self.events);
-        }
         self.config = config;
+        Ok(())
     }
 
     /// Tells systemd that we are alive, unless the newest frame is old: then it should restart us.
@@ -242,6 +251,40 @@ async fn tick(watchdog: &mut Option<tokio::time::Interval>) {
     match watchdog {
         Some(interval) => drop(interval.tick().await),
         None => std::future::pending().await,
+    }
+}
+
+/// A configuration file that is being read.
+struct Reading {
+    task: tokio::task::JoinHandle<Result<Config, config::ConfigError>>,
+    /// Who asked over HTTP.
+    answer: Option<oneshot::Sender<Result<(), String>>>,
+    /// Whether another HUP came meanwhile: the file may have changed after it was read.
+    again: bool,
+}
+
+/// Waits for the file that is being read; forever where there is none.
+async fn finished(reading: &mut Option<Reading>) -> (Result<Config, String>, Reading) {
+    let Some(current) = reading else { return std::future::pending().await };
+    let read = match (&mut current.task).await {
+        Ok(Ok(config)) => Ok(config),
+        Ok(Err(error)) => Err(format!("{:#}", anyhow::Error::new(error))),
+        Err(error) => Err(format!("reading the configuration failed: {error}")),
+    };
+    match reading.take() {
+        Some(done) => (read, done),
+        None => std::future::pending().await,
+    }
+}
+
+/// What tells this node's pushes from another's: the address we listen on, or the host's name where that is loopback's.
+#[cfg(feature = "otlp")]
+fn instance(addresses: &[SocketAddr]) -> String {
+    let Some(address) = addresses.first() else { return String::new() };
+    let everywhere = address.ip().is_loopback() || address.ip().is_unspecified();
+    match sysinfo::System::host_name().ok().filter(|_| everywhere) {
+        Some(host) => format!("{host}:{}", address.port()),
+        None => address.to_string(),
     }
 }
 

@@ -208,6 +208,9 @@ fn web(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> Web {
     let mut listen = Vec::new();
     for (place, text) in settings.texts(&schema::LISTEN).iter().enumerate() {
         match Listen::parse(text) {
+            Ok(address) if listen.contains(&address) && address.0.port() != 0 => {
+                complain(&format!("web.listen_addresses[{place}]"), format!("`{text}` is there twice"));
+            }
             Ok(address) => listen.push(address),
             Err(what) => complain(&format!("web.listen_addresses[{place}]"), what),
         }
@@ -296,11 +299,17 @@ impl Listen {
         let wrong =
             || format!("`{text}` is no address; write host:port, such as 127.0.0.1:10636 or [::1]:10636");
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        if !port.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err(wrong());
+        }
         let port = port.parse().map_err(|_| wrong())?;
         let ip = match host {
             "" => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             "localhost" => IpAddr::from([127, 0, 0, 1]),
-            _ => host.trim_start_matches('[').trim_end_matches(']').parse().map_err(|_| wrong())?,
+            _ => match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+                Some(host) => IpAddr::V6(host.parse().map_err(|_| wrong())?),
+                None => IpAddr::V4(host.parse().map_err(|_| wrong())?),
+            },
         };
         Ok(Self(SocketAddr::new(ip, port)))
     }

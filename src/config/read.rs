@@ -30,7 +30,12 @@ pub struct Override {
 /// [`ConfigError`], with every mistake in the file and the overrides.
 pub fn parse(path: &Path, schema: &Schema, overrides: &[Override]) -> Result<Config, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
-    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        let what = "is no regular file".to_owned();
+        return Err(ConfigError::refused(path, vec![Problem { line: None, key: String::new(), what }]));
+    }
+    let size = metadata.len();
     if size > LARGEST {
         let what = format!("{size} bytes; a configuration has at most {LARGEST}");
         return Err(ConfigError::refused(path, vec![Problem { line: None, key: String::new(), what }]));

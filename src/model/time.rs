@@ -27,6 +27,12 @@ impl Timestamp {
         self.monotonic.saturating_sub(earlier.monotonic)
     }
 
+    /// Whichever of the two comes first on the monotonic clock.
+    #[must_use]
+    pub fn earlier(self, other: Self) -> Self {
+        if other.monotonic < self.monotonic { other } else { self }
+    }
+
     /// The monotonic clock's reading.
     pub const fn monotonic(self) -> Duration {
         self.monotonic

@@ -115,7 +115,7 @@ fn a_bad_file_at_the_start_is_refused_with_every_mistake() {
 #[test]
 fn a_log_nobody_takes_stops_nothing() {
     let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
-        println!("skipped: this host has no /dev/full");
+        crate::skip::skip("this host has no /dev/full");
         return;
     };
     let port = crate::harness::free_port();
@@ -186,4 +186,47 @@ fn a_command_makes_it_let_go_of_the_driver() {
     assert_eq!(daemon.value("memwarden_gpu_memory_total_bytes"), None);
     assert!(memwarden(&["gpu", "acquire", "--pid", &pid]).status().unwrap().success());
     daemon.wait_value("memwarden_gpu_memory_total_bytes", |bytes| bytes > 0.0);
+}
+
+#[test]
+fn a_reload_that_cannot_push_is_refused_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memwarden.yaml");
+    let push = "otlp: {enabled: true, endpoint: 'https://127.0.0.1:1', interval: 100ms";
+    std::fs::write(&file, format!("{}}}\n", push.replace("https", "http"))).unwrap();
+    let daemon = Daemon::start(&["--config.file", file.to_str().unwrap(), "--web.enable-lifecycle"]);
+    daemon.wait_value("memwarden_otlp_export_failures_total", |count| count > 0.0);
+    let broken = format!("{push}, certificate: missing.pem}}\nsources: {{memory: {{enabled: false}}}}\n");
+    std::fs::write(&file, broken).unwrap();
+    let post = format!("POST /-/reload HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", daemon.address);
+    for _ in 0..2 {
+        let refused = request(daemon.address, &post);
+        assert_eq!(refused.code, 500, "{}", refused.body);
+        assert!(refused.body.contains("missing.pem"), "{}", refused.body);
+    }
+    daemon.wait_value("memwarden_config_last_reload_successful", |flag| flag == 0.0);
+    let before = daemon.value("memwarden_otlp_export_failures_total").unwrap();
+    daemon.wait_value("memwarden_otlp_export_failures_total", |count| count > before);
+    assert!(
+        daemon.value("memwarden_source_up{source=\"memory\"}").is_some(),
+        "half of the file was taken over"
+    );
+}
+
+#[test]
+fn a_shorter_interval_counts_at_once_and_a_pipe_is_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memwarden.yaml");
+    std::fs::write(&file, "sampling: {interval: 60s}\n").unwrap();
+    let mut daemon = Daemon::start(&["--config.file", file.to_str().unwrap()]);
+    daemon.wait_value("memwarden_frames_total", |frames| frames >= 1.0);
+    std::fs::write(&file, "sampling: {interval: 100ms}\n").unwrap();
+    daemon.signal("HUP");
+    daemon.wait_value("memwarden_frames_total", |frames| frames > 3.0);
+    std::fs::remove_file(&file).unwrap();
+    assert!(program("mkfifo").arg(&file).status().unwrap().success());
+    daemon.signal("HUP");
+    daemon.wait_value("memwarden_config_last_reload_successful", |flag| flag == 0.0);
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(5)).success());
 }

@@ -273,7 +273,7 @@ pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
     if found.is_none() {
-        println!("skipped: {name} is not installed (tests/run installs it)");
+        crate::skip::skip(&format!("{name} is not installed (tests/run installs it)"));
     }
     found
 }
@@ -302,7 +302,7 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
 pub(crate) fn slow_tests() -> bool {
     let wanted = std::env::var_os("RUN_SLOW_TESTS").is_some();
     if !wanted {
-        println!("skipped: RUN_SLOW_TESTS is not set (tests/run sets it)");
+        crate::skip::skip("RUN_SLOW_TESTS is not set (tests/run sets it)");
     }
     wanted
 }

@@ -19,4 +19,5 @@ mod ml_py;
 mod prometheus;
 mod receiver;
 mod shipped;
+mod skip;
 mod tables;

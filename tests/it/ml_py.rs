@@ -193,7 +193,7 @@ fn python() -> Option<PathBuf> {
     if imports.is_ok_and(|output| output.status.success()) {
         return Some(python);
     }
-    println!("skipped: {} cannot import pynvml (tests/run installs it)", python.display());
+    crate::skip::skip(&format!("{} cannot import pynvml (tests/run installs it)", python.display()));
     None
 }
 

@@ -31,7 +31,7 @@ impl Receiver {
     /// One that listens on these ports.
     pub(crate) fn start_at(grpc: u16, http: u16) -> Option<Self> {
         let Some(binary) = rotel() else {
-            println!("skipped: the OTLP receiver rotel is not installed (tests/run installs it)");
+            crate::skip::skip("the OTLP receiver rotel is not installed (tests/run installs it)");
             return None;
         };
         let mut child = program(binary)

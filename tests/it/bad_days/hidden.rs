@@ -34,7 +34,7 @@ fn may_become_nobody() -> bool {
     let able = rustix::process::geteuid().is_root()
         && program(NOBODY[0]).args(&NOBODY[1..]).arg("true").status().is_ok_and(|status| status.success());
     if !able {
-        println!("skipped: only root can start the daemon as another user");
+        crate::skip::skip("only root can start the daemon as another user");
     }
     able
 }
@@ -142,14 +142,14 @@ fn hidepid_leaves_its_own_processes_and_says_so() {
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version < (5, 8) || !may_become_nobody() {
-        println!("skipped: hidepid needs root and a kernel from 5.8 (this is {kernel})");
+        crate::skip::skip(&format!("hidepid needs root and a kernel from 5.8 (this is {kernel})"));
         return;
     }
     let mounts = || std::fs::read_to_string("/proc/self/mounts").unwrap();
     let before = mounts();
     let possible = program(HIDING[0]).args(&HIDING[1..]).arg("true").output().unwrap();
     if !possible.status.success() {
-        println!("skipped: no mount here: {}", String::from_utf8_lossy(&possible.stderr));
+        crate::skip::skip(&format!("no mount here: {}", String::from_utf8_lossy(&possible.stderr)));
         return;
     }
     let folder = tempfile::tempdir().unwrap();

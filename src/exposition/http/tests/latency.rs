@@ -16,7 +16,7 @@ const SCRAPES: u64 = 200;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_series() {
     if std::env::var_os("RUN_SLOW_TESTS").is_none() {
-        println!("skipped: RUN_SLOW_TESTS is not set");
+        crate::skip::skip("RUN_SLOW_TESTS is not set");
         return;
     }
     let server = Running::start(web());

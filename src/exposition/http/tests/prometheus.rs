@@ -69,7 +69,7 @@ async fn prometheus_scrapes_both_ways() {
     std::fs::write(folder.path().join("prometheus.yml"), config).unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let Some(_prometheus) = start(folder.path(), free) else {
-        println!("skipped: prometheus is not installed");
+        crate::skip::skip("prometheus is not installed");
         return;
     };
     let query = "/api/v1/query?query=memwarden_workload_cpu_seconds_total";

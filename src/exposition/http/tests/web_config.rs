@@ -72,7 +72,7 @@ fn promtool(arguments: &[&std::ffi::OsStr]) -> Option<std::process::Output> {
 #[test]
 fn promtool_agrees() {
     let Some(version) = promtool(&["--version".as_ref()]) else {
-        println!("skipped: promtool is not installed");
+        crate::skip::skip("promtool is not installed");
         return;
     };
     let version = String::from_utf8_lossy(&[version.stdout, version.stderr].concat()).into_owned();
