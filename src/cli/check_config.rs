@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::app;
-use crate::config::{self, default_file};
+use crate::config::{self, Config, default_file};
+use crate::exposition::http;
 
 /// Check a configuration file and say everything that is wrong with it.
 ///
@@ -29,9 +30,28 @@ impl Args {
             out.write_all(default_file::write(&schema).as_bytes())?;
         }
         if let Some(file) = self.file {
-            config::parse(&file, &schema, &[])?;
+            let problems = beyond(&config::parse(&file, &schema, &[])?);
+            if !problems.is_empty() {
+                let lines: Vec<String> =
+                    problems.iter().map(|problem| format!("{}: {problem}", file.display())).collect();
+                anyhow::bail!("{}", lines.join("\n"));
+            }
             writeln!(out, "{}: good", file.display())?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What is wrong with the files that the configuration names.
+fn beyond(config: &Config) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Some(Err(error)) = config.web.config_file.as_deref().map(http::check_web_config) {
+        problems.push(format!("web.config_file: {:#}", anyhow::Error::new(error)));
+    }
+    #[cfg(feature = "otlp")]
+    match crate::exposition::otlp::check(&config.otlp) {
+        Ok(warnings) => problems.extend(warnings.into_iter().map(|warning| format!("otlp: {warning}"))),
+        Err(error) => problems.push(format!("otlp: {:#}", anyhow::Error::new(error))),
+    }
+    problems
 }

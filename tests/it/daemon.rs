@@ -230,3 +230,24 @@ fn a_shorter_interval_counts_at_once_and_a_pipe_is_no_file() {
     daemon.signal("TERM");
     assert!(daemon.wait(Duration::from_secs(5)).success());
 }
+
+#[test]
+fn check_config_looks_into_the_files_that_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    write("web.yaml", "tls_server_config: {cert_file: missing.pem}\n");
+    let bad = write(
+        "bad.yaml",
+        "web: {config_file: web.yaml}\notlp: {enabled: true, endpoint: 'https://c:1', certificate: gone.pem}\n",
+    );
+    let output = memwarden(&["check-config"]).arg(&bad).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("web.config_file") && said.contains("gone.pem"), "{said}");
+    let good = write("good.yaml", "otlp: {enabled: true, endpoint: 'http://c:1'}\n");
+    assert!(memwarden(&["check-config"]).arg(&good).status().unwrap().success());
+}

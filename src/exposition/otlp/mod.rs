@@ -127,6 +127,18 @@ pub fn start(setup: Setup<'_>) -> Result<Option<Pusher>, OtlpError> {
     resolved.map(|resolved| pusher(setup, Arc::new(resolved))).transpose()
 }
 
+/// What a start would say of the `otlp` section and the files it names, the environment left aside.
+///
+/// # Errors
+/// As [`start`]'s; what a start would only warn of is returned as texts.
+pub fn check(config: &Otlp) -> Result<Vec<String>, OtlpError> {
+    let (resolved, warnings) = resolve::resolve(config, &|_| None)?;
+    if let Some(resolved) = resolved {
+        trust::load(&resolved)?;
+    }
+    Ok(warnings)
+}
+
 fn pusher(setup: Setup<'_>, resolved: Arc<Resolved>) -> Result<Pusher, OtlpError> {
     let Setup { catalog, frames, events, runtime, instance, .. } = setup;
     let pulse = Arc::new(Pulse::default());
