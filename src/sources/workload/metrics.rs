@@ -12,7 +12,7 @@ crate::metrics! {
         {workload, kind, user, cgroup, slurm_job_id, pod_uid, container_id, unit};
     /// The largest resident memory of the workload over the peak window.
     pub RSS_MAX: Gauge<Bytes> = "memwarden_workload_rss_max_bytes" {workload};
-    /// Resident memory of the workload's processes; memory that several of them map is counted once for each.
+    /// Resident memory of the workload's processes, the sum of its anonymous, file and shared parts; memory that several of them map is counted once for each.
     pub RSS: Gauge<Bytes> = "memwarden_workload_rss_bytes" {workload}.peak(&RSS_MAX);
     /// The anonymous part of the resident memory: heaps, stacks, private copies; pages shared since a fork count once for each process.
     pub ANON: Gauge<Bytes> = "memwarden_workload_rss_anon_bytes" {workload};
@@ -52,13 +52,13 @@ crate::metrics! {
     pub GPU_MEMORY: Gauge<Bytes> = "memwarden_workload_gpu_memory_bytes" {workload, gpu, uuid};
     /// Processes of the workload on one GPU.
     pub GPU_PROCESSES: Gauge<Count> = "memwarden_workload_gpu_processes" {workload, gpu, uuid}.counting("{process}");
-    /// Resident memory of one of the largest processes of a workload; workload is empty for those in none.
+    /// Resident memory of one of the largest processes of a workload; workload is empty for those in none, of which the kernel tells an estimate, off by some MiB on hosts of many processors.
     pub PROCESS_RSS: Gauge<Bytes> = "memwarden_process_rss_bytes" {workload, pid, comm}
         .budget(PROCESSES)
         .semconv("process.memory.usage", Instrument::UpDownCounter, &[], &[("pid", "process.pid")]);
     /// User and system CPU time of one of the largest processes of a workload; workload is empty for those in none.
     pub PROCESS_CPU: Counter<Seconds> = "memwarden_process_cpu_seconds_total" {workload, pid, comm}.budget(PROCESSES);
-    /// Resident memory of the processes of a workload that are not shown one by one; workload is empty for those in none.
+    /// Resident memory of the processes of a workload that are not shown one by one; workload is empty for those in none, of which the kernel tells estimates.
     pub OTHER_RSS: Gauge<Bytes> = "memwarden_workload_other_processes_rss_bytes" {workload};
     /// Processes of a workload that are not shown one by one; workload is empty for those in none.
     pub OTHER: Gauge<Count> = "memwarden_workload_other_processes" {workload}.counting("{process}");

@@ -197,7 +197,7 @@ impl Workloads {
                 continue;
             };
             let member = seen.member.get_or_insert_with(Box::<Member>::default);
-            member.observe(row, &mut self.files);
+            member.observe(row, seen.shown, &mut self.files);
             if may_read_pss && member.observe_pss(row, at, &mut self.files) {
                 // One a sample: each may take 20 ms.
                 may_read_pss = false;
