@@ -33,12 +33,7 @@ impl Workloads {
 
     /// Of several that ended in one workload, the largest peak.
     fn put_exits(&self, out: &mut Batch) {
-        let mut peaks: BTreeMap<&Label, Bytes> = BTreeMap::new();
-        for exit in &self.exits {
-            let peak = peaks.entry(&exit.workload).or_default();
-            *peak = exit.peak.max(*peak);
-        }
-        for (workload, peak) in peaks {
+        for (workload, peak) in self.exits.peaks() {
             out.put(&metrics::EXITED_PEAK, std::slice::from_ref(workload), peak);
         }
     }

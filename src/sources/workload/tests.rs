@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::host::process::fixture::{Process, Tree};
 use crate::model::setting::Settings;
+use crate::model::units::Bytes;
 use crate::sources::Context;
 
 /// Both sources over one fixture, as the engine runs them.
