@@ -54,7 +54,7 @@ pub struct ProcessRow {
     pub state: u8,
     /// Whether it is a thread of the kernel.
     pub kernel: bool,
-    /// Resident memory by `/proc/PID/stat`.
+    /// Resident memory by `/proc/PID/stat`: an estimate since Linux 6.2.
     pub rss: Bytes,
     /// User and system CPU time, in clock ticks.
     pub cpu_ticks: u64,

@@ -28,7 +28,7 @@ pub struct Stat<'t> {
     pub threads: u64,
     /// Start time, in clock ticks after boot.
     pub start: u64,
-    /// Resident pages.
+    /// Resident pages; since Linux 6.2 an estimate, whose error grows with the processors.
     pub rss_pages: u64,
 }
 

@@ -2,6 +2,9 @@
 
 pub mod metrics;
 
+use std::io;
+use std::path::Path;
+
 use crate::host::fs::{self, KeptFile};
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -20,6 +23,7 @@ pub static REGISTRATION: Registration = Registration {
         let folder = context.roots.proc.join("self");
         Box::new(Daemon {
             stat: KeptFile::new(folder.join("stat")),
+            statm: KeptFile::new(folder.join("statm")),
             descriptors: folder.join("fd"),
             ticks_per_second: rustix::param::clock_ticks_per_second(),
             page: rustix::param::page_size() as u64,
@@ -30,6 +34,7 @@ pub static REGISTRATION: Registration = Registration {
 
 struct Daemon {
     stat: KeptFile,
+    statm: KeptFile,
     descriptors: std::path::PathBuf,
     ticks_per_second: u64,
     page: u64,
@@ -48,52 +53,109 @@ impl Source for Daemon {
         };
         let micros = own.ticks.saturating_mul(1_000_000) / self.ticks_per_second.max(1);
         out.put(&metrics::CPU, &[], Seconds::from_micros(micros));
-        out.put(&metrics::RSS, &[], Bytes::new(own.rss_pages.saturating_mul(self.page)));
         out.put(&metrics::THREADS, &[], Count(own.threads));
-        match std::fs::read_dir(&self.descriptors) {
-            Ok(entries) => {
-                // Listing opens one descriptor more.
-                let open = entries.count().saturating_sub(1) as u64;
-                out.put(&metrics::OPEN_FILES, &[], Count(open));
-                Ok(())
-            }
-            Err(error) => Err(fs::failed(&self.descriptors, &error)),
-        }
+        let open = open_files(&self.descriptors);
+        out.put_some(&metrics::OPEN_FILES, &[], open.as_ref().ok().copied().map(Count));
+        let bytes = match self.statm.read(&mut self.buffer) {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(fs::failed(self.statm.path(), &error)),
+        };
+        let Some(pages) = resident(bytes) else {
+            let path = self.statm.path().display();
+            return Err(SourceError::failed(Failure::Parse, format!("{path} is not understood")));
+        };
+        out.put(&metrics::RSS, &[], Bytes::new(pages.saturating_mul(self.page)));
+        open.map(|_| ()).map_err(|error| fs::failed(&self.descriptors, &error))
     }
+}
+
+/// How many descriptors are in the folder: since Linux 6.2 the kernel gives the number as the folder's size.
+fn open_files(folder: &Path) -> io::Result<u64> {
+    let size = u64::try_from(rustix::fs::stat(folder)?.st_size).unwrap_or(0);
+    if size > 0 && rustix::fs::statfs(folder)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
+        return Ok(size);
+    }
+    // Listing opens one descriptor more.
+    Ok(std::fs::read_dir(folder)?.count().saturating_sub(1) as u64)
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Own {
     ticks: u64,
     threads: u64,
-    rss_pages: u64,
 }
 
-/// Fields 14, 15, 20 and 24 of `/proc/PID/stat` (proc_pid_stat(5)).
+/// Fields 14, 15 and 20 of `/proc/PID/stat` (proc_pid_stat(5)).
 fn parse(stat: &[u8]) -> Option<Own> {
     let text = std::str::from_utf8(stat).ok()?;
     let (_, rest) = text.rsplit_once(") ")?;
     // The first field after the name is field 3.
     let field = |number: usize| rest.split(' ').nth(number - 3)?.trim().parse::<u64>().ok();
-    Some(Own { ticks: field(14)?.saturating_add(field(15)?), threads: field(20)?, rss_pages: field(24)? })
+    let own = Own { ticks: field(14)?.saturating_add(field(15)?), threads: field(20)? };
+    // What goes on after the threads was not cut within their digits.
+    field(22).map(|_| own)
+}
+
+/// The resident pages in `/proc/PID/statm`, which are exact where those of `stat` are an estimate (since Linux 6.2).
+fn resident(statm: &[u8]) -> Option<u64> {
+    // A complete line goes on after them; without that, their last digits may be missing.
+    let mut fields = std::str::from_utf8(statm).ok()?.split(' ');
+    let pages = fields.nth(1)?.parse().ok()?;
+    fields.next().map(|_| pages)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::host::roots::Roots;
+    use crate::model::setting::Settings;
+    use crate::model::units::Unit as _;
+    use crate::sources::Context;
 
     const STAT: &str = "4242 (mem) warden) S 1 4242 4242 0 -1 4194560 812 0 3 0 25 17 0 0 20 0 5 0 81523 253952000 3141 \
                         18446744073709551615 1 1 0 0 0 0 0 4096 17 0 0 0 17 1 0 0 0 0 0\n";
 
     #[test]
     fn a_name_with_a_parenthesis_is_no_trap() {
-        assert_eq!(parse(STAT.as_bytes()), Some(Own { ticks: 42, threads: 5, rss_pages: 3141 }));
+        assert_eq!(parse(STAT.as_bytes()), Some(Own { ticks: 42, threads: 5 }));
     }
 
     #[test]
     fn a_truncated_line_is_not_understood() {
-        for end in 0..90 {
+        for end in 0..76 {
             assert_eq!(parse(&STAT.as_bytes()[..end]), None, "cut at {end}");
+        }
+    }
+    #[test]
+    fn resident_memory_is_that_of_statm() {
+        let tree = tempfile::tempdir().unwrap();
+        let own = tree.path().join("proc/self");
+        std::fs::create_dir_all(own.join("fd")).unwrap();
+        for name in ["stat", "fd/0", "fd/1", "fd/2"] {
+            std::fs::write(own.join(name), STAT).unwrap();
+        }
+        let context = Context { roots: Arc::new(Roots::under(tree.path())), worker: None };
+        let mut daemon = (REGISTRATION.build)(&Settings::default(), &context);
+        let mut sample = || {
+            let mut out = Batch::new();
+            let error = daemon.sample(Timestamp::from_secs(1), &mut out).err().map(|error| error.to_string());
+            let values: Vec<_> =
+                out.families().iter().map(|family| (family.desc.name, family.points[0].value)).collect();
+            (values, error)
+        };
+        let (values, error) = sample();
+        assert!(error.is_some_and(|error| error.contains("statm")));
+        assert!(values.iter().all(|(name, _)| *name != metrics::RSS.desc.name), "missing is not zero");
+        std::fs::write(own.join("statm"), "62000 3000 900 1 0 5000 0\n").unwrap();
+        let (values, error) = sample();
+        assert_eq!(error, None);
+        let rss = Bytes::new(3000 * rustix::param::page_size() as u64).value();
+        assert!(values.contains(&(metrics::RSS.desc.name, rss)), "{values:?}");
+        assert!(values.contains(&(metrics::OPEN_FILES.desc.name, 2.0)), "{values:?}");
+        for cut in ["", "62000", "62000 3000", "62000 x 900", "-1 -1 -1"] {
+            assert_eq!(resident(cut.as_bytes()), None, "{cut}");
         }
     }
 }

@@ -154,18 +154,20 @@ fn choice(message: &str) -> Option<Choice<'_>> {
 }
 
 /// `NVRM: Xid (PCI:0000:3b:00): 79, pid=…`; `PCI:` and the function `.0` come and go with the driver's version.
+///
+/// That of a MIG instance names it behind the address: `(PCI:0000:3b:00 GPU-I:07)`, and a compute instance by `GPU-CI:`.
 fn xid(message: &str) -> Option<Event<'_>> {
-    /// A domain of eight digits, bus, device and function: `00000000:3b:00.0`.
-    const LONGEST: usize = 16;
+    /// A domain of eight digits, bus and device: `00000000:3b:00`.
+    const LONGEST: usize = 14;
     let (address, rest) = message.strip_prefix("NVRM: Xid (")?.split_once("): ")?;
     let address = address.strip_prefix("PCI:").unwrap_or(address);
-    let pci = address.split('.').next()?;
+    let pci = address.split(['.', ' ']).next()?;
     let hexadecimal = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     // Domain, bus, device.
     let is_address = pci.split(':').count() == 3 && pci.split(':').all(hexadecimal);
     let digits = rest.len() - rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
     let xid = rest[..digits].parse().ok()?;
-    (is_address && address.len() <= LONGEST).then_some(Event::Xid { pci, xid })
+    (is_address && pci.len() <= LONGEST).then_some(Event::Xid { pci, xid })
 }
 
 fn warning(message: &str) -> Option<Warning> {
@@ -269,6 +271,15 @@ mod tests {
             "NVRM: Xid (PCI:00000001:81:00): 119 timeout",
             expect![[r#"Xid { pci: "00000001:81:00", xid: 119 }"#]],
         );
+        check(
+            "NVRM: Xid (PCI:0000:01:00 GPU-I:07): 31, pid=4242, name=python3, Ch 00000012, intr 00000000.",
+            expect![[r#"Xid { pci: "0000:01:00", xid: 31 }"#]],
+        );
+        check(
+            "NVRM: Xid (PCI:00000000:01:00.0 GPU-I:07 GPU-CI:00): 43, pid=4242, name=python3",
+            expect![[r#"Xid { pci: "00000000:01:00", xid: 43 }"#]],
+        );
+        check("NVRM: Xid (PCI:0000:c1:00 GPU-CI:03): 45", expect![[r#"Xid { pci: "0000:c1:00", xid: 45 }"#]]);
     }
 
     #[test]
@@ -279,6 +290,8 @@ mod tests {
             "NVRM: Xid (PCI:somewhere): 79",
             "NVRM: Xid (PCI:000000000000000000:3b:00): 79",
             "NVRM: Xid (): 79",
+            "NVRM: Xid (PCI: GPU-I:07): 79",
+            "NVRM: Xid (GPU-I:07 0000:3b:00): 79",
             "NVRM: Xid (3b:00): 79",
             "NVRM: Xid (::): 79",
             "NVRM: GPU at PCI:0000:3b:00: GPU-00000000-0000-0000-0000-000000000000",

@@ -9,6 +9,9 @@ use crate::model::facts::ProcessRow;
 /// The most processes taken up in one sample: 4,000 cost about 0.1 s, once.
 pub(super) const MOST_NEW: usize = 4_000;
 
+/// Samples before a process that was refused is tried again.
+const REFUSED_EVERY: u32 = 64;
+
 /// Every process that could be read, sorted by pid.
 pub(super) struct Census {
     pub(super) root: ProcRoot,
@@ -17,6 +20,9 @@ pub(super) struct Census {
     entries: Vec<Entry>,
     /// The list of the sample before, kept for its memory.
     spare: Vec<Entry>,
+    /// Whom the kernel lists and does not let us read (hidepid=1), sorted by pid.
+    refused: Vec<Listed>,
+    turn: u32,
     most_new: usize,
     started: bool,
     pub(super) races: u64,
@@ -36,6 +42,8 @@ impl Census {
             listed,
             entries,
             spare,
+            refused: Vec::new(),
+            turn: 0,
             most_new,
             started: false,
             races: 0,
@@ -46,7 +54,16 @@ impl Census {
 
     /// Counts anew.
     pub(super) fn take(&mut self) -> io::Result<()> {
+        self.take_by(Entry::discover)
+    }
+
+    fn take_by(
+        &mut self,
+        mut discover: impl FnMut(Listed, bool, &ProcRoot, &mut Reading) -> io::Result<Entry>,
+    ) -> io::Result<()> {
         self.root.list(&mut self.listed)?;
+        let mut refused = std::mem::take(&mut self.refused).into_iter().peekable();
+        self.turn = self.turn.wrapping_add(1);
         let mut before = std::mem::replace(&mut self.entries, std::mem::take(&mut self.spare));
         let mut known = before.drain(..).peekable();
         let mut new = 0;
@@ -65,16 +82,26 @@ impl Census {
                     Outcome::Ended => self.reading.release(entry),
                 }
             }
+            // Spread by pid; another inode is another process.
+            while refused.next_if(|before| before.pid < listed.pid).is_some() {}
+            let due = self.turn.wrapping_add(listed.pid).is_multiple_of(REFUSED_EVERY);
+            if refused.next_if_eq(listed).is_some() && !due {
+                self.refused.push(*listed);
+                continue;
+            }
             if new == self.most_new {
                 self.deferred += 1;
                 continue;
             }
             new += 1;
-            match Entry::discover(*listed, self.started, &self.root, &mut self.reading) {
+            match discover(*listed, self.started, &self.root, &mut self.reading) {
                 Ok(entry) => self.entries.push(entry),
                 Err(error) if died(&error) => self.races += 1,
-                // hidepid=1 lists what it does not let us read.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                // A refusal costs one call, and the places are for those that can be read.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    new -= 1;
+                    self.refused.push(*listed);
+                }
                 Err(error) => {
                     self.trouble.get_or_insert((listed.pid, error));
                 }
@@ -171,6 +198,47 @@ mod tests {
         let sizes: Vec<_> = (0..3).map(|_| seen(&mut census).len()).collect();
         assert_eq!(sizes, [10, 20, 25]);
         assert_eq!(census.deferred, 20);
+    }
+
+    /// Counts anew where processes below `own` belong to others; says whom it tried and how many it knows.
+    fn tried(census: &mut Census, own: u32) -> (Vec<u32>, usize) {
+        let mut tried = Vec::new();
+        let discover = |listed: Listed, young, root: &ProcRoot, reading: &mut Reading| {
+            tried.push(listed.pid);
+            if listed.pid < own {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            Entry::discover(listed, young, root, reading)
+        };
+        census.take_by(discover).unwrap();
+        (tried, census.rows().len())
+    }
+
+    #[test]
+    fn those_that_refuse_take_no_place_and_are_seldom_asked() {
+        let tree = Tree::new();
+        for pid in 1..=23 {
+            tree.add(&Process::new(pid, "p"));
+        }
+        let mut census = census(&tree, 100, 2);
+        assert_eq!(tried(&mut census, 21), ((1..=22).collect(), 2));
+        assert_eq!(census.deferred, 1);
+        assert!(census.trouble.is_none());
+        // Each is asked once more in 64 samples, and another process of the same pid at once.
+        let mut again: Vec<_> = (0..64).flat_map(|_| tried(&mut census, 21).0).collect();
+        again.sort_unstable();
+        assert_eq!(again, (1..=20).chain([23]).collect::<Vec<_>>());
+        census.refused[6].inode += 1;
+        assert!(tried(&mut census, 21).0.contains(&7));
+        tree.end(7);
+        tried(&mut census, 21);
+        assert_eq!(census.refused.len(), 19);
+        // What was refused and is allowed now is taken up.
+        for _ in 0..64 {
+            tried(&mut census, 15);
+        }
+        assert_eq!(census.rows().len(), 9);
+        assert_eq!(census.refused.len(), 13);
     }
 
     #[test]

@@ -9,7 +9,7 @@ crate::metrics! {
     pub KERNEL_THREADS: Gauge<Count> = "memwarden_kernel_threads" {}.counting("{thread}");
     /// Threads of all user processes.
     pub THREADS: Gauge<Count> = "memwarden_processes_threads" {}.counting("{thread}");
-    /// Sum of the resident memory of all user processes; memory that several share is counted once for each.
+    /// Sum of the kernel's estimates of the resident memory of all user processes, each off by some MiB on hosts of many processors; memory that several share is counted once for each.
     pub RSS: Gauge<Bytes> = "memwarden_processes_rss_bytes" {};
     /// Processes and threads created since boot, read every eighth sample.
     pub FORKS: Counter<Count> = "memwarden_forks_total" {}.counting("{fork}");

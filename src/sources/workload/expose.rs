@@ -33,12 +33,7 @@ impl Workloads {
 
     /// Of several that ended in one workload, the largest peak.
     fn put_exits(&self, out: &mut Batch) {
-        let mut peaks: BTreeMap<&Label, Bytes> = BTreeMap::new();
-        for exit in &self.exits {
-            let peak = peaks.entry(&exit.workload).or_default();
-            *peak = exit.peak.max(*peak);
-        }
-        for (workload, peak) in peaks {
+        for (workload, peak) in self.exits.peaks() {
             out.put(&metrics::EXITED_PEAK, std::slice::from_ref(workload), peak);
         }
     }
@@ -68,7 +63,7 @@ impl Workloads {
         let candidates = candidates.filter(|(_, (_, row))| !row.kernel).map(|(place, (seen, row))| {
             let watched = |id| self.roster.workloads.get(&id).is_some_and(|workload| workload.watched);
             let workload = seen.claim.map(|claim| claim.id).filter(|id| watched(*id)).unwrap_or(0);
-            Candidate { workload, rss: row.rss, shown: seen.shown, place }
+            Candidate { workload, rss: seen.rss(row), shown: seen.shown, place }
         });
         let (top, host_top) = (self.rules.top, self.rules.host_top);
         let chosen = top::choose(candidates.collect(), |id| if id == 0 { host_top } else { top });
@@ -80,7 +75,7 @@ impl Workloads {
                 self.seen[place].shown = true;
                 let row = &table.rows[place];
                 let labels = [name.clone(), row.key.pid.into(), row.comm.clone()];
-                out.put(&metrics::PROCESS_RSS, &labels, row.rss);
+                out.put(&metrics::PROCESS_RSS, &labels, self.seen[place].rss(row));
                 out.put(&metrics::PROCESS_CPU, &labels, seconds(row.cpu_ticks));
             }
             out.put(&metrics::OTHER_RSS, std::slice::from_ref(&name), chosen.others_rss);

@@ -1,7 +1,7 @@
 //! One process of a workload, read closely: memory by kind, I/O, descriptors.
 //!
-//! `status` costs 8 µs, so it is read again only where `stat` shows that
-//! something changed, and every 16th sample.
+//! `status` costs 8 µs. It is read each sample of those that are shown one by
+//! one and of those whose `stat` changed, and every 4th sample of the others.
 
 use std::time::Duration;
 
@@ -10,7 +10,9 @@ use crate::model::facts::ProcessRow;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
-/// Samples between two reads of a process that does nothing, and of descriptors.
+/// Samples between two reads of the memory of a process that seems to do nothing: `stat` only estimates it.
+const MEMORY_EVERY: u32 = 4;
+/// Samples between two reads of the I/O of a process that does nothing, and of descriptors.
 const QUIET_EVERY: u32 = 16;
 /// Samples before a file that was refused is tried again.
 const REFUSED_EVERY: u32 = 64;
@@ -44,7 +46,7 @@ pub(super) struct Member {
     io_file: Option<ProcFile>,
     io_refused: bool,
     files_refused: bool,
-    seen: (Bytes, u64, u64, u64),
+    seen: (u8, Bytes, u64, u64, u64),
     age: u32,
 }
 
@@ -84,23 +86,25 @@ impl Files {
 
 impl Member {
     /// Reads what may have changed. A process that ends meanwhile keeps what was known of it.
-    pub(super) fn observe(&mut self, row: &ProcessRow, files: &mut Files) {
+    /// One that is `shown` by itself is read each time.
+    pub(super) fn observe(&mut self, row: &ProcessRow, shown: bool, files: &mut Files) {
         let pid = row.key.pid;
-        let now = (row.rss, row.cpu_ticks, row.threads, row.major_faults);
+        let now = (row.state, row.rss, row.cpu_ticks, row.threads, row.major_faults);
         // Spread by pid, so that a thousand quiet processes do not take their turns together.
         let turn = self.age.wrapping_add(pid);
         let due = self.age == 0 || turn.is_multiple_of(QUIET_EVERY);
-        if due || now != self.seen {
-            self.seen = now;
-            if let Ok(text) = files.read(pid, "status", &mut self.status_file) {
-                self.status = process::status(text);
-                self.peak = self.status.peak.or(self.peak);
-            }
-            if !self.io_refused || turn.is_multiple_of(REFUSED_EVERY) {
-                match files.read(pid, "io", &mut self.io_file).map(process::io) {
-                    Ok(io) => (self.io, self.io_refused) = (Some(io), false),
-                    Err(error) => self.io_refused |= !died(&error),
-                }
+        let changed = now != self.seen;
+        self.seen = now;
+        if (due || changed || shown || turn.is_multiple_of(MEMORY_EVERY))
+            && let Ok(text) = files.read(pid, "status", &mut self.status_file)
+        {
+            self.status = process::status(text);
+            self.peak = self.status.peak.or(self.peak);
+        }
+        if (due || changed) && (!self.io_refused || turn.is_multiple_of(REFUSED_EVERY)) {
+            match files.read(pid, "io", &mut self.io_file).map(process::io) {
+                Ok(io) => (self.io, self.io_refused) = (Some(io), false),
+                Err(error) => self.io_refused |= !died(&error),
             }
         }
         if due && (!self.files_refused || self.age == 0 || turn.is_multiple_of(REFUSED_EVERY)) {
@@ -111,6 +115,16 @@ impl Member {
         }
         self.restricted = self.io_refused || self.files_refused;
         self.age = self.age.saturating_add(1);
+    }
+
+    /// Its resident memory: what its parts add up to, so that no part is ever larger than the whole.
+    ///
+    /// A zombie, and any process before Linux 4.5, has no such parts.
+    pub(super) fn rss(&self, row: &ProcessRow) -> Bytes {
+        let Status { anon: Some(anon), file: Some(file), shmem: Some(shmem), .. } = self.status else {
+            return row.rss;
+        };
+        anon.saturating_add(file).saturating_add(shmem)
     }
 
     /// Reads the proportional set size where that is due and harms nobody; says whether it read.

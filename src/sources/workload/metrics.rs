@@ -12,7 +12,7 @@ crate::metrics! {
         {workload, kind, user, cgroup, slurm_job_id, pod_uid, container_id, unit};
     /// The largest resident memory of the workload over the peak window.
     pub RSS_MAX: Gauge<Bytes> = "memwarden_workload_rss_max_bytes" {workload};
-    /// Resident memory of the workload's processes; memory that several of them map is counted once for each.
+    /// Resident memory of the workload's processes, the sum of its anonymous, file and shared parts; memory that several of them map is counted once for each.
     pub RSS: Gauge<Bytes> = "memwarden_workload_rss_bytes" {workload}.peak(&RSS_MAX);
     /// The anonymous part of the resident memory: heaps, stacks, private copies; pages shared since a fork count once for each process.
     pub ANON: Gauge<Bytes> = "memwarden_workload_rss_anon_bytes" {workload};
@@ -26,7 +26,7 @@ crate::metrics! {
     pub PSS: Gauge<Bytes> = "memwarden_workload_pss_bytes" {workload};
     /// The most that any one living process of the workload ever had resident.
     pub PROCESS_PEAK: Gauge<Bytes> = "memwarden_workload_process_peak_rss_bytes" {workload};
-    /// The most that any process of the workload which ended lately ever had resident; shown for exited_peak_hold, also when the workload ended with it.
+    /// The most that any process of the workload which ended lately ever had resident; shown for exited_peak_hold, also when the workload ended with it, for at most 1,000 workloads.
     pub EXITED_PEAK: Gauge<Bytes> = "memwarden_workload_exited_process_peak_rss_bytes" {workload};
     /// Processes of the workload that ended while they were watched.
     pub EXITED: Counter<Count> = "memwarden_workload_processes_exited_total" {workload}.counting("{process}");
@@ -34,13 +34,13 @@ crate::metrics! {
     pub PROCESSES_BY_ACTIVITY: Gauge<Count> = "memwarden_workload_processes" {workload, activity}.counting("{process}");
     /// Threads of the workload's processes.
     pub THREADS: Gauge<Count> = "memwarden_workload_threads" {workload}.counting("{thread}");
-    /// User and system CPU time of the workload's processes, those that ended included.
+    /// User and system CPU time of the workload's processes, of those that ended up to their last sample: what each used after it, and a child that lived between two samples, is not counted.
     pub CPU: Counter<Seconds> = "memwarden_workload_cpu_seconds_total" {workload};
-    /// Major page faults of the workload's processes, those that ended included.
+    /// Major page faults of the workload's processes, of those that ended up to their last sample.
     pub MAJOR_FAULTS: Counter<Count> = "memwarden_workload_major_faults_total" {workload}.counting("{fault}");
-    /// Bytes the workload's processes fetched from storage, those that ended included; absent where the kernel shows none of them.
+    /// Bytes the workload's processes fetched from storage, of those that ended up to their last sample; absent where the kernel shows none of them.
     pub READ: Counter<Bytes> = "memwarden_workload_io_read_bytes_total" {workload};
-    /// Bytes the workload's processes sent to storage, those that ended included; absent where the kernel shows none of them.
+    /// Bytes the workload's processes sent to storage, of those that ended up to their last sample; absent where the kernel shows none of them.
     pub WRITTEN: Counter<Bytes> = "memwarden_workload_io_written_bytes_total" {workload};
     /// Descriptors the workload's processes have open; absent where the kernel shows none of them.
     pub OPEN_FILES: Gauge<Count> = "memwarden_workload_open_files" {workload}.counting("{file}");
@@ -52,13 +52,13 @@ crate::metrics! {
     pub GPU_MEMORY: Gauge<Bytes> = "memwarden_workload_gpu_memory_bytes" {workload, gpu, uuid};
     /// Processes of the workload on one GPU.
     pub GPU_PROCESSES: Gauge<Count> = "memwarden_workload_gpu_processes" {workload, gpu, uuid}.counting("{process}");
-    /// Resident memory of one of the largest processes of a workload; workload is empty for those in none.
+    /// Resident memory of one of the largest processes of a workload; workload is empty for those in none, of which the kernel tells an estimate, off by some MiB on hosts of many processors.
     pub PROCESS_RSS: Gauge<Bytes> = "memwarden_process_rss_bytes" {workload, pid, comm}
         .budget(PROCESSES)
         .semconv("process.memory.usage", Instrument::UpDownCounter, &[], &[("pid", "process.pid")]);
     /// User and system CPU time of one of the largest processes of a workload; workload is empty for those in none.
     pub PROCESS_CPU: Counter<Seconds> = "memwarden_process_cpu_seconds_total" {workload, pid, comm}.budget(PROCESSES);
-    /// Resident memory of the processes of a workload that are not shown one by one; workload is empty for those in none.
+    /// Resident memory of the processes of a workload that are not shown one by one; workload is empty for those in none, of which the kernel tells estimates.
     pub OTHER_RSS: Gauge<Bytes> = "memwarden_workload_other_processes_rss_bytes" {workload};
     /// Processes of a workload that are not shown one by one; workload is empty for those in none.
     pub OTHER: Gauge<Count> = "memwarden_workload_other_processes" {workload}.counting("{process}");

@@ -4,6 +4,7 @@
 //! container engines, by systemd units, and by GPU use, in this order. Built
 //! on what `process` and `gpu` leave in [`crate::model::facts`].
 
+mod exits;
 mod expose;
 mod glob;
 mod identity;
@@ -23,6 +24,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use exits::Exits;
 use identity::{Identity, Named};
 use member::{Files, Member};
 use options::Rules;
@@ -34,11 +36,9 @@ use users::Users;
 use crate::host::process::{self, ProcRoot};
 use crate::host::roots::Roots;
 use crate::model::facts::{GpuProcess, ProcessTable};
-use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
 use crate::sources::Registration;
 
 /// Workloads.
@@ -63,16 +63,9 @@ struct Workloads {
     seen: Vec<Seen>,
     /// What cgroup paths name, for the paths in use.
     names: HashMap<Arc<str>, Option<Named>>,
-    exits: Vec<Exit>,
+    exits: Exits,
     unreadable: u64,
     started: bool,
-}
-
-/// A member that ended.
-struct Exit {
-    workload: Label,
-    peak: Bytes,
-    at: Timestamp,
 }
 
 impl Workloads {
@@ -84,7 +77,7 @@ impl Workloads {
             roster: Roster::default(),
             seen: Vec::new(),
             names: HashMap::new(),
-            exits: Vec::new(),
+            exits: Exits::default(),
             unreadable: 0,
             started: false,
         }
@@ -100,13 +93,12 @@ impl Workloads {
             if let Some(workload) = self.roster.watched_mut(process.claim) {
                 workload.exited += 1;
                 if let Some(peak) = member.peak {
-                    self.exits.push(Exit { workload: workload.identity.name.clone(), peak, at });
+                    self.exits.record(&workload.identity.name, peak, at);
                 }
             }
             self.files.release(*member);
         }
-        let hold = self.rules.hold;
-        self.exits.retain(|exit| at.since(exit.at) <= hold);
+        self.exits.forget(at, self.rules.hold);
     }
 
     /// What each process is by itself: matched, or in a cgroup that names a workload.
@@ -197,7 +189,7 @@ impl Workloads {
                 continue;
             };
             let member = seen.member.get_or_insert_with(Box::<Member>::default);
-            member.observe(row, &mut self.files);
+            member.observe(row, seen.shown, &mut self.files);
             if may_read_pss && member.observe_pss(row, at, &mut self.files) {
                 // One a sample: each may take 20 ms.
                 may_read_pss = false;

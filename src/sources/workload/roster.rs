@@ -128,14 +128,14 @@ impl Workload {
     ) {
         self.count(row, member);
         let now = &mut self.now;
-        let status = &member.status;
-        now.rss = now.rss.saturating_add(row.rss);
+        let (status, rss) = (&member.status, member.rss(row));
+        now.rss = now.rss.saturating_add(rss);
         plus(&mut now.anon, status.anon);
         plus(&mut now.file, status.file);
         plus(&mut now.shmem, status.shmem);
         plus(&mut now.swap, status.swap);
         plus(&mut now.pss, member.pss);
-        now.without_pss |= member.pss.is_none() && row.rss > Bytes::ZERO;
+        now.without_pss |= member.pss.is_none() && rss > Bytes::ZERO;
         now.largest_peak = now.largest_peak.max(status.peak);
         now.active += u64::from(active);
         now.idle += u64::from(!active);
@@ -148,7 +148,7 @@ impl Workload {
         now.oldest = Some(now.oldest.map_or(oldest, |other| other.min(oldest)));
         if let Some(container) = container.filter(|container| !container.as_str().is_empty()) {
             let sum = now.containers.entry(container.clone()).or_default();
-            *sum = sum.saturating_add(row.rss);
+            *sum = sum.saturating_add(rss);
         }
     }
 

@@ -8,6 +8,7 @@ use super::settle::Claim;
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::units::Bytes;
 
 /// One process, as it was in the last sample.
 pub(super) struct Seen {
@@ -65,6 +66,11 @@ impl Seen {
             shown: false,
             member: None,
         }
+    }
+
+    /// Resident memory, the same in every metric of one sample: exact for members, an estimate for the others.
+    pub(super) fn rss(&self, row: &ProcessRow) -> Bytes {
+        self.member.as_ref().map_or(row.rss, |member| member.rss(row))
     }
 
     fn again(mut self, row: &ProcessRow) -> Self {

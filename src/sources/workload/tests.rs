@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::host::process::fixture::{Process, Tree};
 use crate::model::setting::Settings;
+use crate::model::units::Bytes;
 use crate::sources::Context;
 
 /// Both sources over one fixture, as the engine runs them.
@@ -348,6 +349,60 @@ fn the_largest_and_the_others_add_up() {
     ));
     let total = value(&out, "memwarden_workload_rss_bytes", &["slurm-7"]).unwrap();
     assert_eq!(total, 1000.0 * 4096.0);
+}
+
+/// `stat` counts these pages, `status` these KiB: the one is an estimate of the other.
+fn estimated(pid: u32, pages: u64, [anon, file, shmem]: [u64; 3]) -> Process {
+    Process::new(pid, "p").cgroup(JOB).memory(anon, file, shmem, 9000).pages(pages)
+}
+
+#[test]
+fn the_estimate_of_stat_is_not_taken_for_the_memory_of_members() {
+    let mut host = Host::new(rules());
+    host.add(&estimated(10, 10, [400, 200, 100]));
+    host.add(&estimated(11, 900, [40, 20, 10]));
+    host.add(&estimated(12, 0, [300, 0, 0]));
+    // Without memory there are no parts: a zombie.
+    host.add(&Process::new(13, "p").cgroup(JOB).pages(0).file("status", "State:\tZ\n"));
+    let out = host.sample();
+    expect_test::expect![[r#"
+        memwarden_workload_rss_bytes slurm-7 1095680
+        memwarden_workload_rss_anon_bytes slurm-7 757760
+        memwarden_workload_rss_file_bytes slurm-7 225280
+        memwarden_workload_rss_shmem_bytes slurm-7 112640
+        memwarden_process_rss_bytes ,1,systemd 40960
+        memwarden_process_rss_bytes slurm-7,10,p 716800
+        memwarden_process_rss_bytes slurm-7,12,p 307200
+        memwarden_workload_other_processes_rss_bytes  0
+        memwarden_workload_other_processes_rss_bytes slurm-7 71680
+    "#]]
+    .assert_eq(&format!(
+        "{}{}{}",
+        values(&out, "memwarden_workload_rss"),
+        values(&out, "memwarden_process_rss"),
+        values(&out, "memwarden_workload_other_processes_rss")
+    ));
+}
+
+#[test]
+fn memory_that_stat_does_not_see_change_is_seen_all_the_same() {
+    let mut host = Host::new(rules());
+    for pid in 10..14 {
+        host.add(&estimated(pid, 5, [u64::from(pid) * 100, 0, 0]));
+    }
+    host.sample();
+    // 12 and 13 are shown, the others are not.
+    for pid in 10..14 {
+        host.add(&estimated(pid, 5, [u64::from(pid) * 104, 0, 0]));
+    }
+    let out = host.sample();
+    let shown = |pid| value(&out, "memwarden_process_rss_bytes", &["slurm-7", pid, "p"]);
+    assert_eq!((shown("12"), shown("13")), (Some(1248.0 * 1024.0), Some(1352.0 * 1024.0)));
+    for _ in 0..2 {
+        host.sample();
+    }
+    let rss = value(&host.sample(), "memwarden_workload_rss_bytes", &["slurm-7"]);
+    assert_eq!(rss, Some(46.0 * 104.0 * 1024.0));
 }
 
 #[test]
