@@ -282,6 +282,30 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_registration_is_tried_again() {
+        let refused = r#"{"devices": [{"returns": {"nvmlDeviceRegisterEvents": 999}}]}"#;
+        let mut node = Node::new(refused);
+        let labels = [("field", "xids"), ("status", "error")];
+        node.until(|node| node.value("memwarden_gpu_field_status", &labels) == Some(1.0));
+        node.change(r#"{"devices": [{}]}"#);
+        node.until(|node| {
+            node.gpu_is("0", "ok") && node.value("memwarden_gpu_field_status", &labels).is_none()
+        });
+        node.change(r#"{"devices": [{"xids": [{"xid": 31}]}]}"#);
+        node.until(|node| node.xids("31") == Some(1.0));
+    }
+
+    #[test]
+    fn a_look_for_xids_that_hangs_is_seen() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+        node.change(&TWO.replacen('{', r#"{"hang": ["nvmlEventSetWait_v2"], "#, 1));
+        node.until(|node| node.gpu_is("0", "hung"));
+        node.change(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+    }
+
+    #[test]
     fn release_ends_the_worker_and_acquire_starts_one() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
