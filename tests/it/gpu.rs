@@ -323,8 +323,9 @@ mod tests {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         node.change(&TWO.replacen('{', "{\"driver_generation\": 1, ", 1));
-        node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));
+        node.until(|node| !node.nvml_is("ok"));
         node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
+        assert_eq!(node.value("memwarden_gpu_worker_restarts_total", &[]), Some(0.0));
     }
 
     #[test]

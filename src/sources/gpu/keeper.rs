@@ -8,14 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::options::Options;
-use super::protocol::{LONGEST, Line, RELEASE};
+use super::protocol::{LONGEST, Line, RELEASE, Status};
 use super::state::World;
 use super::supervisor::{Order, Seen, Supervisor};
 use crate::host::child::{Helper, WorkerCommand};
 use crate::host::{clock, fs};
+use crate::model::time::Timestamp;
 
 /// How often the worker is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// After so long between two looks it was this process that stood still, and the worker cannot be blamed.
+const STOOD_STILL: Duration = Duration::from_millis(1_500);
 
 /// How long the end of the daemon waits for the worker to let go of the driver and for a kill after that.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -58,6 +62,8 @@ impl Keeper {
                 supervisor: Supervisor::new(clock::now()),
                 worker: None,
                 abandoned: Vec::new(),
+                looked: None,
+                told: None,
             };
             keeping.run(&heard);
             // Nobody may be waiting.
@@ -98,6 +104,9 @@ struct Keeping {
     supervisor: Supervisor,
     worker: Option<Worker>,
     abandoned: Vec<Helper>,
+    looked: Option<Timestamp>,
+    /// The state of NVML at the last orderly end that was logged.
+    told: Option<Status>,
 }
 
 /// A poisoned lock only means that another thread panicked between two whole updates.
@@ -131,6 +140,11 @@ impl Keeping {
 
     fn step(&mut self, buffer: &mut Vec<u8>) {
         let now = clock::now();
+        let still = self.looked.replace(now).map_or(Duration::ZERO, |looked| now.since(looked));
+        if still > STOOD_STILL {
+            self.supervisor.stood_still(still);
+            lock(&self.world).stood_still(now);
+        }
         self.abandoned.retain_mut(|helper| helper.ended().is_none());
         let ended = match &mut self.worker {
             Some(worker) => {
@@ -147,17 +161,12 @@ impl Keeping {
                 heard: world.heard,
                 started: world.told(),
                 hung: world.hung(now, self.options.interval),
-                ended: ended.is_some(),
+                ended: ended.as_ref().map(|(orderly, _)| *orderly),
                 abandoned: self.abandoned.len(),
             }
         };
         if let Some((orderly, why)) = ended {
-            self.worker = None;
-            let mut world = lock(&self.world);
-            if world.running {
-                tracing::info!(why, "The GPU worker ended.");
-                world.worker_ended(orderly, why);
-            }
+            self.end(orderly, why);
         }
         let order = self.supervisor.next(now, seen);
         self.carry_out(order, seen);
@@ -167,6 +176,24 @@ impl Keeping {
         world.restarts = self.supervisor.restarts();
         if self.supervisor.released() && !world.released {
             world.worker_released();
+        }
+    }
+
+    /// The worker has ended. A host without GPUs ends one a minute, of which only the first is news.
+    fn end(&mut self, orderly: bool, why: String) {
+        self.worker = None;
+        let mut world = lock(&self.world);
+        if !world.running {
+            return;
+        }
+        if world.state.status == Status::Ok {
+            self.told = None;
+        }
+        world.worker_ended(orderly, why.clone());
+        let status = world.state.status;
+        drop(world);
+        if self.told.replace(status) != Some(status) || !orderly {
+            tracing::info!(why, nvml = status.label(), "The GPU worker ended.");
         }
     }
 

@@ -29,7 +29,7 @@ crate::metrics! {
 
     /// Whether the process that talks to the driver runs and answers.
     pub WORKER_UP: Gauge<Flag> = "memwarden_gpu_worker_up" {};
-    /// Workers started after the first one.
+    /// Workers started because the one before did not end orderly.
     pub WORKER_RESTARTS: Counter<Count> = "memwarden_gpu_worker_restarts_total" {}.counting("{restart}");
     /// Time since the worker was last heard of; absent where none runs.
     pub WORKER_SILENT: Gauge<Seconds> = "memwarden_gpu_worker_silent_seconds" {};

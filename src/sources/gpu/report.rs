@@ -370,10 +370,10 @@ mod tests {
                 ok
             "#]],
         );
-        take(&mut world, 9, Line::Beat {});
+        (6..12).for_each(|second| take(&mut world, second, Line::Beat {}));
         check(
             &world,
-            9,
+            11,
             "gpu_status",
             expect![[r#"
             memwarden_gpu_status gpu=0,uuid=GPU-a,status=hung 1
@@ -382,7 +382,7 @@ mod tests {
         );
         check(
             &world,
-            9,
+            11,
             "power_watts",
             expect![[r#"
             timeout: GPU 0: hung
@@ -390,14 +390,14 @@ mod tests {
         );
         check(
             &world,
-            9,
+            11,
             "age",
             expect![[r#"
-            memwarden_gpu_sample_age_seconds gpu=0,uuid=GPU-a 8
+            memwarden_gpu_sample_age_seconds gpu=0,uuid=GPU-a 10
             timeout: GPU 0: hung
         "#]],
         );
-        assert_eq!(world.hung(Timestamp::from_secs(9), SECOND), Some(Duration::from_secs(8)));
+        assert_eq!(world.hung(Timestamp::from_secs(11), SECOND), Some(Duration::from_secs(6)));
     }
 
     #[test]

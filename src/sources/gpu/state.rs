@@ -97,7 +97,7 @@ pub struct Gpu {
     /// Bytes received over PCIe.
     pub pcie_received: Unwrapped,
     seat: Seat,
-    /// When the worker that runs now began with it.
+    /// Since when the worker that runs now can have heard of it.
     since: Timestamp,
     /// When the newest sample came.
     sampled: Option<Timestamp>,
@@ -152,7 +152,7 @@ pub struct World {
     pub heard: Option<Timestamp>,
     /// Whether a worker runs.
     pub running: bool,
-    /// Workers started after the first.
+    /// Workers started because the one before failed.
     pub restarts: u64,
     /// Workers left behind.
     pub abandoned: usize,
@@ -211,6 +211,10 @@ impl World {
         if generation != self.generation {
             return;
         }
+        if self.heard.is_some_and(|heard| at.since(heard) > SILENT) {
+            // The lines that were not read meanwhile come only now.
+            self.stood_still(at);
+        }
         self.heard = Some(at);
         let accepted = match line {
             Line::Beat {} => true,
@@ -225,6 +229,14 @@ impl World {
             }
         };
         self.bad_lines += u64::from(!accepted);
+    }
+
+    /// This process or the worker stood still until now, which is no silence of the GPUs'.
+    pub fn stood_still(&mut self, now: Timestamp) {
+        if self.running {
+            self.heard = Some(now);
+        }
+        self.gpus.iter_mut().for_each(|gpu| gpu.since = now);
     }
 
     /// Counts what the kernel log told.
@@ -452,7 +464,7 @@ mod tests {
         let (generation, at) = start(&mut world, 9, 3);
         assert_eq!(shown(&world, 13), ["0 a unobserved", "1 b unobserved", "2 c unobserved"]);
         world.take(generation, at, identity(1, "b"));
-        world.take(generation, at.plus(Duration::from_secs(6)), Line::Beat {});
+        (10..16).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::Beat {}));
         assert_eq!(shown(&world, 15), ["0 a hung", "1 b hung", "2 c hung"]);
         world.take(generation, at.plus(Duration::from_secs(6)), identity(2, "d"));
         assert_eq!(
@@ -465,6 +477,20 @@ mod tests {
             shown(&world, 20),
             ["0  unobserved", "0 a unobserved", "1 b unobserved", "1 c unobserved", "2 d unobserved"]
         );
+    }
+
+    #[test]
+    fn a_daemon_that_stood_still_blames_no_gpu() {
+        let mut world = World::default();
+        look(&mut world, 0, &["a"]);
+        let generation = world.generation;
+        world.take(generation, Timestamp::from_secs(9), Line::Beat {});
+        assert_eq!(shown(&world, 9), ["0 a unobserved"]);
+        world.stood_still(Timestamp::from_secs(20));
+        assert!(world.answers(Timestamp::from_secs(20)));
+        assert_eq!(shown(&world, 20), ["0 a unobserved"]);
+        (21..27).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::Beat {}));
+        assert_eq!(shown(&world, 26), ["0 a hung"]);
     }
 
     #[test]
