@@ -167,6 +167,12 @@ pub struct World {
 }
 
 impl World {
+    /// A keeper begins; gives the restarts by those before it.
+    pub fn keeper_started(&mut self, at: Timestamp) -> u64 {
+        self.begun = Some(at);
+        self.restarts
+    }
+
     /// A worker was started; its lines carry the number returned.
     pub fn worker_started(&mut self, at: Timestamp) -> u64 {
         self.generation += 1;

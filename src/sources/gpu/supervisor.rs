@@ -81,14 +81,14 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Wants a worker at once.
-    pub fn new(now: Timestamp) -> Self {
+    /// Wants a worker at once, where one is wanted at all.
+    pub fn new(now: Timestamp, wanted: bool) -> Self {
         Self {
             phase: Phase::Pausing { until: now },
             pause: FIRST_PAUSE,
             restarts: 0,
             failed: false,
-            wanted: true,
+            wanted,
             replaced: false,
         }
     }
@@ -208,7 +208,7 @@ mod tests {
     /// `x` it has ended, `R` release is asked for, `Q` the GPU is wanted again, `2` two workers are left behind.
     /// Orders: `S`tart, `A`sk to leave, `K`ill, a`B`andon.
     fn check(story: &str, expected: Expect) {
-        let mut supervisor = Supervisor::new(Timestamp::from_secs(0));
+        let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let mut heard = None;
         let mut orders = String::new();
         for (second, letter) in story.chars().enumerate() {
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_longest_pause_is_a_minute_and_health_shortens_it() {
-        let mut supervisor = Supervisor::new(Timestamp::from_secs(0));
+        let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let mut starts = Vec::new();
         for second in 0..400 {
             let now = Timestamp::from_secs(second);
@@ -308,13 +308,13 @@ mod tests {
         let at = Timestamp::from_secs;
         let seen = |second| Seen { heard: Some(at(second)), started: true, ..Seen::default() };
         for told in [true, false] {
-            let mut supervisor = Supervisor::new(at(0));
+            let mut supervisor = Supervisor::new(at(0), true);
             assert_eq!(supervisor.next(at(0), seen(0)), Order::Start);
             assert_eq!(supervisor.next(at(1), Seen { started: told, ..seen(1) }), Order::Nothing);
             supervisor.stood_still(Duration::from_secs(299));
             assert_eq!(supervisor.next(at(300), Seen { started: told, ..seen(300) }), Order::Nothing);
         }
-        let mut supervisor = Supervisor::new(at(0));
+        let mut supervisor = Supervisor::new(at(0), true);
         supervisor.next(at(0), seen(0));
         supervisor.want(false);
         assert_eq!(supervisor.next(at(1), seen(1)), Order::AskToLeave);
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_slow_start_is_waited_for_but_not_for_ever() {
-        let mut supervisor = Supervisor::new(Timestamp::from_secs(0));
+        let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let killed = (0..200).find(|second| {
             let now = Timestamp::from_secs(*second);
             supervisor.next(now, Seen { heard: Some(now), ..Seen::default() }) == Order::Kill
