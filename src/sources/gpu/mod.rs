@@ -13,6 +13,7 @@ pub mod protocol;
 pub mod report;
 pub mod state;
 pub mod supervisor;
+pub mod unplaced;
 pub mod worker;
 pub mod xid;
 

@@ -24,6 +24,7 @@ pub fn put(
 ) -> Result<(), SourceError> {
     worker(world, now, out);
     nvml(world, out);
+    unplaced(world, out);
     if world.released {
         return Err(SourceError::unavailable("the GPU driver was released on request"));
     }
@@ -55,6 +56,16 @@ fn worker(world: &World, now: Timestamp, out: &mut Batch) {
     out.put(&m::WORKER_ABANDONED, &[], Count(world.abandoned as u64));
     out.put(&m::WORKER_BAD_LINES, &[], Count(world.bad_lines));
     out.put_some(&m::WORKER_MEMORY, &[], world.resident.map(Bytes::new));
+}
+
+fn unplaced(world: &World, out: &mut Batch) {
+    for (pci, number, events) in world.unplaced.counts() {
+        let severity = xid::severity(number).label().into();
+        out.put(&m::UNPLACED_XIDS, &[pci.as_str().into(), number.into(), severity], Count(events));
+    }
+    let others = Some(world.unplaced.others()).filter(|others| *others > 0);
+    let labels = ["other".into(), "other".into(), xid::Severity::Unknown.label().into()];
+    out.put_some(&m::UNPLACED_XIDS, &labels, others.map(Count));
 }
 
 fn nvml(world: &World, out: &mut Batch) {
@@ -118,6 +129,7 @@ fn verdict(world: &World, now: Timestamp, driver: bool) -> Result<(), SourceErro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::facts::KernelXid;
     use crate::sources::gpu::field::Field;
     use crate::sources::gpu::protocol::{
         Identity, Instance, Line, Memory, Process, Reason, Refusal, Sample, State, Trouble,
@@ -566,6 +578,30 @@ mod tests {
             unavailable: the GPU driver was released on request
         "#]],
         );
+    }
+
+    #[test]
+    fn the_kernel_log_is_heard_before_any_gpu() {
+        let mut world = World::default();
+        let at = Timestamp::from_secs(0);
+        let told = |pci: &str, xid| KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 };
+        world.take_kernel(at, &[told("0000:3b:00", 79), told("0000:3b:00", 79), told("?", 79)]);
+        check(
+            &world,
+            1,
+            "unplaced",
+            expect![[r#"
+                memwarden_gpu_unplaced_xid_errors_total pci=0000:3b:00,xid=79,severity=critical 2
+                memwarden_gpu_unplaced_xid_errors_total pci=other,xid=other,severity=unknown 1
+                unavailable: NVML is being started
+            "#]],
+        );
+        let generation = world.worker_started(at);
+        world.take(generation, at, Line::State(State { status: Status::Ok, gpus: 1, ..State::default() }));
+        let (uuid, pci) = ("GPU-a".to_owned(), "00000000:3B:00.0".to_owned());
+        world.take(generation, at, Line::Device(Box::new(Identity { uuid, pci, ..Identity::default() })));
+        assert_eq!(world.gpus[0].xids.counts().find(|xid| xid.0 == 79), Some((79, 2)));
+        assert_eq!(world.unplaced.counts().count(), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::protocol::{Identity, Line, MOST_GPUS, Reason, Refusal, Sample, State, Status, Trouble, Xid};
+use super::unplaced::Unplaced;
 use super::xid::{Road, Xids, pci};
 use crate::model::facts::KernelXid;
 use crate::model::label::Label;
@@ -148,6 +149,8 @@ pub struct World {
     pub gpus: Vec<Gpu>,
     /// How many GPUs the driver had when NVML last answered.
     counted: Option<u32>,
+    /// XIDs of the kernel log whose GPU is not known yet.
+    pub unplaced: Unplaced,
     /// When the worker was last heard of.
     pub heard: Option<Timestamp>,
     /// Whether a worker runs.
@@ -248,9 +251,12 @@ impl World {
     /// Counts what the kernel log told.
     pub fn take_kernel(&mut self, at: Timestamp, xids: &[KernelXid]) {
         for told in xids {
-            let Some(address) = pci(&told.pci) else { continue };
-            if let Some(gpu) = self.gpus.iter_mut().find(|gpu| pci(&gpu.identity.pci) == Some(address)) {
-                gpu.xids.tell(at, Road::Kernel, told.xid);
+            let address = pci(&told.pci);
+            let is_it = |gpu: &&mut Gpu| address.is_some() && pci(&gpu.identity.pci) == address;
+            // A GPU that was taken out may have left its slot to another.
+            match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.seat != Seat::None) {
+                Some(gpu) => gpu.xids.tell(at, Road::Kernel, told.xid),
+                None => self.unplaced.tell(told),
             }
         }
     }
@@ -373,6 +379,9 @@ impl World {
         gpu.seat = Seat::Told;
         gpu.since = at;
         gpu.trouble = None;
+        for (xid, events) in pci(&gpu.identity.pci).map(|own| self.unplaced.place(own)).unwrap_or_default() {
+            gpu.xids.add(xid, events);
+        }
         self.seat_nameless(at);
         true
     }

@@ -143,8 +143,14 @@ impl Xids {
             self.unpaired.pop_front();
         }
         self.unpaired.push_back((at, road, xid));
+        self.add(xid, 1);
+    }
+
+    /// Counts events that only one road could tell.
+    pub fn add(&mut self, xid: u32, events: u64) {
         if self.counts.contains_key(&xid) || self.counts.len() < KNOWN.len() + MOST_UNKNOWN {
-            *self.counts.entry(xid).or_default() += 1;
+            let count = self.counts.entry(xid).or_default();
+            *count = count.saturating_add(events);
         }
     }
 
@@ -154,8 +160,11 @@ impl Xids {
     }
 }
 
-/// A PCI address as (domain, bus, device), from NVML's `00000000:3B:00.0` or the kernel's `0000:3b:00`.
-pub fn pci(text: &str) -> Option<(u32, u32, u32)> {
+/// A PCI address: domain, bus, device.
+pub type Address = (u32, u32, u32);
+
+/// A PCI address, from NVML's `00000000:3B:00.0` or the kernel's `0000:3b:00`.
+pub fn pci(text: &str) -> Option<Address> {
     let mut parts = text.trim().split(':').map(|part| {
         let digits = part.split('.').next().unwrap_or(part);
         u32::from_str_radix(digits, 16).ok()
