@@ -1,5 +1,6 @@
 //! One tick: everything known, as points and as the source's own state.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::protocol::Status;
@@ -25,6 +26,7 @@ pub fn put(
     worker(world, now, out);
     nvml(world, out);
     unplaced(world, out);
+    meanings(world, out);
     if world.released {
         return Err(SourceError::unavailable("the GPU driver was released on request"));
     }
@@ -56,6 +58,16 @@ fn worker(world: &World, now: Timestamp, out: &mut Batch) {
     out.put(&m::WORKER_ABANDONED, &[], Count(world.abandoned as u64));
     out.put(&m::WORKER_BAD_LINES, &[], Count(world.bad_lines));
     out.put_some(&m::WORKER_MEMORY, &[], world.resident.map(Bytes::new));
+}
+
+fn meanings(world: &World, out: &mut Batch) {
+    let placed = world.gpus.iter().flat_map(|gpu| gpu.xids.counts()).filter(|(_, events)| *events > 0);
+    let unplaced = world.unplaced.counts().map(|(_, number, events)| (number, events));
+    let seen: BTreeSet<u32> = placed.chain(unplaced).map(|(number, _)| number).collect();
+    for number in seen {
+        let severity = xid::severity(number).label().into();
+        out.put(&m::XID_MEANING, &[number.into(), severity, xid::meaning(number).into()], Flag(true));
+    }
 }
 
 fn unplaced(world: &World, out: &mut Batch) {
@@ -596,12 +608,23 @@ mod tests {
                 unavailable: NVML is being started
             "#]],
         );
+        world.take_kernel(at, &[told("0000:5e:00", 7)]);
+        check(
+            &world,
+            1,
+            "meaning",
+            expect![[r#"
+                memwarden_gpu_xid_meaning_info xid=7,severity=unknown,meaning=not in memwarden's table 1
+                memwarden_gpu_xid_meaning_info xid=79,severity=critical,meaning=the GPU fell off the bus 1
+                unavailable: NVML is being started
+            "#]],
+        );
         let generation = world.worker_started(at);
         world.take(generation, at, Line::State(State { status: Status::Ok, gpus: 1, ..State::default() }));
         let (uuid, pci) = ("GPU-a".to_owned(), "00000000:3B:00.0".to_owned());
         world.take(generation, at, Line::Device(Box::new(Identity { uuid, pci, ..Identity::default() })));
         assert_eq!(world.gpus[0].xids.counts().find(|xid| xid.0 == 79), Some((79, 2)));
-        assert_eq!(world.unplaced.counts().count(), 0);
+        assert_eq!(world.unplaced.counts().count(), 1);
     }
 
     #[test]
