@@ -363,6 +363,36 @@ mod tests {
     }
 
     #[test]
+    fn more_than_all_of_the_time_is_no_share() {
+        let mut world = world();
+        let processes = vec![Process { pid: 7, memory: None, sm: Some(101) }];
+        take(
+            &mut world,
+            1,
+            sample(&[(Field::Utilization, 101), (Field::MemoryUtilization, 100)], Some(processes)),
+        );
+        check(
+            &world,
+            1,
+            "utilization",
+            expect![[r#"
+                memwarden_gpu_memory_controller_utilization_ratio gpu=0,uuid=GPU-a 1
+                ok
+            "#]],
+        );
+        check(
+            &world,
+            1,
+            "field_status",
+            expect![[r#"
+                memwarden_gpu_field_status gpu=0,uuid=GPU-a,field=utilization,status=implausible,code=0 1
+                memwarden_gpu_field_status gpu=0,uuid=GPU-a,field=process_utilization,status=implausible,code=0 1
+                ok
+            "#]],
+        );
+    }
+
+    #[test]
     fn a_hung_gpu_keeps_its_status_and_loses_its_values() {
         let mut world = world();
         take(&mut world, 1, sample(&[(Field::Power, 1_000)], None));
