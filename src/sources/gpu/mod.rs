@@ -14,6 +14,7 @@ pub mod report;
 pub mod state;
 pub mod supervisor;
 pub mod unplaced;
+pub mod unwrapped;
 pub mod worker;
 pub mod xid;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::protocol::{Identity, Line, MOST_GPUS, Reason, Refusal, Sample, State, Status, Trouble, Xid};
 use super::unplaced::Unplaced;
+use super::unwrapped::Unwrapped;
 use super::xid::{Road, Xids, pci};
 use crate::model::facts::KernelXid;
 use crate::model::label::Label;
@@ -47,27 +48,6 @@ impl Condition {
             Self::UnknownError => "unknown_error",
             Self::Unobserved => "unobserved",
         }
-    }
-}
-
-/// A counter of the driver's that wraps, made to only grow.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unwrapped {
-    base: u64,
-    last: u64,
-}
-
-impl Unwrapped {
-    fn feed(&mut self, raw: u64) {
-        if raw < self.last {
-            self.base = self.base.saturating_add(self.last);
-        }
-        self.last = raw;
-    }
-
-    /// The total.
-    pub fn total(self) -> u64 {
-        self.base.saturating_add(self.last)
     }
 }
 
