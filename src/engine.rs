@@ -47,6 +47,8 @@ pub struct Engine {
     events: Arc<Events>,
     sequence: u64,
     dropped: HashMap<(&'static str, Dropped), u64>,
+    /// What the operator asked for last; a source that is built later is told too.
+    control: Option<Control>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -82,6 +84,7 @@ impl Engine {
             events,
             sequence: 0,
             dropped: HashMap::new(),
+            control: None,
         };
         engine.configure(registry, config);
         engine
@@ -108,7 +111,7 @@ impl Engine {
             self.sources.push(kept.unwrap_or_else(|| Running {
                 registration,
                 settings: wanted.settings.clone(),
-                source: (registration.build)(&wanted.settings, &self.context),
+                source: build(registration, &wanted.settings, &self.context, self.control),
                 complete: None,
             }));
         }
@@ -116,6 +119,7 @@ impl Engine {
 
     /// Passes an operator's request to every source.
     pub fn control(&mut self, request: Control) {
+        self.control = Some(request);
         for running in &mut self.sources {
             running.source.control(request);
         }
@@ -126,7 +130,7 @@ impl Engine {
         let mut batch = Batch::new();
         let mut reports = Vec::with_capacity(self.sources.len());
         for running in &mut self.sources {
-            let report = running.sample(at, &self.context, &self.events, &mut batch);
+            let report = running.sample(at, &self.context, self.control, &self.events, &mut batch);
             reports.push(report);
         }
         self.remember_peaks(at, &mut batch);
@@ -184,19 +188,42 @@ impl Engine {
     }
 }
 
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for running in &mut self.sources {
+            running.source.finish();
+        }
+    }
+}
+
+/// Builds a source and tells it what the operator asked for before it was there.
+fn build(
+    registration: &Registration,
+    settings: &Settings,
+    context: &Context,
+    control: Option<Control>,
+) -> Box<dyn Source> {
+    let mut source = (registration.build)(settings, context);
+    if let Some(request) = control {
+        source.control(request);
+    }
+    source
+}
+
 impl Running {
     /// Samples one source; a panic in it is its own affair.
     fn sample(
         &mut self,
         at: Timestamp,
         context: &Context,
+        control: Option<Control>,
         events: &Events,
         batch: &mut Batch,
     ) -> SourceReport {
         let begun = clock::now();
         let outcome =
             catch_unwind(AssertUnwindSafe(|| self.source.sample(at, batch))).unwrap_or_else(|panic| {
-                self.source = (self.registration.build)(&self.settings, context);
+                self.source = build(self.registration, &self.settings, context, control);
                 Err(SourceError::failed(
                     Failure::Panic,
                     format!("panicked and was rebuilt: {}", message(&*panic)),
@@ -323,6 +350,47 @@ mod tests {
         let off = self::config("sources: {moody: {enabled: false}}");
         engine.reconfigure(&[&REGISTRATION], &off, context);
         assert!(engine.tick(Timestamp::from_secs(9)).sources.is_empty());
+    }
+
+    static TOLD: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+
+    /// Remembers what it is told, and panics in its first sample.
+    struct Attentive(bool);
+
+    impl Source for Attentive {
+        fn sample(&mut self, _at: Timestamp, _out: &mut Batch) -> Result<(), SourceError> {
+            assert!(std::mem::replace(&mut self.0, true), "the first sample");
+            Ok(())
+        }
+
+        fn control(&mut self, request: Control) {
+            TOLD.lock().unwrap().push(format!("{request:?}"));
+        }
+
+        fn finish(&mut self) {
+            TOLD.lock().unwrap().push("finish".to_owned());
+        }
+    }
+
+    #[test]
+    fn a_source_that_is_built_later_is_told_what_was_asked() {
+        static ATTENTIVE: Registration = Registration {
+            name: "moody",
+            about: "A source for tests.",
+            on_by_default: true,
+            options: &[],
+            metrics: METRICS,
+            build: |_, _| Box::new(Attentive(false)),
+        };
+        let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
+        let mut engine = Engine::new(&[&ATTENTIVE], &config(""), context.clone(), Arc::new(Events::new()));
+        engine.control(Control::ReleaseGpu);
+        engine.tick(Timestamp::from_secs(1));
+        let off = self::config("sources: {moody: {enabled: false}}");
+        engine.reconfigure(&[&ATTENTIVE], &off, context.clone());
+        engine.reconfigure(&[&ATTENTIVE], &config(""), context);
+        drop(engine);
+        assert_eq!(*TOLD.lock().unwrap(), ["ReleaseGpu", "ReleaseGpu", "ReleaseGpu", "finish"]);
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub trait Source: Send {
 
     /// Is told of an operator's request; most sources have nothing to do.
     fn control(&mut self, _request: Control) {}
+
+    /// The daemon ends: the last chance to give back what a sudden end would harm, for less than a second.
+    fn finish(&mut self) {}
 }
 
 /// What an operator may ask of the sources while they run.

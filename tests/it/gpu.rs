@@ -23,6 +23,8 @@ mod tests {
         // Dropped first: its worker reads the folder.
         source: Box<dyn Source>,
         folder: tempfile::TempDir,
+        settings: Settings,
+        context: Context,
         families: Vec<Family>,
         facts: Facts,
         outcome: Result<(), SourceError>,
@@ -52,7 +54,14 @@ mod tests {
             };
             let source = (REGISTRATION.build)(&settings, &context);
             let (families, facts, outcome) = (Vec::new(), Facts::default(), Ok(()));
-            Self { folder, source, families, facts, outcome }
+            Self { folder, source, settings, context, families, facts, outcome }
+        }
+
+        /// What a reload does to a source whose section has changed.
+        fn rebuild(&mut self) {
+            let begun = clock::now();
+            self.source = (REGISTRATION.build)(&self.settings, &self.context);
+            assert!(clock::now().since(begun) < Duration::from_millis(100), "the reload was held up");
         }
 
         fn change(&self, scenario: &str) {
@@ -282,6 +291,30 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_registration_is_tried_again() {
+        let refused = r#"{"devices": [{"returns": {"nvmlDeviceRegisterEvents": 999}}]}"#;
+        let mut node = Node::new(refused);
+        let labels = [("field", "xids"), ("status", "error")];
+        node.until(|node| node.value("memwarden_gpu_field_status", &labels) == Some(1.0));
+        node.change(r#"{"devices": [{}]}"#);
+        node.until(|node| {
+            node.gpu_is("0", "ok") && node.value("memwarden_gpu_field_status", &labels).is_none()
+        });
+        node.change(r#"{"devices": [{"xids": [{"xid": 31}]}]}"#);
+        node.until(|node| node.xids("31") == Some(1.0));
+    }
+
+    #[test]
+    fn a_look_for_xids_that_hangs_is_seen() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+        node.change(&TWO.replacen('{', r#"{"hang": ["nvmlEventSetWait_v2"], "#, 1));
+        node.until(|node| node.gpu_is("0", "hung"));
+        node.change(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+    }
+
+    #[test]
     fn release_ends_the_worker_and_acquire_starts_one() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
@@ -295,12 +328,40 @@ mod tests {
     }
 
     #[test]
+    fn a_release_before_the_first_sample_is_kept() {
+        let mut node = Node::new(TWO);
+        node.source.control(Control::ReleaseGpu);
+        node.until(|node| node.nvml_is("released"));
+    }
+
+    #[test]
+    fn a_reload_waits_for_nobody_and_forgets_nothing() {
+        let mut node = Node::new(TWO);
+        node.until(|node| node.gpu_is("0", "ok"));
+        node.signal(rustix::process::Signal::KILL);
+        node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));
+        node.until(|node| node.gpu_is("0", "ok"));
+        node.change(&TWO.replacen("\"utilization\"", "\"xids\": [{\"xid\": 31}], \"utilization\"", 1));
+        node.until(|node| node.xids("31") == Some(1.0));
+        let before = node.worker();
+        // A worker that does not leave holds up its successor, but not the sampler.
+        node.signal(rustix::process::Signal::STOP);
+        node.rebuild();
+        node.until(|node| !node.gpu_is("0", "ok"));
+        node.until(|node| node.nvml_is("ok") && node.gpu_is("0", "ok"));
+        assert!(rustix::process::test_kill_process(before).is_err(), "two workers run");
+        assert_eq!(node.xids("31"), Some(1.0));
+        assert_eq!(node.value("memwarden_gpu_worker_restarts_total", &[]), Some(1.0));
+    }
+
+    #[test]
     fn a_reloaded_driver_is_found_again() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         node.change(&TWO.replacen('{', "{\"driver_generation\": 1, ", 1));
-        node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));
+        node.until(|node| !node.nvml_is("ok"));
         node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
+        assert_eq!(node.value("memwarden_gpu_worker_restarts_total", &[]), Some(0.0));
     }
 
     #[test]
@@ -326,7 +387,7 @@ mod tests {
         node.until(|node| node.value("memwarden_gpu_worker_resident_memory_bytes", &[]).is_some());
         let resident = node.value("memwarden_gpu_worker_resident_memory_bytes", &[]).unwrap();
         assert!(resident > 1024.0 * 1024.0, "{resident}");
-        drop(node);
+        node.source.finish();
         assert!(rustix::process::test_kill_process(pid).is_err(), "the worker outlived its source");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::field::Field;
 use super::metrics as m;
-use super::protocol::{Instance, Sample};
+use super::protocol::{Instance, Reason, Refusal, Sample};
 use super::state::Gpu;
 use crate::model::desc::{Counter, Gauge};
 use crate::model::facts::GpuProcess;
@@ -23,18 +23,28 @@ const THROTTLE_REASONS: [(u64, &str); 9] = [
     (0x100, "display_clocks"),
 ];
 
+/// What is told in percent of a GPU.
+const PERCENT: [Field; 4] =
+    [Field::Utilization, Field::MemoryUtilization, Field::EncoderUtilization, Field::DecoderUtilization];
+
+/// The call succeeded, with a value that cannot be.
+const IMPLAUSIBLE: Refusal = Refusal { reason: Reason::Implausible, code: 0 };
+
 /// Puts the values of one GPU's newest sample.
 pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     let mut put = Put { gpu, out };
     for (field, value) in &sample.values {
         put.field(*field, *value);
+        if PERCENT.contains(field) && percent(*value).is_none() {
+            put.refusal(*field, IMPLAUSIBLE);
+        }
     }
     for (field, refusal) in &sample.refused {
-        put.more(
-            &m::FIELD_STATUS,
-            [field.name().into(), refusal.reason.label().into(), refusal.code.into()],
-            Flag(true),
-        );
+        put.refusal(*field, *refusal);
+    }
+    let mut sm = sample.processes.iter().flatten().filter_map(|process| process.sm);
+    if sm.any(|sm| percent(sm.into()).is_none()) {
+        put.refusal(Field::ProcessUtilization, IMPLAUSIBLE);
     }
     processes(gpu, sample, out);
     for instance in &sample.instances {
@@ -101,7 +111,11 @@ fn mig(gpu: &Gpu, instance: &Instance, out: &mut Batch) {
     out.put_some(&m::MIG_RESERVED, &labels, memory.reserved.map(Bytes::new));
 }
 
+/// Nothing for more than all of it, which only a broken answer says.
 fn percent(value: u64) -> Option<Ratio> {
+    if value > 100 {
+        return None;
+    }
     Bytes::new(value).share_of(Bytes::new(100))
 }
 
@@ -153,6 +167,11 @@ impl Put<'_> {
     ) {
         let all: Vec<Label> = self.gpu.labels.iter().cloned().chain(labels.map(Label::from)).collect();
         self.out.put_some(metric, &all, value.into());
+    }
+
+    fn refusal(&mut self, field: Field, refusal: Refusal) {
+        let labels = [field.name().into(), refusal.reason.label().into(), refusal.code.into()];
+        self.more(&m::FIELD_STATUS, labels, Flag(true));
     }
 
     fn clock(&mut self, metric: &'static Gauge<Hertz>, clock: &str, value: u64) {

@@ -1,24 +1,56 @@
 //! The threads of the parent: one keeps a worker alive, one reads its lines.
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::options::Options;
-use super::protocol::{LONGEST, Line, RELEASE};
+use super::protocol::{LONGEST, Line, RELEASE, Status};
 use super::state::World;
 use super::supervisor::{Order, Seen, Supervisor};
 use crate::host::child::{Helper, WorkerCommand};
 use crate::host::{clock, fs};
+use crate::model::time::Timestamp;
 
 /// How often the worker is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long the end of the daemon waits for the worker to let go of the driver and for a kill after that.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// After so long between two looks it was this process that stood still, and the worker cannot be blamed.
+const STOOD_STILL: Duration = Duration::from_millis(1_500);
+
+/// How long the end of the daemon waits for the worker to let go of the driver; its sampler has a second.
+const FAREWELL: Duration = Duration::from_millis(900);
+
+/// What the keepers of one worker share, one after the other, so that a reload forgets nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Estate {
+    /// Everything that is known.
+    pub world: Arc<Mutex<World>>,
+    /// Held by the keeper whose turn it is: the workers that could not be killed.
+    abandoned: Arc<Mutex<Vec<Helper>>>,
+}
+
+type Owned = (WorkerCommand, PathBuf, Estate);
+
+/// One for each worker there was; only a change of the paths adds to it.
+static ESTATES: Mutex<Vec<Owned>> = Mutex::new(Vec::new());
+
+impl Estate {
+    /// What earlier keepers of this worker left.
+    pub fn of(command: &WorkerCommand, proc: &Path) -> Self {
+        let mut estates = ESTATES.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = estates.iter().find(|known| known.0 == *command && known.1 == proc);
+        if let Some((.., estate)) = known {
+            return estate.clone();
+        }
+        let estate = Self::default();
+        estates.push((command.clone(), proc.to_path_buf(), estate.clone()));
+        estate
+    }
+}
 
 /// What the source asks of the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,55 +64,64 @@ pub enum Wish {
 /// The source's hold on the keeper's thread.
 #[derive(Debug)]
 pub struct Keeper {
-    wishes: Option<Sender<Wish>>,
+    wishes: Sender<Wish>,
     ended: Receiver<()>,
 }
 
 impl Keeper {
-    /// Starts the thread; the first worker follows at once.
+    /// Starts the thread; the first worker follows once the keeper before has ended its own.
     ///
     /// # Errors
     /// The operating system's, where it gives no thread.
     pub fn start(
-        world: Arc<Mutex<World>>,
+        estate: &Estate,
         command: WorkerCommand,
         options: Options,
         proc: PathBuf,
+        wish: Wish,
     ) -> std::io::Result<Self> {
         let (wishes, heard) = channel();
         let (end, ended) = channel();
+        let estate = estate.clone();
         let run = move || {
+            let mut turn = estate.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = clock::now();
             let mut keeping = Keeping {
-                world,
+                earlier: lock(&estate.world).keeper_started(now),
+                world: Arc::clone(&estate.world),
                 command,
                 options,
                 proc,
-                supervisor: Supervisor::new(clock::now()),
+                supervisor: Supervisor::new(now, wish == Wish::Acquire),
                 worker: None,
-                abandoned: Vec::new(),
+                abandoned: std::mem::take(&mut *turn),
+                ending: false,
+                looked: None,
+                told: None,
             };
             keeping.run(&heard);
+            *turn = std::mem::take(&mut keeping.abandoned);
+            drop(turn);
             // Nobody may be waiting.
             let _ = end.send(());
         };
         std::thread::Builder::new().name("gpu-keeper".to_owned()).spawn(run)?;
-        Ok(Self { wishes: Some(wishes), ended })
+        Ok(Self { wishes, ended })
     }
 
     /// Passes a wish on.
     pub fn wish(&self, wish: Wish) {
-        if let Some(wishes) = &self.wishes {
-            // The thread only ends when this is dropped.
-            let _ = wishes.send(wish);
-        }
+        // The thread only ends when this is dropped.
+        let _ = self.wishes.send(wish);
     }
-}
 
-impl Drop for Keeper {
-    /// Lets the worker go of the driver; a killed one can leave a GPU unusable.
-    fn drop(&mut self) {
-        self.wishes = None;
-        let _ = self.ended.recv_timeout(FAREWELL);
+    /// Lets the worker go of the driver and waits for it: one that is killed can leave a GPU unusable.
+    ///
+    /// Where this is only dropped the thread does so on its own.
+    pub fn finish(self) {
+        let Self { wishes, ended } = self;
+        drop(wishes);
+        let _ = ended.recv_timeout(FAREWELL);
     }
 }
 
@@ -98,6 +139,12 @@ struct Keeping {
     supervisor: Supervisor,
     worker: Option<Worker>,
     abandoned: Vec<Helper>,
+    /// Restarts by earlier keepers.
+    earlier: u64,
+    ending: bool,
+    looked: Option<Timestamp>,
+    /// The state of NVML at the last orderly end that was logged.
+    told: Option<Status>,
 }
 
 /// A poisoned lock only means that another thread panicked between two whole updates.
@@ -108,13 +155,20 @@ pub fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 impl Keeping {
     fn run(&mut self, wishes: &Receiver<Wish>) {
         let mut buffer = Vec::new();
-        let mut ending = false;
+        // While another keeper's worker left, wishes have gathered.
+        loop {
+            match wishes.try_recv() {
+                Ok(wish) => self.supervisor.want(wish == Wish::Acquire),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
         loop {
             self.step(&mut buffer);
-            if ending && self.supervisor.released() {
-                return;
-            }
-            if ending {
+            if self.ending {
+                if self.supervisor.released() {
+                    return;
+                }
                 std::thread::sleep(LOOK / 10);
                 continue;
             }
@@ -122,7 +176,7 @@ impl Keeping {
                 Ok(wish) => self.supervisor.want(wish == Wish::Acquire),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    ending = true;
+                    self.ending = true;
                     self.supervisor.want(false);
                 }
             }
@@ -131,6 +185,11 @@ impl Keeping {
 
     fn step(&mut self, buffer: &mut Vec<u8>) {
         let now = clock::now();
+        let still = self.looked.replace(now).map_or(Duration::ZERO, |looked| now.since(looked));
+        if still > STOOD_STILL {
+            self.supervisor.stood_still(still);
+            lock(&self.world).stood_still(now);
+        }
         self.abandoned.retain_mut(|helper| helper.ended().is_none());
         let ended = match &mut self.worker {
             Some(worker) => {
@@ -141,32 +200,44 @@ impl Keeping {
         };
         let seen = {
             let mut world = lock(&self.world);
-            world.begun.get_or_insert(now);
             world.abandoned = self.abandoned.len();
             Seen {
                 heard: world.heard,
                 started: world.told(),
                 hung: world.hung(now, self.options.interval),
-                ended: ended.is_some(),
+                ended: ended.as_ref().map(|(orderly, _)| *orderly),
                 abandoned: self.abandoned.len(),
             }
         };
         if let Some((orderly, why)) = ended {
-            self.worker = None;
-            let mut world = lock(&self.world);
-            if world.running {
-                tracing::info!(why, "The GPU worker ended.");
-                world.worker_ended(orderly, why);
-            }
+            self.end(orderly, why);
         }
         let order = self.supervisor.next(now, seen);
         self.carry_out(order, seen);
         let resident = self.worker.as_mut().and_then(|worker| resident(worker.statm.read(buffer).ok()?));
         let mut world = lock(&self.world);
         world.resident = resident;
-        world.restarts = self.supervisor.restarts();
-        if self.supervisor.released() && !world.released {
+        world.restarts = self.earlier + self.supervisor.restarts();
+        if self.supervisor.released() && !world.released && !self.ending {
             world.worker_released();
+        }
+    }
+
+    /// The worker has ended. A host without GPUs ends one a minute, of which only the first is news.
+    fn end(&mut self, orderly: bool, why: String) {
+        self.worker = None;
+        let mut world = lock(&self.world);
+        if !world.running {
+            return;
+        }
+        if world.state.status == Status::Ok {
+            self.told = None;
+        }
+        world.worker_ended(orderly, why.clone());
+        let status = world.state.status;
+        drop(world);
+        if self.told.replace(status) != Some(status) || !orderly {
+            tracing::info!(why, nvml = status.label(), "The GPU worker ended.");
         }
     }
 

@@ -29,7 +29,7 @@ crate::metrics! {
 
     /// Whether the process that talks to the driver runs and answers.
     pub WORKER_UP: Gauge<Flag> = "memwarden_gpu_worker_up" {};
-    /// Workers started after the first one.
+    /// Workers started because the one before did not end orderly.
     pub WORKER_RESTARTS: Counter<Count> = "memwarden_gpu_worker_restarts_total" {}.counting("{restart}");
     /// Time since the worker was last heard of; absent where none runs.
     pub WORKER_SILENT: Gauge<Seconds> = "memwarden_gpu_worker_silent_seconds" {};
@@ -131,6 +131,10 @@ crate::metrics! {
     pub RETIREMENT_PENDING: Gauge<Flag> = "memwarden_gpu_page_retirement_pending" {gpu, uuid};
     /// Critical errors (XIDs), told by NVML or the kernel log, since memwarden started.
     pub XID_ERRORS: Counter<Count> = "memwarden_gpu_xid_errors_total" {gpu, uuid, xid, severity}.counting("{error}").budget(4_000);
+    /// What an XID means, for every XID that was told since memwarden started; always 1.
+    pub XID_MEANING: Gauge<Flag> = "memwarden_gpu_xid_meaning_info" {xid, severity, meaning};
+    /// Critical errors (XIDs) in the kernel log of GPUs that have not said who they are; they move to `memwarden_gpu_xid_errors_total` once they have.
+    pub UNPLACED_XIDS: Counter<Count> = "memwarden_gpu_unplaced_xid_errors_total" {pci, xid, severity}.counting("{error}").budget(300);
 
     /// Bytes the GPU sent over PCIe.
     pub PCIE_SENT: Counter<Bytes> = "memwarden_gpu_pcie_sent_bytes_total" {gpu, uuid}

@@ -13,15 +13,15 @@ pub mod protocol;
 pub mod report;
 pub mod state;
 pub mod supervisor;
+pub mod unplaced;
+pub mod unwrapped;
 pub mod worker;
 pub mod xid;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 
-use self::keeper::{Keeper, Wish, lock};
+use self::keeper::{Estate, Keeper, Wish, lock};
 use self::options::Options;
-use self::state::World;
 use crate::host::child::WorkerCommand;
 use crate::model::point::Batch;
 use crate::model::source::{Control, Failure, Source, SourceError};
@@ -36,12 +36,17 @@ pub static REGISTRATION: Registration = Registration {
     options: options::OPTIONS,
     metrics: metrics::METRICS,
     build: |settings, context| {
+        let estate = match &context.worker {
+            Some(command) => Estate::of(command, &context.roots.proc),
+            None => Estate::default(),
+        };
         Box::new(Gpus {
             options: Options::read(settings),
             command: context.worker.clone(),
             proc: context.roots.proc.clone(),
-            world: Arc::default(),
+            estate,
             keeper: None,
+            wish: Wish::Acquire,
         })
     },
 };
@@ -50,8 +55,9 @@ struct Gpus {
     options: Options,
     command: Option<WorkerCommand>,
     proc: PathBuf,
-    world: Arc<Mutex<World>>,
+    estate: Estate,
     keeper: Option<Keeper>,
+    wish: Wish,
 }
 
 impl Gpus {
@@ -63,8 +69,8 @@ impl Gpus {
             .command
             .clone()
             .ok_or_else(|| SourceError::unavailable("no worker may be started for the GPUs"))?;
-        let world = Arc::clone(&self.world);
-        let keeper = Keeper::start(world, command, self.options.clone(), self.proc.clone());
+        let (options, proc) = (self.options.clone(), self.proc.clone());
+        let keeper = Keeper::start(&self.estate, command, options, proc, self.wish);
         let failed = |error: std::io::Error| {
             SourceError::failed(Failure::of(&error), format!("no thread for the GPU worker: {error}"))
         };
@@ -78,7 +84,7 @@ impl Source for Gpus {
         self.keep()?;
         let driver = self.proc.join("driver/nvidia/version").exists();
         let kernel = std::mem::take(&mut out.facts.kernel_xids);
-        let mut world = lock(&self.world);
+        let mut world = lock(&self.estate.world);
         world.take_kernel(at, &kernel);
         let result = report::put(&world, at, self.options.interval, driver, out);
         drop(world);
@@ -87,12 +93,18 @@ impl Source for Gpus {
     }
 
     fn control(&mut self, request: Control) {
-        let wish = match request {
+        self.wish = match request {
             Control::ReleaseGpu => Wish::Release,
             Control::AcquireGpu => Wish::Acquire,
         };
         if let Some(keeper) = &self.keeper {
-            keeper.wish(wish);
+            keeper.wish(self.wish);
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.finish();
         }
     }
 }

@@ -223,6 +223,8 @@ pub enum Reason {
     Error,
     /// The GPU fell off the bus or needs a reset.
     Lost,
+    /// The call returned a value that cannot be.
+    Implausible,
     /// NVML was shut down or the driver was reloaded under us.
     Gone,
 }
@@ -236,6 +238,7 @@ impl Reason {
             Self::UnknownCode => "unknown_code",
             Self::Error => "error",
             Self::Lost => "lost",
+            Self::Implausible => "implausible",
             Self::Gone => "gone",
         }
     }

@@ -1,5 +1,6 @@
 //! One tick: everything known, as points and as the source's own state.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::protocol::Status;
@@ -24,6 +25,8 @@ pub fn put(
 ) -> Result<(), SourceError> {
     worker(world, now, out);
     nvml(world, out);
+    unplaced(world, out);
+    meanings(world, out);
     if world.released {
         return Err(SourceError::unavailable("the GPU driver was released on request"));
     }
@@ -55,6 +58,26 @@ fn worker(world: &World, now: Timestamp, out: &mut Batch) {
     out.put(&m::WORKER_ABANDONED, &[], Count(world.abandoned as u64));
     out.put(&m::WORKER_BAD_LINES, &[], Count(world.bad_lines));
     out.put_some(&m::WORKER_MEMORY, &[], world.resident.map(Bytes::new));
+}
+
+fn meanings(world: &World, out: &mut Batch) {
+    let placed = world.gpus.iter().flat_map(|gpu| gpu.xids.counts()).filter(|(_, events)| *events > 0);
+    let unplaced = world.unplaced.counts().map(|(_, number, events)| (number, events));
+    let seen: BTreeSet<u32> = placed.chain(unplaced).map(|(number, _)| number).collect();
+    for number in seen {
+        let severity = xid::severity(number).label().into();
+        out.put(&m::XID_MEANING, &[number.into(), severity, xid::meaning(number).into()], Flag(true));
+    }
+}
+
+fn unplaced(world: &World, out: &mut Batch) {
+    for (pci, number, events) in world.unplaced.counts() {
+        let severity = xid::severity(number).label().into();
+        out.put(&m::UNPLACED_XIDS, &[pci.as_str().into(), number.into(), severity], Count(events));
+    }
+    let others = Some(world.unplaced.others()).filter(|others| *others > 0);
+    let labels = ["other".into(), "other".into(), xid::Severity::Unknown.label().into()];
+    out.put_some(&m::UNPLACED_XIDS, &labels, others.map(Count));
 }
 
 fn nvml(world: &World, out: &mut Batch) {
@@ -118,6 +141,7 @@ fn verdict(world: &World, now: Timestamp, driver: bool) -> Result<(), SourceErro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::facts::KernelXid;
     use crate::sources::gpu::field::Field;
     use crate::sources::gpu::protocol::{
         Identity, Instance, Line, Memory, Process, Reason, Refusal, Sample, State, Trouble,
@@ -339,6 +363,36 @@ mod tests {
     }
 
     #[test]
+    fn more_than_all_of_the_time_is_no_share() {
+        let mut world = world();
+        let processes = vec![Process { pid: 7, memory: None, sm: Some(101) }];
+        take(
+            &mut world,
+            1,
+            sample(&[(Field::Utilization, 101), (Field::MemoryUtilization, 100)], Some(processes)),
+        );
+        check(
+            &world,
+            1,
+            "utilization",
+            expect![[r#"
+                memwarden_gpu_memory_controller_utilization_ratio gpu=0,uuid=GPU-a 1
+                ok
+            "#]],
+        );
+        check(
+            &world,
+            1,
+            "field_status",
+            expect![[r#"
+                memwarden_gpu_field_status gpu=0,uuid=GPU-a,field=utilization,status=implausible,code=0 1
+                memwarden_gpu_field_status gpu=0,uuid=GPU-a,field=process_utilization,status=implausible,code=0 1
+                ok
+            "#]],
+        );
+    }
+
+    #[test]
     fn a_hung_gpu_keeps_its_status_and_loses_its_values() {
         let mut world = world();
         take(&mut world, 1, sample(&[(Field::Power, 1_000)], None));
@@ -370,10 +424,10 @@ mod tests {
                 ok
             "#]],
         );
-        take(&mut world, 9, Line::Beat {});
+        (6..12).for_each(|second| take(&mut world, second, Line::Beat {}));
         check(
             &world,
-            9,
+            11,
             "gpu_status",
             expect![[r#"
             memwarden_gpu_status gpu=0,uuid=GPU-a,status=hung 1
@@ -382,7 +436,7 @@ mod tests {
         );
         check(
             &world,
-            9,
+            11,
             "power_watts",
             expect![[r#"
             timeout: GPU 0: hung
@@ -390,14 +444,14 @@ mod tests {
         );
         check(
             &world,
-            9,
+            11,
             "age",
             expect![[r#"
-            memwarden_gpu_sample_age_seconds gpu=0,uuid=GPU-a 8
+            memwarden_gpu_sample_age_seconds gpu=0,uuid=GPU-a 10
             timeout: GPU 0: hung
         "#]],
         );
-        assert_eq!(world.hung(Timestamp::from_secs(9), SECOND), Some(Duration::from_secs(8)));
+        assert_eq!(world.hung(Timestamp::from_secs(11), SECOND), Some(Duration::from_secs(6)));
     }
 
     #[test]
@@ -566,6 +620,41 @@ mod tests {
             unavailable: the GPU driver was released on request
         "#]],
         );
+    }
+
+    #[test]
+    fn the_kernel_log_is_heard_before_any_gpu() {
+        let mut world = World::default();
+        let at = Timestamp::from_secs(0);
+        let told = |pci: &str, xid| KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 };
+        world.take_kernel(at, &[told("0000:3b:00", 79), told("0000:3b:00", 79), told("?", 79)]);
+        check(
+            &world,
+            1,
+            "unplaced",
+            expect![[r#"
+                memwarden_gpu_unplaced_xid_errors_total pci=0000:3b:00,xid=79,severity=critical 2
+                memwarden_gpu_unplaced_xid_errors_total pci=other,xid=other,severity=unknown 1
+                unavailable: NVML is being started
+            "#]],
+        );
+        world.take_kernel(at, &[told("0000:5e:00", 7)]);
+        check(
+            &world,
+            1,
+            "meaning",
+            expect![[r#"
+                memwarden_gpu_xid_meaning_info xid=7,severity=unknown,meaning=not in memwarden's table 1
+                memwarden_gpu_xid_meaning_info xid=79,severity=critical,meaning=the GPU fell off the bus 1
+                unavailable: NVML is being started
+            "#]],
+        );
+        let generation = world.worker_started(at);
+        world.take(generation, at, Line::State(State { status: Status::Ok, gpus: 1, ..State::default() }));
+        let (uuid, pci) = ("GPU-a".to_owned(), "00000000:3B:00.0".to_owned());
+        world.take(generation, at, Line::Device(Box::new(Identity { uuid, pci, ..Identity::default() })));
+        assert_eq!(world.gpus[0].xids.counts().find(|xid| xid.0 == 79), Some((79, 2)));
+        assert_eq!(world.unplaced.counts().count(), 1);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::protocol::{Identity, Line, MOST_GPUS, Reason, Refusal, Sample, State, Status, Trouble, Xid};
+use super::unplaced::Unplaced;
+use super::unwrapped::Unwrapped;
 use super::xid::{Road, Xids, pci};
 use crate::model::facts::KernelXid;
 use crate::model::label::Label;
@@ -49,25 +51,15 @@ impl Condition {
     }
 }
 
-/// A counter of the driver's that wraps, made to only grow.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unwrapped {
-    base: u64,
-    last: u64,
-}
-
-impl Unwrapped {
-    fn feed(&mut self, raw: u64) {
-        if raw < self.last {
-            self.base = self.base.saturating_add(self.last);
-        }
-        self.last = raw;
-    }
-
-    /// The total.
-    pub fn total(self) -> u64 {
-        self.base.saturating_add(self.last)
-    }
+/// How sure it is that a GPU has the index under which it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seat {
+    /// It told this worker so.
+    Told,
+    /// It told an earlier worker so, or has not said who it is, and nothing speaks against it.
+    Assumed,
+    /// The driver has it under no index, or under one that is not known yet.
+    None,
 }
 
 /// What is known of one GPU.
@@ -85,9 +77,8 @@ pub struct Gpu {
     pub pcie_sent: Unwrapped,
     /// Bytes received over PCIe.
     pub pcie_received: Unwrapped,
-    /// Whether the driver counts it.
-    present: bool,
-    /// When the worker that runs now began with it.
+    seat: Seat,
+    /// Since when the worker that runs now can have heard of it.
     since: Timestamp,
     /// When the newest sample came.
     sampled: Option<Timestamp>,
@@ -104,7 +95,7 @@ impl Gpu {
             xids: Xids::default(),
             pcie_sent: Unwrapped::default(),
             pcie_received: Unwrapped::default(),
-            present: true,
+            seat: Seat::Assumed,
             since: at,
             sampled: None,
             trouble: None,
@@ -136,11 +127,15 @@ pub struct World {
     pub released: bool,
     /// GPUs, by index.
     pub gpus: Vec<Gpu>,
+    /// How many GPUs the driver had when NVML last answered.
+    counted: Option<u32>,
+    /// XIDs of the kernel log whose GPU is not known yet.
+    pub unplaced: Unplaced,
     /// When the worker was last heard of.
     pub heard: Option<Timestamp>,
     /// Whether a worker runs.
     pub running: bool,
-    /// Workers started after the first.
+    /// Workers started because the one before failed.
     pub restarts: u64,
     /// Workers left behind.
     pub abandoned: usize,
@@ -155,6 +150,12 @@ pub struct World {
 }
 
 impl World {
+    /// A keeper begins; gives the restarts by those before it.
+    pub fn keeper_started(&mut self, at: Timestamp) -> u64 {
+        self.begun = Some(at);
+        self.restarts
+    }
+
     /// A worker was started; its lines carry the number returned.
     pub fn worker_started(&mut self, at: Timestamp) -> u64 {
         self.generation += 1;
@@ -199,6 +200,10 @@ impl World {
         if generation != self.generation {
             return;
         }
+        if self.heard.is_some_and(|heard| at.since(heard) > SILENT) {
+            // The lines that were not read meanwhile come only now.
+            self.stood_still(at);
+        }
         self.heard = Some(at);
         let accepted = match line {
             Line::Beat {} => true,
@@ -215,12 +220,23 @@ impl World {
         self.bad_lines += u64::from(!accepted);
     }
 
+    /// This process or the worker stood still until now, which is no silence of the GPUs'.
+    pub fn stood_still(&mut self, now: Timestamp) {
+        if self.running {
+            self.heard = Some(now);
+        }
+        self.gpus.iter_mut().for_each(|gpu| gpu.since = now);
+    }
+
     /// Counts what the kernel log told.
     pub fn take_kernel(&mut self, at: Timestamp, xids: &[KernelXid]) {
         for told in xids {
-            let Some(address) = pci(&told.pci) else { continue };
-            if let Some(gpu) = self.gpus.iter_mut().find(|gpu| pci(&gpu.identity.pci) == Some(address)) {
-                gpu.xids.tell(at, Road::Kernel, told.xid);
+            let address = pci(&told.pci);
+            let is_it = |gpu: &&mut Gpu| address.is_some() && pci(&gpu.identity.pci) == address;
+            // A GPU that was taken out may have left its slot to another.
+            match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.seat != Seat::None) {
+                Some(gpu) => gpu.xids.tell(at, Road::Kernel, told.xid),
+                None => self.unplaced.tell(told),
             }
         }
     }
@@ -235,8 +251,10 @@ impl World {
         if self.state.status != Status::Ok || !self.answers(now) {
             return Condition::Unobserved;
         }
-        if !gpu.present {
-            return Condition::Lost;
+        if gpu.seat == Seat::None {
+            // It may be behind any index that has not said who it is.
+            let nameless = |gpu: &Gpu| gpu.seat != Seat::None && gpu.identity.uuid.is_empty();
+            return if self.gpus.iter().any(nameless) { Condition::Unobserved } else { Condition::Lost };
         }
         if gpu.silence(now) > stale_after(interval) {
             return Condition::Hung;
@@ -256,7 +274,7 @@ impl World {
     }
 
     fn gpu(&mut self, index: u32) -> Option<&mut Gpu> {
-        self.gpus.iter_mut().find(|gpu| gpu.present && gpu.identity.gpu == index)
+        self.gpus.iter_mut().find(|gpu| gpu.seat != Seat::None && gpu.identity.gpu == index)
     }
 
     fn begin(&mut self, at: Timestamp, state: State) -> bool {
@@ -266,56 +284,85 @@ impl World {
         self.told = true;
         if state.status == Status::Ok {
             for gpu in &mut self.gpus {
-                gpu.present &= gpu.identity.gpu < state.gpus;
                 gpu.since = at;
                 gpu.trouble = None;
-            }
-            for index in 0..state.gpus {
-                if self.gpu(index).is_none() {
-                    self.gpus.push(Gpu::new(index, at));
+                if gpu.seat == Seat::Told {
+                    gpu.seat = Seat::Assumed;
                 }
             }
-            self.gpus.sort_by_key(|gpu| gpu.identity.gpu);
+            if self.counted.replace(state.gpus) != Some(state.gpus) {
+                self.doubt();
+            }
+            self.seat_nameless(at);
         }
         self.state = state;
         true
     }
 
+    /// Indices have shifted: none is believed before its GPU has told this worker who it is.
+    fn doubt(&mut self) {
+        for gpu in &mut self.gpus {
+            if gpu.seat == Seat::Assumed {
+                gpu.seat = Seat::None;
+            }
+        }
+    }
+
+    /// Gives each index that nobody has a GPU without a name, and forgets such GPUs without an index.
+    fn seat_nameless(&mut self, at: Timestamp) {
+        self.gpus.retain(|gpu| gpu.seat != Seat::None || !gpu.identity.uuid.is_empty());
+        // A vanished UUID stays as lost; a node that swaps GPUs for ever is no node.
+        while self.gpus.len() > MOST_GPUS as usize {
+            let Some(vanished) = self.gpus.iter().position(|gpu| gpu.seat == Seat::None) else { break };
+            self.gpus.remove(vanished);
+        }
+        for index in 0..self.counted.unwrap_or(0) {
+            if self.gpu(index).is_none() {
+                self.gpus.push(Gpu::new(index, at));
+            }
+        }
+        self.gpus.sort_by_key(|gpu| gpu.identity.gpu);
+    }
+
     /// A GPU said who it is: what was known under its UUID is its own, under its index perhaps another's.
     fn identify(&mut self, at: Timestamp, identity: Identity) -> bool {
         let index = identity.gpu;
-        if self.gpu(index).is_none() {
+        let counted = self.counted.is_some_and(|counted| index < counted);
+        if self.state.status != Status::Ok || !counted || identity.uuid.is_empty() {
             return false;
         }
-        let known = |gpu: &Gpu| gpu.identity.uuid == identity.uuid;
-        let place = match self.gpus.iter().position(known) {
-            Some(place) => place,
-            None => match self
-                .gpus
-                .iter()
-                .position(|gpu| gpu.identity.gpu == index && gpu.identity.uuid.is_empty())
-            {
-                Some(place) => place,
-                None => {
-                    self.gpus.push(Gpu::new(index, at));
-                    self.gpus.len() - 1
-                }
-            },
-        };
-        for (other, gpu) in self.gpus.iter_mut().enumerate() {
-            if other != place && gpu.identity.gpu == index {
-                gpu.present = false;
-            }
+        let sits = |gpu: &Gpu| gpu.seat != Seat::None && gpu.identity.gpu == index;
+        let is_it = |gpu: &Gpu| gpu.identity.uuid == identity.uuid;
+        let shifted = self.gpus.iter().any(|gpu| {
+            // Another has its index, or it has another index.
+            gpu.seat != Seat::None
+                && !gpu.identity.uuid.is_empty()
+                && sits(gpu) != is_it(gpu)
+                && (sits(gpu) || is_it(gpu))
+        });
+        if shifted {
+            self.doubt();
+        }
+        let place = self.gpus.iter().position(is_it);
+        let place =
+            place.or_else(|| self.gpus.iter().position(|gpu| sits(gpu) && gpu.identity.uuid.is_empty()));
+        let place = place.unwrap_or_else(|| {
+            self.gpus.push(Gpu::new(index, at));
+            self.gpus.len() - 1
+        });
+        for gpu in self.gpus.iter_mut().filter(|gpu| sits(gpu)) {
+            gpu.seat = Seat::None;
         }
         let gpu = &mut self.gpus[place];
         gpu.labels = [index.into(), identity.uuid.as_str().into()];
         gpu.identity = identity;
-        gpu.present = true;
+        gpu.seat = Seat::Told;
         gpu.since = at;
         gpu.trouble = None;
-        self.gpus.retain(|gpu| gpu.present || !gpu.identity.uuid.is_empty());
-        // A vanished UUID stays as lost; a node that swaps GPUs for ever is no node.
-        self.gpus.truncate(2 * MOST_GPUS as usize);
+        for (xid, events) in pci(&gpu.identity.pci).map(|own| self.unplaced.place(own)).unwrap_or_default() {
+            gpu.xids.add(xid, events);
+        }
+        self.seat_nameless(at);
         true
     }
 
@@ -338,4 +385,116 @@ impl World {
 /// When a sample is too old to be shown.
 pub fn stale_after(interval: Duration) -> Duration {
     (interval * STALE).max(SHORTEST_STALE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(gpu: u32, uuid: &str) -> Line {
+        Line::Device(Box::new(Identity { gpu, uuid: uuid.to_owned(), ..Identity::default() }))
+    }
+
+    fn sample(gpu: u32) -> Line {
+        Line::Sample(Box::new(Sample { gpu, ..Sample::default() }))
+    }
+
+    /// A worker starts at a second and counts some GPUs.
+    fn start(world: &mut World, second: u64, gpus: u32) -> (u64, Timestamp) {
+        let at = Timestamp::from_secs(second);
+        let generation = world.worker_started(at);
+        world.take(generation, at, Line::State(State { status: Status::Ok, gpus, ..State::default() }));
+        (generation, at)
+    }
+
+    /// A worker that finds these GPUs, in this order, and samples them.
+    fn look(world: &mut World, second: u64, uuids: &[&str]) {
+        let (generation, at) = start(world, second, u32::try_from(uuids.len()).unwrap());
+        for (gpu, uuid) in (0..).zip(uuids) {
+            world.take(generation, at, identity(gpu, uuid));
+        }
+        for (gpu, _) in (0..).zip(uuids) {
+            world.take(generation, at, sample(gpu));
+        }
+    }
+
+    /// Each GPU as `index uuid condition`.
+    fn shown(world: &World, second: u64) -> Vec<String> {
+        let tell = |gpu: &Gpu| {
+            let condition = world.condition(gpu, Timestamp::from_secs(second), Duration::from_secs(1));
+            format!("{} {} {}", gpu.labels[0], gpu.labels[1], condition.label())
+        };
+        let mut shown: Vec<String> = world.gpus.iter().map(tell).collect();
+        shown.sort();
+        shown
+    }
+
+    #[test]
+    fn two_gpus_may_swap_their_indices() {
+        let mut world = World::default();
+        look(&mut world, 0, &["a", "b"]);
+        look(&mut world, 9, &["b", "a"]);
+        assert_eq!(shown(&world, 9), ["0 b ok", "1 a ok"]);
+        assert_eq!(world.bad_lines, 0);
+    }
+
+    #[test]
+    fn indices_shift_when_a_gpu_is_taken_out_and_put_back() {
+        let mut world = World::default();
+        look(&mut world, 0, &["a", "b", "c", "d"]);
+        look(&mut world, 9, &["b", "c", "d"]);
+        assert_eq!(shown(&world, 9), ["0 a lost", "0 b ok", "1 c ok", "2 d ok"]);
+        look(&mut world, 20, &["a", "b", "c", "d"]);
+        assert_eq!(shown(&world, 20), ["0 a ok", "1 b ok", "2 c ok", "3 d ok"]);
+        look(&mut world, 30, &["e", "a", "d", "c"]);
+        assert_eq!(shown(&world, 30), ["0 e ok", "1 a ok", "1 b lost", "2 d ok", "3 c ok"]);
+        assert_eq!(world.bad_lines, 0);
+    }
+
+    #[test]
+    fn an_old_name_is_not_given_to_a_gpu_that_may_be_another() {
+        let mut world = World::default();
+        look(&mut world, 0, &["a", "b", "c"]);
+        // The index 0 never says who it is: with the same count it is still `a`, until another index has shifted.
+        let (generation, at) = start(&mut world, 9, 3);
+        assert_eq!(shown(&world, 13), ["0 a unobserved", "1 b unobserved", "2 c unobserved"]);
+        world.take(generation, at, identity(1, "b"));
+        (10..16).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::Beat {}));
+        assert_eq!(shown(&world, 15), ["0 a hung", "1 b hung", "2 c hung"]);
+        world.take(generation, at.plus(Duration::from_secs(6)), identity(2, "d"));
+        assert_eq!(
+            shown(&world, 15),
+            ["0  unobserved", "0 a unobserved", "1 b hung", "2 c unobserved", "2 d unobserved"]
+        );
+        let (generation, at) = start(&mut world, 20, 2);
+        world.take(generation, at, identity(1, "c"));
+        assert_eq!(
+            shown(&world, 20),
+            ["0  unobserved", "0 a unobserved", "1 b unobserved", "1 c unobserved", "2 d unobserved"]
+        );
+    }
+
+    #[test]
+    fn a_daemon_that_stood_still_blames_no_gpu() {
+        let mut world = World::default();
+        look(&mut world, 0, &["a"]);
+        let generation = world.generation;
+        world.take(generation, Timestamp::from_secs(9), Line::Beat {});
+        assert_eq!(shown(&world, 9), ["0 a unobserved"]);
+        world.stood_still(Timestamp::from_secs(20));
+        assert!(world.answers(Timestamp::from_secs(20)));
+        assert_eq!(shown(&world, 20), ["0 a unobserved"]);
+        (21..27).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::Beat {}));
+        assert_eq!(shown(&world, 26), ["0 a hung"]);
+    }
+
+    #[test]
+    fn gpus_that_come_and_go_for_ever_are_bounded() {
+        let mut world = World::default();
+        for second in 0..2_000 {
+            look(&mut world, second, &[&format!("GPU-{second}")]);
+        }
+        assert!(world.gpus.len() <= MOST_GPUS as usize + 1, "{}", world.gpus.len());
+        assert_eq!(world.bad_lines, 0);
+    }
 }

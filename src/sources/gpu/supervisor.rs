@@ -52,8 +52,8 @@ pub struct Seen {
     pub started: bool,
     /// How long one of its GPUs has hung.
     pub hung: Option<Duration>,
-    /// Whether it has ended and was reaped.
-    pub ended: bool,
+    /// Whether it has ended and was reaped, and if so whether orderly.
+    pub ended: Option<bool>,
     /// Workers left behind that still have not ended.
     pub abandoned: usize,
 }
@@ -72,20 +72,23 @@ enum Phase {
 pub struct Supervisor {
     phase: Phase,
     pause: Duration,
-    starts: u64,
+    restarts: u64,
+    /// Whether the last worker did not end orderly.
+    failed: bool,
     wanted: bool,
     /// Whether a worker was already replaced for the GPU that hangs now.
     replaced: bool,
 }
 
 impl Supervisor {
-    /// Wants a worker at once.
-    pub fn new(now: Timestamp) -> Self {
+    /// Wants a worker at once, where one is wanted at all.
+    pub fn new(now: Timestamp, wanted: bool) -> Self {
         Self {
             phase: Phase::Pausing { until: now },
             pause: FIRST_PAUSE,
-            starts: 0,
-            wanted: true,
+            restarts: 0,
+            failed: false,
+            wanted,
             replaced: false,
         }
     }
@@ -95,9 +98,17 @@ impl Supervisor {
         self.wanted = wanted;
     }
 
-    /// Workers started after the first one.
+    /// Workers started because the one before failed.
     pub fn restarts(&self) -> u64 {
-        self.starts.saturating_sub(1)
+        self.restarts
+    }
+
+    /// This process itself stood still for some time, for which no worker can be blamed.
+    pub fn stood_still(&mut self, time: Duration) {
+        if let Phase::Running { since } | Phase::Leaving { since } | Phase::Dying { since } = &mut self.phase
+        {
+            *since = since.plus(time);
+        }
     }
 
     /// Whether a worker runs and is expected to answer.
@@ -128,17 +139,19 @@ impl Supervisor {
                     return Order::Nothing;
                 }
                 self.phase = Phase::Running { since: now };
-                self.starts += 1;
+                self.restarts += u64::from(self.failed);
                 Order::Start
             }
             Phase::Running { since } => self.watch(now, since, seen),
-            Phase::Leaving { .. } | Phase::Dying { .. } if seen.ended => self.rest(now),
+            Phase::Leaving { .. } | Phase::Dying { .. } if seen.ended.is_some() => {
+                self.rest(now, seen.ended == Some(true))
+            }
             Phase::Leaving { since } if now.since(since) >= LEAVE => {
                 self.phase = Phase::Dying { since: now };
                 Order::Kill
             }
             Phase::Dying { since } if now.since(since) >= LEAVE => {
-                self.rest(now);
+                self.rest(now, false);
                 Order::Abandon
             }
             Phase::Leaving { .. } | Phase::Dying { .. } => Order::Nothing,
@@ -149,8 +162,8 @@ impl Supervisor {
         if now.since(since) >= HEALTHY && seen.started {
             self.pause = FIRST_PAUSE;
         }
-        if seen.ended {
-            return self.rest(now);
+        if let Some(orderly) = seen.ended {
+            return self.rest(now, orderly);
         }
         if !self.wanted {
             self.phase = Phase::Leaving { since: now };
@@ -171,7 +184,8 @@ impl Supervisor {
     }
 
     /// A worker has ended or was left behind: wait before the next.
-    fn rest(&mut self, now: Timestamp) -> Order {
+    fn rest(&mut self, now: Timestamp, orderly: bool) -> Order {
+        self.failed = !orderly;
         self.phase = if self.wanted {
             let until = now.plus(self.pause);
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
@@ -194,7 +208,7 @@ mod tests {
     /// `x` it has ended, `R` release is asked for, `Q` the GPU is wanted again, `2` two workers are left behind.
     /// Orders: `S`tart, `A`sk to leave, `K`ill, a`B`andon.
     fn check(story: &str, expected: Expect) {
-        let mut supervisor = Supervisor::new(Timestamp::from_secs(0));
+        let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let mut heard = None;
         let mut orders = String::new();
         for (second, letter) in story.chars().enumerate() {
@@ -211,7 +225,7 @@ mod tests {
                 heard,
                 started: letter != 'i',
                 hung: (letter == 'h').then_some(HUNG),
-                ended: letter == 'x',
+                ended: (letter == 'x').then_some(false),
                 abandoned: if letter == '2' { 2 } else { 0 },
             };
             orders.push(match supervisor.next(now, seen) {
@@ -241,16 +255,19 @@ mod tests {
 
     #[test]
     fn the_longest_pause_is_a_minute_and_health_shortens_it() {
-        let mut supervisor = Supervisor::new(Timestamp::from_secs(0));
+        let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let mut starts = Vec::new();
         for second in 0..400 {
             let now = Timestamp::from_secs(second);
-            let ended = supervisor.running();
+            let ended = supervisor.running().then_some(second % 2 == 0);
             if supervisor.next(now, Seen { ended, ..Seen::default() }) == Order::Start {
                 starts.push(second);
             }
         }
         expect!["[0, 2, 5, 10, 19, 36, 69, 130, 191, 252, 313, 374]"].assert_eq(&format!("{starts:?}"));
+        // A worker that ended in an even second was orderly: its successor is no restart.
+        let failed = starts.iter().filter(|second| (*second + 1) % 2 == 1 && *second + 1 < 375).count();
+        assert_eq!(supervisor.restarts(), failed as u64);
         let long = format!(".x.x..x{}x...", ".".repeat(70));
         check(
             &long,
@@ -287,8 +304,27 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_is_not_blamed_for_a_stopped_daemon() {
+        let at = Timestamp::from_secs;
+        let seen = |second| Seen { heard: Some(at(second)), started: true, ..Seen::default() };
+        for told in [true, false] {
+            let mut supervisor = Supervisor::new(at(0), true);
+            assert_eq!(supervisor.next(at(0), seen(0)), Order::Start);
+            assert_eq!(supervisor.next(at(1), Seen { started: told, ..seen(1) }), Order::Nothing);
+            supervisor.stood_still(Duration::from_secs(299));
+            assert_eq!(supervisor.next(at(300), Seen { started: told, ..seen(300) }), Order::Nothing);
+        }
+        let mut supervisor = Supervisor::new(at(0), true);
+        supervisor.next(at(0), seen(0));
+        supervisor.want(false);
+        assert_eq!(supervisor.next(at(1), seen(1)), Order::AskToLeave);
+        supervisor.stood_still(Duration::from_secs(7));
+        assert_eq!(supervisor.next(at(8), seen(8)), Order::Nothing);
+    }
+
+    #[test]
     fn a_slow_start_is_waited_for_but_not_for_ever() {
-        let mut supervisor = Supervisor::new(Timestamp::from_secs(0));
+        let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let killed = (0..200).find(|second| {
             let now = Timestamp::from_secs(*second);
             supervisor.next(now, Seen { heard: Some(now), ..Seen::default() }) == Order::Kill

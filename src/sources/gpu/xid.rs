@@ -56,6 +56,8 @@ const RESET: &str = "drain the node and reset the GPU";
 const JOB: &str = "look at the job first; if several jobs see it, test the GPU";
 const RETURN: &str = "drain the node; reset, and replace the GPU if it returns";
 
+const LINK: &str = "read in the kernel log whether it is fatal; then drain the node and reset the GPU";
+
 /// The XIDs worth knowing, sorted; their counters start at zero, so that the first event counts.
 pub static KNOWN: &[Meaning] = &[
     xid(13, Info, "a kernel raised an exception, such as an access out of bounds", JOB),
@@ -92,7 +94,25 @@ pub static KNOWN: &[Meaning] = &[
     xid(121, Warning, "the link to the CPU had a corrected error", "watch it"),
     xid(140, Critical, "an uncorrectable error was found in the GPU's own engines", RETURN),
     xid(143, Critical, "the GPU could not be initialized", RETURN),
+    xid(144, Warning, "NVLink 5: an error in the SAW block", LINK),
+    xid(145, Warning, "NVLink 5: an error in the RLW block", LINK),
+    xid(146, Warning, "NVLink 5: an error in the TLW block", LINK),
+    xid(147, Warning, "NVLink 5: an error in the TREX block", LINK),
+    xid(148, Warning, "NVLink 5: an error in the NVLPW_CTRL block", LINK),
+    xid(149, Warning, "NVLink 5: an error in the NETIR block, such as a link that went down", LINK),
+    xid(150, Warning, "NVLink 5: an error in the MSE block", LINK),
+    xid(
+        154,
+        Warning,
+        "the recovery that the driver asks for has changed",
+        "see nvidia-smi's recovery action",
+    ),
 ];
+
+/// What an XID means, by our table.
+pub fn meaning(xid: u32) -> &'static str {
+    KNOWN.iter().find(|known| known.xid == xid).map_or("not in memwarden's table", |known| known.what)
+}
 
 /// How bad an XID is, by our table.
 pub fn severity(xid: u32) -> Severity {
@@ -143,8 +163,14 @@ impl Xids {
             self.unpaired.pop_front();
         }
         self.unpaired.push_back((at, road, xid));
+        self.add(xid, 1);
+    }
+
+    /// Counts events that only one road could tell.
+    pub fn add(&mut self, xid: u32, events: u64) {
         if self.counts.contains_key(&xid) || self.counts.len() < KNOWN.len() + MOST_UNKNOWN {
-            *self.counts.entry(xid).or_default() += 1;
+            let count = self.counts.entry(xid).or_default();
+            *count = count.saturating_add(events);
         }
     }
 
@@ -154,8 +180,11 @@ impl Xids {
     }
 }
 
-/// A PCI address as (domain, bus, device), from NVML's `00000000:3B:00.0` or the kernel's `0000:3b:00`.
-pub fn pci(text: &str) -> Option<(u32, u32, u32)> {
+/// A PCI address: domain, bus, device.
+pub type Address = (u32, u32, u32);
+
+/// A PCI address, from NVML's `00000000:3B:00.0` or the kernel's `0000:3b:00`.
+pub fn pci(text: &str) -> Option<Address> {
     let mut parts = text.trim().split(':').map(|part| {
         let digits = part.split('.').next().unwrap_or(part);
         u32::from_str_radix(digits, 16).ok()
@@ -215,6 +244,11 @@ mod tests {
         assert!(KNOWN.iter().all(|known| known.severity != Severity::Unknown));
         assert_eq!(severity(79), Severity::Critical);
         assert_eq!(severity(7), Severity::Unknown);
+        assert_eq!(meaning(79), "the GPU fell off the bus");
+        assert_eq!(meaning(7), "not in memwarden's table");
+        assert!(
+            [144, 145, 146, 147, 148, 149, 150, 154].iter().all(|xid| severity(*xid) == Severity::Warning)
+        );
     }
 
     #[test]

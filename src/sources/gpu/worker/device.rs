@@ -16,10 +16,11 @@ use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Trouble};
 const STEP: Duration = Duration::from_millis(100);
 
 /// Finds the GPU and samples it until the worker leaves; a GPU that is lost is looked for again.
-pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, events: &Events, options: &Options) {
+pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, options: &Options) {
+    let mut events = Events::new(gpu);
     while !shared.leaving() {
         let refusal = match nvml.device_by_index(gpu) {
-            Ok(device) => sample(shared, &device, gpu, events, options),
+            Ok(device) => sample(shared, &device, gpu, &mut events, options),
             Err(error) => Some(problem::refusal(error)),
         };
         let Some(refusal) = refusal else { return };
@@ -28,7 +29,7 @@ pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, events: &Events, optio
             shared.gone.store(true, Ordering::Release);
             return;
         }
-        rest(shared, options.interval.max(Duration::from_secs(1)));
+        rest(shared, options.interval.max(Duration::from_secs(1)), || {});
     }
 }
 
@@ -37,7 +38,7 @@ fn sample(
     shared: &Shared,
     device: &Device<'_>,
     gpu: u32,
-    events: &Events,
+    events: &mut Events,
     options: &Options,
 ) -> Option<Refusal> {
     let identity = match identity(device, gpu) {
@@ -45,15 +46,18 @@ fn sample(
         Err(refusal) => return Some(refusal),
     };
     shared.tell(&Line::Device(Box::new(identity)));
-    let registered = events.register(device, gpu).map_err(problem::refusal);
-    let mut sweeper = Sweeper::new(options, registered.err());
+    events.register(device);
+    let mut sweeper = Sweeper::new(options);
     while !shared.leaving() {
         let begun = clock::now();
-        match sweeper.sweep(device, gpu) {
+        events.sweep(device);
+        events.look(device, shared);
+        match sweeper.sweep(device, gpu, events.refusal()) {
             Ok(sample) => shared.tell(&Line::Sample(Box::new(sample))),
             Err(refusal) => return Some(refusal),
         }
-        rest(shared, options.interval.saturating_sub(clock::now().since(begun)));
+        let left = options.interval.saturating_sub(clock::now().since(begun));
+        rest(shared, left, || events.look(device, shared));
     }
     None
 }
@@ -75,11 +79,18 @@ fn identity(device: &Device<'_>, gpu: u32) -> Result<Identity, Refusal> {
     })
 }
 
-fn rest(shared: &Shared, time: Duration) {
+/// Waits, and looks for news twice a second meanwhile.
+fn rest(shared: &Shared, time: Duration, mut look: impl FnMut()) {
+    const LOOK: u32 = 5;
     let mut left = time;
+    let mut steps = 0;
     while !left.is_zero() && !shared.leaving() {
         let step = left.min(STEP);
         std::thread::sleep(step);
         left = left.saturating_sub(step);
+        steps += 1;
+        if steps % LOOK == 0 {
+            look();
+        }
     }
 }

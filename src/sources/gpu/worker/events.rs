@@ -1,60 +1,92 @@
-//! The thread that looks for XIDs of all GPUs.
+//! The XIDs of one GPU, looked for on the GPU's own thread.
 //!
 //! Each GPU has a set of its own: while one is lost, a wait on a set that
-//! it shares with others fails for all of them.
+//! it shares with others fails for all of them. A look that hangs stops the
+//! GPU's samples too, so that it is seen from outside like any other call.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
+use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::{Device, Nvml};
 
-use super::{Shared, raw};
-use crate::sources::gpu::protocol::{Line, Xid};
+use super::{Shared, problem, raw};
+use crate::sources::gpu::protocol::{Line, Reason, Refusal, Xid};
 
-/// How often the sets are looked at; short, so that a request to leave is soon seen.
-const EVERY: Duration = Duration::from_millis(250);
-
-/// The most events of one GPU that are told in one round, so that a storm delays nobody.
+/// The most events that are told in one look, so that a storm delays no sample for long.
 const ROUND: usize = 16;
 
-/// The sets of all GPUs.
-#[derive(Debug, Default)]
-pub(super) struct Events(Mutex<Vec<(u32, raw::EventSet)>>);
+/// A registration that failed is tried again after so many sweeps.
+const RETRY: u32 = 10;
+
+/// The events of one GPU.
+#[derive(Debug)]
+pub(super) struct Events {
+    gpu: u32,
+    set: Option<raw::EventSet>,
+    refusal: Option<Refusal>,
+    sweeps: u32,
+}
 
 impl Events {
-    /// Adds a GPU; called on its own thread, because it can hang.
-    pub(super) fn register(&self, device: &Device<'_>, gpu: u32) -> Result<(), NvmlError> {
-        let known = self.sets().iter().find(|known| known.0 == gpu).map(|known| known.1);
-        let set = match known {
-            Some(set) => set,
-            None => raw::event_set(device.nvml())?,
-        };
-        raw::register(device, set)?;
-        if known.is_none() {
-            self.sets().push((gpu, set));
+    /// Of a GPU that is not registered yet.
+    pub(super) fn new(gpu: u32) -> Self {
+        Self { gpu, set: None, refusal: None, sweeps: 0 }
+    }
+
+    /// Why XIDs are not told, where they are not.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        self.refusal
+    }
+
+    /// Registers the GPU, anew where it was before: a set that outlived a lost GPU may still have news.
+    pub(super) fn register(&mut self, device: &Device<'_>) {
+        self.sweeps = 0;
+        self.refusal = self.try_register(device).err().map(problem::refusal);
+    }
+
+    fn try_register(&mut self, device: &Device<'_>) -> Result<(), NvmlError> {
+        if let Some(set) = &self.set {
+            return raw::register(device, set);
         }
+        let set = raw::event_set(device.nvml())?;
+        if let Err(error) = raw::register(device, &set) {
+            // Where it cannot be freed either, there is nothing more to do for it.
+            let _ = raw::free(device.nvml(), set);
+            return Err(error);
+        }
+        self.set = Some(set);
         Ok(())
     }
 
-    /// Tells XIDs until the worker leaves.
-    pub(super) fn run(&self, nvml: &Nvml, shared: &Shared) {
-        while !shared.leaving() {
-            let sets = self.sets().clone();
-            for (gpu, set) in sets {
-                for _ in 0..ROUND {
-                    // A timeout is the end of the news; any other error is the business of the GPU's own thread.
-                    let Ok(xid) = raw::wait(nvml, set, 0) else { break };
-                    if let Ok(xid) = u32::try_from(xid) {
-                        shared.tell(&Line::Xid(Xid { gpu, xid }));
-                    }
-                }
+    /// A sweep is about to begin: tries a registration that failed again, now and then.
+    pub(super) fn sweep(&mut self, device: &Device<'_>) {
+        if self.refusal.is_some_and(|refusal| refusal.reason != Reason::Unsupported) {
+            self.sweeps += 1;
+            if self.sweeps >= RETRY {
+                self.register(device);
             }
-            std::thread::sleep(EVERY);
         }
     }
 
-    fn sets(&self) -> std::sync::MutexGuard<'_, Vec<(u32, raw::EventSet)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Tells the XIDs that have come.
+    pub(super) fn look(&mut self, device: &Device<'_>, shared: &Shared) {
+        let Some(set) = &self.set else { return };
+        for _ in 0..ROUND {
+            match raw::wait(device.nvml(), set, 0) {
+                Ok(xid) => {
+                    if let Ok(xid) = u32::try_from(xid) {
+                        shared.tell(&Line::Xid(Xid { gpu: self.gpu, xid }));
+                    }
+                }
+                Err(NvmlError::Timeout) => return,
+                Err(error) => {
+                    let refusal = problem::refusal(error);
+                    // What a sweep meets too is its business; after it the GPU is registered anew.
+                    if !matches!(refusal.reason, Reason::Lost | Reason::Gone) {
+                        self.refusal = Some(refusal);
+                        let _ = self.set.take().map(|set| raw::free(device.nvml(), set));
+                    }
+                    return;
+                }
+            }
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! The worker process: the only one that loads NVML.
 //!
 //! The main thread makes no call that a driver can hang: it beats once a
-//! second and listens for the parent. One thread starts NVML, one waits for
-//! events, and each GPU has one of its own.
+//! second and listens for the parent. One thread starts NVML, and each
+//! GPU has one of its own.
 
 mod device;
 mod events;

@@ -12,14 +12,9 @@ use crate::sources::gpu::protocol::Memory;
 /// The scope that asks for the sum over all links (nvml.h, `nvmlFieldValue_t`).
 const ALL: u32 = u32::MAX;
 
-/// A set of events; never freed, because a thread may wait on it when the worker ends.
-#[derive(Clone, Copy, Debug)]
+/// A set of events. It belongs to one thread; one that is dropped stays until the session ends.
+#[derive(Debug)]
 pub(super) struct EventSet(c::nvmlEventSet_t);
-
-// SAFETY: nvml.h says that NVML is thread-safe; the handle is only ever passed back to it.
-unsafe impl Send for EventSet {}
-// SAFETY: as above.
-unsafe impl Sync for EventSet {}
 
 /// Ends the session with the driver.
 pub(super) fn shutdown(nvml: &Nvml) -> Result<(), NvmlError> {
@@ -101,18 +96,25 @@ pub(super) fn event_set(nvml: &Nvml) -> Result<EventSet, NvmlError> {
 }
 
 /// Adds a GPU's XIDs to a set.
-pub(super) fn register(device: &Device<'_>, set: EventSet) -> Result<(), NvmlError> {
+pub(super) fn register(device: &Device<'_>, set: &EventSet) -> Result<(), NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceRegisterEvents.as_ref())?;
-    // SAFETY: the set is never freed.
+    // SAFETY: a set that was freed cannot be named.
     nvml_try(unsafe { call(device.handle(), u64::from(c::nvmlEventTypeXidCriticalError), set.0) })
 }
 
 /// The XID of a set's next event.
-pub(super) fn wait(nvml: &Nvml, set: EventSet, timeout_ms: u32) -> Result<u64, NvmlError> {
+pub(super) fn wait(nvml: &Nvml, set: &EventSet, timeout_ms: u32) -> Result<u64, NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlEventSetWait_v2.as_ref())?;
     // SAFETY: the structure has a pointer and integers; zeros are valid for all of them.
     let mut data: c::nvmlEventData_t = unsafe { mem::zeroed() };
-    // SAFETY: the set is never freed; `data` outlives the call.
+    // SAFETY: a set that was freed cannot be named; `data` outlives the call.
     nvml_try(unsafe { call(set.0, &raw mut data, timeout_ms) })?;
     Ok(data.eventData)
+}
+
+/// Gives a set back.
+pub(super) fn free(nvml: &Nvml, set: EventSet) -> Result<(), NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlEventSetFree.as_ref())?;
+    // SAFETY: the set is ours and is never used again.
+    nvml_try(unsafe { call(set.0) })
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use super::events::Events;
 use super::{Shared, device, give_up, problem};
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Line, MOST_GPUS, State, Status};
@@ -57,14 +56,9 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
         cuda: cuda.unwrap_or_default(),
         ..State::default()
     }));
-    let events = Arc::new(Events::default());
-    let watched = Arc::clone(&events);
-    shared.spawn("gpu-events".to_owned(), move |shared| watched.run(nvml, shared));
     for gpu in 0..gpus {
-        let (events, options) = (Arc::clone(&events), options.clone());
-        shared.spawn(format!("gpu-{gpu}"), move |shared| {
-            device::run(shared, nvml, gpu, &events, &options);
-        });
+        let options = options.clone();
+        shared.spawn(format!("gpu-{gpu}"), move |shared| device::run(shared, nvml, gpu, &options));
     }
     watch(shared, nvml, gpus);
 }

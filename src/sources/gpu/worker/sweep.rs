@@ -88,7 +88,6 @@ impl Found {
 #[derive(Debug)]
 pub(super) struct Sweeper {
     field_values: bool,
-    events: Option<Refusal>,
     sweeps: u64,
     slow: Found,
     instances: Vec<Instance>,
@@ -96,12 +95,11 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    /// `events` is why XIDs are not told, where they are not.
-    pub(super) fn new(options: &Options, events: Option<Refusal>) -> Self {
+    /// Begins with everything.
+    pub(super) fn new(options: &Options) -> Self {
         Self {
             processes: options.processes.then(Processes::default),
             field_values: options.field_values,
-            events,
             sweeps: 0,
             slow: Found::default(),
             instances: Vec::new(),
@@ -109,7 +107,13 @@ impl Sweeper {
     }
 
     /// Asks everything once. A GPU that stopped answering is an error; a value that is refused is not.
-    pub(super) fn sweep(&mut self, device: &Device<'_>, gpu: u32) -> Result<Sample, Refusal> {
+    /// `events` is why XIDs are not told, where they are not.
+    pub(super) fn sweep(
+        &mut self,
+        device: &Device<'_>,
+        gpu: u32,
+        events: Option<Refusal>,
+    ) -> Result<Sample, Refusal> {
         let mut found = Found::default();
         self.fast(device, &mut found);
         found.check()?;
@@ -123,7 +127,7 @@ impl Sweeper {
         let partitioned = self.slow.values.contains(&(Field::MigMode, 1));
         self.instances = if partitioned { instances(device, &mut found) } else { Vec::new() };
         found.check()?;
-        if let Some(refusal) = self.events {
+        if let Some(refusal) = events {
             found.refused.push((Field::Xids, refusal));
         }
         found.values.extend(&self.slow.values);

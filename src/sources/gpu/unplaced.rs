@@ -1,0 +1,81 @@
+//! XIDs of the kernel log about GPUs that have not said who they are.
+//!
+//! When the driver cannot be started, the kernel log is the only witness;
+//! what it told is kept until a GPU says that the address is its own.
+
+use std::collections::BTreeMap;
+
+use super::xid::{Address, pci};
+use crate::model::facts::KernelXid;
+
+/// Addresses come from outside; more pairs of address and XID than this are counted without them.
+const MOST: usize = 256;
+
+/// The counts.
+#[derive(Debug, Default)]
+pub struct Unplaced {
+    counts: BTreeMap<(Address, u32), u64>,
+    others: u64,
+}
+
+impl Unplaced {
+    /// Counts one event.
+    pub fn tell(&mut self, told: &KernelXid) {
+        let full = self.counts.len() >= MOST;
+        match pci(&told.pci).map(|address| (address, told.xid)) {
+            Some(key) if !full || self.counts.contains_key(&key) => *self.counts.entry(key).or_default() += 1,
+            _ => self.others += 1,
+        }
+    }
+
+    /// Takes out what was counted for an address: each XID and its number of events.
+    pub fn place(&mut self, address: Address) -> Vec<(u32, u64)> {
+        let placed: Vec<_> = self
+            .counts
+            .range((address, 0)..=(address, u32::MAX))
+            .map(|((_, xid), events)| (*xid, *events))
+            .collect();
+        self.counts.retain(|(of, _), _| *of != address);
+        placed
+    }
+
+    /// What is left: address, XID and number of events.
+    pub fn counts(&self) -> impl Iterator<Item = (String, u32, u64)> {
+        self.counts.iter().map(|(((domain, bus, device), xid), events)| {
+            (format!("{domain:04x}:{bus:02x}:{device:02x}"), *xid, *events)
+        })
+    }
+
+    /// Events whose address could not be kept.
+    pub fn others(&self) -> u64 {
+        self.others
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(pci: &str, xid: u32) -> KernelXid {
+        KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 }
+    }
+
+    #[test]
+    fn what_is_placed_is_no_longer_here() {
+        let mut unplaced = Unplaced::default();
+        for (pci, xid) in [("0000:3b:00", 79), ("0000:3b:00", 79), ("0000:5e:00", 119), ("0000:3b:00", 0)] {
+            unplaced.tell(&told(pci, xid));
+        }
+        assert_eq!(unplaced.place((0, 0x3b, 0)), [(0, 1), (79, 2)]);
+        assert_eq!(unplaced.place((0, 0x3b, 0)), []);
+        assert_eq!(unplaced.counts().collect::<Vec<_>>(), [("0000:5e:00".to_owned(), 119, 1)]);
+    }
+
+    #[test]
+    fn a_storm_is_bounded_and_still_counted() {
+        let mut unplaced = Unplaced::default();
+        (0..1_000).for_each(|xid| unplaced.tell(&told("0000:3b:00", xid)));
+        unplaced.tell(&told("no address", 79));
+        assert_eq!((unplaced.counts().count(), unplaced.others()), (MOST, 745));
+    }
+}
