@@ -300,6 +300,8 @@ mod tests {
         on_by_default: true,
         options: &[],
         metrics: METRICS,
+        needs: &[],
+        check: |_| Vec::new(),
         build: |_, _| {
             BUILT.fetch_add(1, Ordering::Relaxed);
             Box::new(Moody(&TURNS))
@@ -307,7 +309,14 @@ mod tests {
     };
 
     fn config(text: &str) -> Config {
-        let source = SourceSchema { key: "moody", about: "", on_by_default: true, options: &[] };
+        let source = SourceSchema {
+            key: "moody",
+            about: "",
+            on_by_default: true,
+            options: &[],
+            needs: &[],
+            check: |_| Vec::new(),
+        };
         let schema = Schema { sections: SECTIONS, sources: vec![source] };
         crate::config::parse_str(text, Path::new("test"), &schema, &[]).unwrap()
     }
@@ -380,6 +389,8 @@ mod tests {
             on_by_default: true,
             options: &[],
             metrics: METRICS,
+            needs: &[],
+            check: |_| Vec::new(),
             build: |_, _| Box::new(Attentive(false)),
         };
         let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
@@ -402,6 +413,8 @@ mod tests {
             on_by_default: true,
             options: &[],
             metrics: METRICS,
+            needs: &[],
+            check: |_| Vec::new(),
             build: |_, _| Box::new(Moody(&CALM_TURNS)),
         };
         let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };

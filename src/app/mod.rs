@@ -20,6 +20,8 @@ pub fn schema() -> Schema {
         about: source.about,
         on_by_default: source.on_by_default,
         options: source.options,
+        needs: source.needs,
+        check: source.check,
     });
     Schema { sections: SECTIONS, sources: sources.collect() }
 }

@@ -196,12 +196,36 @@ impl Config {
             level: log.choice(&schema::LEVEL),
             format: if log.choice(&schema::FORMAT) == "json" { LogFormat::Json } else { LogFormat::Logfmt },
         };
-        let sources = schema.sources.iter().map(|source| {
-            let settings = tables.sources[source.key].clone();
-            (source.key, SourceConfig { enabled: settings.bool(&schema::ENABLED), settings })
-        });
-        Some(Self { sampling, paths, web, otlp, log, sources: sources.collect() })
+        let sources = sources(tables, schema, complain);
+        Some(Self { sampling, paths, web, otlp, log, sources })
     }
+}
+
+fn sources(
+    tables: &Tables,
+    schema: &Schema,
+    complain: &mut dyn FnMut(&str, String),
+) -> BTreeMap<&'static str, SourceConfig> {
+    let enabled =
+        |name: &str| tables.sources.get(name).is_some_and(|settings| settings.bool(&schema::ENABLED));
+    let mut found = BTreeMap::new();
+    for source in &schema.sources {
+        let settings = tables.sources[source.key].clone();
+        let enabled_itself = settings.bool(&schema::ENABLED);
+        if enabled_itself {
+            for missing in source.needs.iter().filter(|needed| !enabled(needed)) {
+                complain(
+                    &format!("sources.{missing}.enabled"),
+                    format!("is false, but sources.{} needs it; switch that off as well", source.key),
+                );
+            }
+            for (key, what) in (source.check)(&settings) {
+                complain(&format!("sources.{}.{key}", source.key), what);
+            }
+        }
+        found.insert(source.key, SourceConfig { enabled: enabled_itself, settings });
+    }
+    found
 }
 
 fn web(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> Web {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::setting::{Opt, OptKind, seconds};
+use crate::model::setting::{Opt, OptKind, Settings, seconds};
 
 /// The keys of a configuration file.
 #[derive(Debug)]
@@ -24,6 +24,10 @@ pub struct SourceSchema {
     pub on_by_default: bool,
     /// Its own keys.
     pub options: &'static [&'static Opt],
+    /// The sources that must run beside it.
+    pub needs: &'static [&'static str],
+    /// What is wrong with settings whose values are each right: a key within the section and a sentence.
+    pub check: fn(&Settings) -> Vec<(String, String)>,
 }
 
 impl SourceSchema {

@@ -55,6 +55,10 @@ pub struct Registration {
     pub options: &'static [&'static Opt],
     /// Every metric it can put.
     pub metrics: &'static [&'static Desc],
+    /// The sources that must run beside it.
+    pub needs: &'static [&'static str],
+    /// What is wrong with settings whose values are each right: a key within its section and a sentence.
+    pub check: fn(&Settings) -> Vec<(String, String)>,
     /// Builds it. Opens nothing that can fail: what is missing shows at the first sample.
     pub build: fn(&Settings, &Context) -> Box<dyn Source>,
 }

@@ -20,6 +20,8 @@ pub(crate) fn build(registration: &Registration, folder: &Path) -> Box<dyn Sourc
             about: registration.about,
             on_by_default: registration.on_by_default,
             options: registration.options,
+            needs: &[],
+            check: registration.check,
         }],
     };
     let config = config::parse_str("", Path::new("test.yaml"), &schema, &[]).unwrap();

@@ -19,6 +19,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
     build: |_, context| Box::new(Buddyinfo::new(context, rustix::param::page_size())),
 };
 

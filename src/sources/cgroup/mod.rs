@@ -44,6 +44,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: options::ALL,
     metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
     build: |settings, context| {
         let allowance = (descriptor_limit() / SHARE_OF_DESCRIPTORS).min(MOST_DESCRIPTORS);
         Box::new(Cgroups::new(Rules::new(settings), context.roots.cgroup.clone(), allowance))

@@ -19,6 +19,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
     build: |_, context| {
         let folder = context.roots.proc.join("self");
         Box::new(Daemon {

@@ -35,6 +35,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: options::OPTIONS,
     metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
     build: |settings, context| {
         let estate = match &context.worker {
             Some(command) => Estate::of(command, &context.roots.proc),

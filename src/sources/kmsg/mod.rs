@@ -28,6 +28,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
     build: |_, context| {
         Box::new(Kmsg {
             log: KernelLog::new(context.roots.kmsg.clone()),

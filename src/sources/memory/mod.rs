@@ -20,6 +20,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
     build: |_, context| Box::new(Memory::new(context, Identity::of_this_host())),
 };
 

@@ -24,6 +24,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
     build: |_, context| {
         let folder = context.roots.proc.join("pressure");
         let resource = |name: &'static str| Resource { name, file: KeptFile::new(folder.join(name)) };

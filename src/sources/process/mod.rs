@@ -28,6 +28,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
     build: |_, context| {
         // With the sixth that `workload` takes, half of the limit.
         Box::new(Processes::new(ProcRoot::new(context.roots.proc.clone()), process::descriptor_limit() / 3))

@@ -20,6 +20,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
     build: |_, context| Box::new(Vmstat::new(context, rustix::param::page_size())),
 };
 

@@ -48,6 +48,8 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: true,
     options: options::ALL,
     metrics: metrics::METRICS,
+    needs: &["process"],
+    check: options::check,
     build: |settings, context| {
         // With the third that `process` takes, half of the limit.
         Box::new(Workloads::new(Rules::new(settings), &context.roots, process::descriptor_limit() / 6))

@@ -81,6 +81,16 @@ pub(super) struct Rules {
     pub(super) pss: bool,
 }
 
+/// The matchers that can match nothing, by their key.
+pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
+    let problems = Rules::new(settings).problems;
+    let split = |problem: &String| {
+        let (key, what) = problem.split_once(' ')?;
+        Some((key.to_owned(), what.to_owned()))
+    };
+    problems.iter().filter_map(split).collect()
+}
+
 impl Rules {
     pub(super) fn new(settings: &Settings) -> Self {
         let mut matchers = Vec::new();
