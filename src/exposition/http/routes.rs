@@ -156,19 +156,24 @@ impl Routes {
             }
         };
         if !self.web_config.within_rate() {
-            self.events.http_limited(HttpLimit::Rate);
-            return Answer::say(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing();
+            return self.too_many();
         }
-        let mut answer = match rules.users.check(request.headers()).await {
+        let mut answer = match rules.users.check(request.headers(), open).await {
             Verdict::Welcome => self.routed(request, open).await,
             Verdict::Stranger => Answer::say(StatusCode::UNAUTHORIZED, "Unauthorized.")
                 .with(header::WWW_AUTHENTICATE, "Basic realm=\"memwarden\", charset=\"UTF-8\"")
                 .closing(),
+            Verdict::Crowded => self.too_many(),
         };
         for (name, value) in &rules.headers {
             answer.set(name.clone(), value.clone());
         }
         answer
+    }
+
+    fn too_many(&self) -> Answer {
+        self.events.http_limited(HttpLimit::Rate);
+        Answer::say(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing()
     }
 
     async fn routed(&self, request: Request<Incoming>, open: &meter::Request) -> Answer {
