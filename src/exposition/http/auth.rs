@@ -5,6 +5,7 @@
 //! random key that lives as long as the process. A failure is never remembered,
 //! so guessing pays in full and cannot push out who is known; and an unknown
 //! user costs what a known one does, so that time does not tell who exists.
+//! Few may wait for their turn, so that guessing cannot take every connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +15,12 @@ use tokio::sync::Semaphore;
 use tokio_rustls::rustls::crypto::{self, tls13::OkmBlock};
 use tokio_rustls::rustls::{CipherSuite, SupportedCipherSuite};
 
+use super::meter::Request;
+
 /// Successes remembered; a node has a handful of scrapers.
 const REMEMBERED: usize = 100;
+/// Checks that wait for their turn; at the usual cost of 10 the last of them waits for less than a second.
+const QUEUE: usize = 8;
 /// A header longer than this holds no password that bcrypt reads, which stops at 72 bytes.
 const LONGEST: usize = 2 * 1024;
 
@@ -26,6 +31,8 @@ pub(super) enum Verdict {
     Welcome,
     /// The user or the password is wrong, or missing.
     Stranger,
+    /// Too many wait to be judged.
+    Crowded,
 }
 
 /// Who may ask; nobody listed means everybody.
@@ -40,6 +47,7 @@ pub(super) struct Users {
 pub(super) struct Memory {
     key: [u8; 32],
     known: Mutex<VecDeque<Vec<u8>>>,
+    queue: Semaphore,
     one_at_a_time: Arc<Semaphore>,
 }
 
@@ -50,7 +58,12 @@ impl Memory {
             .secure_random
             .fill(&mut key)
             .expect("the kernel's random numbers cannot fail once the system has started");
-        Self { key, known: Mutex::default(), one_at_a_time: Arc::new(Semaphore::new(1)) }
+        Self {
+            key,
+            known: Mutex::default(),
+            queue: Semaphore::new(QUEUE),
+            one_at_a_time: Arc::new(Semaphore::new(1)),
+        }
     }
 
     /// The HMAC of user, hash and password; each with its length before it, so that no two triples are one text.
@@ -82,8 +95,8 @@ impl Users {
         Self { hashes, memory }
     }
 
-    /// Judges the `Authorization` header.
-    pub(super) async fn check(&self, headers: &HeaderMap) -> Verdict {
+    /// Judges the `Authorization` header of a request.
+    pub(super) async fn check(&self, headers: &HeaderMap, open: &Request) -> Verdict {
         let Some(example) = self.hashes.values().next() else { return Verdict::Welcome };
         let Some((user, password)) = headers.get(header::AUTHORIZATION).and_then(credentials) else {
             return Verdict::Stranger;
@@ -94,9 +107,13 @@ impl Users {
         if hash.is_some() && self.memory.known().contains(&tag) {
             return Verdict::Welcome;
         }
-        let Ok(turn) = Arc::clone(&self.memory.one_at_a_time).acquire_owned().await else {
-            return Verdict::Stranger;
+        let turn = {
+            // Known user or not, so that being turned away does not tell either.
+            let Ok(_place) = self.memory.queue.try_acquire() else { return Verdict::Crowded };
+            let _waits = open.waits();
+            Arc::clone(&self.memory.one_at_a_time).acquire_owned().await
         };
+        let Ok(turn) = turn else { return Verdict::Stranger };
         // Another connection may have been let in with the same password meanwhile.
         if hash.is_some() && self.memory.known().contains(&tag) {
             return Verdict::Welcome;
@@ -162,6 +179,8 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exposition::http::meter::{Meter, Phase, Times};
+    use std::time::Duration;
 
     fn request(user: &str, password: &str) -> HeaderMap {
         let credentials = format!("{user}:{password}");
@@ -178,31 +197,64 @@ mod tests {
         Users::new(list.iter().map(hash).collect(), Arc::new(Memory::new()))
     }
 
+    fn meter() -> Arc<Meter> {
+        let minute = Duration::from_secs(60);
+        Arc::new(Meter::new(Times { header: minute, request: minute, idle: minute }))
+    }
+
+    async fn judge(users: &Users, headers: &HeaderMap) -> Verdict {
+        users.check(headers, &meter().request()).await
+    }
+
     #[tokio::test]
     async fn passwords_are_checked() {
         let users = users(&[("alice", "secret"), ("bob", "")]);
-        assert_eq!(users.check(&HeaderMap::new()).await, Verdict::Stranger);
-        assert_eq!(users.check(&request("alice", "wrong")).await, Verdict::Stranger);
-        assert_eq!(users.check(&request("carol", "secret")).await, Verdict::Stranger);
-        assert_eq!(users.check(&request("", "")).await, Verdict::Stranger);
+        assert_eq!(judge(&users, &HeaderMap::new()).await, Verdict::Stranger);
+        assert_eq!(judge(&users, &request("alice", "wrong")).await, Verdict::Stranger);
+        assert_eq!(judge(&users, &request("carol", "secret")).await, Verdict::Stranger);
+        assert_eq!(judge(&users, &request("", "")).await, Verdict::Stranger);
         assert_eq!(users.memory.known().len(), 0, "failures are not remembered");
         for _ in 0..2 {
-            assert_eq!(users.check(&request("alice", "secret")).await, Verdict::Welcome);
-            assert_eq!(users.check(&request("bob", "")).await, Verdict::Welcome);
+            assert_eq!(judge(&users, &request("alice", "secret")).await, Verdict::Welcome);
+            assert_eq!(judge(&users, &request("bob", "")).await, Verdict::Welcome);
         }
         assert_eq!(users.memory.known().len(), 2);
         // An unknown user with the password of the one whose hash stands in for the missing one.
-        assert_eq!(users.check(&request("mallory", "secret")).await, Verdict::Stranger);
+        assert_eq!(judge(&users, &request("mallory", "secret")).await, Verdict::Stranger);
     }
 
     #[tokio::test]
     async fn a_changed_hash_forgets_the_old_password() {
         let before = users(&[("alice", "old")]);
-        assert_eq!(before.check(&request("alice", "old")).await, Verdict::Welcome);
+        assert_eq!(judge(&before, &request("alice", "old")).await, Verdict::Welcome);
         let hashes = [("alice".to_owned(), bcrypt::hash("new", 4).unwrap())].into();
         let after = Users::new(hashes, Arc::clone(&before.memory));
-        assert_eq!(after.check(&request("alice", "old")).await, Verdict::Stranger);
-        assert_eq!(after.check(&request("alice", "new")).await, Verdict::Welcome);
+        assert_eq!(judge(&after, &request("alice", "old")).await, Verdict::Stranger);
+        assert_eq!(judge(&after, &request("alice", "new")).await, Verdict::Welcome);
+    }
+
+    #[tokio::test]
+    async fn few_wait_for_their_turn() {
+        let users = Arc::new(users(&[("alice", "secret"), ("bob", "secret")]));
+        assert_eq!(judge(&users, &request("alice", "secret")).await, Verdict::Welcome);
+        let turn = Arc::clone(&users.memory.one_at_a_time).acquire_owned().await.unwrap();
+        let mut waiting = tokio::task::JoinSet::new();
+        let meters: Vec<_> = (0..QUEUE).map(|_| meter()).collect();
+        for meter in &meters {
+            let (users, open) = (Arc::clone(&users), meter.request());
+            waiting.spawn(async move { users.check(&request("alice", "wrong"), &open).await });
+        }
+        while users.memory.queue.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(meters.iter().all(|meter| meter.phase().0 == Phase::Waiting), "they may make room");
+        for (user, password) in [("alice", "wrong"), ("bob", "secret"), ("nobody", "wrong")] {
+            assert_eq!(judge(&users, &request(user, password)).await, Verdict::Crowded, "{user}");
+        }
+        assert_eq!(judge(&users, &request("alice", "secret")).await, Verdict::Welcome, "known already");
+        drop(turn);
+        assert_eq!(waiting.join_all().await, [Verdict::Stranger; QUEUE]);
+        assert_eq!(judge(&users, &request("bob", "secret")).await, Verdict::Welcome);
     }
 
     #[tokio::test]
@@ -212,7 +264,7 @@ mod tests {
             let user = format!("u{n}");
             let users =
                 Users::new([(user.clone(), bcrypt::hash("x", 4).unwrap())].into(), Arc::clone(&memory));
-            assert_eq!(users.check(&request(&user, "x")).await, Verdict::Welcome);
+            assert_eq!(judge(&users, &request(&user, "x")).await, Verdict::Welcome);
         }
         assert_eq!(memory.known().len(), REMEMBERED);
     }

@@ -1,8 +1,9 @@
 //! Who is connected, and who has to go when it is full.
 //!
 //! At the limit the connection that is idle longest is closed, so that idle
-//! connections, however many, cannot keep a scrape out. A client that does not
-//! take its answer counts as idle after a moment.
+//! connections, however many, cannot keep a scrape out. One whose request waits
+//! for its body or for others counts as idle, and after a moment one whose
+//! client does not take its answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -35,6 +35,8 @@ pub(super) enum Phase {
     Head,
     /// That many requests are being answered.
     Busy(usize),
+    /// Requests have come, and each waits: for the rest of its body, or for others before it.
+    Waiting,
     /// The answers are made and not yet sent.
     Sending,
 }
@@ -49,22 +51,29 @@ pub(super) struct Meter {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
+    /// Never `Waiting`, which is when all that are open wait.
     phase: Phase,
     since: Instant,
+    /// Of the requests being answered, those that wait.
+    waiting: usize,
     /// Whether bytes that arrive begin a request: not so in HTTP/2, whose control frames come at any time.
     bytes_begin: bool,
 }
 
 impl Meter {
     pub(super) fn new(times: Times) -> Self {
-        let state = State { phase: Phase::Idle, since: Instant::now(), bytes_begin: true };
+        let state = State { phase: Phase::Idle, since: Instant::now(), waiting: 0, bytes_begin: true };
         Self { state: Mutex::new(state), times, evicted: Notify::new() }
     }
 
     /// What it is doing, and since when.
     pub(super) fn phase(&self) -> (Phase, Instant) {
         let state = self.state();
-        (state.phase, state.since)
+        let phase = match state.phase {
+            Phase::Busy(open) if open == state.waiting => Phase::Waiting,
+            phase => phase,
+        };
+        (phase, state.since)
     }
 
     /// When the present phase has taken too long.
@@ -74,7 +83,7 @@ impl Meter {
             + match phase {
                 Phase::Handshake | Phase::Head => self.times.header,
                 Phase::Idle => self.times.idle,
-                Phase::Busy(_) | Phase::Sending => self.times.request,
+                Phase::Busy(_) | Phase::Waiting | Phase::Sending => self.times.request,
             }
     }
 
@@ -137,6 +146,25 @@ impl Meter {
 /// A request that is being answered.
 #[derive(Debug)]
 pub(super) struct Request(Arc<Meter>);
+
+impl Request {
+    /// Until the result is dropped nothing is done for this request, so that its connection may make room.
+    pub(super) fn waits(&self) -> Waiting<'_> {
+        self.0.state().waiting += 1;
+        Waiting(&self.0)
+    }
+}
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Waiting<'a>(&'a Meter);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.waiting = state.waiting.saturating_sub(1);
+    }
+}
 
 impl Drop for Request {
     fn drop(&mut self) {
@@ -251,5 +279,25 @@ mod tests {
         assert_eq!(meter.phase().0, Phase::Busy(1));
         drop(two);
         assert_eq!(meter.phase().0, Phase::Sending);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_waits_when_all_its_requests_do() {
+        let second = Duration::from_secs(1);
+        let meter = Arc::new(Meter::new(Times { header: second, request: second, idle: second }));
+        let (one, two) = (meter.request(), meter.request());
+        let begun = meter.phase().1;
+        tokio::time::advance(second / 2).await;
+        let waits = one.waits();
+        assert_eq!(meter.phase().0, Phase::Busy(2));
+        let waits_too = two.waits();
+        assert_eq!(meter.phase(), (Phase::Waiting, begun));
+        assert_eq!(meter.deadline(), begun + second, "waiting gives no more time");
+        drop(waits_too);
+        assert_eq!(meter.phase().0, Phase::Busy(2));
+        drop(two);
+        assert_eq!(meter.phase().0, Phase::Waiting);
+        drop(waits);
+        assert_eq!(meter.phase().0, Phase::Busy(1));
     }
 }

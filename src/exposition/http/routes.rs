@@ -133,7 +133,7 @@ impl Routes {
         let head = request.method() == Method::HEAD;
         let http2 = request.version() == http::Version::HTTP_2;
         // Making an answer may take three quarters of the request's time; the rest is for sending it.
-        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request)).await {
+        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request, &open)).await {
             Ok(answer) => answer,
             Err(_) => {
                 self.events.http_limited(HttpLimit::Time);
@@ -144,7 +144,7 @@ impl Routes {
         answer.finish(open, head, http2)
     }
 
-    async fn guarded(&self, request: Request<Incoming>) -> Answer {
+    async fn guarded(&self, request: Request<Incoming>, open: &meter::Request) -> Answer {
         let rules = match self.web_config.current() {
             Ok(rules) => rules,
             Err(()) => {
@@ -156,14 +156,14 @@ impl Routes {
             }
         };
         if !self.web_config.within_rate() {
-            self.events.http_limited(HttpLimit::Rate);
-            return Answer::say(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing();
+            return self.too_many();
         }
-        let mut answer = match rules.users.check(request.headers()).await {
-            Verdict::Welcome => self.routed(request).await,
+        let mut answer = match rules.users.check(request.headers(), open).await {
+            Verdict::Welcome => self.routed(request, open).await,
             Verdict::Stranger => Answer::say(StatusCode::UNAUTHORIZED, "Unauthorized.")
                 .with(header::WWW_AUTHENTICATE, "Basic realm=\"memwarden\", charset=\"UTF-8\"")
                 .closing(),
+            Verdict::Crowded => self.too_many(),
         };
         for (name, value) in &rules.headers {
             answer.set(name.clone(), value.clone());
@@ -171,9 +171,14 @@ impl Routes {
         answer
     }
 
-    async fn routed(&self, request: Request<Incoming>) -> Answer {
+    fn too_many(&self) -> Answer {
+        self.events.http_limited(HttpLimit::Rate);
+        Answer::say(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing()
+    }
+
+    async fn routed(&self, request: Request<Incoming>, open: &meter::Request) -> Answer {
         let (parts, body) = request.into_parts();
-        if let Some(refusal) = self.drain(body).await {
+        if let Some(refusal) = self.drain(body, open).await {
             return refusal;
         }
         let Some(route) = Route::of(parts.uri.path()) else {
@@ -207,7 +212,9 @@ impl Routes {
     }
 
     /// Reads and drops a body within the limit; an answer where it is refused.
-    async fn drain(&self, body: Incoming) -> Option<Answer> {
+    async fn drain(&self, body: Incoming, open: &meter::Request) -> Option<Answer> {
+        // Only the client can end this, so it must not keep others out.
+        let _waits = open.waits();
         match timeout(self.header_timeout, Limited::new(body, BODY).collect()).await {
             Ok(Ok(_)) => None,
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tokio::net::TcpStream;
 
-use super::client::{again, ask, basic, get};
+use super::client::{again, ask, basic, crowd, get};
 use super::{Running, ServeError, web};
 use crate::config::Web;
 
@@ -53,6 +53,26 @@ async fn every_page_asks_who_it_is() {
     for wrong in ["Authorization: Bearer x\r\n", "Authorization: Basic ###\r\n", "Authorization:\r\n"] {
         assert_eq!(ask(server.address, get("/metrics", wrong)).await.status, 401);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guessing_passwords_does_not_stop_a_scrape() {
+    // So slow a hash that those who wait for their turn would still do at the end of the test.
+    let hash = bcrypt::hash("secret", 9).unwrap();
+    let file = File::new(&format!("basic_auth_users:\n  alice: {hash}\n"));
+    let server = Running::with_web_config(file.path());
+    let scrape = get("/metrics", &basic("alice", "secret"));
+    assert_eq!(ask(server.address, &scrape).await.status, 200);
+    let _crowd = crowd(server.address, 600, &get("/metrics", &basic("alice", "wrong"))).await;
+    for _ in 0..32 {
+        assert_eq!(ask(server.address, &scrape).await.status, 200);
+    }
+    assert!(server.limited("rate") > 0.0);
+    let mut turned_away = ask(server.address, get("/metrics", &basic("bob", "secret"))).await;
+    while turned_away.status == 401 {
+        turned_away = ask(server.address, get("/metrics", &basic("bob", "secret"))).await;
+    }
+    assert_eq!((turned_away.status, turned_away.headers["connection"].as_str()), (429, "close"));
 }
 
 #[tokio::test]

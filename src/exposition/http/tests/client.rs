@@ -2,9 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::PATIENCE;
@@ -73,6 +77,31 @@ pub(crate) async fn closed(stream: &mut (impl AsyncRead + Unpin)) {
     let mut sink = Vec::new();
     // A reset is an end as well.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut sink)).await.expect("the server closes");
+}
+
+/// So many clients that send a request and nothing more, and come back when they are let go; dropped, they leave.
+///
+/// Returns once each has sent it.
+pub(crate) async fn crowd(address: SocketAddr, clients: usize, request: &str) -> JoinSet<()> {
+    let (mut crowd, sent) = (JoinSet::new(), Arc::new(Semaphore::new(0)));
+    for _ in 0..clients {
+        let (request, sent) = (request.to_owned(), Arc::clone(&sent));
+        crowd.spawn(async move {
+            loop {
+                // Whoever is turned away at once finds a reset.
+                if let Ok(mut stream) = TcpStream::connect(address).await
+                    && stream.write_all(request.as_bytes()).await.is_ok()
+                {
+                    sent.add_permits(1);
+                    let _ = stream.read_to_end(&mut Vec::new()).await;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+    }
+    let all = u32::try_from(clients).unwrap();
+    let _ = timeout(PATIENCE, sent.acquire_many(all)).await.expect("connections in time").unwrap();
+    crowd
 }
 
 /// Base64 with padding.

@@ -7,7 +7,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::client::{again, ask, closed, get};
+use super::client::{again, ask, closed, crowd, get};
 use super::{PATIENCE, Running, frames, web};
 use crate::config::Web;
 
@@ -133,6 +133,17 @@ async fn a_thousand_idle_connections_do_not_stop_a_scrape() {
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     assert!(server.limited("connections") >= 937.0, "{}", server.limited("connections"));
     closed(&mut idle[0]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_never_come_do_not_stop_a_scrape() {
+    let server = Running::start(web());
+    let request = get("/metrics", "Content-Length: 10\r\n");
+    let _crowd = crowd(server.address, 600, &request).await;
+    for _ in 0..32 {
+        assert_eq!(ask(server.address, get("/metrics", "")).await.status, 200);
+    }
+    assert!(server.limited("connections") >= 88.0, "{}", server.limited("connections"));
 }
 
 /// A connection whose client takes next to nothing: small buffers, and nobody reads.

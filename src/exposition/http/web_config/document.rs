@@ -74,7 +74,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Document, ConfigError> {
         Document {
             tls: tls(&settings.section(&options::TLS), complain),
             http2: http.bool(&options::HTTP2),
-            headers: headers(&http.section(&options::HEADERS), complain),
+            headers: headers(&http.map(&options::HEADERS), complain),
             users: users(settings, complain),
             rate: rate(&settings.section(&options::RATE), complain),
         }
@@ -168,16 +168,25 @@ fn tls(settings: &Settings, complain: Complain<'_>) -> Option<Tls> {
     }
 }
 
-fn headers(settings: &Settings, complain: Complain<'_>) -> Vec<(HeaderName, HeaderValue)> {
+fn headers(written: &BTreeMap<String, String>, complain: Complain<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let mut found = Vec::new();
-    for (opt, allowed) in options::HEADER_VALUES {
-        let Some(text) = settings.text(opt) else { continue };
-        let key = key("http_server_config.headers", opt);
+    for (name, text) in written {
+        let key = format!("http_server_config.headers.{name}");
+        let Some((_, allowed)) = options::HEADER_VALUES.iter().find(|(known, _)| known == name) else {
+            let known = options::HEADER_VALUES.map(|(known, _)| known).join(", ");
+            complain(&key, format!("unknown key; known here: {known}"));
+            continue;
+        };
+        // A map keeps YAML's words for nothing as text.
+        if matches!(text.as_str(), "" | "~" | "null") {
+            complain(&key, "is empty; leave the header out instead".to_owned());
+            continue;
+        }
         if !allowed.is_empty() && !allowed.contains(&text.as_str()) {
             complain(&key, format!("expected {}, found `{text}`", allowed.join(" or ")));
             continue;
         }
-        match (HeaderName::try_from(opt.key), HeaderValue::try_from(&text)) {
+        match (HeaderName::try_from(name), HeaderValue::try_from(text)) {
             (Ok(name), Ok(value)) => found.push((name, value)),
             _ => complain(&key, "has characters that a header cannot carry".to_owned()),
         }

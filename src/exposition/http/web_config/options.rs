@@ -11,12 +11,12 @@ macro_rules! opts {
 /// The whole file.
 pub(super) static FILE: &[&Opt] = &[&TLS, &HTTP, &USERS, &RATE];
 /// The headers that may be set, with the values that are allowed where not all are.
-pub(super) static HEADER_VALUES: [(&Opt, &[&str]); 5] = [
-    (&SECURITY_POLICY, &[]),
-    (&FRAME_OPTIONS, &["deny", "sameorigin"]),
-    (&CONTENT_TYPE_OPTIONS, &["nosniff"]),
-    (&XSS_PROTECTION, &[]),
-    (&TRANSPORT_SECURITY, &[]),
+pub(super) static HEADER_VALUES: [(&str, &[&str]); 5] = [
+    ("Content-Security-Policy", &[]),
+    ("X-Frame-Options", &["deny", "sameorigin"]),
+    ("X-Content-Type-Options", &["nosniff"]),
+    ("X-XSS-Protection", &[]),
+    ("Strict-Transport-Security", &[]),
 ];
 
 opts! {
@@ -57,19 +57,7 @@ opts! {
     /// Whether HTTP/2 is offered, which takes TLS.
     HTTP2: "http2", OptKind::Bool, "true";
     /// Headers added to every answer.
-    HEADERS: "headers", OptKind::Section(&[
-        &SECURITY_POLICY, &FRAME_OPTIONS, &CONTENT_TYPE_OPTIONS, &XSS_PROTECTION, &TRANSPORT_SECURITY,
-    ]), "";
-    /// The header of that name.
-    SECURITY_POLICY: "Content-Security-Policy", OptKind::Text, "\"\"";
-    /// The header of that name.
-    FRAME_OPTIONS: "X-Frame-Options", OptKind::Text, "\"\"";
-    /// The header of that name.
-    CONTENT_TYPE_OPTIONS: "X-Content-Type-Options", OptKind::Text, "\"\"";
-    /// The header of that name.
-    XSS_PROTECTION: "X-XSS-Protection", OptKind::Text, "\"\"";
-    /// The header of that name.
-    TRANSPORT_SECURITY: "Strict-Transport-Security", OptKind::Text, "\"\"";
+    HEADERS: "headers", OptKind::Map, "{}";
 
     /// Users and the bcrypt hashes of their passwords.
     USERS: "basic_auth_users", OptKind::Map, "{}";
