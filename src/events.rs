@@ -48,7 +48,7 @@ pub enum HttpLimit {
     Size,
     /// The TLS handshake failed or took too long.
     Handshake,
-    /// The web-config file's rate limit: answered 429.
+    /// The web-config file's rate limit, or too many passwords waiting to be checked: answered 429.
     Rate,
 }
 

@@ -88,6 +88,8 @@ struct Daemon<'a> {
     logger: &'a log::Logger,
     events: Arc<Events>,
     frames: Frames,
+    /// The age at which a frame means that the sampler is stuck.
+    stale_after: watch::Sender<Duration>,
     sampler: Sampler,
     #[cfg(feature = "otlp")]
     push: Push,
@@ -98,12 +100,13 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let (publish, frames) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
     let (reload, mut reloads) = mpsc::channel(1);
+    let (stale_after, judged) = watch::channel(config.sampling.interval * STALE_INTERVALS);
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         frames: frames.clone(),
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
-        stale_after: config.sampling.interval * STALE_INTERVALS,
+        stale_after: judged,
     })?;
     let addresses = server.addresses();
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -120,6 +123,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         logger,
         events,
         frames,
+        stale_after,
         sampler,
         #[cfg(feature = "otlp")]
         push,
@@ -201,13 +205,14 @@ impl Daemon<'_> {
             tracing::warn!("The sections web and log.format take effect at the next start.");
         }
         self.sampler.ask(Request::Configure(Box::new(config.clone()), context(&config.paths)));
+        self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
         self.config = config;
         Ok(())
     }
 
     /// Tells systemd that we are alive, unless the newest frame is old: then it should restart us.
     fn watchdog(&self) {
-        let stale = self.config.sampling.interval * STALE_INTERVALS;
+        let stale = *self.stale_after.borrow();
         let fresh = self.frames.borrow().as_ref().is_some_and(|frame| clock::now().since(frame.at) <= stale);
         if fresh {
             notify::alive();

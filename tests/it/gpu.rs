@@ -75,7 +75,7 @@ mod tests {
             batch.facts.kernel_xids = kernel_xids;
             let begun = clock::now();
             self.outcome = self.source.sample(begun, &mut batch);
-            assert!(clock::now().since(begun) < Duration::from_millis(100), "the sampler was held up");
+            assert!(clock::now().since(begun) < Duration::from_secs(1), "the sampler was held up");
             let (families, dropped, facts) = batch.seal();
             assert!(dropped.is_empty(), "{dropped:?}");
             (self.families, self.facts) = (families, facts);

@@ -50,7 +50,7 @@ pub struct Setup {
     /// What `/-/reload` calls.
     pub reload: Box<dyn Reload>,
     /// From which age of the newest frame on `/-/ready` says 503.
-    pub stale_after: Duration,
+    pub stale_after: watch::Receiver<Duration>,
 }
 
 impl std::fmt::Debug for Setup {

@@ -12,7 +12,7 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
@@ -22,6 +22,7 @@ use super::freshness::Freshness;
 use super::meter;
 use super::web_config::WebConfig;
 use super::{Reload, Setup};
+
 use crate::events::{Events, HttpLimit};
 use crate::exposition::prometheus::negotiate;
 use crate::exposition::prometheus::pages::{Form, Pages};
@@ -37,7 +38,7 @@ pub(super) struct Routes {
     pages: Pages,
     freshness: Freshness,
     started: tokio::time::Instant,
-    stale_after: Duration,
+    stale_after: watch::Receiver<Duration>,
     openmetrics: bool,
     reload: Option<Box<dyn Reload>>,
     places: Semaphore,
@@ -250,7 +251,7 @@ impl Routes {
     fn status(&self) -> Answer {
         let frame = self.frame();
         let age = frame.as_ref().map(|frame| self.freshness.age(frame));
-        let html = status::page(frame.as_deref(), age, self.started.elapsed(), self.stale_after);
+        let html = status::page(frame.as_deref(), age, self.started.elapsed(), *self.stale_after.borrow());
         Answer::page("text/html; charset=utf-8", html.into())
             .with(header::CONTENT_SECURITY_POLICY, status::CONTENT_SECURITY_POLICY)
             .with(header::CACHE_CONTROL, "no-store")
@@ -261,11 +262,12 @@ impl Routes {
             return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.");
         };
         let age = self.freshness.age(&frame);
-        if age > self.stale_after {
+        let stale_after = *self.stale_after.borrow();
+        if age > stale_after {
             let sentence = format!(
                 "The newest sample is {:.1} s old, more than {:.1} s: sampling is stuck.",
                 age.as_secs_f64(),
-                self.stale_after.as_secs_f64()
+                stale_after.as_secs_f64()
             );
             return Answer::say(StatusCode::SERVICE_UNAVAILABLE, sentence);
         }

@@ -81,8 +81,13 @@ impl Running {
         let (frames, receiver) = watch::channel(frame);
         let events = Arc::new(Events::new());
         let reload = Box::new(Scripted(Mutex::new(Some(reload))));
-        let server =
-            Server::bind(Setup { web, frames: receiver, events: Arc::clone(&events), reload, stale_after })?;
+        let server = Server::bind(Setup {
+            stale_after: tokio::sync::watch::channel(stale_after).1,
+            web,
+            frames: receiver,
+            events: Arc::clone(&events),
+            reload,
+        })?;
         let address = server.addresses()[0];
         let (shutdown, stop) = watch::channel(false);
         Ok(Self { address, frames, events, shutdown, task: tokio::spawn(server.run(stop)) })
