@@ -20,3 +20,7 @@ pub mod exposition;
 pub mod app;
 pub mod catalog;
 pub mod cli;
+
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
