@@ -24,3 +24,7 @@ pub mod cli;
 #[cfg(test)]
 #[path = "../tests/it/skip.rs"]
 mod skip;
+
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;

@@ -176,6 +176,12 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Reads an `Authorization` header, for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz_authorization(value: &header::HeaderValue) {
+    let _ = credentials(value);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,10 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+#[cfg(any(fuzzing, test))]
+pub(crate) use auth::fuzz_authorization;
+#[cfg(any(fuzzing, test))]
+pub(crate) use web_config::fuzz_document;
 pub use web_config::{WebConfigError, check_web_config};
 
 use super::Frames;

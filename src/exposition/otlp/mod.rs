@@ -194,3 +194,16 @@ impl Pusher {
         self.stop.send_replace(true);
     }
 }
+
+/// Reads what a collector answers, for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz_answer(body: &[u8]) {
+    let _ = answer::taken(body);
+    let _ = answer::refused(body);
+}
+
+/// Reads the environment, for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz_environment(config: &Otlp, env: &dyn Fn(&str) -> Option<String>) {
+    let _ = resolve::resolve(config, env);
+}

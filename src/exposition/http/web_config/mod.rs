@@ -224,6 +224,12 @@ impl Bucket {
     }
 }
 
+/// Reads a web-config file's text, for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz_document(text: &str) {
+    let _ = document::parse(text, Path::new("web.yml"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,179 @@
+//! One function for each parser of foreign bytes, for the targets in `fuzz/`.
+//!
+//! Compiled under `--cfg fuzzing` and for tests, which run every committed
+//! seed and every crash that was once found.
+
+use std::path::Path;
+
+use crate::exposition::http;
+#[cfg(feature = "otlp")]
+use crate::exposition::otlp;
+use crate::exposition::prometheus::{Format, negotiate};
+use crate::host::cgroup::Version;
+use crate::host::{cgroup_path, process};
+#[cfg(feature = "gpu")]
+use crate::sources::gpu;
+use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, vmstat};
+use crate::{app, config};
+
+macro_rules! targets {
+    ($($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $name:ident($bytes:ident) $body:block)+) => {
+        $($(#[doc = $doc])+ $(#[cfg($cfg)])? pub fn $name($bytes: &[u8]) $body)+
+
+        /// Every target by its name.
+        pub const TARGETS: &[(&str, fn(&[u8]))] = &[$(
+            $(#[cfg($cfg)])?
+            (stringify!($name), $name),
+        )+];
+    };
+}
+
+targets! {
+    /// `/proc/PID/stat` and `/proc/stat`.
+    proc_stat(bytes) {
+        let _ = process::stat(bytes);
+        let _ = process::boot(bytes);
+    }
+    /// `/proc/PID/status` and `/proc/PID/smaps_rollup`.
+    proc_status(bytes) {
+        let _ = process::status(bytes);
+        let _ = process::pss(bytes);
+    }
+    /// `/proc/PID/io`.
+    proc_io(bytes) {
+        let _ = process::io(bytes);
+    }
+    /// `/proc/PID/cgroup`, and what its paths name.
+    proc_cgroup(bytes) {
+        let found = process::cgroups(bytes);
+        for path in [found.memory, found.naming].into_iter().flatten() {
+            let _ = cgroup_path::place(&path);
+            let _ = cgroup_path::units(&path).count();
+        }
+    }
+    /// `/proc/meminfo`.
+    meminfo(bytes) {
+        let found = memory::parse::meminfo(bytes);
+        let _ = (found.used(), found.swap_used(), found.huge(found.huge_total));
+    }
+    /// `/proc/vmstat`.
+    vmstat(bytes) {
+        text(bytes, |text| {
+            let _ = vmstat::parse::vmstat(text).count();
+        });
+    }
+    /// `/proc/buddyinfo`, with small pages and large ones.
+    buddyinfo(bytes) {
+        text(bytes, |text| {
+            for zone in buddyinfo::parse::buddyinfo(text).flatten() {
+                for page in [4 << 10, 64 << 10] {
+                    let _ = (zone.free(page), zone.largest(page), zone.unusable().count());
+                }
+            }
+        });
+    }
+    /// `/proc/pressure/*` and `memory.pressure`.
+    pressure(bytes) {
+        let _ = pressure::parse::pressure(bytes);
+        let _ = cgroup::parse::pressure(bytes);
+    }
+    /// A record of the kernel log, and its message.
+    kmsg(bytes) {
+        if let Some(record) = kmsg::record::record(bytes) {
+            let _ = kmsg::message::recognize(&record.message);
+        }
+        text(bytes, |text| {
+            let _ = kmsg::message::recognize(text);
+        });
+    }
+    /// The memory controller's files, of both versions.
+    cgroup_memory(bytes) {
+        let _ = (cgroup::parse::stat(bytes, Version::V1), cgroup::parse::stat(bytes, Version::V2));
+        let _ = (cgroup::parse::events(bytes), cgroup::parse::oom_kills(bytes));
+        let _ = (cgroup::parse::number(bytes), cgroup::parse::amount(bytes));
+    }
+    /// A line of the GPU worker; one that is understood is written and read as the same.
+    #[cfg(feature = "gpu")]
+    gpu_line(bytes) {
+        if let Some(line) = gpu::protocol::Line::read(bytes) {
+            assert_eq!(gpu::protocol::Line::read(&line.write()), Some(line));
+        }
+    }
+    /// A PCI address as the kernel and NVML write it.
+    #[cfg(feature = "gpu")]
+    gpu_address(bytes) {
+        text(bytes, |text| {
+            let _ = gpu::xid::pci(text);
+        });
+    }
+    /// The configuration file.
+    config(bytes) {
+        text(bytes, |text| {
+            let _ = config::parse_str(text, Path::new("memwarden.yaml"), &app::schema(), &[]);
+        });
+    }
+    /// The web-config file.
+    web_config(bytes) {
+        text(bytes, http::fuzz_document);
+    }
+    /// `Accept` and `Accept-Encoding`.
+    accept(bytes) {
+        text(bytes, |text| {
+            for offered in [false, true] {
+                let format = negotiate::format(text.lines(), offered);
+                assert!(offered || format == Format::Text, "OpenMetrics is not offered");
+            }
+            let _ = negotiate::encoding(text.lines());
+        });
+    }
+    /// `Authorization`.
+    authorization(bytes) {
+        if let Ok(value) = ::http::HeaderValue::from_bytes(bytes) {
+            http::fuzz_authorization(&value);
+        }
+    }
+    /// The `OTEL_*` variables, one `NAME=value` a line, beside the default configuration.
+    #[cfg(feature = "otlp")]
+    otel_environment(bytes) {
+        static DEFAULT: std::sync::OnceLock<config::Config> = std::sync::OnceLock::new();
+        let config = DEFAULT.get_or_init(|| {
+            config::parse_str("", Path::new("memwarden.yaml"), &app::schema(), &[])
+                .expect("an empty file is the default configuration")
+        });
+        text(bytes, |text| {
+            otlp::fuzz_environment(&config.otlp, &|name| {
+                text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+            });
+        });
+    }
+    /// What a collector answers to a push.
+    #[cfg(feature = "otlp")]
+    otlp_answer(bytes) {
+        otlp::fuzz_answer(bytes);
+    }
+}
+
+fn text(bytes: &[u8], parse: impl FnOnce(&str)) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        parse(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_seeds_and_takes_them() {
+        let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+        let manifest = std::fs::read_to_string(fuzz.join("Cargo.toml")).unwrap();
+        for (name, target) in TARGETS {
+            assert!(manifest.contains(&format!("name = \"{name}\"\n")), "{name} is not in fuzz/Cargo.toml");
+            let seeds: Vec<_> = std::fs::read_dir(fuzz.join("corpus").join(name)).unwrap().collect();
+            assert!(!seeds.is_empty(), "{name} has no seed");
+            for seed in seeds {
+                target(&std::fs::read(seed.unwrap().path()).unwrap());
+            }
+        }
+    }
+}
