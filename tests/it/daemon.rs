@@ -187,3 +187,19 @@ fn a_command_makes_it_let_go_of_the_driver() {
     assert!(memwarden(&["gpu", "acquire", "--pid", &pid]).status().unwrap().success());
     daemon.wait_value("memwarden_gpu_memory_total_bytes", |bytes| bytes > 0.0);
 }
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_daemon_that_was_stopped_keeps_its_worker() {
+    let library = crate::harness::fake_nvml();
+    let daemon = Daemon::start(&["--nvml-library", library.to_str().unwrap()]);
+    daemon.wait_value("memwarden_gpu_memory_total_bytes", |bytes| bytes > 0.0);
+    daemon.signal("STOP");
+    std::thread::sleep(Duration::from_secs(7));
+    daemon.signal("CONT");
+    let frames = daemon.value("memwarden_frames_total").unwrap();
+    daemon.wait_value("memwarden_frames_total", |now| now > frames + 2.0);
+    daemon.wait_value("memwarden_gpu_worker_up", |up| up == 1.0);
+    assert_eq!(daemon.value("memwarden_gpu_worker_restarts_total"), Some(0.0));
+    assert!(!daemon.log().contains("is killed"), "{}", daemon.log());
+}

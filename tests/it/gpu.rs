@@ -365,6 +365,32 @@ mod tests {
     }
 
     #[test]
+    fn indices_that_shift_with_the_driver_lose_no_gpu() {
+        let scenario = |generation: u32, uuids: &[&str]| {
+            let devices: Vec<String> =
+                uuids.iter().map(|uuid| format!("{{\"uuid\": \"GPU-{uuid}\"}}")).collect();
+            format!("{{\"driver_generation\": {generation}, \"devices\": [{}]}}", devices.join(", "))
+        };
+        let mut node = Node::new(&scenario(0, &["a", "b", "c", "d"]));
+        node.until(|node| (0..4).all(|gpu| node.gpu_is(&gpu.to_string(), "ok")));
+        let told = |node: &Node, index: &str, uuid: &str, status: &str| {
+            let labels = [("gpu", index), ("uuid", uuid), ("status", status)];
+            node.value("memwarden_gpu_status", &labels) == Some(1.0)
+        };
+        node.change(&scenario(1, &["b", "c", "d"]));
+        node.until(|node| {
+            [("0", "GPU-b"), ("1", "GPU-c"), ("2", "GPU-d")].iter().all(|(at, who)| told(node, at, who, "ok"))
+        });
+        assert!(told(&node, "0", "GPU-a", "lost"));
+        node.change(&scenario(2, &["c", "b", "d"]));
+        node.until(|node| {
+            [("0", "GPU-c"), ("1", "GPU-b"), ("2", "GPU-d")].iter().all(|(at, who)| told(node, at, who, "ok"))
+        });
+        assert!(told(&node, "0", "GPU-a", "lost"));
+        assert_eq!(node.value("memwarden_gpu_worker_bad_lines_total", &[]), Some(0.0));
+    }
+
+    #[test]
     fn a_host_without_the_library_is_no_failure_unless_it_has_the_driver() {
         let mut node = Node::with("/nowhere/libnvidia-ml.so.1".into(), "");
         node.until(|node| node.nvml_is("library_absent"));
