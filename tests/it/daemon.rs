@@ -251,3 +251,19 @@ fn check_config_looks_into_the_files_that_are_named() {
     let good = write("good.yaml", "otlp: {enabled: true, endpoint: 'http://c:1'}\n");
     assert!(memwarden(&["check-config"]).arg(&good).status().unwrap().success());
 }
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_daemon_that_was_stopped_keeps_its_worker() {
+    let library = crate::harness::fake_nvml();
+    let daemon = Daemon::start(&["--nvml-library", library.to_str().unwrap()]);
+    daemon.wait_value("memwarden_gpu_memory_total_bytes", |bytes| bytes > 0.0);
+    daemon.signal("STOP");
+    std::thread::sleep(Duration::from_secs(7));
+    daemon.signal("CONT");
+    let frames = daemon.value("memwarden_frames_total").unwrap();
+    daemon.wait_value("memwarden_frames_total", |now| now > frames + 2.0);
+    daemon.wait_value("memwarden_gpu_worker_up", |up| up == 1.0);
+    assert_eq!(daemon.value("memwarden_gpu_worker_restarts_total"), Some(0.0));
+    assert!(!daemon.log().contains("is killed"), "{}", daemon.log());
+}

@@ -116,16 +116,21 @@ mod tests {
             self.value("memwarden_gpu_xid_errors_total", &[("gpu", "0"), ("xid", xid)])
         }
 
-        /// The worker's pid: the process that has our scenario in its environment.
-        fn worker(&self) -> rustix::process::Pid {
+        /// The workers' pids: the processes that have our scenario in their environment.
+        fn workers(&self) -> Vec<rustix::process::Pid> {
             let wanted = self.folder.path().to_str().unwrap().as_bytes().to_vec();
             let pids = std::fs::read_dir("/proc").unwrap().flatten();
-            let found =
-                pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
+            pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+                .filter(|pid| {
                     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
                     environment.windows(wanted.len()).any(|window| window == wanted)
-                });
-            rustix::process::Pid::from_raw(found.unwrap()).unwrap()
+                })
+                .filter_map(rustix::process::Pid::from_raw)
+                .collect()
+        }
+
+        fn worker(&self) -> rustix::process::Pid {
+            self.workers()[0]
         }
 
         fn signal(&self, signal: rustix::process::Signal) {
@@ -340,16 +345,21 @@ mod tests {
         node.until(|node| node.gpu_is("0", "ok"));
         node.signal(rustix::process::Signal::KILL);
         node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));
-        node.until(|node| node.gpu_is("0", "ok"));
+        // A value that only the new worker tells: by then it has registered for XIDs.
+        node.change(&TWO.replace("50", "51"));
+        node.until(|node| node.value("memwarden_gpu_utilization_ratio", &[("gpu", "0")]) == Some(0.51));
         node.change(&TWO.replacen("\"utilization\"", "\"xids\": [{\"xid\": 31}], \"utilization\"", 1));
         node.until(|node| node.xids("31") == Some(1.0));
         let before = node.worker();
         // A worker that does not leave holds up its successor, but not the sampler.
         node.signal(rustix::process::Signal::STOP);
         node.rebuild();
-        node.until(|node| !node.gpu_is("0", "ok"));
+        node.until(|node| {
+            let workers = node.workers();
+            assert!(workers.len() <= 1, "two workers run");
+            !workers.is_empty() && !workers.contains(&before)
+        });
         node.until(|node| node.nvml_is("ok") && node.gpu_is("0", "ok"));
-        assert!(rustix::process::test_kill_process(before).is_err(), "two workers run");
         assert_eq!(node.xids("31"), Some(1.0));
         assert_eq!(node.value("memwarden_gpu_worker_restarts_total", &[]), Some(1.0));
     }
@@ -362,6 +372,32 @@ mod tests {
         node.until(|node| !node.nvml_is("ok"));
         node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
         assert_eq!(node.value("memwarden_gpu_worker_restarts_total", &[]), Some(0.0));
+    }
+
+    #[test]
+    fn indices_that_shift_with_the_driver_lose_no_gpu() {
+        let scenario = |generation: u32, uuids: &[&str]| {
+            let devices: Vec<String> =
+                uuids.iter().map(|uuid| format!("{{\"uuid\": \"GPU-{uuid}\"}}")).collect();
+            format!("{{\"driver_generation\": {generation}, \"devices\": [{}]}}", devices.join(", "))
+        };
+        let mut node = Node::new(&scenario(0, &["a", "b", "c", "d"]));
+        node.until(|node| (0..4).all(|gpu| node.gpu_is(&gpu.to_string(), "ok")));
+        let told = |node: &Node, index: &str, uuid: &str, status: &str| {
+            let labels = [("gpu", index), ("uuid", uuid), ("status", status)];
+            node.value("memwarden_gpu_status", &labels) == Some(1.0)
+        };
+        node.change(&scenario(1, &["b", "c", "d"]));
+        node.until(|node| {
+            [("0", "GPU-b"), ("1", "GPU-c"), ("2", "GPU-d")].iter().all(|(at, who)| told(node, at, who, "ok"))
+        });
+        assert!(told(&node, "0", "GPU-a", "lost"));
+        node.change(&scenario(2, &["c", "b", "d"]));
+        node.until(|node| {
+            [("0", "GPU-c"), ("1", "GPU-b"), ("2", "GPU-d")].iter().all(|(at, who)| told(node, at, who, "ok"))
+        });
+        assert!(told(&node, "0", "GPU-a", "lost"));
+        assert_eq!(node.value("memwarden_gpu_worker_bad_lines_total", &[]), Some(0.0));
     }
 
     #[test]

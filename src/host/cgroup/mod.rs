@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -114,12 +113,13 @@ pub fn open(path: &Path) -> io::Result<File> {
 pub fn read(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
     /// A `memory.stat` has about 2 KiB.
     const ROOM: usize = 8192;
-    buffer.resize(ROOM, 0);
-    let length = file.read_at(buffer, 0)?;
-    if length == ROOM {
+    buffer.clear();
+    buffer.reserve(ROOM);
+    // Straight into the spare room: zeroing it first was a third of a tick's instructions.
+    rustix::io::pread(file, rustix::buffer::spare_capacity(buffer), 0)?;
+    if buffer.len() == buffer.capacity() {
         return read_at_start(file, buffer);
     }
-    buffer.truncate(length);
     Ok(())
 }
 
