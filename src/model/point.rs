@@ -103,14 +103,15 @@ impl Batch {
     /// Removes repeated series and returns the families and what was dropped, by metric name and reason.
     pub fn seal(mut self) -> (Vec<Family>, HashMap<(&'static str, Dropped), u64>, Facts) {
         for family in &mut self.families {
-            let mut seen: HashSet<Box<[Label]>> = HashSet::with_capacity(family.points.len());
             let before = family.points.len();
-            if before > 1 {
-                family.points.retain(|point| seen.insert(point.labels.clone()));
-            }
-            let repeated = before - family.points.len();
-            if repeated > 0 {
-                *self.dropped.entry((family.desc.name, Dropped::Duplicate)).or_default() += repeated as u64;
+            // Nearly always nothing repeats, and looking at the labels where they are costs no copies.
+            let mut seen: HashSet<&[Label]> = HashSet::with_capacity(before);
+            let first: Vec<bool> = family.points.iter().map(|point| seen.insert(&point.labels)).collect();
+            if first.contains(&false) {
+                let mut first = first.into_iter();
+                family.points.retain(|_| first.next().unwrap_or(true));
+                let repeated = (before - family.points.len()) as u64;
+                *self.dropped.entry((family.desc.name, Dropped::Duplicate)).or_default() += repeated;
             }
         }
         (self.families, self.dropped, self.facts)
