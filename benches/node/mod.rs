@@ -34,6 +34,7 @@ impl Node {
         }
         write(&proc.join("stat"), b"cpu 1 2\nbtime 1700000000\nprocesses 4321\n")?;
         write(&proc.join("self/stat"), stat(9_999, 0).as_bytes())?;
+        write(&proc.join("self/statm"), b"62000 2600 1700 900 0 1800 0\n")?;
         write(&proc.join("self/fd/0"), b"")?;
         write(&kmsg, b"")?;
         let uid = rustix::process::getuid().as_raw();
