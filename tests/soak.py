@@ -93,6 +93,8 @@ def main():
                 get(f"http://127.0.0.1:{port}/-/ready")
                 break
             except OSError:
+                if daemon.poll() is not None:
+                    sys.exit(f"memwarden ended with {daemon.returncode} before it was ready")
                 time.sleep(0.1)
         prometheus = subprocess.Popen(
             ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
@@ -157,6 +159,8 @@ def main():
                 child.terminate()
             for child in [prometheus, daemon, *jobs]:
                 child.wait(20)
+            if daemon.returncode:
+                wrong.append(f"memwarden ended with {daemon.returncode}")
     print("\n".join(wrong) or "passed")
     sys.exit(bool(wrong))
 
