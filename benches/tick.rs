@@ -97,7 +97,7 @@ fn encoding(count: u32) {
 
 /// By its name callgrind knows when to count.
 #[inline(never)]
-fn tick(engine: &mut Engine, at: Timestamp) -> Frame {
+fn tick(engine: &mut Engine, at: Timestamp) -> Arc<Frame> {
     let frame = engine.tick(at);
     // Something after the call: a call in tail position is a jump, whose end callgrind does not see.
     black_box(&frame);

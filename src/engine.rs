@@ -47,6 +47,7 @@ pub struct Engine {
     events: Arc<Events>,
     sequence: u64,
     dropped: HashMap<(&'static str, Dropped), u64>,
+    last: Option<Arc<Frame>>,
     /// What the operator asked for last; a source that is built later is told too.
     control: Option<Control>,
 }
@@ -84,6 +85,7 @@ impl Engine {
             events,
             sequence: 0,
             dropped: HashMap::new(),
+            last: None,
             control: None,
         };
         engine.configure(registry, config);
@@ -126,8 +128,8 @@ impl Engine {
     }
 
     /// Measures once.
-    pub fn tick(&mut self, at: Timestamp) -> Frame {
-        let mut batch = Batch::new();
+    pub fn tick(&mut self, at: Timestamp) -> Arc<Frame> {
+        let mut batch = self.last.take().map_or_else(Batch::new, |last| Batch::like(&last.families));
         let mut reports = Vec::with_capacity(self.sources.len());
         for running in &mut self.sources {
             let report = running.sample(at, &self.context, self.control, &self.events, &mut batch);
@@ -140,7 +142,9 @@ impl Engine {
         for (what, count) in dropped {
             *self.dropped.entry(what).or_default() += count;
         }
-        Frame { sequence: self.sequence, at, families, sources: reports }
+        let frame = Arc::new(Frame { sequence: self.sequence, at, families, sources: reports });
+        self.last = Some(Arc::clone(&frame));
+        frame
     }
 
     /// Adds the `_max` gauge of every metric that has one.

@@ -86,7 +86,7 @@ fn run(
     loop {
         let now = clock::now();
         let frame = engine.tick(now);
-        frames.send_replace(Some(Arc::new(frame)));
+        frames.send_replace(Some(frame));
         let done = clock::now();
         let took = done.since(now);
         due = due.plus(interval);

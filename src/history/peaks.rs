@@ -4,8 +4,10 @@
 //! peaks between; the window is longer than the scrape interval, so that
 //! every reader sees every peak, and two readers see the same.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
+
+use foldhash::HashMap;
 
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
@@ -13,7 +15,7 @@ use crate::model::time::Timestamp;
 /// Rolling maxima, by metric name and labels.
 #[derive(Debug, Default)]
 pub struct Peaks {
-    series: HashMap<(&'static str, Box<[Label]>), Series>,
+    metrics: HashMap<&'static str, HashMap<Box<[Label]>, Series>>,
 }
 
 /// A window's candidates: times rise, values fall (a monotonic queue).
@@ -38,10 +40,13 @@ impl Peaks {
         now: Timestamp,
         window: Duration,
     ) -> f64 {
-        let series = self
-            .series
-            .entry((metric, labels.into()))
-            .or_insert_with(|| Series { candidates: VecDeque::new(), seen: now });
+        let known = self.metrics.entry(metric).or_default();
+        let series = match known.get_mut(labels) {
+            Some(series) => series,
+            None => known
+                .entry(labels.into())
+                .or_insert_with(|| Series { candidates: VecDeque::new(), seen: now }),
+        };
         series.seen = now;
         while series.candidates.back().is_some_and(|(_, smaller)| *smaller <= value) {
             series.candidates.pop_back();
@@ -55,17 +60,20 @@ impl Peaks {
 
     /// Forgets every series that was not recorded at `now`.
     pub fn forget_unseen(&mut self, now: Timestamp) {
-        self.series.retain(|_, series| series.seen == now);
+        self.metrics.retain(|_, known| {
+            known.retain(|_, series| series.seen == now);
+            !known.is_empty()
+        });
     }
 
     /// How many series are remembered.
     pub fn len(&self) -> usize {
-        self.series.len()
+        self.metrics.values().map(HashMap::len).sum()
     }
 
     /// Whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
-        self.series.is_empty()
+        self.metrics.is_empty()
     }
 }
 

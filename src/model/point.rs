@@ -1,6 +1,9 @@
 //! What one tick measured: families of points, filled by the sources.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+
+use foldhash::HashMapExt as _;
+use foldhash::HashSetExt as _;
 
 use super::desc::{Desc, Metric};
 use super::facts::Facts;
@@ -55,7 +58,7 @@ impl Dropped {
 pub struct Batch {
     families: Vec<Family>,
     /// Position in `families` by the address of the declaration.
-    places: HashMap<usize, usize>,
+    places: foldhash::HashMap<usize, usize>,
     dropped: HashMap<(&'static str, Dropped), u64>,
     /// What sources tell each other and the engine beside points.
     pub facts: Facts,
@@ -65,6 +68,15 @@ impl Batch {
     /// An empty batch.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty batch with room for what was in one tick: most ticks have the same series.
+    pub fn like(families: &[Family]) -> Self {
+        let mut batch = Self { places: foldhash::HashMap::with_capacity(families.len()), ..Self::default() };
+        for Family { desc, points } in families {
+            batch.family(desc).points.reserve_exact(points.len());
+        }
+        batch
     }
 
     /// Adds one point. Labels are given in the order of the declaration.
@@ -102,10 +114,11 @@ impl Batch {
 
     /// Removes repeated series and returns the families and what was dropped, by metric name and reason.
     pub fn seal(mut self) -> (Vec<Family>, HashMap<(&'static str, Dropped), u64>, Facts) {
+        self.families.retain(|family| !family.points.is_empty());
         for family in &mut self.families {
             let before = family.points.len();
             // Nearly always nothing repeats, and looking at the labels where they are costs no copies.
-            let mut seen: HashSet<&[Label]> = HashSet::with_capacity(before);
+            let mut seen: foldhash::HashSet<&[Label]> = foldhash::HashSet::with_capacity(before);
             let first: Vec<bool> = family.points.iter().map(|point| seen.insert(&point.labels)).collect();
             if first.contains(&false) {
                 let mut first = first.into_iter();

@@ -152,7 +152,7 @@ impl Server {
             loop {
                 // Noting each frame as it comes keeps `/-/ready` right when nobody asks for long.
                 let frame = frames.borrow_and_update().clone();
-                shared.routes.note(frame.as_deref());
+                shared.routes.note(frame.as_ref()).await;
                 if frames.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }

@@ -110,9 +110,10 @@ impl Routes {
     }
 
     /// Notes that this is the newest frame now.
-    pub(super) fn note(&self, frame: Option<&Frame>) {
+    pub(super) async fn note(&self, frame: Option<&Arc<Frame>>) {
         if let Some(frame) = frame {
             self.freshness.age(frame);
+            self.pages.prepare(frame).await;
         }
     }
 

@@ -1,11 +1,12 @@
 //! The rendered forms of the newest frame, each made once and shared by all scrapers.
 //!
-//! The first that asks renders, those that ask meanwhile wait for it. A large
-//! frame is rendered on a thread for blocking work, so that it does not hold
-//! up other connections. When a newer frame is asked for, the old forms go.
+//! The first that asks renders, those that ask meanwhile wait for it. What a
+//! scraper is expected to ask for is rendered when the frame comes, so that
+//! it finds it ready. A large frame is rendered on a thread for blocking work,
+//! so that it does not hold up other connections.
 
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -18,7 +19,7 @@ use crate::exposition::json;
 use crate::model::frame::Frame;
 
 /// Below this many series, rendering takes less than handing it to another thread and back is worth.
-const LARGE: usize = 1_000;
+const LARGE: usize = 3_000;
 
 /// What a frame is rendered as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +31,8 @@ pub enum Form {
 }
 
 impl Form {
+    const ALL: [Self; 3] = [Self::Metrics(Format::Text), Self::Metrics(Format::OpenMetrics), Self::Json];
+
     /// The Content-Type.
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -62,7 +65,38 @@ pub struct RenderError;
 /// Keeps the forms of the newest frame.
 #[derive(Debug, Default)]
 pub struct Pages {
-    newest: Mutex<Option<Arc<Rendered>>>,
+    newest: Mutex<Newest>,
+}
+
+#[derive(Debug, Default)]
+struct Newest {
+    rendered: Option<Arc<Rendered>>,
+    /// Frames that came so far.
+    frames: u64,
+    /// By the place of the form, without and with gzip.
+    demand: [[Demand; 2]; 3],
+}
+
+/// When one form was asked for, counted in frames.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    last: u64,
+    /// Frames between the last two that were asked for; 0 where there were none.
+    period: u64,
+}
+
+impl Demand {
+    fn asked(&mut self, frame: u64) {
+        if frame > self.last {
+            self.period = if self.last == 0 { 0 } else { frame - self.last };
+            self.last = frame;
+        }
+    }
+
+    /// Whether a scraper that keeps its period asks for this frame, or asked a little early last time.
+    fn expects(self, frame: u64) -> bool {
+        self.period > 0 && (self.period..=self.period + 1).contains(&frame.saturating_sub(self.last))
+    }
 }
 
 #[derive(Debug)]
@@ -90,8 +124,41 @@ impl Pages {
         form: Form,
         encoding: Encoding,
     ) -> Result<Bytes, RenderError> {
-        let rendered = self.of(frame);
-        let plain = rendered.plain[form.place()].get_or_try_init(|| {
+        let rendered = {
+            let mut newest = self.newest();
+            let frames = newest.frames;
+            newest.demand[form.place()][usize::from(encoding == Encoding::Gzip)].asked(frames);
+            newest.of(frame)
+        };
+        rendered.get(frame, form, encoding).await
+    }
+
+    /// A new frame has come: renders what somebody is expected to ask for.
+    pub async fn prepare(&self, frame: &Arc<Frame>) {
+        let (rendered, expected) = {
+            let mut newest = self.newest();
+            newest.frames += 1;
+            let frames = newest.frames;
+            (newest.of(frame), newest.demand.map(|forms| forms.map(|demand| demand.expects(frames))))
+        };
+        for form in Form::ALL {
+            let [plain, gzip] = expected[form.place()];
+            let encodings = [(plain, Encoding::Identity), (gzip, Encoding::Gzip)];
+            for (_, encoding) in encodings.into_iter().filter(|(expected, _)| *expected) {
+                // Who asks for it tries again, and is told.
+                let _ = rendered.get(frame, form, encoding).await;
+            }
+        }
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rendered {
+    async fn get(&self, frame: &Arc<Frame>, form: Form, encoding: Encoding) -> Result<Bytes, RenderError> {
+        let plain = self.plain[form.place()].get_or_try_init(|| {
             let frame = Arc::clone(frame);
             work(frame.series() >= LARGE, move || form.render(&frame))
         });
@@ -99,15 +166,16 @@ impl Pages {
         if encoding == Encoding::Identity {
             return Ok(plain);
         }
-        let gzip = rendered.gzip[form.place()]
+        let gzip = self.gzip[form.place()]
             .get_or_try_init(|| work(frame.series() >= LARGE, move || compress(&plain)));
         Ok(gzip.await?.clone())
     }
+}
 
+impl Newest {
     /// The forms of `frame`; a new frame takes the place of the one before.
-    fn of(&self, frame: &Arc<Frame>) -> Arc<Rendered> {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*newest {
+    fn of(&mut self, frame: &Arc<Frame>) -> Arc<Rendered> {
+        match &self.rendered {
             // By identity, not by number: after a restart of the engine numbers may repeat.
             Some(rendered) if std::ptr::eq(rendered.frame.as_ptr(), Arc::as_ptr(frame)) => {
                 Arc::clone(rendered)
@@ -118,7 +186,7 @@ impl Pages {
                     plain: Default::default(),
                     gzip: Default::default(),
                 });
-                *newest = Some(Arc::clone(&rendered));
+                self.rendered = Some(Arc::clone(&rendered));
                 rendered
             }
         }
@@ -157,6 +225,27 @@ mod tests {
         }
         let addresses: std::collections::HashSet<usize> = tasks.join_all().await.into_iter().collect();
         assert_eq!(addresses.len(), 1, "one buffer for all");
+    }
+
+    #[tokio::test]
+    async fn what_a_scraper_will_ask_for_is_ready_before_it_asks() {
+        let pages = Pages::new();
+        let (form, encoding) = (Form::Metrics(Format::OpenMetrics), Encoding::Gzip);
+        let mut ready = Vec::new();
+        for second in 1..=14 {
+            let frame = frames::large(second, 3);
+            pages.prepare(&frame).await;
+            let rendered = pages.newest().rendered.clone().unwrap();
+            assert!(rendered.gzip[Form::Json.place()].get().is_none(), "nobody asks for it");
+            if rendered.gzip[form.place()].get().is_some() {
+                ready.push(second);
+            }
+            // Every third second, and from the tenth on no more.
+            if second % 3 == 1 && second < 10 {
+                pages.get(&frame, form, encoding).await.unwrap();
+            }
+        }
+        assert_eq!(ready, [7, 10, 11]);
     }
 
     #[tokio::test]

@@ -12,6 +12,9 @@ use rustix::io::Errno;
 use super::number;
 use crate::host::fs::LARGEST;
 
+/// The inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INITIAL: u64 = 0xEFFF_FFFC;
+
 /// Room for about 1,000 entries a call.
 const LISTING: usize = 32 * 1024;
 
@@ -32,12 +35,23 @@ pub struct ProcRoot {
     listing: Vec<MaybeUninit<u8>>,
     /// Whether it is the kernel's: a fixture's folders have a size that means nothing.
     real: bool,
+    /// Where to read the [`Population`], of the initial pid namespace only.
+    loadavg: Option<ProcFile>,
+}
+
+/// Two numbers of which one changes whenever a process is born or reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Population {
+    /// Processes and threads on the host; falls with each that is reaped.
+    threads: u64,
+    /// The newest pid or thread id, which changes with each that is born.
+    newest: u64,
 }
 
 impl ProcRoot {
     /// The one at `path`, opened at the first listing.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, folder: None, listing: Vec::new(), real: false }
+        Self { path, folder: None, listing: Vec::new(), real: false, loadavg: None }
     }
 
     /// Where it is.
@@ -54,9 +68,24 @@ impl ProcRoot {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let folder = rfs::open(&self.path, flags, Mode::empty())?;
             self.real = rfs::fstatfs(&folder)?.f_type == rfs::PROC_SUPER_MAGIC;
+            // Elsewhere the newest pid is the namespace's own, and the threads are the host's.
+            let initial = || {
+                rfs::statat(&folder, "self/ns/pid", AtFlags::empty()).ok()?.st_ino.eq(&INITIAL).then_some(())
+            };
+            let loadavg = self.real.then(initial).flatten().and_then(|()| {
+                rfs::openat(&folder, "loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+            });
+            self.loadavg = loadavg.map(ProcFile);
             self.folder = Some(folder);
         }
         Ok(())
+    }
+
+    /// What changes with every birth and every end; nothing where that cannot be told.
+    ///
+    /// Reading it costs a fiftieth of listing 300 processes.
+    pub fn population(&self, buffer: &mut Vec<u8>) -> Option<Population> {
+        population(self.loadavg.as_ref()?.read(buffer).ok()?)
     }
 
     /// Lists every process, sorted by pid, into `found`, which is cleared first.
@@ -188,6 +217,13 @@ impl ProcFile {
     }
 }
 
+/// Reads the text of `/proc/loadavg`: three averages, running/all, newest.
+fn population(text: &[u8]) -> Option<Population> {
+    let mut fields = text.strip_suffix(b"\n")?.split(|byte| *byte == b' ').skip(3);
+    let threads = fields.next()?.split(|byte| *byte == b'/').nth(1)?;
+    Some(Population { threads: number(threads)?, newest: number(fields.next()?)? })
+}
+
 /// Whether an error means that the process has ended, which is no error.
 pub fn died(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::SRCH | Errno::NOENT))
@@ -216,6 +252,28 @@ mod tests {
             root.list(&mut found).unwrap();
             assert_eq!(found.iter().map(|listed| listed.pid).collect::<Vec<_>>(), [7, 41, 300]);
         }
+    }
+
+    #[test]
+    fn a_birth_and_an_end_both_change_the_population() {
+        let of = |text: &str| population(text.as_bytes());
+        let before = of("0.33 1.21 1.29 1/520 22221\n");
+        assert_eq!(before, of("9.99 1.21 1.29 7/520 22221\n"));
+        assert_ne!(before, of("0.33 1.21 1.29 1/519 22221\n"));
+        assert_ne!(before, of("0.33 1.21 1.29 1/520 22222\n"));
+        assert!(before.is_some());
+        for damaged in ["", "0.33 1.21 1.29 1/520 22221", "0.33 1.21 1.29 520 2\n", "0.3 1.2 1.2 1/5\n"] {
+            assert_eq!(of(damaged), None, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn a_fixture_has_no_population_to_go_by() {
+        let tree = Tree::new();
+        std::fs::write(tree.proc().join("loadavg"), "0.33 1.21 1.29 1/520 22221\n").unwrap();
+        let mut root = ProcRoot::new(tree.proc());
+        root.connect().unwrap();
+        assert_eq!(root.population(&mut Vec::new()), None);
     }
 
     #[test]

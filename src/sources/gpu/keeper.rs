@@ -16,7 +16,7 @@ use crate::host::{clock, fs};
 use crate::model::time::Timestamp;
 
 /// How often the worker is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(500);
 
 /// After so long between two looks it was this process that stood still, and the worker cannot be blamed.
 const STOOD_STILL: Duration = Duration::from_millis(1_500);
@@ -169,7 +169,7 @@ impl Keeping {
                 if self.supervisor.released() {
                     return;
                 }
-                std::thread::sleep(LOOK / 10);
+                std::thread::sleep(LOOK / 25);
                 continue;
             }
             match wishes.recv_timeout(LOOK) {

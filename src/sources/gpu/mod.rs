@@ -28,6 +28,9 @@ use crate::model::source::{Control, Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
 
+/// Samples between two looks for a loaded driver.
+const DRIVER_EVERY: u64 = 5;
+
 /// NVIDIA GPUs.
 pub static REGISTRATION: Registration = Registration {
     name: "gpu",
@@ -49,6 +52,8 @@ pub static REGISTRATION: Registration = Registration {
             estate,
             keeper: None,
             wish: Wish::Acquire,
+            samples: 0,
+            driver: false,
         })
     },
 };
@@ -60,6 +65,9 @@ struct Gpus {
     estate: Estate,
     keeper: Option<Keeper>,
     wish: Wish,
+    samples: u64,
+    /// Whether a driver was loaded when that was last looked for.
+    driver: bool,
 }
 
 impl Gpus {
@@ -84,11 +92,15 @@ impl Gpus {
 impl Source for Gpus {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         self.keep()?;
-        let driver = self.proc.join("driver/nvidia/version").exists();
+        // A driver is not loaded and unloaded from one second to the next.
+        if self.samples.is_multiple_of(DRIVER_EVERY) {
+            self.driver = self.proc.join("driver/nvidia/version").exists();
+        }
+        self.samples += 1;
         let kernel = std::mem::take(&mut out.facts.kernel_xids);
         let mut world = lock(&self.estate.world);
         world.take_kernel(at, &kernel);
-        let result = report::put(&world, at, self.options.interval, driver, out);
+        let result = report::put(&world, at, self.options.interval, self.driver, out);
         drop(world);
         out.facts.kernel_xids = kernel;
         result

@@ -3,12 +3,14 @@
 use std::io;
 
 use super::entry::{Entry, Outcome, Reading};
-use crate::host::process::{Listed, ProcRoot, died};
+use crate::host::process::{Listed, Population, ProcRoot, died};
 use crate::model::facts::ProcessRow;
 
 /// The most processes taken up in one sample: 4,000 cost about 0.1 s, once.
 pub(super) const MOST_NEW: usize = 4_000;
 
+/// Samples after which it is listed all the same: thread ids wrap around, and a list costs little.
+const LIST_EVERY: u32 = 8;
 /// Samples before a process that was refused is tried again.
 const REFUSED_EVERY: u32 = 64;
 
@@ -17,6 +19,8 @@ pub(super) struct Census {
     pub(super) root: ProcRoot,
     reading: Reading,
     listed: Vec<Listed>,
+    /// What it was before `listed` was made.
+    population: Option<Population>,
     entries: Vec<Entry>,
     /// The list of the sample before, kept for its memory.
     spare: Vec<Entry>,
@@ -40,6 +44,7 @@ impl Census {
             root,
             reading,
             listed,
+            population: None,
             entries,
             spare,
             refused: Vec::new(),
@@ -57,13 +62,25 @@ impl Census {
         self.take_by(Entry::discover)
     }
 
+    /// Lists anew, but where nothing was born or reaped since the last list.
+    fn list(&mut self) -> io::Result<()> {
+        let population = self.root.population(self.reading.buffer());
+        let same = population.is_some() && population == self.population;
+        if !same || self.turn.is_multiple_of(LIST_EVERY) {
+            self.population = None;
+            self.root.list(&mut self.listed)?;
+            self.population = population;
+        }
+        Ok(())
+    }
+
     fn take_by(
         &mut self,
         mut discover: impl FnMut(Listed, bool, &ProcRoot, &mut Reading) -> io::Result<Entry>,
     ) -> io::Result<()> {
-        self.root.list(&mut self.listed)?;
-        let mut refused = std::mem::take(&mut self.refused).into_iter().peekable();
         self.turn = self.turn.wrapping_add(1);
+        self.list()?;
+        let mut refused = std::mem::take(&mut self.refused).into_iter().peekable();
         let mut before = std::mem::replace(&mut self.entries, std::mem::take(&mut self.spare));
         let mut known = before.drain(..).peekable();
         let mut new = 0;
@@ -156,6 +173,31 @@ mod tests {
             assert_eq!(seen(&mut census)[1], (9, 900, "newer".to_owned()));
             assert_eq!(census.races, 0);
         }
+    }
+
+    /// How many samples pass until process 9 is seen to have gained a tick, after `rest` of doing nothing.
+    fn seen_after(rest: u32, pages: u64) -> u32 {
+        let tree = Tree::new();
+        tree.add(&Process::new(9, "p").pages(pages));
+        let mut census = census(&tree, 10, 10);
+        for _ in 0..=rest {
+            census.take().unwrap();
+        }
+        tree.add(&Process::new(9, "p").pages(pages).cpu(1));
+        let seen = (1..10).find(|_| {
+            census.take().unwrap();
+            census.rows()[0].cpu_ticks == 1
+        });
+        seen.unwrap()
+    }
+
+    #[test]
+    fn only_a_small_process_that_does_nothing_is_read_seldom() {
+        const LARGE: u64 = (64 << 20) / 4096;
+        assert!((0..8).all(|rest| seen_after(rest, 10) == 1));
+        let waits: std::collections::BTreeSet<_> = (8..16).map(|rest| seen_after(rest, 10)).collect();
+        assert_eq!(waits, (1..=4).collect());
+        assert!((8..16).all(|rest| seen_after(rest, LARGE) == 1));
     }
 
     #[test]

@@ -14,6 +14,15 @@ use crate::model::units::Bytes;
 const KERNEL_EVERY: u32 = 16;
 const OLD_EVERY: u32 = 64;
 
+/// A small process that did nothing in so many samples is read once in so many, until it does something.
+///
+/// On a training node that is nearly every process; a process cannot grow
+/// without CPU time, and one that wakes and grows is seen this much later in
+/// its own series only: hosts, cgroups and GPUs are read each sample.
+const QUIET_AFTER: u32 = 8;
+const QUIET_EVERY: u32 = 4;
+const SMALL: Bytes = Bytes::new(64 << 20);
+
 /// One known process.
 pub(super) struct Entry {
     pub(super) row: ProcessRow,
@@ -21,6 +30,8 @@ pub(super) struct Entry {
     inode: u64,
     /// Samples since it was found.
     age: u32,
+    /// Samples in a row in which nothing of it changed.
+    quiet: u32,
     /// Whether it started while the daemon looked on: its cgroup and owner may still be on their way.
     young: bool,
     comm: Box<[u8]>,
@@ -81,7 +92,8 @@ impl Entry {
             cgroup: None,
             naming_cgroup: None,
         };
-        let mut entry = Self { row, file: None, inode: listed.inode, age: 0, young, comm: stat.comm.into() };
+        let mut entry =
+            Self { row, file: None, inode: listed.inode, age: 0, quiet: 0, young, comm: stat.comm.into() };
         entry.take_over(&stat, reading.page);
         // Where the owner cannot be told, the process has ended.
         entry.row.uid = root.uid(pid)?;
@@ -96,9 +108,14 @@ impl Entry {
     /// Reads a known process again.
     pub(super) fn refresh(&mut self, listed: Listed, root: &ProcRoot, reading: &mut Reading) -> Outcome {
         self.age = self.age.saturating_add(1);
-        // Spread by pid: those found together do not take their turns together.
-        let turn = self.age.wrapping_add(self.pid());
-        if self.row.kernel && listed.inode == self.inode && !turn.is_multiple_of(KERNEL_EVERY) {
+        let turn = self.age.wrapping_add(spread(self.pid()));
+        let every = match self.row.kernel {
+            true => KERNEL_EVERY,
+            false if self.quiet >= QUIET_AFTER && self.row.rss < SMALL => QUIET_EVERY,
+            false => 1,
+        };
+        let due = (self.young && self.age.is_power_of_two()) || turn.is_multiple_of(OLD_EVERY);
+        if listed.inode == self.inode && !turn.is_multiple_of(every) && (self.row.kernel || !due) {
             return Outcome::Alive;
         }
         self.inode = listed.inode;
@@ -114,19 +131,26 @@ impl Entry {
                 self.comm = stat.comm.into();
                 self.row.comm = shown(stat.comm);
             }
+            let before = self.doing();
             self.take_over(stat, reading.page);
+            self.quiet = if before == self.doing() { self.quiet.saturating_add(1) } else { 0 };
         }
         let alive = stat.is_some();
         reading.buffer = buffer;
         if !alive {
             return Outcome::Ended;
         }
-        let due = (self.young && self.age.is_power_of_two()) || turn.is_multiple_of(OLD_EVERY);
         if !self.row.kernel && (renamed || due) {
             self.row.uid = root.uid(self.pid()).unwrap_or(self.row.uid);
             self.read_cgroup(root, reading);
         }
         Outcome::Alive
+    }
+
+    /// What changes where a process does anything.
+    fn doing(&self) -> (u8, u32, Bytes, u64, u64, u64) {
+        let row = &self.row;
+        (row.state, row.parent, row.rss, row.cpu_ticks, row.threads, row.major_faults)
     }
 
     fn take_over(&mut self, stat: &Stat<'_>, page: u64) {
@@ -155,6 +179,11 @@ impl Entry {
 impl Reading {
     pub(super) fn new(most_kept: usize) -> Self {
         Self { buffer: Vec::new(), page: process::page_size(), most_kept, kept: 0, cgroups: HashMap::new() }
+    }
+
+    /// Memory to read into.
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
     }
 
     pub(super) const fn kept(&self) -> usize {
@@ -186,6 +215,12 @@ impl Reading {
             self.cgroups.clear();
         }
     }
+}
+
+/// Spreads turns evenly whatever the step between pids: those started together must not take theirs together.
+const fn spread(pid: u32) -> u32 {
+    // Knuth's multiplicative hash (The Art of Computer Programming, volume 3, section 6.4); its high bits are the good ones.
+    pid.wrapping_mul(2_654_435_769) >> 16
 }
 
 /// A process may name itself anything; a label has text without control characters.

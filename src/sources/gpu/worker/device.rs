@@ -12,8 +12,8 @@ use crate::host::clock;
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Trouble};
 
-/// How often a request to leave is looked for between two samples.
-const STEP: Duration = Duration::from_millis(100);
+/// How long XIDs may wait to be told where samples are further apart.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Finds the GPU and samples it until the worker leaves; a GPU that is lost is looked for again.
 pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, options: &Options) {
@@ -29,7 +29,7 @@ pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, options: &Options) {
             shared.gone.store(true, Ordering::Release);
             return;
         }
-        rest(shared, options.interval.max(Duration::from_secs(1)), || {});
+        shared.rest(options.interval.max(Duration::from_secs(1)));
     }
 }
 
@@ -56,8 +56,13 @@ fn sample(
             Ok(sample) => shared.tell(&Line::Sample(Box::new(sample))),
             Err(refusal) => return Some(refusal),
         }
-        let left = options.interval.saturating_sub(clock::now().since(begun));
-        rest(shared, left, || events.look(device, shared));
+        let mut left = options.interval.saturating_sub(clock::now().since(begun));
+        while left > LOOK && !shared.leaving() {
+            shared.rest(LOOK);
+            left = left.saturating_sub(LOOK);
+            events.look(device, shared);
+        }
+        shared.rest(left);
     }
     None
 }
@@ -77,20 +82,4 @@ fn identity(device: &Device<'_>, gpu: u32) -> Result<Identity, Refusal> {
             .map(|architecture| architecture.to_string().to_lowercase())
             .unwrap_or_default(),
     })
-}
-
-/// Waits, and looks for news twice a second meanwhile.
-fn rest(shared: &Shared, time: Duration, mut look: impl FnMut()) {
-    const LOOK: u32 = 5;
-    let mut left = time;
-    let mut steps = 0;
-    while !left.is_zero() && !shared.leaving() {
-        let step = left.min(STEP);
-        std::thread::sleep(step);
-        left = left.saturating_sub(step);
-        steps += 1;
-        if steps % LOOK == 0 {
-            look();
-        }
-    }
 }

@@ -15,7 +15,7 @@ mod sweep;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use nvml_wrapper::Nvml;
@@ -38,7 +38,9 @@ const STACK: usize = 512 * 1024;
 #[derive(Debug, Default)]
 struct Shared {
     /// Whether the threads should leave.
-    leaving: AtomicBool,
+    leaving: Mutex<bool>,
+    /// Rung when they should: a thread that rests wakes for nothing else.
+    bell: Condvar,
     /// Threads that may be inside NVML.
     inside: AtomicUsize,
     /// Set by a thread that found that NVML must be started anew.
@@ -58,7 +60,20 @@ impl Shared {
     }
 
     fn leaving(&self) -> bool {
-        self.leaving.load(Ordering::Acquire)
+        *self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks every thread to leave.
+    fn dismiss(&self) {
+        *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
+    }
+
+    /// Waits for so long, or until the threads should leave.
+    fn rest(&self, time: Duration) {
+        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        // How it ended is asked for by `leaving`.
+        drop(self.bell.wait_timeout_while(leaving, time, |leaving| !*leaving));
     }
 
     /// Starts a thread that may call NVML.
@@ -117,7 +132,7 @@ fn listen(timeout: Duration) -> Request {
 /// Lets go of NVML where no thread hangs in it, and ends.
 fn leave(shared: &Shared) -> ExitCode {
     const STEP: Duration = Duration::from_millis(10);
-    shared.leaving.store(true, Ordering::Release);
+    shared.dismiss();
     let mut left = LEAVE;
     while shared.inside.load(Ordering::Acquire) > 0 {
         if left.is_zero() {

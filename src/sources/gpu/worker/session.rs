@@ -65,16 +65,13 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
 
 /// Ends the worker once the number of GPUs has changed, so that a new one looks afresh.
 fn watch(shared: &Shared, nvml: &Nvml, gpus: u32) {
-    const STEP: Duration = Duration::from_millis(100);
-    let mut waited = Duration::ZERO;
-    while !shared.leaving() {
-        std::thread::sleep(STEP);
-        waited += STEP;
-        if waited >= RECOUNT {
-            waited = Duration::ZERO;
-            if nvml.device_count().is_ok_and(|now| now.min(MOST_GPUS) != gpus) {
-                shared.gone.store(true, std::sync::atomic::Ordering::Release);
-            }
+    loop {
+        shared.rest(RECOUNT);
+        if shared.leaving() {
+            return;
+        }
+        if nvml.device_count().is_ok_and(|now| now.min(MOST_GPUS) != gpus) {
+            shared.gone.store(true, std::sync::atomic::Ordering::Release);
         }
     }
 }
