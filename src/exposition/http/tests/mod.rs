@@ -3,7 +3,6 @@
 mod auth;
 pub(crate) mod client;
 pub(crate) mod frames;
-mod latency;
 mod limits;
 mod pages;
 mod prometheus;
