@@ -146,6 +146,28 @@ async fn bodies_that_never_come_do_not_stop_a_scrape() {
     assert!(server.limited("connections") >= 88.0, "{}", server.limited("connections"));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_wait_for_a_place_do_not_keep_out_others() {
+    // No place is ever free.
+    let server = Running::start(Web { max_requests: 0, ..web() });
+    let _crowd = crowd(server.address, 600, &get("/metrics", "")).await;
+    for _ in 0..32 {
+        assert_eq!(ask(server.address, get("/-/healthy", "")).await.status, 200);
+    }
+    assert!(server.limited("connections") >= 88.0, "{}", server.limited("connections"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reloads_that_hang_do_not_stop_a_scrape() {
+    let server = Running::with_hung_reloads(web());
+    let post = "POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    let _crowd = crowd(server.address, 600, post).await;
+    for _ in 0..32 {
+        assert_eq!(ask(server.address, get("/metrics", "")).await.status, 200);
+    }
+    assert!(server.limited("connections") >= 88.0, "{}", server.limited("connections"));
+}
+
 /// A connection whose client takes next to nothing: small buffers, and nobody reads.
 async fn deaf(server: &Running) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
