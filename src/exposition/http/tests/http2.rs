@@ -73,12 +73,14 @@ async fn crowd(address: SocketAddr, connector: &TlsConnector, clients: usize) ->
                     heard.add_permits(1);
                     let _ = stream.read_to_end(&mut Vec::new()).await;
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                // Those that find no place must not spend the machine on handshakes.
+                tokio::time::sleep(Duration::from_millis(250)).await;
             }
         });
     }
     let all = u32::try_from(clients).unwrap();
-    let _ = timeout(PATIENCE, heard.acquire_many(all)).await.expect("answers in time").unwrap();
+    // That many handshakes take a while where other tests run beside.
+    let _ = timeout(PATIENCE * 4, heard.acquire_many(all)).await.expect("answers in time").unwrap();
     crowd
 }
 
