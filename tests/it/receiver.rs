@@ -70,7 +70,9 @@ impl Receiver {
             }
         });
         let receiver = Self { child, grpc, http, said };
-        wait_for("the receiver", SOON, || std::net::TcpStream::connect(("127.0.0.1", http)).ok());
+        for port in [grpc, http] {
+            wait_for("the receiver", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        }
         Some(receiver)
     }
 

@@ -191,7 +191,7 @@ async fn with_large_page(web: Web) -> Running {
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_let_go() {
-    let server = with_large_page(Web { request_timeout: SHORT * 10, max_requests: 1, ..web() }).await;
+    let server = with_large_page(Web { request_timeout: SHORT * 20, max_requests: 1, ..web() }).await;
     let before = server.limited("time");
     let mut stream = deaf(&server).await;
     let begun = Instant::now();
@@ -223,7 +223,7 @@ async fn deaf_clients_make_room() {
 #[tokio::test]
 async fn whoever_finds_no_place_in_time_is_told_503() {
     // No place is ever free, so the waiting itself is what is tested.
-    let server = Running::start(Web { max_requests: 0, request_timeout: SHORT * 2, ..web() });
+    let server = Running::start(Web { max_requests: 0, request_timeout: SHORT * 10, ..web() });
     let mut stream = connect(&server).await;
     let reply = again(&mut stream, &get("/metrics", "")).await.unwrap();
     assert_eq!((reply.status, reply.headers["retry-after"].as_str()), (503, "1"));
