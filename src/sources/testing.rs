@@ -1,7 +1,10 @@
-//! What every source's tests need: build it on a fixture folder, sample it, show what it put.
+//! What every source's tests need: a folder that stands for the machine, the source built on it, what a sample puts.
 
-use std::path::Path;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use expect_test::Expect;
 
 use crate::config;
 use crate::exposition::prometheus::{Format, encode};
@@ -11,8 +14,50 @@ use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::{Context, Registration};
 
-/// The source as the daemon would build it without a configuration file, with its roots below `folder`.
-pub(crate) fn build(registration: &Registration, folder: &Path) -> Box<dyn Source> {
+/// A folder of a test's own.
+pub(crate) struct Root(tempfile::TempDir);
+
+impl Root {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Writes a file below it, with the folders on the way.
+    pub(crate) fn write(&self, path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
+        let path = self.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// Writes more at the end of a file.
+    pub(crate) fn append(&self, path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
+        let mut file = std::fs::OpenOptions::new().append(true).open(self.path().join(path)).unwrap();
+        file.write_all(text.as_ref()).unwrap();
+    }
+}
+
+impl AsRef<Path> for Root {
+    fn as_ref(&self) -> &Path {
+        self.path()
+    }
+}
+
+/// A new folder with these files below it.
+pub(crate) fn root(files: &[(&str, &str)]) -> Root {
+    let root = Root(tempfile::tempdir().unwrap());
+    for (path, text) in files {
+        root.write(path, text);
+    }
+    root
+}
+
+/// A folder of `tests/fixtures`.
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// The source as the daemon would build it without a configuration file, with its roots below `root`.
+pub(crate) fn build(registration: &Registration, root: impl AsRef<Path>) -> Box<dyn Source> {
     let schema = config::schema::Schema {
         sections: config::schema::SECTIONS,
         sources: vec![config::schema::SourceSchema {
@@ -25,18 +70,27 @@ pub(crate) fn build(registration: &Registration, folder: &Path) -> Box<dyn Sourc
         }],
     };
     let config = config::parse_str("", Path::new("test.yaml"), &schema, &[]).unwrap();
-    let context = Context { roots: Arc::new(Roots::under(folder)), worker: None };
+    let context = Context { roots: Arc::new(Roots::under(root.as_ref())), worker: None };
     (registration.build)(&config.sources[registration.name].settings, &context)
 }
 
-/// One sample's series as text without HELP and TYPE, then a line for an error or dropped points, if any.
-pub(crate) fn sample(source: &mut dyn Source, second: u64) -> String {
+/// One sample's series as text without HELP and TYPE, then a line for dropped points, if any; and its outcome.
+pub(crate) fn tick(source: &mut dyn Source, second: u64) -> (String, Result<(), SourceError>) {
     let mut batch = Batch::new();
     let outcome = source.sample(Timestamp::from_secs(second), &mut batch);
     let (families, dropped, _) = batch.seal();
     let text = encode(&families, Format::Text);
     let mut shown: String =
         text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, "\n"]).collect();
+    for ((metric, reason), count) in dropped {
+        shown.push_str(&format!("dropped ({}): {count} of {metric}\n", reason.label()));
+    }
+    (shown, outcome)
+}
+
+/// The same as one text, with a line for an error, if any, and `root` shown as `ROOT`.
+pub(crate) fn sample(source: &mut dyn Source, root: impl AsRef<Path>, second: u64) -> String {
+    let (mut shown, outcome) = tick(source, second);
     match outcome {
         Ok(()) => {}
         Err(SourceError::Unavailable { why }) => shown.push_str(&format!("unavailable: {why}\n")),
@@ -44,29 +98,10 @@ pub(crate) fn sample(source: &mut dyn Source, second: u64) -> String {
             shown.push_str(&format!("failed ({}): {why}\n", kind.label()));
         }
     }
-    for ((metric, reason), count) in dropped {
-        shown.push_str(&format!("dropped ({}): {count} of {metric}\n", reason.label()));
-    }
-    shown
+    shown.replace(&root.as_ref().display().to_string(), "ROOT")
 }
 
-/// The first sample of a source built on `folder`, which is shown as `ROOT`.
-pub(crate) fn render(registration: &Registration, folder: &Path) -> String {
-    sample(&mut *build(registration, folder), 1).replace(&folder.display().to_string(), "ROOT")
-}
-
-/// A folder of `tests/fixtures`.
-pub(crate) fn fixture(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
-}
-
-/// A new folder with these files below it.
-pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (path, text) in files {
-        let path = folder.path().join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-    folder
+/// Compares the first sample of a source built on `root`.
+pub(crate) fn check(registration: &Registration, root: impl AsRef<Path>, expected: Expect) {
+    expected.assert_eq(&sample(&mut *build(registration, &root), &root, 1));
 }

@@ -189,17 +189,12 @@ pub(crate) struct Series {
 pub(crate) struct Page(pub(crate) Vec<Series>);
 
 impl Page {
-    /// Takes the text apart; no label of ours has a quote in its value.
+    /// Takes the text apart.
     pub(crate) fn parse(text: &str) -> Self {
         let series = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
             let (series, value) = line.rsplit_once(' ').unwrap();
-            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-            let labels = labels.trim_end_matches('}').split("\",").filter(|label| !label.is_empty());
-            let labels = labels.map(|label| {
-                let (key, value) = label.split_once("=\"").unwrap();
-                (key.to_owned(), value.trim_end_matches('"').to_owned())
-            });
-            Series { name: name.to_owned(), labels: labels.collect(), value: value.parse().unwrap() }
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            Series { name: name.to_owned(), labels: labels_of(labels), value: value.parse().unwrap() }
         });
         Self(series.collect())
     }
@@ -229,6 +224,28 @@ impl Page {
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.all(name, labels).map(|series| series.value).sum()
     }
+}
+
+/// The labels of one series, from behind its opening brace.
+fn labels_of(mut text: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    while let Some((key, rest)) = text.split_once("=\"") {
+        let (mut value, mut chars) = (String::new(), rest.chars());
+        loop {
+            match chars.next().unwrap() {
+                '"' => break,
+                '\\' => value.push(match chars.next().unwrap() {
+                    'n' => '\n',
+                    escaped => escaped,
+                }),
+                plain => value.push(plain),
+            }
+        }
+        found.insert(key.to_owned(), value);
+        text = chars.as_str().trim_start_matches(',');
+    }
+    assert_eq!(text, "}");
+    found
 }
 
 impl Drop for Daemon {

@@ -17,7 +17,10 @@ mod layers;
 #[cfg(feature = "gpu")]
 mod ml_py;
 mod prometheus;
+#[cfg(feature = "otlp")]
 mod receiver;
+#[cfg(feature = "otlp")]
+mod roads;
 mod shipped;
 mod skip;
 mod tables;

@@ -57,7 +57,11 @@ impl Answer {
     }
 
     /// The response; without a body but with its length where the request was `HEAD`.
-    pub(super) fn finish(self, request: Request, head: bool, http2: bool) -> Response<Sent> {
+    pub(super) fn finish(self, mut request: Request, head: bool, http2: bool) -> Response<Sent> {
+        if http2 {
+            // HTTP/1 takes the body at once. A stream takes it when its client opens the window, which may be never.
+            request.made();
+        }
         let length = self.body.len();
         let body = if head { Bytes::new() } else { self.body };
         let mut response = Response::new(Sent { body: Full::new(body), _request: request });

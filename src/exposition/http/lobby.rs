@@ -2,8 +2,9 @@
 //!
 //! At the limit the connection that is idle longest is closed, so that idle
 //! connections, however many, cannot keep a scrape out. One whose request waits
-//! for its body or for others counts as idle, and after a moment one whose
-//! client does not take its answer.
+//! for its body, for others, for a reload, or for its HTTP/2 client to let the
+//! answer come counts as idle, and after a moment one whose client does not
+//! take its answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -35,7 +35,7 @@ pub(super) enum Phase {
     Head,
     /// That many requests are being answered.
     Busy(usize),
-    /// Requests have come, and each waits: for the rest of its body, or for others before it.
+    /// Requests have come, and each waits: for the client, or for others before it.
     Waiting,
     /// The answers are made and not yet sent.
     Sending,
@@ -116,7 +116,7 @@ impl Meter {
             _ => (state.phase, state.since) = (Phase::Busy(1), Instant::now()),
         }
         drop(state);
-        Request(Arc::clone(self))
+        Request { meter: Arc::clone(self), made: false }
     }
 
     fn read(&self) {
@@ -145,13 +145,24 @@ impl Meter {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(super) struct Request(Arc<Meter>);
+pub(super) struct Request {
+    meter: Arc<Meter>,
+    /// Whether it waits for its answer to be taken.
+    made: bool,
+}
 
 impl Request {
     /// Until the result is dropped nothing is done for this request, so that its connection may make room.
     pub(super) fn waits(&self) -> Waiting<'_> {
-        self.0.state().waiting += 1;
-        Waiting(&self.0)
+        self.meter.state().waiting += 1;
+        Waiting(&self.meter)
+    }
+
+    /// The answer is made, and only the client can end this request: it has to let the answer come.
+    pub(super) fn made(&mut self) {
+        if !std::mem::replace(&mut self.made, true) {
+            self.meter.state().waiting += 1;
+        }
     }
 }
 
@@ -168,7 +179,8 @@ impl Drop for Waiting<'_> {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.meter.state();
+        state.waiting = state.waiting.saturating_sub(usize::from(self.made));
         match state.phase {
             // Of several streams one got done, so the connection makes progress.
             Phase::Busy(open) if open > 1 => {
@@ -299,5 +311,21 @@ mod tests {
         assert_eq!(meter.phase().0, Phase::Waiting);
         drop(waits);
         assert_eq!(meter.phase().0, Phase::Busy(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_made_waits_for_its_client() {
+        let second = Duration::from_secs(1);
+        let meter = Arc::new(Meter::new(Times { header: second, request: second, idle: second }));
+        let (mut one, two) = (meter.request(), meter.request());
+        one.made();
+        one.made();
+        assert_eq!(meter.phase().0, Phase::Busy(2), "the other is still being answered");
+        drop(two);
+        assert_eq!(meter.phase().0, Phase::Waiting);
+        drop(one);
+        assert_eq!(meter.phase().0, Phase::Sending);
+        let _request = meter.request();
+        assert_eq!(meter.phase().0, Phase::Busy(1), "nothing is left of those before");
     }
 }

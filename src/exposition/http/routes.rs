@@ -193,11 +193,15 @@ impl Routes {
         match route {
             Route::Healthy => return Answer::say(StatusCode::OK, "memwarden is healthy."),
             Route::Ready => return self.ready(),
-            Route::Reload => return self.reloaded().await,
+            Route::Reload => return self.reloaded(open).await,
             Route::Status | Route::Metrics | Route::Frame => {}
         }
+        let place = {
+            let _waits = open.waits();
+            timeout(self.request_timeout / 2, self.places.acquire()).await
+        };
         // The place is given back before the answer is sent: it is for work, and sending a shared buffer is none.
-        let Ok(Ok(_place)) = timeout(self.request_timeout / 2, self.places.acquire()).await else {
+        let Ok(Ok(_place)) = place else {
             self.events.http_limited(HttpLimit::Requests);
             return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "Too many requests at once.")
                 .with(header::RETRY_AFTER, "1");
@@ -275,14 +279,17 @@ impl Routes {
         Answer::say(StatusCode::OK, "memwarden is ready.")
     }
 
-    async fn reloaded(&self) -> Answer {
+    async fn reloaded(&self, open: &meter::Request) -> Answer {
         let Some(reload) = &self.reload else {
             return Answer::say(
                 StatusCode::FORBIDDEN,
                 "Lifecycle API is not enabled; set web.enable_lifecycle or pass --web.enable-lifecycle.",
             );
         };
-        match reload.request().await {
+        let outcome = reload.request();
+        // A reload goes on without the one that asked for it.
+        let _waits = open.waits();
+        match outcome.await {
             Ok(Ok(())) => Answer::say(StatusCode::OK, "Reloaded."),
             Ok(Err(error)) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, error),
             Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),

@@ -83,7 +83,7 @@ fn put(zone: &Zone<'_>, page_size: u64, out: &mut Batch) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::testing::{fixture, folder, render};
+    use crate::sources::testing::{check, fixture, root};
     use expect_test::expect;
 
     static SMALL_PAGES: Registration =
@@ -91,7 +91,10 @@ mod tests {
 
     #[test]
     fn linux_6_18() {
-        expect![[r#"
+        check(
+            &SMALL_PAGES,
+            fixture("host/6.18"),
+            expect![[r#"
             memwarden_host_zone_free_bytes{node="0",zone="DMA"} 15728640
             memwarden_host_zone_free_bytes{node="0",zone="DMA32"} 3165868032
             memwarden_host_zone_free_bytes{node="0",zone="Normal"} 6302076928
@@ -164,15 +167,18 @@ mod tests {
             memwarden_host_unusable_free_ratio{node="0",zone="Normal",order="8"} 0.10534364838524549
             memwarden_host_unusable_free_ratio{node="0",zone="Normal",order="9"} 0.12414524178908912
             memwarden_host_unusable_free_ratio{node="0",zone="Normal",order="10"} 0.13878719063456027
-        "#]]
-        .assert_eq(&render(&SMALL_PAGES, &fixture("host/6.18")));
+        "#]],
+        );
     }
 
     #[test]
     fn a_cut_line_fails_and_the_others_speak() {
         let text =
             "Node 0, zone  DMA32  4  2  1  0 \nNode 1, zone Normal  0  0  0  0 \nNode 1, zone Movable  7  1";
-        expect![[r#"
+        check(
+            &SMALL_PAGES,
+            root(&[("proc/buddyinfo", text)]),
+            expect![[r#"
             memwarden_host_zone_free_bytes{node="0",zone="DMA32"} 49152
             memwarden_host_zone_free_bytes{node="1",zone="Normal"} 0
             memwarden_host_largest_free_block_bytes{node="0",zone="DMA32"} 16384
@@ -190,19 +196,25 @@ mod tests {
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="2"} 0.6666666666666666
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="3"} 1
             failed (parse): line 3 of ROOT/proc/buddyinfo names no whole zone
-        "#]]
-        .assert_eq(&render(&SMALL_PAGES, folder(&[("proc/buddyinfo", text)]).path()));
+        "#]],
+        );
     }
 
     #[test]
     fn a_missing_or_empty_file_is_said() {
-        expect![[r#"
+        check(
+            &SMALL_PAGES,
+            root(&[]),
+            expect![[r#"
             failed (not_found): cannot read ROOT/proc/buddyinfo: No such file or directory (os error 2)
-        "#]]
-        .assert_eq(&render(&SMALL_PAGES, folder(&[]).path()));
-        expect![[r#"
+        "#]],
+        );
+        check(
+            &SMALL_PAGES,
+            root(&[("proc/buddyinfo", "")]),
+            expect![[r#"
             failed (parse): ROOT/proc/buddyinfo names no zone
-        "#]]
-        .assert_eq(&render(&SMALL_PAGES, folder(&[("proc/buddyinfo", "")]).path()));
+        "#]],
+        );
     }
 }

@@ -9,48 +9,47 @@ use proptest::prelude::*;
 
 use super::options::{DEPTH, EXCLUDE, INCLUDE, MOST, RESCAN, Rules};
 use super::*;
-use crate::exposition::prometheus::{Format, encode};
 use crate::host::cgroup::Version;
 use crate::model::setting::{Settings, Value};
+use crate::sources::testing::{Root, root, tick};
 
 /// A tree of cgroups in a folder of its own.
 struct Tree {
-    folder: tempfile::TempDir,
+    root: Root,
     /// Where the memory controller is.
-    root: PathBuf,
+    top: PathBuf,
     version: Version,
 }
 
 impl Tree {
     fn v2() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let tree = Self { root: folder.path().to_path_buf(), folder, version: Version::V2 };
+        let root = root(&[]);
+        let tree = Self { top: root.path().to_path_buf(), root, version: Version::V2 };
         tree.write("/", "cgroup.controllers", "cpu memory pids\n");
         tree.write("/", "memory.stat", "anon 1000\nfile 500\ninactive_file 100\n");
         tree
     }
 
     fn v1() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let tree = Self { root: folder.path().join("memory"), folder, version: Version::V1 };
+        let root = root(&[]);
+        let tree = Self { top: root.path().join("memory"), root, version: Version::V1 };
         tree.group("/", 1_000_000, 0, None);
         tree.write("/", "release_agent", "\n");
         tree
     }
 
     fn dir(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
+        self.top.join(path.trim_start_matches('/'))
     }
 
-    fn write(&self, path: &str, file: &str, text: &str) {
-        std::fs::create_dir_all(self.dir(path)).unwrap();
-        std::fs::write(self.dir(path).join(file), text).unwrap();
+    fn write(&self, path: &str, file: &str, text: impl AsRef<[u8]>) {
+        self.root.write(self.dir(path).join(file), text);
     }
 
     /// A cgroup with the files that every one has.
     fn group(&self, path: &str, usage: u64, inactive_file: u64, limit: Option<u64>) {
         let (anon, v1) = (usage.saturating_sub(inactive_file), self.version == Version::V1);
-        self.write(path, self.version.usage_file(), &format!("{usage}\n"));
+        self.write(path, self.version.usage_file(), format!("{usage}\n"));
         let limit = limit.map(|limit| format!("{limit}\n"));
         if v1 {
             let stat = format!(
@@ -88,7 +87,7 @@ impl Tree {
         settings.set(&DEPTH, Value::Count(depth));
         settings.set(&MOST, Value::Count(most));
         settings.set(&RESCAN, Value::Duration(Duration::from_secs(5)));
-        Subject(Cgroups::new(Rules::new(&settings), self.folder.path().to_path_buf(), descriptors))
+        Subject(Cgroups::new(Rules::new(&settings), self.root.path().to_path_buf(), descriptors))
     }
 }
 
@@ -97,12 +96,9 @@ struct Subject(Cgroups);
 impl Subject {
     /// The exposition after a tick at that second, without comments, and the error.
     fn sample(&mut self, second: u64) -> (String, Option<SourceError>) {
-        let mut out = Batch::new();
-        let error = self.0.sample(Timestamp::from_secs(second), &mut out).err();
-        let (families, dropped, _) = out.seal();
-        assert!(dropped.is_empty(), "{dropped:?}");
-        let text = encode(&families, Format::Text);
-        (text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, "\n"]).collect(), error)
+        let (text, outcome) = tick(&mut self.0, second);
+        assert!(!text.contains("dropped"), "{text}");
+        (text, outcome.err())
     }
 
     /// The lines of a complete tick that contain one of these words.
@@ -215,9 +211,9 @@ fn v1_says_what_it_can() {
 fn a_hybrid_takes_the_hierarchy_that_has_the_controller() {
     let mut tree = Tree::v1();
     tree.group("/a", 10, 0, None);
-    let unified = tree.folder.path().join("unified");
+    let unified = tree.root.path().join("unified");
     std::fs::create_dir_all(unified.join("a")).unwrap();
-    std::fs::write(unified.join("cgroup.controllers"), "\n").unwrap();
+    tree.root.write("unified/cgroup.controllers", "\n");
     tree.source().check(
         0,
         &["usage_bytes", "info"],
@@ -228,9 +224,9 @@ fn a_hybrid_takes_the_hierarchy_that_has_the_controller() {
     "#]],
     );
 
-    std::fs::remove_dir_all(&tree.root).unwrap();
-    std::fs::write(unified.join("cgroup.controllers"), "memory\n").unwrap();
-    tree.root = unified;
+    std::fs::remove_dir_all(&tree.top).unwrap();
+    tree.root.write("unified/cgroup.controllers", "memory\n");
+    tree.top = unified;
     tree.version = Version::V2;
     tree.group("/a", 20, 0, None);
     tree.source().check(
@@ -250,7 +246,7 @@ fn a_host_without_the_controller_is_unavailable_until_it_has_one() {
     let mut source = tree.source();
     let (text, error) = source.sample(0);
     assert_eq!(text, "");
-    let why = format!("no memory controller in {} (it has: cpu io)", tree.root.display());
+    let why = format!("no memory controller in {} (it has: cpu io)", tree.top.display());
     assert!(matches!(error, Some(SourceError::Unavailable { why: found }) if found == why));
     tree.write("/", "cgroup.controllers", "cpu io memory\n");
     tree.group("/a", 20, 0, None);
@@ -370,7 +366,7 @@ fn an_unreadable_limit_above_leaves_headroom_unsaid() {
         memwarden_cgroup_memory_limit_bytes{cgroup="/pod/leaf"} 500
     "#]]
     .assert_eq(&only(&text, &["limit_bytes", "headroom", "usage_bytes"]));
-    let why = format!("cannot read {}/pod/memory.max: not the text that was expected", tree.root.display());
+    let why = format!("cannot read {}/pod/memory.max: not the text that was expected", tree.top.display());
     assert!(
         matches!(error, Some(SourceError::Failed { kind: Failure::Parse, why: found }) if found == why),
         "{why}"
@@ -430,7 +426,7 @@ fn values_are_read_anew_each_tick_and_descriptors_stay_within_their_number() {
     }
     let mut source = tree.source_with(&[], &[], 8, 256, 5);
     for second in 0..12 {
-        tree.write("/c", "memory.current", &format!("{second}\n"));
+        tree.write("/c", "memory.current", format!("{second}\n"));
         let (text, _) = source.sample(second);
         assert!(text.contains(&format!("memory_usage_bytes{{cgroup=\"/c\"}} {second}\n")), "{text}");
         let kept: usize = source.0.groups.iter().map(|group| group.files.kept()).sum();
@@ -544,7 +540,7 @@ fn forbid(path: &Path, mode: u32) {
 #[test]
 fn what_is_forbidden_is_named_and_the_rest_is_kept() {
     let tree = Tree::v2();
-    forbid(tree.folder.path(), 0o755);
+    forbid(tree.root.path(), 0o755);
     tree.group("/a", 10, 0, None);
     tree.group("/b", 20, 0, Some(100));
     forbid(&tree.dir("/b").join("memory.max"), 0o000);
@@ -562,7 +558,7 @@ fn what_is_forbidden_is_named_and_the_rest_is_kept() {
         memwarden_cgroup_memory_working_set_bytes{cgroup="/b"} 20
     "#]]
     .assert_eq(&only(&text, &["cgroup=\"/"]));
-    let why = format!("cannot read {}/b/memory.max: Permission denied (os error 13)", tree.root.display());
+    let why = format!("cannot read {}/b/memory.max: Permission denied (os error 13)", tree.top.display());
     let Some(SourceError::Failed { kind: Failure::Permission, why: found }) = error else {
         panic!("{error:?}")
     };
@@ -572,7 +568,7 @@ fn what_is_forbidden_is_named_and_the_rest_is_kept() {
 #[test]
 fn a_forbidden_folder_does_not_hide_the_others() {
     let tree = Tree::v2();
-    forbid(tree.folder.path(), 0o755);
+    forbid(tree.root.path(), 0o755);
     tree.group("/a", 10, 0, None);
     tree.group("/b", 20, 0, None);
     tree.group("/b/c", 5, 0, None);
@@ -612,7 +608,7 @@ proptest! {
              "memory.peak", "memory.pressure", "pids.current"]
         };
         for (file, text) in files.iter().zip(&texts) {
-            std::fs::write(tree.dir("/a").join(file), text).unwrap();
+            tree.write("/a", file, text);
         }
         let mut source = tree.source();
         source.sample(0);

@@ -108,13 +108,9 @@ fn resident(statm: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::host::roots::Roots;
-    use crate::model::setting::Settings;
     use crate::model::units::Unit as _;
-    use crate::sources::Context;
+    use crate::sources::testing::{build, root};
 
     const STAT: &str = "4242 (mem) warden) S 1 4242 4242 0 -1 4194560 812 0 3 0 25 17 0 0 20 0 5 0 81523 253952000 3141 \
                         18446744073709551615 1 1 0 0 0 0 0 4096 17 0 0 0 17 1 0 0 0 0 0\n";
@@ -132,14 +128,9 @@ mod tests {
     }
     #[test]
     fn resident_memory_is_that_of_statm() {
-        let tree = tempfile::tempdir().unwrap();
-        let own = tree.path().join("proc/self");
-        std::fs::create_dir_all(own.join("fd")).unwrap();
-        for name in ["stat", "fd/0", "fd/1", "fd/2"] {
-            std::fs::write(own.join(name), STAT).unwrap();
-        }
-        let context = Context { roots: Arc::new(Roots::under(tree.path())), worker: None };
-        let mut daemon = (REGISTRATION.build)(&Settings::default(), &context);
+        let own = ["stat", "fd/0", "fd/1", "fd/2"].map(|name| format!("proc/self/{name}"));
+        let root = root(&own.each_ref().map(|path| (path.as_str(), STAT)));
+        let mut daemon = build(&REGISTRATION, &root);
         let mut sample = || {
             let mut out = Batch::new();
             let error = daemon.sample(Timestamp::from_secs(1), &mut out).err().map(|error| error.to_string());
@@ -150,7 +141,7 @@ mod tests {
         let (values, error) = sample();
         assert!(error.is_some_and(|error| error.contains("statm")));
         assert!(values.iter().all(|(name, _)| *name != metrics::RSS.desc.name), "missing is not zero");
-        std::fs::write(own.join("statm"), "62000 3000 900 1 0 5000 0\n").unwrap();
+        root.write("proc/self/statm", "62000 3000 900 1 0 5000 0\n");
         let (values, error) = sample();
         assert_eq!(error, None);
         let rss = Bytes::new(3000 * rustix::param::page_size() as u64).value();

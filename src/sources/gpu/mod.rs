@@ -13,6 +13,8 @@ pub mod protocol;
 pub mod report;
 pub mod state;
 pub mod supervisor;
+#[cfg(test)]
+mod tests;
 pub mod unplaced;
 pub mod unwrapped;
 pub mod worker;

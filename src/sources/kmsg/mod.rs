@@ -198,22 +198,19 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::testing::{build, folder, render, sample};
+    use crate::sources::testing::{build, check, root, sample};
     use expect_test::{Expect, expect};
-    use std::io::Write as _;
 
     /// A log that holds `old` when the daemon starts, and then gets each of `news` before a sample.
-    fn check(old: &str, news: &[&str], expected: Expect) {
-        let root = folder(&[("kmsg", old)]);
-        let mut source = build(&REGISTRATION, root.path());
-        let mut shown = sample(&mut *source, 1);
+    fn check_log(old: &str, news: &[&str], expected: Expect) {
+        let root = root(&[("kmsg", old)]);
+        let mut source = build(&REGISTRATION, &root);
+        let mut shown = sample(&mut *source, &root, 1);
         for (news, second) in news.iter().zip(2..) {
-            let path = root.path().join("kmsg");
-            let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
-            file.write_all(news.as_bytes()).unwrap();
-            shown = sample(&mut *source, second);
+            root.append("kmsg", news);
+            shown = sample(&mut *source, &root, second);
         }
-        expected.assert_eq(&shown.replace(&root.path().display().to_string(), "ROOT"));
+        expected.assert_eq(&shown);
     }
 
     const KILL: &str = "4,900,77000000,-;python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0\n\
@@ -222,7 +219,7 @@ mod tests {
 
     #[test]
     fn before_anything_happens_the_counters_are_zero() {
-        check(
+        check_log(
             KILL,
             &[],
             expect![[r#"
@@ -241,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_kill_names_its_victim() {
-        check(
+        check_log(
             "",
             &[KILL],
             expect![[r#"
@@ -267,7 +264,7 @@ mod tests {
     fn the_last_victim_is_the_one_shown() {
         let host =
             "3,903,78000000,-;Out of memory: Killed process 5 (tr\\x0aain) total-vm:4kB, anon-rss:1kB\n";
-        check(
+        check_log(
             "",
             &[KILL, host],
             expect![[r#"
@@ -290,7 +287,7 @@ mod tests {
     #[test]
     fn a_process_that_writes_into_the_log_kills_nobody() {
         let faked = KILL.replace("3,902", "11,902");
-        check(
+        check_log(
             "",
             &[&faked],
             expect![[r#"
@@ -309,7 +306,7 @@ mod tests {
 
     #[test]
     fn lost_and_malformed_records_are_said() {
-        check(
+        check_log(
             "",
             &["6,10,1,-;a\n6,14,2,-;b\n6,15,3,-;INFO: task x:1 blocked for more than 120 seconds.\n??\n"],
             expect![[r#"
@@ -329,10 +326,13 @@ mod tests {
 
     #[test]
     fn without_a_log_nothing_is_counted() {
-        expect![[r#"
+        check(
+            &REGISTRATION,
+            root(&[]),
+            expect![[r#"
             unavailable: there is no kernel log at ROOT/kmsg
-        "#]]
-        .assert_eq(&render(&REGISTRATION, folder(&[]).path()));
+        "#]],
+        );
     }
 
     #[test]
@@ -340,22 +340,25 @@ mod tests {
         let log = KernelLog::new("ROOT/kmsg".into());
         let say = |kind: io::ErrorKind| format!("{:?}", not_open(&log, &kind.into()));
         expect![[r#"Failed { kind: Permission, why: "cannot read ROOT/kmsg: permission denied; it needs CAP_SYSLOG where kernel.dmesg_restrict is 1" }"#]].assert_eq(&say(io::ErrorKind::PermissionDenied));
-        let root = tempfile::tempdir().unwrap();
+        let root = root(&[]);
         std::os::unix::fs::symlink("/dev/null", root.path().join("kmsg")).unwrap();
-        expect![[r#"
+        check(
+            &REGISTRATION,
+            &root,
+            expect![[r#"
             unavailable: ROOT/kmsg is a device, but not the kernel log
-        "#]]
-        .assert_eq(&render(&REGISTRATION, root.path()));
+        "#]],
+        );
     }
 
     #[test]
     fn xids_are_left_for_the_gpu_source() {
-        let root = folder(&[("kmsg", "")]);
-        let mut source = build(&REGISTRATION, root.path());
+        let root = root(&[("kmsg", "")]);
+        let mut source = build(&REGISTRATION, &root);
         let mut batch = Batch::new();
         source.sample(Timestamp::from_secs(1), &mut batch).unwrap();
         let line = "4,9,123456,-,caller=T9;NVRM: Xid (PCI:0000:3B:00.0): 79, pid=1234, GPU has fallen off the bus.\n";
-        std::fs::write(root.path().join("kmsg"), line).unwrap();
+        root.write("kmsg", line);
         source.sample(Timestamp::from_secs(2), &mut batch).unwrap();
         let expected = KernelXid { pci: "0000:3b:00".to_owned(), xid: 79, kernel_us: 123_456 };
         assert_eq!(batch.facts.kernel_xids, [expected]);
@@ -365,11 +368,11 @@ mod tests {
     fn a_storm_is_read_over_several_ticks() {
         let storm: String = (0..MOST + 1).map(|n| format!("6,{n},1,-;x\n")).collect();
         let read = |samples: usize| {
-            let root = folder(&[("kmsg", "")]);
-            let mut source = build(&REGISTRATION, root.path());
-            sample(&mut *source, 1);
-            std::fs::write(root.path().join("kmsg"), &storm).unwrap();
-            let shown = (0..samples).map(|_| sample(&mut *source, 2)).last().unwrap();
+            let root = root(&[("kmsg", "")]);
+            let mut source = build(&REGISTRATION, &root);
+            sample(&mut *source, &root, 1);
+            root.write("kmsg", &storm);
+            let shown = (0..samples).map(|_| sample(&mut *source, &root, 2)).last().unwrap();
             let line = shown.lines().find(|line| line.contains("log_records")).unwrap();
             line.to_owned()
         };

@@ -144,6 +144,7 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sources::testing::root;
     use std::io::Write as _;
 
     fn all(log: &mut KernelLog) -> Vec<String> {
@@ -157,33 +158,28 @@ mod tests {
 
     #[test]
     fn only_what_is_appended_is_news() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kmsg");
-        std::fs::write(&path, "6,1,2,-;old\n").unwrap();
-        let mut log = KernelLog::new(path.clone());
+        let root = root(&[("kmsg", "6,1,2,-;old\n")]);
+        let mut log = KernelLog::new(root.path().join("kmsg"));
         assert_eq!(all(&mut log), [""; 0]);
-        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
-        file.write_all(b"6,2,2,-;new\n SUBSYSTEM=net\n6,3,2,-;newer\n6,4,2,-;ha").unwrap();
+        root.append("kmsg", "6,2,2,-;new\n SUBSYSTEM=net\n6,3,2,-;newer\n6,4,2,-;ha");
         assert_eq!(all(&mut log), ["6,2,2,-;new", "6,3,2,-;newer"]);
-        file.write_all(b"lf\n").unwrap();
+        root.append("kmsg", "lf\n");
         assert_eq!(all(&mut log), ["6,4,2,-;half"]);
     }
 
     #[test]
     fn an_endless_line_is_let_go() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kmsg");
-        std::fs::write(&path, "").unwrap();
-        let mut log = KernelLog::new(path.clone());
+        let root = root(&[("kmsg", "")]);
+        let mut log = KernelLog::new(root.path().join("kmsg"));
         log.open().unwrap();
-        std::fs::write(&path, format!("{}\n6,1,2,-;after\n", "x".repeat(3 * LONGEST))).unwrap();
+        root.write("kmsg", format!("{}\n6,1,2,-;after\n", "x".repeat(3 * LONGEST)));
         assert_eq!(all(&mut log), ["", "6,1,2,-;after"]);
     }
 
     #[test]
     fn a_fifo_is_read_from_its_beginning() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kmsg");
+        let root = root(&[]);
+        let path = root.path().join("kmsg");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let mut log = KernelLog::new(path.clone());

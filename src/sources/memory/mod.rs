@@ -88,7 +88,7 @@ fn put(found: &Meminfo, out: &mut Batch) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::testing::{fixture, folder, render};
+    use crate::sources::testing::{check, fixture, root};
     use expect_test::expect;
 
     static HERE: Registration = Registration {
@@ -102,7 +102,10 @@ mod tests {
 
     #[test]
     fn linux_6_18() {
-        expect![[r#"
+        check(
+            &HERE,
+            fixture("host/6.18"),
+            expect![[r#"
             memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
             memwarden_host_memory_total_bytes 25276510208
             memwarden_host_memory_available_bytes 24811655168
@@ -129,13 +132,16 @@ mod tests {
             memwarden_host_swap_total_bytes 0
             memwarden_host_swap_free_bytes 0
             memwarden_host_swap_used_bytes 0
-        "#]]
-        .assert_eq(&render(&HERE, &fixture("host/6.18")));
+        "#]],
+        );
     }
 
     #[test]
     fn linux_5_4_with_swap_and_huge_pages() {
-        expect![[r#"
+        check(
+            &HERE,
+            fixture("host/5.4"),
+            expect![[r#"
             memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
             memwarden_host_memory_total_bytes 540855291904
             memwarden_host_memory_available_bytes 410864197632
@@ -162,32 +168,41 @@ mod tests {
             memwarden_host_swap_total_bytes 8589930496
             memwarden_host_swap_free_bytes 6442446848
             memwarden_host_swap_used_bytes 2147483648
-        "#]]
-        .assert_eq(&render(&HERE, &fixture("host/5.4")));
+        "#]],
+        );
     }
 
     #[test]
     fn without_an_estimate_nothing_is_used() {
-        let root = folder(&[("proc/meminfo", "MemTotal:         4096 kB\nMemFree:          1024 kB\n")]);
-        expect![[r#"
+        let root = root(&[("proc/meminfo", "MemTotal:         4096 kB\nMemFree:          1024 kB\n")]);
+        check(
+            &HERE,
+            &root,
+            expect![[r#"
             memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
             memwarden_host_memory_total_bytes 4194304
             memwarden_host_memory_free_bytes 1048576
-        "#]]
-        .assert_eq(&render(&HERE, root.path()));
+        "#]],
+        );
     }
 
     #[test]
     fn a_missing_or_empty_file_is_said() {
-        expect![[r#"
+        check(
+            &HERE,
+            root(&[]),
+            expect![[r#"
             memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
             failed (not_found): cannot read ROOT/proc/meminfo: No such file or directory (os error 2)
-        "#]]
-        .assert_eq(&render(&HERE, folder(&[]).path()));
-        expect![[r#"
+        "#]],
+        );
+        check(
+            &HERE,
+            root(&[("proc/meminfo", "")]),
+            expect![[r#"
             memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
             failed (parse): ROOT/proc/meminfo has no whole MemTotal line
-        "#]]
-        .assert_eq(&render(&HERE, folder(&[("proc/meminfo", "")]).path()));
+        "#]],
+        );
     }
 }

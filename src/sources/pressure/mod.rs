@@ -112,7 +112,7 @@ fn put(resource: &str, kind: &str, stall: Option<Stall>, out: &mut Batch) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::testing::{fixture, folder, render};
+    use crate::sources::testing::{check, fixture, root};
     use expect_test::expect;
 
     const LINES: &str = "some avg10=2.00 avg60=1.00 avg300=0.50 total=1500000\n\
@@ -120,7 +120,10 @@ mod tests {
 
     #[test]
     fn linux_6_18() {
-        expect![[r#"
+        check(
+            &REGISTRATION,
+            fixture("host/6.18"),
+            expect![[r#"
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="10s"} 0.0153
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="60s"} 0.0087
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="300s"} 0.0012
@@ -141,13 +144,16 @@ mod tests {
             memwarden_host_pressure_stalled_seconds_total{resource="cpu",kind="some"} 26.163074
             memwarden_host_pressure_stalled_seconds_total{resource="io",kind="some"} 13.704769
             memwarden_host_pressure_stalled_seconds_total{resource="io",kind="full"} 13.07942
-        "#]]
-        .assert_eq(&render(&REGISTRATION, &fixture("host/6.18")));
+        "#]],
+        );
     }
 
     #[test]
     fn linux_5_4_has_no_full_line_for_cpu() {
-        expect![[r#"
+        check(
+            &REGISTRATION,
+            fixture("host/5.4"),
+            expect![[r#"
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="10s"} 0.0153
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="60s"} 0.0087
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="300s"} 0.0012
@@ -168,41 +174,50 @@ mod tests {
             memwarden_host_pressure_stalled_seconds_total{resource="cpu",kind="some"} 88112.233445
             memwarden_host_pressure_stalled_seconds_total{resource="io",kind="some"} 13.704769
             memwarden_host_pressure_stalled_seconds_total{resource="io",kind="full"} 13.07942
-        "#]]
-        .assert_eq(&render(&REGISTRATION, &fixture("host/5.4")));
+        "#]],
+        );
     }
 
     #[test]
     fn without_psi_it_is_unavailable() {
-        expect![[r#"
+        check(
+            &REGISTRATION,
+            root(&[]),
+            expect![[r#"
             unavailable: this kernel tells no pressure (PSI is not built in or off)
-        "#]]
-        .assert_eq(&render(&REGISTRATION, folder(&[]).path()));
+        "#]],
+        );
         assert!(tells_of_no_psi(&Errno::OPNOTSUPP.into()));
         assert!(!tells_of_no_psi(&Errno::ACCESS.into()));
     }
 
     #[test]
     fn one_file_that_is_missing_is_a_failure() {
-        let root = folder(&[("proc/pressure/cpu", LINES)]);
-        expect![[r#"
+        let root = root(&[("proc/pressure/cpu", LINES)]);
+        check(
+            &REGISTRATION,
+            &root,
+            expect![[r#"
             memwarden_host_pressure_ratio{resource="cpu",kind="some",window="10s"} 0.02
             memwarden_host_pressure_ratio{resource="cpu",kind="some",window="60s"} 0.01
             memwarden_host_pressure_ratio{resource="cpu",kind="some",window="300s"} 0.005
             memwarden_host_pressure_stalled_seconds_total{resource="cpu",kind="some"} 1.5
             failed (not_found): ROOT/proc/pressure/memory is missing though others are there
-        "#]]
-        .assert_eq(&render(&REGISTRATION, root.path()));
+        "#]],
+        );
     }
 
     #[test]
     fn a_cut_file_fails_and_the_others_speak() {
-        let root = folder(&[
+        let root = root(&[
             ("proc/pressure/memory", LINES),
             ("proc/pressure/cpu", "some avg10=2.00 avg60=1.00 avg300=0.50 total=15"),
             ("proc/pressure/io", "some avg10=2.00 avg60=1.00 avg300=0.50 total=1500000\nfull avg10=1.0"),
         ]);
-        expect![[r#"
+        check(
+            &REGISTRATION,
+            &root,
+            expect![[r#"
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="10s"} 0.02
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="60s"} 0.01
             memwarden_host_pressure_ratio{resource="memory",kind="some",window="300s"} 0.005
@@ -216,7 +231,7 @@ mod tests {
             memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="full"} 0.5
             memwarden_host_pressure_stalled_seconds_total{resource="io",kind="some"} 1.5
             failed (parse): ROOT/proc/pressure/io lacks a whole some or full line
-        "#]]
-        .assert_eq(&render(&REGISTRATION, root.path()));
+        "#]],
+        );
     }
 }

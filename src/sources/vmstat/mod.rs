@@ -77,7 +77,7 @@ fn scaled(number: u64, scale: Scale, page_size: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::testing::{fixture, folder, render};
+    use crate::sources::testing::{check, fixture, root};
     use expect_test::expect;
 
     /// As on arm64 kernels with large pages, so that a page size taken for granted shows.
@@ -86,7 +86,10 @@ mod tests {
 
     #[test]
     fn linux_6_18() {
-        expect![[r#"
+        check(
+            &LARGE_PAGES,
+            fixture("host/6.18"),
+            expect![[r#"
             memwarden_host_refaulted_pages_total{kind="anon"} 101
             memwarden_host_refaulted_pages_total{kind="file"} 1385852
             memwarden_host_block_read_bytes_total 6968431616
@@ -119,13 +122,16 @@ mod tests {
             memwarden_host_thp_faults_total{result="fallback"} 125
             memwarden_host_thp_collapse_allocations_total{result="allocated"} 126
             memwarden_host_thp_collapse_allocations_total{result="failed"} 127
-        "#]]
-        .assert_eq(&render(&LARGE_PAGES, &fixture("host/6.18")));
+        "#]],
+        );
     }
 
     #[test]
     fn linux_5_4_tells_refaults_of_files_only() {
-        expect![[r#"
+        check(
+            &LARGE_PAGES,
+            fixture("host/5.4"),
+            expect![[r#"
             memwarden_host_refaulted_pages_total{kind="file"} 1385852
             memwarden_host_block_read_bytes_total 6968431616
             memwarden_host_block_written_bytes_total 7864520704
@@ -150,28 +156,37 @@ mod tests {
             memwarden_host_thp_faults_total{result="fallback"} 125
             memwarden_host_thp_collapse_allocations_total{result="allocated"} 126
             memwarden_host_thp_collapse_allocations_total{result="failed"} 127
-        "#]]
-        .assert_eq(&render(&LARGE_PAGES, &fixture("host/5.4")));
+        "#]],
+        );
     }
 
     #[test]
     fn a_number_that_does_not_fit_is_absent() {
-        let root = folder(&[("proc/vmstat", "pswpin 18446744073709551615\npswpout 2\n")]);
-        expect![[r#"
+        let root = root(&[("proc/vmstat", "pswpin 18446744073709551615\npswpout 2\n")]);
+        check(
+            &LARGE_PAGES,
+            &root,
+            expect![[r#"
             memwarden_host_swapped_out_bytes_total 131072
-        "#]]
-        .assert_eq(&render(&LARGE_PAGES, root.path()));
+        "#]],
+        );
     }
 
     #[test]
     fn a_missing_or_strange_file_is_said() {
-        expect![[r#"
+        check(
+            &LARGE_PAGES,
+            root(&[]),
+            expect![[r#"
             failed (not_found): cannot read ROOT/proc/vmstat: No such file or directory (os error 2)
-        "#]]
-        .assert_eq(&render(&LARGE_PAGES, folder(&[]).path()));
-        expect![[r#"
+        "#]],
+        );
+        check(
+            &LARGE_PAGES,
+            root(&[("proc/vmstat", "\u{1}\n\n")]),
+            expect![[r#"
             failed (parse): ROOT/proc/vmstat has no line that is known
-        "#]]
-        .assert_eq(&render(&LARGE_PAGES, folder(&[("proc/vmstat", "\u{1}\n\n")]).path()));
+        "#]],
+        );
     }
 }

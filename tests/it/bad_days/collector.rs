@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use super::SOON;
-use crate::harness::{Daemon, Page, free_port};
+use crate::harness::{Daemon, Page, free_port, wait_for};
 use crate::receiver::Receiver;
 
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
@@ -52,7 +52,8 @@ fn recovers(daemon: &Daemon, protocol: &str, port: u16) {
     let Some(receiver) = Receiver::start_at(ports.0, ports.1) else { return };
     let page = daemon.wait_page("two pushes", SOON, |page| exports(page) >= Some(2.0));
     assert!(page.get("memwarden_otlp_last_success_timestamp_seconds", &[]).is_some());
-    assert!(!receiver.points().is_empty(), "counted as taken, but nothing came");
+    let push = wait_for("what was counted as taken", SOON, || receiver.last_push());
+    assert!(push.iter().any(|metric| !metric.points.is_empty()));
     assert!(!daemon.logged(&["takes pushes again"]).is_empty(), "{}", daemon.log());
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::client::{again, ask, closed, crowd, get};
 use super::{PATIENCE, Running, frames, web};
@@ -146,25 +146,59 @@ async fn bodies_that_never_come_do_not_stop_a_scrape() {
     assert!(server.limited("connections") >= 88.0, "{}", server.limited("connections"));
 }
 
-/// A connection whose client takes next to nothing: small buffers, and nobody reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_wait_for_a_place_do_not_keep_out_others() {
+    // No place is ever free.
+    let server = Running::start(Web { max_requests: 0, ..web() });
+    let _crowd = crowd(server.address, 600, &get("/metrics", "")).await;
+    for _ in 0..32 {
+        assert_eq!(ask(server.address, get("/-/healthy", "")).await.status, 200);
+    }
+    assert!(server.limited("connections") >= 88.0, "{}", server.limited("connections"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reloads_that_hang_do_not_stop_a_scrape() {
+    let server = Running::with_hung_reloads(web());
+    let post = "POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    let _crowd = crowd(server.address, 600, post).await;
+    for _ in 0..32 {
+        assert_eq!(ask(server.address, get("/metrics", "")).await.status, 200);
+    }
+    assert!(server.limited("connections") >= 88.0, "{}", server.limited("connections"));
+}
+
+/// A connection whose client takes next to nothing, though its answer has begun: small buffers, and nobody reads.
 async fn deaf(server: &Running) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut stream = socket.connect(server.address).await.unwrap();
     stream.write_all(get("/metrics", "").as_bytes()).await.unwrap();
+    timeout(PATIENCE, stream.peek(&mut [0])).await.expect("an answer in time").unwrap();
     stream
+}
+
+/// A server that has rendered a page too large for a deaf client's buffers, however long that took.
+async fn with_large_page(web: Web) -> Running {
+    let server = Running::start(web);
+    server.frames.send(Some(frames::large(2, 100_000))).unwrap();
+    let begun = Instant::now();
+    while ask(server.address, get("/metrics", "")).await.status != 200 {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    server
 }
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_let_go() {
-    let server = Running::start(Web { request_timeout: SHORT * 10, max_requests: 1, ..web() });
-    server.frames.send(Some(frames::large(2, 100_000))).unwrap();
+    let server = with_large_page(Web { request_timeout: SHORT * 20, max_requests: 1, ..web() }).await;
+    let before = server.limited("time");
     let mut stream = deaf(&server).await;
     let begun = Instant::now();
     // The page is large and its reader deaf, yet the only place for requests is free again.
     assert_eq!(ask(server.address, get("/-/ready", "")).await.status, 200);
     assert_eq!(ask(server.address, get("/", "")).await.status, 200);
-    while server.limited("time") == 0.0 {
+    while server.limited("time") == before {
         assert!(begun.elapsed() < PATIENCE);
         tokio::time::sleep(SHORT / 10).await;
     }
@@ -175,21 +209,21 @@ async fn a_client_that_never_reads_is_let_go() {
 
 #[tokio::test]
 async fn deaf_clients_make_room() {
-    let server = Running::start(Web { max_connections: 8, ..web() });
-    server.frames.send(Some(frames::large(2, 100_000))).unwrap();
+    let server = with_large_page(Web { max_connections: 8, ..web() }).await;
     let mut streams = Vec::new();
     for _ in 0..8 {
         streams.push(deaf(&server).await);
     }
+    let before = server.limited("connections");
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(ask(server.address, get("/-/healthy", "")).await.status, 200);
-    assert_eq!(server.limited("connections"), 1.0);
+    assert_eq!(server.limited("connections"), before + 1.0);
 }
 
 #[tokio::test]
 async fn whoever_finds_no_place_in_time_is_told_503() {
     // No place is ever free, so the waiting itself is what is tested.
-    let server = Running::start(Web { max_requests: 0, request_timeout: SHORT * 2, ..web() });
+    let server = Running::start(Web { max_requests: 0, request_timeout: SHORT * 10, ..web() });
     let mut stream = connect(&server).await;
     let reply = again(&mut stream, &get("/metrics", "")).await.unwrap();
     assert_eq!((reply.status, reply.headers["retry-after"].as_str()), (503, "1"));

@@ -3,7 +3,7 @@
 mod auth;
 pub(crate) mod client;
 pub(crate) mod frames;
-mod latency;
+mod http2;
 mod limits;
 mod pages;
 mod prometheus;
@@ -54,6 +54,18 @@ impl Reload for Scripted {
     }
 }
 
+/// Reloads that never end.
+#[derive(Default)]
+struct Hung(Mutex<Vec<oneshot::Sender<Result<(), String>>>>);
+
+impl Reload for Hung {
+    fn request(&self) -> oneshot::Receiver<Result<(), String>> {
+        let (sender, receiver) = oneshot::channel();
+        self.0.lock().unwrap().push(sender);
+        receiver
+    }
+}
+
 /// A server that runs until it is dropped or stopped.
 pub(super) struct Running {
     pub(super) address: SocketAddr,
@@ -78,9 +90,22 @@ impl Running {
         reload: Result<(), String>,
         stale_after: Duration,
     ) -> Result<Self, ServeError> {
+        Self::bind(web, frame, Box::new(Scripted(Mutex::new(Some(reload)))), stale_after)
+    }
+
+    /// A server whose reloads never end.
+    pub(super) fn with_hung_reloads(web: Web) -> Self {
+        Self::bind(web, Some(frames::node()), Box::<Hung>::default(), PATIENCE).unwrap()
+    }
+
+    fn bind(
+        web: Web,
+        frame: Option<Arc<Frame>>,
+        reload: Box<dyn Reload>,
+        stale_after: Duration,
+    ) -> Result<Self, ServeError> {
         let (frames, receiver) = watch::channel(frame);
         let events = Arc::new(Events::new());
-        let reload = Box::new(Scripted(Mutex::new(Some(reload))));
         let server = Server::bind(Setup {
             stale_after: tokio::sync::watch::channel(stale_after).1,
             web,

@@ -62,6 +62,11 @@ fn write(folder: &Path, (cert, key): &(String, String)) {
 
 /// A server with certificates of a fresh authority and these further lines of its TLS section.
 fn server(lines: &str) -> (Running, Authority, tempfile::TempDir) {
+    server_with(lines, web())
+}
+
+/// The same with other limits.
+pub(super) fn server_with(lines: &str, web: Web) -> (Running, Authority, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("test");
     write(folder.path(), &authority.server());
@@ -70,10 +75,11 @@ fn server(lines: &str) -> (Running, Authority, tempfile::TempDir) {
     std::fs::write(&path, format!("tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n{lines}"))
         .unwrap();
     check_web_config(&path).unwrap();
-    (Running::with_web_config(path), authority, folder)
+    (Running::start(Web { config_file: Some(path), ..web }), authority, folder)
 }
 
-fn client(
+/// A client that trusts this authority.
+pub(super) fn client(
     authority: &Authority,
     versions: &[&'static SupportedProtocolVersion],
     identity: Option<&(String, String)>,
@@ -98,13 +104,16 @@ fn client(
     TlsConnector::from(Arc::new(config))
 }
 
-async fn connect(address: SocketAddr, connector: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
+pub(super) async fn connect(
+    address: SocketAddr,
+    connector: &TlsConnector,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await.unwrap();
     connector.connect(ServerName::try_from("localhost").unwrap(), stream).await
 }
 
 /// The status of a scrape; nothing where the handshake or the connection fails.
-async fn scrape(address: SocketAddr, connector: &TlsConnector) -> Option<u16> {
+pub(super) async fn scrape(address: SocketAddr, connector: &TlsConnector) -> Option<u16> {
     let mut stream = connect(address, connector).await.ok()?;
     stream.write_all(get("/metrics", "").as_bytes()).await.ok()?;
     // With TLS 1.3 a refused certificate shows only at the first read.

@@ -1,0 +1,210 @@
+//! How a GPU, NVML and the worker are: hung, lost, silent, ended.
+
+use expect_test::expect;
+
+use super::*;
+use crate::sources::gpu::protocol::{Reason, Refusal, Trouble};
+
+#[test]
+fn a_hung_gpu_keeps_its_status_and_loses_its_values() {
+    let mut world = world();
+    take(&mut world, 1, sample(&[(Field::Power, 1_000)], None));
+    check(
+        &world,
+        5,
+        "gpu_status",
+        expect![[r#"
+            memwarden_gpu_status gpu=0,uuid=GPU-a,status=unobserved 1
+            timeout: the GPU worker is silent
+        "#]],
+    );
+    take(&mut world, 5, Line::Beat {});
+    check(
+        &world,
+        5,
+        "gpu_status",
+        expect![[r#"
+        memwarden_gpu_status gpu=0,uuid=GPU-a,status=ok 1
+        ok
+    "#]],
+    );
+    check(
+        &world,
+        5,
+        "power_watts",
+        expect![[r#"
+            memwarden_gpu_power_watts gpu=0,uuid=GPU-a 1
+            ok
+        "#]],
+    );
+    (6..12).for_each(|second| take(&mut world, second, Line::Beat {}));
+    check(
+        &world,
+        11,
+        "gpu_status",
+        expect![[r#"
+        memwarden_gpu_status gpu=0,uuid=GPU-a,status=hung 1
+        timeout: GPU 0: hung
+    "#]],
+    );
+    check(
+        &world,
+        11,
+        "power_watts",
+        expect![[r#"
+        timeout: GPU 0: hung
+    "#]],
+    );
+    check(
+        &world,
+        11,
+        "age",
+        expect![[r#"
+        memwarden_gpu_sample_age_seconds gpu=0,uuid=GPU-a 10
+        timeout: GPU 0: hung
+    "#]],
+    );
+    assert_eq!(world.hung(Timestamp::from_secs(11), SECOND), Some(Duration::from_secs(6)));
+}
+
+#[test]
+fn a_lost_gpu_loses_its_values_at_once() {
+    let mut world = world();
+    take(&mut world, 1, sample(&[(Field::Power, 1_000)], None));
+    let refusal = Refusal { reason: Reason::Lost, code: 15 };
+    take(&mut world, 2, Line::Trouble(Trouble { gpu: 0, refusal }));
+    check(
+        &world,
+        2,
+        "gpu_status",
+        expect![[r#"
+        memwarden_gpu_status gpu=0,uuid=GPU-a,status=lost 1
+        lost: GPU 0: lost
+    "#]],
+    );
+    check(
+        &world,
+        2,
+        "power_watts",
+        expect![[r#"
+        lost: GPU 0: lost
+    "#]],
+    );
+    take(&mut world, 3, sample(&[(Field::Power, 1_000)], None));
+    check(
+        &world,
+        3,
+        "gpu_status",
+        expect![[r#"
+        memwarden_gpu_status gpu=0,uuid=GPU-a,status=ok 1
+        ok
+    "#]],
+    );
+}
+
+#[test]
+fn a_worker_that_ends_leaves_gpus_unobserved() {
+    let mut world = world();
+    take(&mut world, 1, sample(&[(Field::Power, 1_000)], None));
+    world.worker_ended(false, "the worker ended: signal: 9".to_owned());
+    check(
+        &world,
+        2,
+        "status",
+        expect![[r#"
+        memwarden_nvml_status status=worker_failed 1
+        memwarden_gpu_status gpu=0,uuid=GPU-a,status=unobserved 1
+        lost: the worker ended: signal: 9
+    "#]],
+    );
+    // What a dead worker left in its pipe is not taken.
+    take(&mut world, 3, sample(&[(Field::Power, 2_000)], None));
+    check(
+        &world,
+        3,
+        "power_watts",
+        expect![[r#"
+        memwarden_gpu_power_watts gpu=0,uuid=GPU-a 1
+        lost: the worker ended: signal: 9
+    "#]],
+    );
+}
+
+#[test]
+fn a_typed_failure_outlives_the_worker_that_told_it() {
+    let mut world = World::default();
+    let at = Timestamp::from_secs(0);
+    world.begun = Some(at);
+    check(
+        &world,
+        1,
+        "nvml",
+        expect![[r#"
+        memwarden_nvml_status status=initializing 1
+        unavailable: NVML is being started
+    "#]],
+    );
+    check(
+        &world,
+        31,
+        "nvml",
+        expect![[r#"
+        memwarden_nvml_status status=initializing 1
+        timeout: NVML has not answered yet
+    "#]],
+    );
+    let state = |status| Line::State(State { status, why: "no library".into(), ..State::default() });
+    let generation = world.worker_started(at);
+    world.take(generation, at, state(Status::LibraryAbsent));
+    world.worker_ended(true, String::new());
+    check(
+        &world,
+        1,
+        "nvml",
+        expect![[r#"
+        memwarden_nvml_status status=library_absent 1
+        not_found: no library
+    "#]],
+    );
+    world.worker_started(at);
+    check(
+        &world,
+        1,
+        "nvml",
+        expect![[r#"
+        memwarden_nvml_status status=library_absent 1
+        not_found: no library
+    "#]],
+    );
+    world.worker_ended(false, "the worker ended: signal: 6".to_owned());
+    check(
+        &world,
+        1,
+        "nvml",
+        expect![[r#"
+        memwarden_nvml_status status=worker_failed 1
+        lost: the worker ended: signal: 6
+    "#]],
+    );
+    world.worker_released();
+    check(
+        &world,
+        1,
+        "nvml",
+        expect![[r#"
+        memwarden_nvml_status status=released 1
+        unavailable: the GPU driver was released on request
+    "#]],
+    );
+}
+
+#[test]
+fn lines_about_gpus_that_are_not_there_are_refused() {
+    let mut world = world();
+    let before = world.bad_lines;
+    take(&mut world, 1, Line::Sample(Box::new(Sample { gpu: 7, ..Sample::default() })));
+    take(&mut world, 1, Line::State(State { status: Status::Ok, gpus: u32::MAX, ..State::default() }));
+    take(&mut world, 1, Line::State(State { status: Status::Released, ..State::default() }));
+    assert_eq!(world.bad_lines, before + 3);
+    assert_eq!(world.gpus.len(), 1);
+}

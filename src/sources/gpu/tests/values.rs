@@ -1,0 +1,238 @@
+//! Values: their units, what is refused or implausible, and whose memory it is.
+
+use expect_test::expect;
+
+use super::*;
+use crate::sources::gpu::protocol::{Instance, Memory, Reason, Refusal};
+
+fn process(pid: u32, memory: Option<u64>) -> Process {
+    Process { pid, memory, sm: None }
+}
+
+#[test]
+fn units_are_base_units() {
+    let mut world = world();
+    let values = [
+        (Field::Power, 72_500),
+        (Field::Energy, 1_500),
+        (Field::ClockSm, 1_980),
+        (Field::Temperature, 34),
+        (Field::Utilization, 50),
+        (Field::NvlinkSent, 2),
+        (Field::ThrottledHwThermal, 1_500_000_000),
+        (Field::ThrottleReasons, 0x44),
+    ];
+    take(&mut world, 1, sample(&values, None));
+    check(
+        &world,
+        1,
+        "power_watts",
+        expect![[r#"
+        memwarden_gpu_power_watts gpu=0,uuid=GPU-a 72.5
+        ok
+    "#]],
+    );
+    check(
+        &world,
+        1,
+        "energy",
+        expect![[r#"
+        memwarden_gpu_energy_joules_total gpu=0,uuid=GPU-a 1.5
+        ok
+    "#]],
+    );
+    check(
+        &world,
+        1,
+        "clock",
+        expect![[r#"
+        memwarden_gpu_clock_hertz gpu=0,uuid=GPU-a,clock=sm 1980000000
+        ok
+    "#]],
+    );
+    check(
+        &world,
+        1,
+        "gpu_temperature",
+        expect![[r#"
+        memwarden_gpu_temperature_celsius gpu=0,uuid=GPU-a 34
+        ok
+    "#]],
+    );
+    check(
+        &world,
+        1,
+        "utilization",
+        expect![[r#"
+        memwarden_gpu_utilization_ratio gpu=0,uuid=GPU-a 0.5
+        ok
+    "#]],
+    );
+    check(
+        &world,
+        1,
+        "nvlink",
+        expect![[r#"
+        memwarden_gpu_nvlink_sent_bytes_total gpu=0,uuid=GPU-a,traffic=data 2048
+        ok
+    "#]],
+    );
+    check(
+        &world,
+        1,
+        "gpu_throttled",
+        expect![[r#"
+            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=gpu_idle 0
+            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=application_clocks 0
+            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=power_cap 1
+            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=hw_slowdown 0
+            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=sync_boost 0
+            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=sw_thermal 0
+            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=hw_thermal 1
+            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=hw_power_brake 0
+            memwarden_gpu_throttled gpu=0,uuid=GPU-a,reason=display_clocks 0
+            ok
+        "#]],
+    );
+}
+
+#[test]
+fn what_no_process_has_is_unattributed() {
+    let used = [(Field::MemoryUsed, 1_000)];
+    let mut world = world();
+    take(&mut world, 1, sample(&used, Some(vec![process(7, Some(600)), process(8, Some(100))])));
+    check(
+        &world,
+        1,
+        "memory",
+        expect![[r#"
+        memwarden_gpu_memory_used_bytes gpu=0,uuid=GPU-a 1000
+        memwarden_gpu_process_memory_bytes gpu=0,uuid=GPU-a,pid=7 600
+        memwarden_gpu_process_memory_bytes gpu=0,uuid=GPU-a,pid=8 100
+        memwarden_gpu_memory_unattributed_bytes gpu=0,uuid=GPU-a 300
+        ok
+    "#]],
+    );
+    take(&mut world, 1, sample(&used, Some(vec![process(7, Some(5_000))])));
+    check(
+        &world,
+        1,
+        "unattributed",
+        expect![[r#"
+        memwarden_gpu_memory_unattributed_bytes gpu=0,uuid=GPU-a 0
+        ok
+    "#]],
+    );
+    take(&mut world, 1, sample(&used, Some(vec![process(7, None)])));
+    check(
+        &world,
+        1,
+        "memory",
+        expect![[r#"
+        memwarden_gpu_memory_used_bytes gpu=0,uuid=GPU-a 1000
+        ok
+    "#]],
+    );
+    take(&mut world, 1, sample(&used, None));
+    check(
+        &world,
+        1,
+        "memory",
+        expect![[r#"
+        memwarden_gpu_memory_used_bytes gpu=0,uuid=GPU-a 1000
+        ok
+    "#]],
+    );
+}
+
+#[test]
+fn a_refused_value_is_absent_and_named() {
+    let mut world = world();
+    let refusal = Refusal { reason: Reason::UnknownCode, code: 27 };
+    let refused = vec![(Field::Power, refusal)];
+    take(&mut world, 1, Line::Sample(Box::new(Sample { refused, ..Sample::default() })));
+    check(
+        &world,
+        1,
+        "power",
+        expect![[r#"
+        ok
+    "#]],
+    );
+    check(
+        &world,
+        1,
+        "field_status",
+        expect![[r#"
+        memwarden_gpu_field_status gpu=0,uuid=GPU-a,field=power,status=unknown_code,code=27 1
+        ok
+    "#]],
+    );
+}
+
+#[test]
+fn more_than_all_of_the_time_is_no_share() {
+    let mut world = world();
+    let processes = vec![Process { pid: 7, memory: None, sm: Some(101) }];
+    take(
+        &mut world,
+        1,
+        sample(&[(Field::Utilization, 101), (Field::MemoryUtilization, 100)], Some(processes)),
+    );
+    check(
+        &world,
+        1,
+        "utilization",
+        expect![[r#"
+            memwarden_gpu_memory_controller_utilization_ratio gpu=0,uuid=GPU-a 1
+            ok
+        "#]],
+    );
+    check(
+        &world,
+        1,
+        "field_status",
+        expect![[r#"
+            memwarden_gpu_field_status gpu=0,uuid=GPU-a,field=utilization,status=implausible,code=0 1
+            memwarden_gpu_field_status gpu=0,uuid=GPU-a,field=process_utilization,status=implausible,code=0 1
+            ok
+        "#]],
+    );
+}
+
+#[test]
+fn an_instance_names_its_parent() {
+    let mut world = world();
+    let memory = Some(Memory { total: 100, used: 60, free: 40, reserved: None });
+    let instance = Instance { uuid: "MIG-b".into(), name: "1g".into(), gi: Some(9), ci: None, memory };
+    let instances = vec![instance];
+    take(&mut world, 1, Line::Sample(Box::new(Sample { instances, ..Sample::default() })));
+    check(
+        &world,
+        1,
+        "mig",
+        expect![[r#"
+        memwarden_gpu_mig_info gpu=0,uuid=MIG-b,gpu_instance=9,compute_instance=,parent=GPU-a,name=1g 1
+        memwarden_gpu_mig_memory_total_bytes gpu=0,uuid=MIG-b,gpu_instance=9,compute_instance= 100
+        memwarden_gpu_mig_memory_used_bytes gpu=0,uuid=MIG-b,gpu_instance=9,compute_instance= 60
+        memwarden_gpu_mig_memory_free_bytes gpu=0,uuid=MIG-b,gpu_instance=9,compute_instance= 40
+        ok
+    "#]],
+    );
+}
+
+#[test]
+fn a_counter_that_wraps_goes_on() {
+    let mut world = world();
+    take(&mut world, 1, sample(&[(Field::PcieSent, 900)], None));
+    take(&mut world, 2, sample(&[(Field::PcieSent, 100)], None));
+    check(
+        &world,
+        2,
+        "pcie_sent",
+        expect![[r#"
+        memwarden_gpu_pcie_sent_bytes_total gpu=0,uuid=GPU-a 1000
+        ok
+    "#]],
+    );
+}

@@ -1,0 +1,298 @@
+//! Pull and push say the same: every series of `/metrics` comes to a real OTLP receiver, by gRPC and by HTTP,
+//! under the name that the standard translation gives, with the same labels and value, and nothing else comes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use memwarden::catalog;
+use memwarden::model::desc::Instrument;
+use serde_json::json;
+
+use crate::harness::{Daemon, Page, fake_nvml, now, program, wait_for};
+use crate::receiver::{Metric, Receiver};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Metrics whose values go on while nothing happens: what memwarden does and costs, and how old samples are.
+const MOVING: &[&str] = &[
+    "memwarden_frames_total",
+    "memwarden_gpu_sample_age_seconds",
+    "memwarden_gpu_worker_resident_memory_bytes",
+    "memwarden_gpu_worker_silent_seconds",
+    "memwarden_http_requests_total",
+    "memwarden_last_sample_timestamp_seconds",
+    "memwarden_otlp_exports_total",
+    "memwarden_otlp_last_success_timestamp_seconds",
+    "memwarden_sample_age_seconds",
+    "memwarden_self_cpu_seconds_total",
+    "memwarden_self_open_files",
+    "memwarden_self_resident_memory_bytes",
+    "memwarden_self_threads",
+    "memwarden_source_duration_seconds",
+    "memwarden_ticks_skipped_total",
+];
+
+/// Beginnings of names: of each of them something must be compared.
+const ROOMS: &[&str] = &[
+    "memwarden_cgroup_memory_",
+    "memwarden_gpu_memory_",
+    "memwarden_gpu_mig_",
+    "memwarden_gpu_unplaced_xid_",
+    "memwarden_gpu_xid_",
+    "memwarden_host_memory_",
+    "memwarden_host_pressure_",
+    "memwarden_http_",
+    "memwarden_kernel_oom_last_victim_",
+    "memwarden_otlp_",
+    "memwarden_process_",
+    "memwarden_self_",
+    "memwarden_source_status",
+    "memwarden_workload_gpu_memory_",
+    "memwarden_workload_rss_",
+];
+
+/// A machine where nothing happens: files that stay as they are, one Slurm job, two GPUs.
+struct Still {
+    folder: tempfile::TempDir,
+    job: Child,
+}
+
+impl Still {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/host/6.18"), root);
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("kmsg", "");
+        write("passwd", "root:x:0:0::/:/bin/sh\n");
+        write("proc/stat", "cpu 1 2\nbtime 1700000000\nprocesses 4321\nprocs_running 1\n");
+        // What memwarden itself costs is real.
+        std::os::unix::fs::symlink("/proc/self", root.join("proc/self")).unwrap();
+
+        let job = program("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        let group = "/system.slice/slurmstepd.scope/job_42/step_0/user/task_0";
+        let mut path = String::from("cgroup");
+        write("cgroup/cgroup.controllers", "cpu memory pids\n");
+        for part in group.split('/') {
+            path = format!("{path}/{part}");
+            write(&format!("{path}/memory.current"), "5000\n");
+            write(&format!("{path}/memory.max"), "8000\n");
+            write(&format!("{path}/memory.stat"), "anon 3000\nfile 1500\nshmem 200\ninactive_file 1000\n");
+            write(&format!("{path}/memory.events"), "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\n");
+        }
+        // A real process as it is now, which cannot change any more.
+        let own = PathBuf::from(format!("/proc/{}", job.id()));
+        for name in ["stat", "status", "statm", "cmdline", "comm", "io", "environ", "smaps_rollup", "limits"]
+        {
+            let text = std::fs::read(own.join(name)).unwrap_or_default();
+            write(&format!("proc/{}/{name}", job.id()), &String::from_utf8(text).unwrap());
+        }
+        write(&format!("proc/{}/cgroup", job.id()), &format!("0::{group}\n"));
+        let stat = std::fs::read_to_string(own.join("stat")).unwrap();
+        write("proc/1/stat", &format!("1 (init) {}", stat.split_once(") ").unwrap().1));
+        for number in 0..3 {
+            write(&format!("proc/{}/fd/{number}", job.id()), "");
+        }
+        std::os::unix::fs::symlink("/usr/bin/sleep", root.join(format!("proc/{}/exe", job.id()))).unwrap();
+
+        let device = |gpu: u32| {
+            json!({
+                "uuid": format!("GPU-00000000-0000-0000-0000-{gpu:012}"),
+                "minor": gpu,
+                "pci": format!("0000:{:02x}:00.0", gpu + 16),
+                "utilization": 50,
+                "fan_speed": 30,
+                "throttle": 4,
+                "retired_pages": {"single_bit": [], "double_bit": [], "pending": false},
+                "processes": [{"pid": job.id(), "memory": 1_u64 << 30, "type": "compute", "sm": 40}],
+            })
+        };
+        let instance = json!({"uuid": "MIG-a", "gi": 1, "ci": 0, "name": "1g.10gb"});
+        let mut split = device(1);
+        split["mig"] = json!({"enabled": true, "instances": [instance]});
+        write("scenario.json", &json!({"devices": [device(0), split]}).to_string());
+        Self { folder, job }
+    }
+
+    /// A memwarden on it, which pushes to a port of loopback.
+    fn daemon(&self, protocol: &str, port: u16) -> Daemon {
+        let root = self.folder.path().display();
+        let mut sets: Vec<String> =
+            ["proc", "cgroup", "kmsg", "passwd"].map(|name| format!("paths.{name}={root}/{name}")).into();
+        sets.push(format!("otlp.endpoint=http://127.0.0.1:{port}"));
+        sets.push(format!("otlp.protocol={protocol}"));
+        sets.extend(["otlp.enabled=true", "otlp.interval=500ms", "otlp.names=both"].map(str::to_owned));
+        if cfg!(feature = "gpu") {
+            sets.push(format!("sources.gpu.nvml_library={}", fake_nvml().display()));
+            sets.push("sources.gpu.interval=200ms".to_owned());
+        }
+        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        Daemon::start_with(&args, |command| {
+            command.env("FAKE_NVML_SCENARIO", self.folder.path().join("scenario.json"));
+        })
+    }
+
+    /// The kernel says something, which is the last that happens.
+    fn log(&self) {
+        let text = "6,1,77000100,-;oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task_memcg=/a\\x5cx2db \"c\",task=x,pid=9,uid=0\n\
+            3,2,77000200,-;Out of memory: Killed process 9 (x) total-vm:300kB, anon-rss:200kB, file-rss:20kB, shmem-rss:2kB\n\
+            4,3,78000000,-;NVRM: Xid (PCI:0000:10:00.0): 79, pid=9, GPU has fallen off the bus.\n\
+            4,4,78000000,-;NVRM: Xid (PCI:0000:99:00.0): 13, pid=9, Graphics Exception\n";
+        std::fs::write(self.folder.path().join("kmsg"), text).unwrap();
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        self.job.kill().unwrap();
+        self.job.wait().unwrap();
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            std::fs::create_dir_all(&target).unwrap();
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// A series: its name, how it behaves, its labels; to its value, or to nothing where that moves.
+type All = BTreeMap<(String, &'static str, BTreeMap<String, String>), Option<f64>>;
+
+fn still(prometheus_name: &str, value: f64) -> Option<f64> {
+    (!MOVING.contains(&prometheus_name)).then_some(value)
+}
+
+/// The Prometheus name of what was pushed: dots to underscores, the unit spelled out, `_total` for a counter.
+///
+/// The rules of OpenTelemetry's "Prometheus and OpenMetrics Compatibility".
+fn translated(metric: &Metric) -> String {
+    let unit = match metric.unit.as_str() {
+        "By" => "_bytes",
+        "By/s" => "_bytes_per_second",
+        "s" => "_seconds",
+        "1" => "_ratio",
+        "Cel" => "_celsius",
+        "W" => "_watts",
+        "J" => "_joules",
+        "Hz" => "_hertz",
+        annotation if annotation.starts_with('{') => "",
+        other => panic!("{} has the unit {other}", metric.name),
+    };
+    let total = if metric.monotonic { "_total" } else { "" };
+    format!("{}{unit}{total}", metric.name.replace('.', "_"))
+}
+
+fn kind(metric: &Metric) -> &'static str {
+    match (metric.shape.as_str(), metric.monotonic) {
+        ("Gauge", _) => "gauge",
+        ("Sum", true) => "counter",
+        ("Sum", false) => "updowncounter",
+        other => panic!("{} is {other:?}", metric.name),
+    }
+}
+
+/// What was pushed under our names, as Prometheus would have it, and what under those of the conventions.
+fn pushed(push: &[Metric]) -> [All; 2] {
+    let conventional: BTreeSet<&str> =
+        catalog::all().filter_map(|desc| Some(desc.semconv.as_ref()?.name)).collect();
+    let mut found = [All::new(), All::new()];
+    for metric in push {
+        let is_conventional = conventional.contains(metric.name.as_str());
+        let name = if is_conventional { metric.name.clone() } else { translated(metric) };
+        for (attributes, value) in &metric.points {
+            let key = (name.clone(), kind(metric), attributes.clone());
+            let before = found[usize::from(is_conventional)].insert(key, still(&name, *value));
+            assert!(before.is_none(), "{name} {attributes:?} came twice in one push");
+        }
+    }
+    found
+}
+
+/// The same of `/metrics`: what it says itself, and what follows for the conventions.
+fn pulled(text: &str) -> [All; 2] {
+    let types: BTreeMap<&str, &str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+    let mut found = [All::new(), All::new()];
+    for series in Page::parse(text).0 {
+        let is = if types[series.name.as_str()] == "counter" { "counter" } else { "gauge" };
+        let value = still(&series.name, series.value);
+        let desc = catalog::all().find(|desc| desc.name == series.name).unwrap();
+        if let Some(semconv) = &desc.semconv {
+            let renamed = series.labels.iter().map(|(label, value)| {
+                let to = semconv.renamed.iter().find(|(from, _)| from == label);
+                (to.map_or(label.as_str(), |(_, to)| to).to_owned(), value.clone())
+            });
+            let fixed = semconv.fixed.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let is = match semconv.instrument {
+                Instrument::Gauge => "gauge",
+                Instrument::Counter => "counter",
+                Instrument::UpDownCounter => "updowncounter",
+            };
+            found[1].insert((semconv.name.to_owned(), is, renamed.chain(fixed).collect()), value);
+        }
+        found[0].insert((series.name, is, series.labels), value);
+    }
+    found
+}
+
+/// What one has and the other has not, or has otherwise.
+fn difference(pushed: &All, pulled: &All) -> Vec<String> {
+    let keys: BTreeSet<_> = pushed.keys().chain(pulled.keys()).collect();
+    let differ = keys.into_iter().filter(|key| pushed.get(*key) != pulled.get(*key));
+    differ.map(|key| format!("{key:?}: pushed {:?}, pulled {:?}", pushed.get(key), pulled.get(key))).collect()
+}
+
+#[test]
+fn pull_and_push_say_the_same() {
+    let Some(receiver) = Receiver::start() else { return };
+    for (protocol, port) in [("grpc", receiver.grpc), ("http/protobuf", receiver.http)] {
+        let machine = Still::new();
+        let daemon = machine.daemon(protocol, port);
+        daemon.wait_page("the job and its GPUs", SOON, |page| {
+            let job = page.sum("memwarden_workload_processes", &[]) == 1.0;
+            let gpus = page.sum("memwarden_gpu_status", &[("status", "ok")]) == 2.0;
+            job && (gpus || !cfg!(feature = "gpu"))
+        });
+        machine.log();
+        daemon.wait_value("memwarden_kernel_log_records_total", |records| records == 4.0);
+        receiver.forget();
+        let begun = now();
+        let (own, conventional) = loop {
+            let push = wait_for("a push", SOON, || receiver.last_push());
+            let [own_pushed, conventional_pushed] = pushed(&push);
+            let [own, conventional] = pulled(&daemon.metrics());
+            let mut differ = difference(&own_pushed, &own);
+            differ.extend(difference(&conventional_pushed, &conventional));
+            if differ.is_empty() {
+                break (own, conventional);
+            }
+            // The first pushes may be of a frame before the last thing happened.
+            assert!(begun.elapsed() < SOON, "by {protocol}:\n{}", differ.join("\n"));
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        let names: BTreeSet<&str> = own.keys().map(|key| key.0.as_str()).collect();
+        for begin in ROOMS.iter().filter(|begin| cfg!(feature = "gpu") || !begin.contains("gpu")) {
+            assert!(names.iter().any(|name| name.starts_with(begin)), "nothing of {begin} was compared");
+        }
+        if cfg!(feature = "gpu") {
+            let came: BTreeSet<&str> = conventional.keys().map(|key| key.0.as_str()).collect();
+            let declared = catalog::all().filter_map(|desc| Some(desc.semconv.as_ref()?.name));
+            assert_eq!(came, declared.collect());
+        }
+        assert_eq!(daemon.value("memwarden_otlp_export_failures_total"), Some(0.0));
+        let constant = own.values().flatten().count();
+        assert!(constant * 10 > own.len() * 9, "only {constant} values of {} stand still", own.len());
+    }
+}
