@@ -101,7 +101,13 @@ fn web() -> anyhow::Result<Web> {
 }
 
 fn frame(sequence: u64) -> Arc<Frame> {
-    Arc::new(Frame { sequence, at: host::clock::now(), families: series::families(), sources: Vec::new() })
+    Arc::new(Frame {
+        sequence,
+        at: host::clock::now(),
+        families: series::families(),
+        sources: Vec::new(),
+        findings: Vec::new(),
+    })
 }
 
 /// The median time of one rendering, without server and socket.

@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use memwarden::engine::Engine;
+use memwarden::engine::{EVERYTHING, Engine};
 use memwarden::events::Events;
 use memwarden::exposition::prometheus::{Format, encode};
 use memwarden::model::frame::Frame;
 use memwarden::model::point::Family;
 use memwarden::model::source::Status;
 use memwarden::model::time::Timestamp;
-use memwarden::sources::{Context, REGISTRY};
+use memwarden::sources::Context;
 use memwarden::{app, config, host};
 use node::Node;
 use rustix::time::{ClockId, clock_gettime};
@@ -52,7 +52,7 @@ fn ticks(count: u32) -> anyhow::Result<()> {
     let text = "sources: {gpu: {enabled: false}}";
     let config = config::parse_str(text, Path::new("bench.yaml"), &app::schema(), &[])?;
     let context = Context { roots: Arc::new(node.roots()), worker: None };
-    let mut engine = Engine::new(REGISTRY, &config, context, Arc::new(Events::new()));
+    let mut engine = Engine::new(EVERYTHING, &config, context, Arc::new(Events::new()));
     let (mut first, mut rest, mut series) = (Duration::ZERO, Duration::ZERO, 0);
     for second in 1..=u64::from(count) {
         node.work(second).context("cannot write the fixture")?;

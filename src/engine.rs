@@ -1,10 +1,14 @@
-//! One tick: sample every source, remember peaks, make a frame.
+//! One tick: sample every source, let the analyzers judge, remember peaks, make a frame.
+
+pub mod analyze;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::analyze::Analyzers;
+use crate::analyzers;
 use crate::config::Config;
 use crate::events::Events;
 use crate::history::peaks::Peaks;
@@ -15,7 +19,7 @@ use crate::model::setting::Settings;
 use crate::model::source::{Control, Failure, Source, SourceError, Status};
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Seconds};
-use crate::sources::{Context, Registration};
+use crate::sources::{self, Context, Registration};
 
 crate::metrics! {
     /// The version that runs and the processor it was built for; always 1.
@@ -38,9 +42,28 @@ crate::metrics! {
     pub SERIES: Gauge<Count> = "memwarden_frame_series" {}.counting("{series}");
 }
 
+/// The engine's own metrics.
+pub fn all_metrics() -> impl Iterator<Item = &'static crate::model::desc::Desc> {
+    METRICS.iter().chain(analyze::METRICS).copied()
+}
+
+/// What can run: every source and every analyzer there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Registries<'a> {
+    /// The sources, in the order they are sampled.
+    pub sources: &'a [&'static Registration],
+    /// The analyzers, in the order they judge.
+    pub analyzers: &'a [&'static analyzers::Registration],
+}
+
+/// Everything that is built in.
+pub static EVERYTHING: Registries<'static> =
+    Registries { sources: sources::REGISTRY, analyzers: analyzers::REGISTRY };
+
 /// Runs the sources and makes frames of what they measure.
 pub struct Engine {
     sources: Vec<Running>,
+    analyzers: Analyzers,
     peaks: Peaks,
     peak_window: Duration,
     context: Context,
@@ -71,14 +94,10 @@ struct Running {
 
 impl Engine {
     /// Builds the sources that `config` enables.
-    pub fn new(
-        registry: &[&'static Registration],
-        config: &Config,
-        context: Context,
-        events: Arc<Events>,
-    ) -> Self {
+    pub fn new(registries: Registries<'_>, config: &Config, context: Context, events: Arc<Events>) -> Self {
         let mut engine = Self {
             sources: Vec::new(),
+            analyzers: Analyzers::new(Arc::clone(&events)),
             peaks: Peaks::new(),
             peak_window: config.sampling.peak_window,
             context,
@@ -88,24 +107,25 @@ impl Engine {
             last: None,
             control: None,
         };
-        engine.configure(registry, config);
+        engine.configure(registries, config);
         engine
     }
 
     /// Takes over a new configuration; a source whose section did not change keeps running as it is.
-    pub fn reconfigure(&mut self, registry: &[&'static Registration], config: &Config, context: Context) {
+    pub fn reconfigure(&mut self, registries: Registries<'_>, config: &Config, context: Context) {
         if context.roots != self.context.roots {
             self.sources.clear();
         }
         self.context = context;
         self.peak_window = config.sampling.peak_window;
-        self.configure(registry, config);
+        self.configure(registries, config);
     }
 
-    fn configure(&mut self, registry: &[&'static Registration], config: &Config) {
+    fn configure(&mut self, registries: Registries<'_>, config: &Config) {
+        self.analyzers.configure(registries.analyzers, config);
         let mut before: HashMap<&str, Running> =
             self.sources.drain(..).map(|running| (running.registration.name, running)).collect();
-        for registration in registry {
+        for registration in registries.sources {
             let Some(wanted) = config.sources.get(registration.name).filter(|source| source.enabled) else {
                 continue;
             };
@@ -117,6 +137,16 @@ impl Engine {
                 complete: None,
             }));
         }
+    }
+
+    /// What must survive a restart, by analyzer.
+    pub fn save(&self) -> serde_json::Map<String, serde_json::Value> {
+        self.analyzers.save()
+    }
+
+    /// Hands over what [`Engine::save`] of an earlier run gave.
+    pub fn restore(&mut self, saved: serde_json::Map<String, serde_json::Value>) {
+        self.analyzers.restore(saved);
     }
 
     /// Passes an operator's request to every source.
@@ -135,6 +165,7 @@ impl Engine {
             let report = running.sample(at, &self.context, self.control, &self.events, &mut batch);
             reports.push(report);
         }
+        let findings = self.analyzers.run(at, &mut batch);
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
         self.put_self(at, &mut batch, &reports);
@@ -142,7 +173,7 @@ impl Engine {
         for (what, count) in dropped {
             *self.dropped.entry(what).or_default() += count;
         }
-        let frame = Arc::new(Frame { sequence: self.sequence, at, families, sources: reports });
+        let frame = Arc::new(Frame { sequence: self.sequence, at, families, sources: reports, findings });
         self.last = Some(Arc::clone(&frame));
         frame
     }
@@ -269,7 +300,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::config::schema::{SECTIONS, Schema, SourceSchema};
+    use crate::config::schema::{self, GroupSchema, PartSchema, SECTIONS, Schema};
     use crate::host::roots::Roots;
     use crate::model::units::Bytes;
 
@@ -312,8 +343,12 @@ mod tests {
         },
     };
 
+    fn only<'a>(sources: &'a [&'static Registration]) -> Registries<'a> {
+        Registries { sources, analyzers: &[] }
+    }
+
     fn config(text: &str) -> Config {
-        let source = SourceSchema {
+        let source = PartSchema {
             key: "moody",
             about: "",
             on_by_default: true,
@@ -321,7 +356,8 @@ mod tests {
             needs: &[],
             check: |_| Vec::new(),
         };
-        let schema = Schema { sections: SECTIONS, sources: vec![source] };
+        let group = GroupSchema { key: schema::SOURCES, about: "", parts: vec![source] };
+        let schema = Schema { sections: SECTIONS, groups: vec![group] };
         crate::config::parse_str(text, Path::new("test"), &schema, &[]).unwrap()
     }
 
@@ -330,7 +366,7 @@ mod tests {
         let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
         let events = Arc::new(Events::new());
         let config = config("sampling: {interval: 1s, peak_window: 2s}");
-        let mut engine = Engine::new(&[&REGISTRATION], &config, context.clone(), events);
+        let mut engine = Engine::new(only(&[&REGISTRATION]), &config, context.clone(), events);
         let mut told = Vec::new();
         for second in 0..6 {
             let frame = engine.tick(Timestamp::from_secs(second));
@@ -358,10 +394,10 @@ mod tests {
             Ok 5 40 [1.0, 1.0] 0.0"#]]
         .assert_eq(&told.join("\n"));
         assert_eq!(BUILT.load(Ordering::Relaxed), 2, "built at the start and after the panic");
-        engine.reconfigure(&[&REGISTRATION], &config, context.clone());
+        engine.reconfigure(only(&[&REGISTRATION]), &config, context.clone());
         assert_eq!(BUILT.load(Ordering::Relaxed), 2, "an unchanged section keeps its source");
         let off = self::config("sources: {moody: {enabled: false}}");
-        engine.reconfigure(&[&REGISTRATION], &off, context);
+        engine.reconfigure(only(&[&REGISTRATION]), &off, context);
         assert!(engine.tick(Timestamp::from_secs(9)).sources.is_empty());
     }
 
@@ -398,12 +434,13 @@ mod tests {
             build: |_, _| Box::new(Attentive(false)),
         };
         let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
-        let mut engine = Engine::new(&[&ATTENTIVE], &config(""), context.clone(), Arc::new(Events::new()));
+        let mut engine =
+            Engine::new(only(&[&ATTENTIVE]), &config(""), context.clone(), Arc::new(Events::new()));
         engine.control(Control::ReleaseGpu);
         engine.tick(Timestamp::from_secs(1));
         let off = self::config("sources: {moody: {enabled: false}}");
-        engine.reconfigure(&[&ATTENTIVE], &off, context.clone());
-        engine.reconfigure(&[&ATTENTIVE], &config(""), context);
+        engine.reconfigure(only(&[&ATTENTIVE]), &off, context.clone());
+        engine.reconfigure(only(&[&ATTENTIVE]), &config(""), context);
         drop(engine);
         assert_eq!(*TOLD.lock().unwrap(), ["ReleaseGpu", "ReleaseGpu", "ReleaseGpu", "finish"]);
     }
@@ -422,7 +459,7 @@ mod tests {
             build: |_, _| Box::new(Moody(&CALM_TURNS)),
         };
         let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
-        let mut engine = Engine::new(&[&CALM], &config(""), context, Arc::new(Events::new()));
+        let mut engine = Engine::new(only(&[&CALM]), &config(""), context, Arc::new(Events::new()));
         // The monotonic clock goes on by a second; the other is set back by a day, then forward by a year.
         let day = 86_400;
         for (second, unix) in [(1, 100 * day), (2, 99 * day), (3, 465 * day)] {

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::point::Batch;
 use crate::model::source::{Failure, SourceError, Status};
 use crate::model::time::Timestamp;
@@ -80,6 +81,8 @@ pub struct Events {
     limited: [AtomicU64; HttpLimit::ALL.len()],
     otlp: Mutex<OtlpState>,
     sources: Mutex<HashMap<&'static str, SourceState>>,
+    /// What was stated in the last frame.
+    findings: Mutex<HashMap<(&'static str, Subject), &'static str>>,
 }
 
 #[derive(Debug, Default)]
@@ -158,6 +161,32 @@ impl Events {
             Err(SourceError::Failed { kind, why }) => {
                 tracing::warn!(source, kind = kind.label(), why, "Source failed.");
             }
+        }
+    }
+
+    /// These findings are in force; each is logged once per change of its state.
+    pub fn found(&self, findings: &[Finding]) {
+        let mut known = lock(&self.findings);
+        let mut before = std::mem::take(&mut *known);
+        for finding in findings {
+            let Finding { analyzer, subject, state, severity, summary, advice, .. } = finding;
+            let key = (*analyzer, subject.clone());
+            if before.remove(&key) != Some(*state) {
+                let (subject, severity) = (subject.to_string(), severity.label());
+                match finding.severity {
+                    Severity::Info => tracing::info!(analyzer, subject, state, severity, advice, "{summary}"),
+                    _ => tracing::warn!(analyzer, subject, state, severity, advice, "{summary}"),
+                }
+            }
+            known.insert(key, state);
+        }
+        for ((analyzer, subject), state) in before {
+            tracing::info!(
+                analyzer,
+                subject = subject.to_string(),
+                state,
+                "A finding is no longer in force."
+            );
         }
     }
 

@@ -14,6 +14,8 @@ pub mod host;
 
 pub mod sources;
 
+pub mod analyzers;
+
 pub mod engine;
 pub mod exposition;
 

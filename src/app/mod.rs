@@ -9,13 +9,14 @@ pub mod notify;
 pub mod push;
 pub mod sampler;
 pub mod serve;
+mod state;
 
-use crate::config::schema::{SECTIONS, Schema, SourceSchema};
-use crate::sources;
+use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, SECTIONS, SOURCES, Schema};
+use crate::{analyzers, sources};
 
-/// The keys of a configuration file: the fixed sections and one for each registered source.
+/// The keys of a configuration file: the fixed sections and one for each registered source and analyzer.
 pub fn schema() -> Schema {
-    let sources = sources::REGISTRY.iter().map(|source| SourceSchema {
+    let sources = sources::REGISTRY.iter().map(|source| PartSchema {
         key: source.name,
         about: source.about,
         on_by_default: source.on_by_default,
@@ -23,5 +24,23 @@ pub fn schema() -> Schema {
         needs: source.needs,
         check: source.check,
     });
-    Schema { sections: SECTIONS, sources: sources.collect() }
+    let analyzers = analyzers::REGISTRY.iter().map(|analyzer| PartSchema {
+        key: analyzer.name,
+        about: analyzer.about,
+        on_by_default: true,
+        options: analyzer.options,
+        needs: &[],
+        check: analyzer.check,
+    });
+    let sources = GroupSchema {
+        key: SOURCES,
+        about: "What is measured; each source can be switched off.",
+        parts: sources.collect(),
+    };
+    let analyzers = GroupSchema {
+        key: ANALYZERS,
+        about: "What is concluded from it; each analyzer can be switched off.",
+        parts: analyzers.collect(),
+    };
+    Schema { sections: SECTIONS, groups: vec![sources, analyzers] }
 }

@@ -1,5 +1,6 @@
 //! The sampler thread: a tick, a frame, a wait. It waits for nothing but its own clock.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -7,13 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::state;
 use crate::config::Config;
-use crate::engine::Engine;
+use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
-use crate::host::clock;
+use crate::host::{clock, fs};
 use crate::model::frame::Frame;
 use crate::model::source::Control;
-use crate::sources::{Context, REGISTRY};
+use crate::sources::Context;
 
 /// What the sampler can be asked between two ticks.
 #[derive(Debug)]
@@ -47,8 +49,15 @@ pub fn start(
     let config = config.clone();
     let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
         let interval = config.sampling.interval;
-        let engine = Engine::new(REGISTRY, &config, context, Arc::clone(&events));
-        run(engine, interval, &inbox, &events, &frames);
+        let keeper = Keeping::start(&config);
+        let mut engine = Engine::new(EVERYTHING, &config, context, Arc::clone(&events));
+        if let Some(saved) = keeper.as_ref().and_then(|keeping| keeping.load()) {
+            engine.restore(saved);
+        }
+        run(&mut engine, interval, &inbox, &events, &frames, keeper.as_ref());
+        if let Some(keeping) = keeper {
+            keeping.keeper.finish(engine.save(), LAST_SAVE);
+        }
     })?;
     Ok(Sampler { requests, thread })
 }
@@ -75,18 +84,55 @@ impl Sampler {
     }
 }
 
+/// How long the end waits for the state to be written.
+const LAST_SAVE: Duration = Duration::from_millis(700);
+
+/// Keeping what the analyzers know.
+struct Keeping {
+    path: PathBuf,
+    boot_id: String,
+    keeper: state::Keeper,
+}
+
+impl Keeping {
+    /// Nothing where there is no place to keep it, or no way to tell one boot from another.
+    fn start(config: &Config) -> Option<Self> {
+        let given =
+            || std::env::var_os("STATE_DIRECTORY").map(|folder| Path::new(&folder).join("state.json"));
+        let path = config.state_file.clone().or_else(given)?;
+        let boot_id = fs::read_text(&config.paths.proc.join("sys/kernel/random/boot_id")).ok()?;
+        match state::Keeper::start(path.clone(), boot_id.clone()) {
+            Ok(keeper) => Some(Self { path, boot_id, keeper }),
+            Err(error) => {
+                tracing::warn!(%error, "No thread to write the state.");
+                None
+            }
+        }
+    }
+
+    fn load(&self) -> Option<state::Saved> {
+        state::load(&self.path, &self.boot_id)
+    }
+}
+
 fn run(
-    mut engine: Engine,
+    engine: &mut Engine,
     mut interval: Duration,
     inbox: &Receiver<Request>,
     events: &Events,
     frames: &watch::Sender<Option<Arc<Frame>>>,
+    keeping: Option<&Keeping>,
 ) {
     let mut due = clock::now();
+    let mut saved = due;
     loop {
         let now = clock::now();
         let frame = engine.tick(now);
         frames.send_replace(Some(frame));
+        if let Some(keeping) = keeping.filter(|_| now.since(saved) >= state::EVERY) {
+            saved = now;
+            keeping.keeper.keep(engine.save());
+        }
         let done = clock::now();
         let took = done.since(now);
         due = due.plus(interval);
@@ -101,7 +147,7 @@ fn run(
                     interval = config.sampling.interval;
                     // A shorter interval does not wait for the end of a longer one.
                     due = due.earlier(clock::now().plus(interval));
-                    engine.reconfigure(REGISTRY, &config, context);
+                    engine.reconfigure(EVERYTHING, &config, context);
                 }
                 Ok(Request::Control(request)) => engine.control(request),
                 Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return,

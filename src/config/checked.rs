@@ -17,6 +17,8 @@ pub struct Config {
     pub sampling: Sampling,
     /// Where the kernel's files are.
     pub paths: Paths,
+    /// Where the analyzers keep what they know; absent for the service manager's folder, if any.
+    pub state_file: Option<PathBuf>,
     /// The HTTP server.
     pub web: Web,
     /// Pushing over OTLP.
@@ -24,7 +26,9 @@ pub struct Config {
     /// The daemon's log.
     pub log: Log,
     /// Each registered source's section.
-    pub sources: BTreeMap<&'static str, SourceConfig>,
+    pub sources: BTreeMap<&'static str, PartConfig>,
+    /// Each registered analyzer's section.
+    pub analyzers: BTreeMap<&'static str, PartConfig>,
 }
 
 /// How often the node is measured.
@@ -145,9 +149,9 @@ pub struct Log {
     pub format: LogFormat,
 }
 
-/// One source's section.
+/// One source's or analyzer's section.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SourceConfig {
+pub struct PartConfig {
     /// Whether it runs.
     pub enabled: bool,
     /// Its own keys.
@@ -196,34 +200,41 @@ impl Config {
             level: log.choice(&schema::LEVEL),
             format: if log.choice(&schema::FORMAT) == "json" { LogFormat::Json } else { LogFormat::Logfmt },
         };
-        let sources = sources(tables, schema, complain);
-        Some(Self { sampling, paths, web, otlp, log, sources })
+        let mut group = |key| {
+            let group = schema.groups.iter().find(|group| group.key == key);
+            group.map_or_else(BTreeMap::new, |group| parts(tables, group, complain))
+        };
+        let (sources, analyzers) = (group(schema::SOURCES), group(schema::ANALYZERS));
+        let state_file = sections[schema::STATE.key].path(&schema::STATE_FILE);
+        Some(Self { sampling, paths, state_file, web, otlp, log, sources, analyzers })
     }
 }
 
-fn sources(
+/// The parts of one group, by name.
+fn parts(
     tables: &Tables,
-    schema: &Schema,
+    group: &schema::GroupSchema,
     complain: &mut dyn FnMut(&str, String),
-) -> BTreeMap<&'static str, SourceConfig> {
-    let enabled =
-        |name: &str| tables.sources.get(name).is_some_and(|settings| settings.bool(&schema::ENABLED));
+) -> BTreeMap<&'static str, PartConfig> {
+    let written = &tables.groups[group.key];
+    let enabled = |name: &str| written.get(name).is_some_and(|settings| settings.bool(&schema::ENABLED));
     let mut found = BTreeMap::new();
-    for source in &schema.sources {
-        let settings = tables.sources[source.key].clone();
+    for part in &group.parts {
+        let settings = written[part.key].clone();
         let enabled_itself = settings.bool(&schema::ENABLED);
+        let key = format!("{}.{}", group.key, part.key);
         if enabled_itself {
-            for missing in source.needs.iter().filter(|needed| !enabled(needed)) {
+            for missing in part.needs.iter().filter(|needed| !enabled(needed)) {
                 complain(
-                    &format!("sources.{missing}.enabled"),
-                    format!("is false, but sources.{} needs it; switch that off as well", source.key),
+                    &format!("{}.{missing}.enabled", group.key),
+                    format!("is false, but {key} needs it; switch that off as well"),
                 );
             }
-            for (key, what) in (source.check)(&settings) {
-                complain(&format!("sources.{}.{key}", source.key), what);
+            for (of, what) in (part.check)(&settings) {
+                complain(&format!("{key}.{of}"), what);
             }
         }
-        found.insert(source.key, SourceConfig { enabled: enabled_itself, settings });
+        found.insert(part.key, PartConfig { enabled: enabled_itself, settings });
     }
     found
 }

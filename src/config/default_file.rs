@@ -14,12 +14,16 @@ pub fn write(schema: &Schema) -> String {
         out.push('\n');
         option(&mut out, section, 0);
     }
-    out.push_str("\n# What is measured; each source can be switched off.\nsources:\n");
-    for source in &schema.sources {
-        comment(&mut out, source.about, 2);
-        out.push_str(&format!("  {}:\n", source.key));
-        for opt in source.options() {
-            option(&mut out, opt, 4);
+    for group in &schema.groups {
+        out.push('\n');
+        comment(&mut out, group.about, 0);
+        out.push_str(&format!("{}:\n", group.key));
+        for part in &group.parts {
+            comment(&mut out, part.about, 2);
+            out.push_str(&format!("  {}:\n", part.key));
+            for opt in part.options() {
+                option(&mut out, opt, 4);
+            }
         }
     }
     out

@@ -94,7 +94,8 @@ pub(crate) fn parse_section<T>(
 /// The sections of a file, checked key by key.
 pub(super) struct Tables {
     pub(super) sections: BTreeMap<&'static str, Settings>,
-    pub(super) sources: BTreeMap<&'static str, Settings>,
+    /// By group, then by part.
+    pub(super) groups: BTreeMap<&'static str, BTreeMap<&'static str, Settings>>,
 }
 
 impl Tables {
@@ -103,10 +104,11 @@ impl Tables {
         let unknown = || format!("there is no option `{}`", given.key);
         let mut parts = given.key.split('.');
         let (settings, opts): (&mut Settings, Vec<&'static Opt>) = match parts.next() {
-            Some("sources") => {
+            Some(name) if let Some(group) = schema.groups.iter().find(|group| group.key == name) => {
                 let name = parts.next().ok_or_else(unknown)?;
-                let source = schema.sources.iter().find(|source| source.key == name).ok_or_else(unknown)?;
-                (self.sources.get_mut(name).ok_or_else(unknown)?, source.options().collect())
+                let part = group.parts.iter().find(|part| part.key == name).ok_or_else(unknown)?;
+                let settings = self.groups.get_mut(group.key).and_then(|parts| parts.get_mut(name));
+                (settings.ok_or_else(unknown)?, part.options().collect())
             }
             Some(name) => {
                 let section =
@@ -141,20 +143,24 @@ impl Reader<'_> {
 
     fn top(&mut self, root: Option<&Node>, schema: &Schema) -> Tables {
         let mut names: Vec<&str> = schema.sections.iter().map(|section| section.key).collect();
-        names.push("sources");
+        names.extend(schema.groups.iter().map(|group| group.key));
         let entries = self.entries(root, "", &names);
-        let mut tables = Tables { sections: BTreeMap::new(), sources: BTreeMap::new() };
+        let mut tables = Tables { sections: BTreeMap::new(), groups: BTreeMap::new() };
         for section in schema.sections {
             let node = entries.get(section.key).copied();
             let OptKind::Section(opts) = section.kind else { continue };
             tables.sections.insert(section.key, self.section(node, section.key, opts.iter().copied()));
         }
-        let names: Vec<&str> = schema.sources.iter().map(|source| source.key).collect();
-        let written = self.entries(entries.get("sources").copied(), "sources", &names);
-        for source in &schema.sources {
-            let key = format!("sources.{}", source.key);
-            let node = written.get(source.key).copied();
-            tables.sources.insert(source.key, self.section(node, &key, source.options()));
+        for group in &schema.groups {
+            let names: Vec<&str> = group.parts.iter().map(|part| part.key).collect();
+            let written = self.entries(entries.get(group.key).copied(), group.key, &names);
+            let parts = group.parts.iter().map(|part| {
+                let key = join(group.key, part.key);
+                let node = written.get(part.key).copied();
+                (part.key, self.section(node, &key, part.options()))
+            });
+            let parts = parts.collect();
+            tables.groups.insert(group.key, parts);
         }
         tables
     }

@@ -9,29 +9,45 @@ use crate::model::setting::{Opt, OptKind, Settings, seconds};
 pub struct Schema {
     /// The fixed sections, each of kind [`OptKind::Section`].
     pub sections: &'static [&'static Opt],
-    /// The sections under `sources`, in the registry's order.
-    pub sources: Vec<SourceSchema>,
+    /// The groups of parts that come from a registry.
+    pub groups: Vec<GroupSchema>,
 }
 
-/// The section of one source.
+/// A section whose sections are the parts of one registry.
 #[derive(Debug)]
-pub struct SourceSchema {
+pub struct GroupSchema {
+    /// Its key.
+    pub key: &'static str,
+    /// What its parts have in common.
+    pub about: &'static str,
+    /// Its parts, in the registry's order.
+    pub parts: Vec<PartSchema>,
+}
+
+/// The key of the group of sources.
+pub const SOURCES: &str = "sources";
+/// The key of the group of analyzers.
+pub const ANALYZERS: &str = "analyzers";
+
+/// The section of one source or analyzer.
+#[derive(Debug)]
+pub struct PartSchema {
     /// The name in the registry.
     pub key: &'static str,
-    /// What it measures.
+    /// What it measures or says.
     pub about: &'static str,
     /// Whether it runs when the file is silent.
     pub on_by_default: bool,
     /// Its own keys.
     pub options: &'static [&'static Opt],
-    /// The sources that must run beside it.
+    /// The parts of its group that must run beside it.
     pub needs: &'static [&'static str],
     /// What is wrong with settings whose values are each right: a key within the section and a sentence.
     pub check: fn(&Settings) -> Vec<(String, String)>,
 }
 
-impl SourceSchema {
-    /// `enabled`, then the source's own keys.
+impl PartSchema {
+    /// `enabled`, then the part's own keys.
     pub fn options(&self) -> impl Iterator<Item = &'static Opt> + use<> {
         let enabled = if self.on_by_default { &ENABLED } else { &ENABLED_OFF };
         std::iter::once(enabled).chain(self.options.iter().copied())
@@ -39,7 +55,7 @@ impl SourceSchema {
 }
 
 /// The fixed sections, in the order of the default file.
-pub static SECTIONS: &[&Opt] = &[&SAMPLING, &PATHS, &WEB, &OTLP, &LOG];
+pub static SECTIONS: &[&Opt] = &[&SAMPLING, &PATHS, &STATE, &WEB, &OTLP, &LOG];
 
 macro_rules! opts {
     ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {
@@ -48,9 +64,9 @@ macro_rules! opts {
 }
 
 opts! {
-    /// Whether this source runs.
+    /// Whether it runs.
     ENABLED: "enabled", OptKind::Bool, "true";
-    /// Whether this source runs.
+    /// Whether it runs.
     ENABLED_OFF: "enabled", OptKind::Bool, "false";
 
     /// How often the node is measured.
@@ -72,6 +88,12 @@ opts! {
     KMSG: "kmsg", OptKind::Path, "/dev/kmsg";
     /// The names of users.
     PASSWD: "passwd", OptKind::Path, "/etc/passwd";
+
+    /// What outlives the daemon.
+    STATE: "state", OptKind::Section(&[&STATE_FILE]), "";
+    /// Where the analyzers keep what they know over a restart of the daemon; read at the start only. Empty takes
+    /// state.json in the folder that systemd gives (StateDirectory=), and without one keeps nothing.
+    STATE_FILE: "file", OptKind::Path, "\"\"";
 
     /// The HTTP server.
     WEB: "web", OptKind::Section(&[

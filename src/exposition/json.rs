@@ -1,4 +1,4 @@
-//! A frame as JSON, for `/api/v1/frame`.
+//! A frame as JSON, for `/api/v1/frame` and `/api/v1/findings`.
 //!
 //! Written straight from the frame, without a tree in between. Keys are only
 //! ever added within one `schema_version`. What is not known is `null` or left
@@ -21,16 +21,38 @@ pub fn encode(frame: &Frame) -> Vec<u8> {
     out
 }
 
+/// What the analyzers state in the frame, as one JSON object.
+pub fn findings(frame: &Frame) -> Vec<u8> {
+    let mut out = Vec::new();
+    serde_json::to_writer(&mut out, &Stated(frame)).expect("keys are text and writing to memory cannot fail");
+    out
+}
+
+struct Stated<'a>(&'a Frame);
+
+impl Serialize for Stated<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(frame) = self;
+        let mut out = serializer.serialize_struct("Findings", 4)?;
+        out.serialize_field("schema_version", &SCHEMA_VERSION)?;
+        out.serialize_field("sequence", &frame.sequence)?;
+        out.serialize_field("unix_seconds", &frame.at.unix().as_secs_f64())?;
+        out.serialize_field("findings", &frame.findings)?;
+        out.end()
+    }
+}
+
 struct Whole<'a>(&'a Frame);
 
 impl Serialize for Whole<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(frame) = self;
-        let mut out = serializer.serialize_struct("Frame", 5)?;
+        let mut out = serializer.serialize_struct("Frame", 6)?;
         out.serialize_field("schema_version", &SCHEMA_VERSION)?;
         out.serialize_field("sequence", &frame.sequence)?;
         out.serialize_field("unix_seconds", &frame.at.unix().as_secs_f64())?;
         out.serialize_field("sources", &frame.sources)?;
+        out.serialize_field("findings", &frame.findings)?;
         out.serialize_field("metrics", &Metrics(&frame.families))?;
         out.end()
     }
@@ -87,7 +109,8 @@ struct Labels<'a>(&'a One<'a>);
 
 impl Serialize for Labels<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.names.iter().zip(&self.0.point.labels))
+        let labels = self.0.names.iter().zip(&self.0.point.labels);
+        serializer.collect_map(labels.filter(|(_, value)| !value.is_empty()))
     }
 }
 
@@ -109,6 +132,7 @@ mod tests {
         metrics.truncate(1);
         expect![[r#"
             {
+              "findings": [],
               "metrics": [
                 {
                   "help": "Memory of the host.",
@@ -156,9 +180,15 @@ mod tests {
         let point = |a: &str, value| Point { labels: [a.into(), "\"\n\u{1}".into()].into(), value };
         let points = vec![point("x", 0.1), point("y", f64::NAN), point("z", f64::INFINITY)];
         let families = vec![Family { desc: &SMALL.desc, points }];
-        let frame = Frame { sequence: 7, at: Timestamp::from_secs(1), families, sources: Vec::new() };
+        let frame = Frame {
+            sequence: 7,
+            at: Timestamp::from_secs(1),
+            families,
+            sources: Vec::new(),
+            findings: Vec::new(),
+        };
         let text = String::from_utf8(encode(&frame)).unwrap();
-        expect![[r#"{"schema_version":1,"sequence":7,"unix_seconds":1.0,"sources":[],"metrics":[{"name":"memwarden_small_ratio","unit":"1","kind":"gauge","help":"Small.","series":[{"labels":{"a":"x","b":"\"\n\u0001"},"value":0.1}]}]}"#]]
+        expect![[r#"{"schema_version":1,"sequence":7,"unix_seconds":1.0,"sources":[],"findings":[],"metrics":[{"name":"memwarden_small_ratio","unit":"1","kind":"gauge","help":"Small.","series":[{"labels":{"a":"x","b":"\"\n\u0001"},"value":0.1}]}]}"#]]
             .assert_eq(&text);
     }
 }

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::model::desc::{Desc, Kind};
+use crate::model::finding::{Finding, Severity};
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::Family;
 use crate::model::source::Status;
@@ -82,6 +83,7 @@ pub fn page(frame: Option<&Frame>, age: Option<Duration>, uptime: Duration, stal
          <meta http-equiv=\"refresh\" content=\"5\"><title>memwarden</title><style>{STYLE}</style></head><body>\n\
          <header><h1>memwarden</h1><p>version {} · up {}</p>\
          <nav><a href=\"/metrics\">Metrics</a> <a href=\"/api/v1/frame\">Frame as JSON</a> \
+         <a href=\"/api/v1/findings\">Findings</a> \
          <a href=\"/-/healthy\">Health</a> <a href=\"/-/ready\">Readiness</a></nav></header>\n<main>\n",
         env!("CARGO_PKG_VERSION"),
         Shown(uptime.as_secs_f64(), "_seconds"),
@@ -104,6 +106,7 @@ fn body(out: &mut String, frame: &Frame, age: Duration, stale: bool) {
         Shown(age.as_secs_f64(), "_seconds"),
         if stale { ": sampling is stuck" } else { "" },
     );
+    findings(out, &frame.findings);
     host(out, frame);
     table(out, frame, &GPUS);
     table(out, frame, &WORKLOADS);
@@ -220,6 +223,34 @@ fn named<'f>(family: &'f Family, label: &str) -> impl Iterator<Item = (&'f str, 
 fn heading(desc: &Desc, prefix: &str) -> String {
     let name = desc.name.strip_prefix(prefix).unwrap_or(desc.name);
     name.strip_suffix(desc.suffix).unwrap_or(name).replace('_', " ")
+}
+
+/// What the analyzers state, the worst first.
+fn findings(out: &mut String, findings: &[Finding]) {
+    if findings.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<section><h2>Findings</h2><div><table><thead><tr><th>subject</th><th>state</th>\
+         <th>what</th><th>advice</th></tr></thead><tbody>\n",
+    );
+    let mut worst: Vec<&Finding> = findings.iter().collect();
+    worst.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    for finding in worst.into_iter().take(MOST_ROWS) {
+        let class = match finding.severity {
+            Severity::Info => "quiet",
+            Severity::Warning | Severity::Critical => "failed",
+        };
+        let _ = writeln!(
+            out,
+            "<tr><th>{}</th><td class=\"{class}\">{}</td><td>{}</td><td>{}</td></tr>",
+            Escaped(&finding.subject.to_string()),
+            Escaped(finding.state),
+            Escaped(&finding.summary),
+            Escaped(finding.advice),
+        );
+    }
+    out.push_str("</tbody></table></div></section>\n");
 }
 
 fn sources(out: &mut String, sources: &[SourceReport]) {

@@ -1,3 +1,4 @@
 //! What was, within a bound: rolling peaks of series.
 
+pub mod buckets;
 pub mod peaks;

@@ -21,6 +21,42 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     text(bytes)
 }
 
+/// Reads a whole file of at most `largest` bytes.
+///
+/// # Errors
+/// The operating system's, or `InvalidData` for more bytes.
+pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(largest.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > largest {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {largest} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Replaces a file as a whole: a reader sees the old bytes or the new ones, also after a crash.
+///
+/// # Errors
+/// The operating system's; the old file is as it was, and nothing is left beside it.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
+    name.push(".new");
+    let beside = path.with_file_name(name);
+    let write = || {
+        // It names users and jobs: nobody else's business.
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    };
+    write().inspect_err(|_| {
+        // What cannot be removed either is overwritten by the next attempt.
+        let _ = std::fs::remove_file(&beside);
+    })
+}
+
 fn text(bytes: Vec<u8>) -> io::Result<String> {
     if bytes.len() > LARGEST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {LARGEST} bytes")));
@@ -122,6 +158,21 @@ mod tests {
         assert_eq!(kept.read(&mut buffer).unwrap(), long.as_bytes());
         std::fs::write(&path, "short").unwrap();
         assert_eq!(kept.read(&mut buffer).unwrap(), b"short");
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        write_atomically(&path, b"one").unwrap();
+        write_atomically(&path, b"two").unwrap();
+        assert_eq!(read_bounded(&path, 3).unwrap(), b"two");
+        assert_eq!(read_bounded(&path, 2).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let nowhere = folder.path().join("none/f");
+        assert_eq!(write_atomically(&nowhere, b"x").unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::create_dir(folder.path().join("d")).unwrap();
+        assert!(write_atomically(&folder.path().join("d"), b"x").is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Everything known at one tick. A frame never changes.
 
+use super::finding::Finding;
 use super::point::Family;
 use super::source::Status;
 use super::time::Timestamp;
@@ -15,6 +16,8 @@ pub struct Frame {
     pub families: Vec<Family>,
     /// How each source fared.
     pub sources: Vec<SourceReport>,
+    /// What the analyzers state, those in force.
+    pub findings: Vec<Finding>,
 }
 
 /// How one source fared in this frame.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub const LONGEST: usize = 256;
 
 /// The value of one label.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Label(Arc<str>);
 
@@ -17,6 +17,17 @@ impl Label {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it is empty, which is the same as a label that is not there.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Label {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::from(String::deserialize(deserializer)?))
     }
 }
 

@@ -3,8 +3,10 @@
 //! Pure data. Nothing here reads a clock, a file or a socket, and nothing
 //! here imports another room.
 
+pub mod analyzer;
 pub mod desc;
 pub mod facts;
+pub mod finding;
 pub mod frame;
 pub mod ids;
 pub mod label;

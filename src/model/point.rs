@@ -130,6 +130,17 @@ impl Batch {
         (self.families, self.dropped, self.facts)
     }
 
+    /// Adds all points of `other`.
+    pub fn absorb(&mut self, other: Self) {
+        for family in other.families {
+            let place = self.family(family.desc);
+            place.points.extend(family.points);
+        }
+        for (what, count) in other.dropped {
+            *self.dropped.entry(what).or_default() += count;
+        }
+    }
+
     /// The families so far.
     pub fn families(&self) -> &[Family] {
         &self.families

@@ -60,13 +60,17 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 pub(crate) fn build(registration: &Registration, root: impl AsRef<Path>) -> Box<dyn Source> {
     let schema = config::schema::Schema {
         sections: config::schema::SECTIONS,
-        sources: vec![config::schema::SourceSchema {
-            key: registration.name,
-            about: registration.about,
-            on_by_default: registration.on_by_default,
-            options: registration.options,
-            needs: &[],
-            check: registration.check,
+        groups: vec![config::schema::GroupSchema {
+            key: config::schema::SOURCES,
+            about: "",
+            parts: vec![config::schema::PartSchema {
+                key: registration.name,
+                about: registration.about,
+                on_by_default: registration.on_by_default,
+                options: registration.options,
+                needs: &[],
+                check: registration.check,
+            }],
         }],
     };
     let config = config::parse_str("", Path::new("test.yaml"), &schema, &[]).unwrap();

@@ -11,13 +11,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("history", &["model"]),
     ("host", &["model"]),
     ("sources", &["model", "host"]),
-    ("engine", &["model", "config", "events", "history", "host", "sources"]),
+    ("analyzers", &["model", "history", "training", "sources"]),
+    ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("exposition", &["model", "config", "events", "host"]),
-    ("catalog", &["model", "engine", "events", "sources"]),
+    ("catalog", &["model", "engine", "events", "sources", "analyzers"]),
 ];
 
 /// Rooms that read no clock, file or socket.
-const PURE: &[&str] = &["model", "history"];
+const PURE: &[&str] = &["model", "history", "analyzers"];
 const IMPURE_WORDS: &[&str] =
     &["std::fs", "std::net", "std::process", "Instant::now", "SystemTime::now", "tokio::", "std::env"];
 
@@ -117,6 +118,29 @@ fn no_source_knows_another() {
             let metrics_only = rest[name.len()..].starts_with("::metrics");
             if !shared && name != parts[1] && !metrics_only {
                 wrong.push(format!("{} names the source {name}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn analyzers_know_sources_by_their_metrics_only() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files().into_iter().filter(|(path, _)| room(path) == "analyzers") {
+        for line in text.lines().filter(|line| line.contains("crate::sources::")) {
+            if !line.contains("::metrics")
+                && !line.contains("use crate::sources::{")
+                && !line.ends_with("workload;")
+            {
+                wrong.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        }
+        let named =
+            ["cgroup::", "memory::", "workload::", "gpu::"].iter().flat_map(|name| text.match_indices(name));
+        for (place, name) in named {
+            if !text[place + name.len()..].starts_with("metrics") {
+                wrong.push(format!("{}: {name} without metrics", path.display()));
             }
         }
     }

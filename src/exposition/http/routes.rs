@@ -58,6 +58,7 @@ enum Route {
     Status,
     Metrics,
     Frame,
+    Findings,
     Healthy,
     Ready,
     Reload,
@@ -69,6 +70,7 @@ impl Route {
             "/" => Self::Status,
             "/metrics" => Self::Metrics,
             "/api/v1/frame" => Self::Frame,
+            "/api/v1/findings" => Self::Findings,
             "/-/healthy" => Self::Healthy,
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
@@ -194,7 +196,7 @@ impl Routes {
             Route::Healthy => return Answer::say(StatusCode::OK, "memwarden is healthy."),
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
-            Route::Status | Route::Metrics | Route::Frame => {}
+            Route::Status | Route::Metrics | Route::Frame | Route::Findings => {}
         }
         let place = {
             let _waits = open.waits();
@@ -213,6 +215,7 @@ impl Routes {
                 let format = negotiate::format(accept, self.openmetrics);
                 self.page(Form::Metrics(format), &parts.headers).await
             }
+            Route::Findings => self.page(Form::Findings, &parts.headers).await,
             _ => self.page(Form::Json, &parts.headers).await,
         }
     }

@@ -106,11 +106,12 @@ impl Stream {
             let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, series.desc));
             for point in family.iter().flat_map(|family| &family.points) {
                 attributes.clear();
+                // What is empty is not sent, as on the pulled road.
                 attributes.extend(
                     series
                         .attributes
                         .iter()
-                        .map(|(key, origin)| KeyValue::new(key.clone(), origin.value(point))),
+                        .filter_map(|(key, origin)| Some(KeyValue::new(key.clone(), origin.value(point)?))),
                 );
                 out.observe(point.value, &attributes);
             }
@@ -119,15 +120,15 @@ impl Stream {
 }
 
 impl Origin {
-    fn value(&self, point: &Point) -> Value {
+    fn value(&self, point: &Point) -> Option<Value> {
         match self {
-            Self::Fixed(text) => (*text).into(),
+            Self::Fixed(text) => Some((*text).into()),
             Self::Label { place, whole } => {
-                let text = point.labels.get(*place).map_or("", |label| label.as_str());
-                match text.parse::<i64>() {
+                let text = point.labels.get(*place).filter(|label| !label.is_empty())?.as_str();
+                Some(match text.parse::<i64>() {
                     Ok(number) if *whole => number.into(),
                     _ => text.to_owned().into(),
-                }
+                })
             }
         }
     }

@@ -38,14 +38,18 @@ pub fn encode(families: &[Family], format: Format) -> String {
         header(&mut out, family.desc, format);
         for point in &family.points {
             out.push_str(family.desc.name);
-            for (place, (name, value)) in family.desc.labels.iter().zip(&point.labels).enumerate() {
-                out.push(if place == 0 { '{' } else { ',' });
+            let mut open = false;
+            // To Prometheus an empty label is one that is not there, so it need not be sent.
+            let labels = family.desc.labels.iter().zip(&point.labels).filter(|(_, value)| !value.is_empty());
+            for (name, value) in labels {
+                out.push(if open { ',' } else { '{' });
+                open = true;
                 out.push_str(name);
                 out.push_str("=\"");
                 escape(&mut out, value.as_str(), true);
                 out.push('"');
             }
-            if !family.desc.labels.is_empty() {
+            if open {
                 out.push('}');
             }
             out.push(' ');
@@ -200,7 +204,9 @@ mod tests {
     fn reference(families: &[Family]) -> String {
         let metric = |family: &Family, point: &Point| {
             let mut metric = proto::Metric::default();
-            let pairs = family.desc.labels.iter().zip(&point.labels).map(|(name, value)| {
+            // An empty label is one that is not there.
+            let pairs = family.desc.labels.iter().zip(&point.labels).filter(|(_, value)| !value.is_empty());
+            let pairs = pairs.map(|(name, value)| {
                 let mut pair = proto::LabelPair::default();
                 pair.set_name((*name).to_owned());
                 pair.set_value(value.as_str().to_owned());
@@ -343,6 +349,7 @@ mod tests {
                 .flat_map(|family| {
                     family.points.iter().map(move |point| {
                         let labels = family.desc.labels.iter().zip(&point.labels);
+                        let labels = labels.filter(|(_, value)| !value.is_empty());
                         let labels = labels.map(|(name, value)| ((*name).to_owned(), value.to_string())).collect();
                         (family.desc.name.to_owned(), labels, point.value)
                     })

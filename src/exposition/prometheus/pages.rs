@@ -28,16 +28,19 @@ pub enum Form {
     Metrics(Format),
     /// The JSON of `/api/v1/frame`.
     Json,
+    /// The JSON of `/api/v1/findings`.
+    Findings,
 }
 
 impl Form {
-    const ALL: [Self; 3] = [Self::Metrics(Format::Text), Self::Metrics(Format::OpenMetrics), Self::Json];
+    const ALL: [Self; 4] =
+        [Self::Metrics(Format::Text), Self::Metrics(Format::OpenMetrics), Self::Json, Self::Findings];
 
     /// The Content-Type.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Metrics(format) => format.content_type(),
-            Self::Json => "application/json",
+            Self::Json | Self::Findings => "application/json",
         }
     }
 
@@ -46,6 +49,7 @@ impl Form {
             Self::Metrics(Format::Text) => 0,
             Self::Metrics(Format::OpenMetrics) => 1,
             Self::Json => 2,
+            Self::Findings => 3,
         }
     }
 
@@ -53,6 +57,7 @@ impl Form {
         match self {
             Self::Metrics(format) => encode::encode(&frame.families, format).into(),
             Self::Json => json::encode(frame).into(),
+            Self::Findings => json::findings(frame).into(),
         }
     }
 }
@@ -74,7 +79,7 @@ struct Newest {
     /// Frames that came so far.
     frames: u64,
     /// By the place of the form, without and with gzip.
-    demand: [[Demand; 2]; 3],
+    demand: [[Demand; 2]; 4],
 }
 
 /// When one form was asked for, counted in frames.
@@ -104,8 +109,8 @@ struct Rendered {
     /// Weak, so that a frame nobody looks at is not kept, nor freed in the middle of a scrape;
     /// its address cannot be another frame's as long as this is here.
     frame: Weak<Frame>,
-    plain: [OnceCell<Bytes>; 3],
-    gzip: [OnceCell<Bytes>; 3],
+    plain: [OnceCell<Bytes>; 4],
+    gzip: [OnceCell<Bytes>; 4],
 }
 
 impl Pages {

@@ -268,19 +268,19 @@ mod tests {
             "",
             &[KILL, host],
             expect![[r#"
-            memwarden_kernel_oom_kills_total{scope="host"} 1
-            memwarden_kernel_oom_kills_total{scope="cgroup"} 1
-            memwarden_kernel_messages_total{kind="allocation_failure"} 0
-            memwarden_kernel_messages_total{kind="hung_task"} 0
-            memwarden_kernel_messages_total{kind="soft_lockup"} 0
-            memwarden_kernel_messages_total{kind="memory_failure"} 0
-            memwarden_kernel_messages_total{kind="machine_check"} 0
-            memwarden_kernel_log_records_total 4
-            memwarden_kernel_log_lost_records_total 0
-            memwarden_kernel_oom_last_kill_timestamp_seconds 3
-            memwarden_kernel_oom_last_victim_info{scope="host",comm="tr?ain",pid="5",cgroup=""} 1
-            memwarden_kernel_oom_last_victim_resident_bytes{kind="anon"} 1024
-        "#]],
+                memwarden_kernel_oom_kills_total{scope="host"} 1
+                memwarden_kernel_oom_kills_total{scope="cgroup"} 1
+                memwarden_kernel_messages_total{kind="allocation_failure"} 0
+                memwarden_kernel_messages_total{kind="hung_task"} 0
+                memwarden_kernel_messages_total{kind="soft_lockup"} 0
+                memwarden_kernel_messages_total{kind="memory_failure"} 0
+                memwarden_kernel_messages_total{kind="machine_check"} 0
+                memwarden_kernel_log_records_total 4
+                memwarden_kernel_log_lost_records_total 0
+                memwarden_kernel_oom_last_kill_timestamp_seconds 3
+                memwarden_kernel_oom_last_victim_info{scope="host",comm="tr?ain",pid="5"} 1
+                memwarden_kernel_oom_last_victim_resident_bytes{kind="anon"} 1024
+            "#]],
         );
     }
 

@@ -106,33 +106,33 @@ mod tests {
             &HERE,
             fixture("host/6.18"),
             expect![[r#"
-            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
-            memwarden_host_memory_total_bytes 25276510208
-            memwarden_host_memory_available_bytes 24811655168
-            memwarden_host_memory_used_bytes 464855040
-            memwarden_host_memory_utilization_ratio 0.01839079193190497
-            memwarden_host_memory_free_bytes 24062447616
-            memwarden_host_memory_buffers_bytes 3575808
-            memwarden_host_memory_cached_bytes 861638656
-            memwarden_host_memory_shared_bytes 9068544
-            memwarden_host_memory_slab_bytes{kind="reclaimable"} 215175168
-            memwarden_host_memory_slab_bytes{kind="unreclaimable"} 29384704
-            memwarden_host_memory_anon_bytes 33927168
-            memwarden_host_memory_anon_huge_bytes 0
-            memwarden_host_memory_mapped_bytes 16158720
-            memwarden_host_memory_unevictable_bytes 21176320
-            memwarden_host_memory_kernel_stack_bytes 1540096
-            memwarden_host_memory_page_tables_bytes 1859584
-            memwarden_host_memory_dirty_bytes 147456
-            memwarden_host_memory_writeback_bytes 28672
-            memwarden_host_memory_commit_limit_bytes 12638253056
-            memwarden_host_memory_committed_bytes 83472384
-            memwarden_host_memory_huge_pages_total_bytes 0
-            memwarden_host_memory_huge_pages_free_bytes 0
-            memwarden_host_swap_total_bytes 0
-            memwarden_host_swap_free_bytes 0
-            memwarden_host_swap_used_bytes 0
-        "#]],
+                memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
+                memwarden_host_memory_total_bytes 25276510208
+                memwarden_host_memory_available_bytes 24811655168
+                memwarden_host_memory_used_bytes 464855040
+                memwarden_host_memory_utilization_ratio 0.01839079193190497
+                memwarden_host_memory_free_bytes 24062447616
+                memwarden_host_memory_buffers_bytes 3575808
+                memwarden_host_memory_cached_bytes 861638656
+                memwarden_host_memory_shared_bytes 9068544
+                memwarden_host_memory_slab_bytes{kind="reclaimable"} 215175168
+                memwarden_host_memory_slab_bytes{kind="unreclaimable"} 29384704
+                memwarden_host_memory_anon_bytes 33927168
+                memwarden_host_memory_anon_huge_bytes 0
+                memwarden_host_memory_mapped_bytes 16158720
+                memwarden_host_memory_unevictable_bytes 21176320
+                memwarden_host_memory_kernel_stack_bytes 1540096
+                memwarden_host_memory_page_tables_bytes 1859584
+                memwarden_host_memory_dirty_bytes 147456
+                memwarden_host_memory_writeback_bytes 28672
+                memwarden_host_memory_commit_limit_bytes 12638253056
+                memwarden_host_memory_committed_bytes 83472384
+                memwarden_host_memory_huge_pages_total_bytes 0
+                memwarden_host_memory_huge_pages_free_bytes 0
+                memwarden_host_swap_total_bytes 0
+                memwarden_host_swap_free_bytes 0
+                memwarden_host_swap_used_bytes 0
+            "#]],
         );
     }
 
@@ -142,33 +142,33 @@ mod tests {
             &HERE,
             fixture("host/5.4"),
             expect![[r#"
-            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
-            memwarden_host_memory_total_bytes 540855291904
-            memwarden_host_memory_available_bytes 410864197632
-            memwarden_host_memory_used_bytes 129991094272
-            memwarden_host_memory_utilization_ratio 0.2403435747376823
-            memwarden_host_memory_free_bytes 104857600000
-            memwarden_host_memory_buffers_bytes 831840256
-            memwarden_host_memory_cached_bytes 305935802368
-            memwarden_host_memory_shared_bytes 68719476736
-            memwarden_host_memory_slab_bytes{kind="reclaimable"} 9228641280
-            memwarden_host_memory_slab_bytes{kind="unreclaimable"} 3539751936
-            memwarden_host_memory_anon_bytes 93424196608
-            memwarden_host_memory_anon_huge_bytes 73014444032
-            memwarden_host_memory_mapped_bytes 4677519360
-            memwarden_host_memory_unevictable_bytes 134217728
-            memwarden_host_memory_kernel_stack_bytes 67002368
-            memwarden_host_memory_page_tables_bytes 467751936
-            memwarden_host_memory_dirty_bytes 12641280
-            memwarden_host_memory_writeback_bytes 694272
-            memwarden_host_memory_commit_limit_bytes 278528000000
-            memwarden_host_memory_committed_bytes 317440000000
-            memwarden_host_memory_huge_pages_total_bytes 2147483648
-            memwarden_host_memory_huge_pages_free_bytes 2097152000
-            memwarden_host_swap_total_bytes 8589930496
-            memwarden_host_swap_free_bytes 6442446848
-            memwarden_host_swap_used_bytes 2147483648
-        "#]],
+                memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
+                memwarden_host_memory_total_bytes 540855291904
+                memwarden_host_memory_available_bytes 410864197632
+                memwarden_host_memory_used_bytes 129991094272
+                memwarden_host_memory_utilization_ratio 0.2403435747376823
+                memwarden_host_memory_free_bytes 104857600000
+                memwarden_host_memory_buffers_bytes 831840256
+                memwarden_host_memory_cached_bytes 305935802368
+                memwarden_host_memory_shared_bytes 68719476736
+                memwarden_host_memory_slab_bytes{kind="reclaimable"} 9228641280
+                memwarden_host_memory_slab_bytes{kind="unreclaimable"} 3539751936
+                memwarden_host_memory_anon_bytes 93424196608
+                memwarden_host_memory_anon_huge_bytes 73014444032
+                memwarden_host_memory_mapped_bytes 4677519360
+                memwarden_host_memory_unevictable_bytes 134217728
+                memwarden_host_memory_kernel_stack_bytes 67002368
+                memwarden_host_memory_page_tables_bytes 467751936
+                memwarden_host_memory_dirty_bytes 12641280
+                memwarden_host_memory_writeback_bytes 694272
+                memwarden_host_memory_commit_limit_bytes 278528000000
+                memwarden_host_memory_committed_bytes 317440000000
+                memwarden_host_memory_huge_pages_total_bytes 2147483648
+                memwarden_host_memory_huge_pages_free_bytes 2097152000
+                memwarden_host_swap_total_bytes 8589930496
+                memwarden_host_swap_free_bytes 6442446848
+                memwarden_host_swap_used_bytes 2147483648
+            "#]],
         );
     }
 
@@ -179,10 +179,10 @@ mod tests {
             &HERE,
             &root,
             expect![[r#"
-            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
-            memwarden_host_memory_total_bytes 4194304
-            memwarden_host_memory_free_bytes 1048576
-        "#]],
+                memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
+                memwarden_host_memory_total_bytes 4194304
+                memwarden_host_memory_free_bytes 1048576
+            "#]],
         );
     }
 
@@ -192,17 +192,17 @@ mod tests {
             &HERE,
             root(&[]),
             expect![[r#"
-            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
-            failed (not_found): cannot read ROOT/proc/meminfo: No such file or directory (os error 2)
-        "#]],
+                memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
+                failed (not_found): cannot read ROOT/proc/meminfo: No such file or directory (os error 2)
+            "#]],
         );
         check(
             &HERE,
             root(&[("proc/meminfo", "")]),
             expect![[r#"
-            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic",os=""} 1
-            failed (parse): ROOT/proc/meminfo has no whole MemTotal line
-        "#]],
+                memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
+                failed (parse): ROOT/proc/meminfo has no whole MemTotal line
+            "#]],
         );
     }
 }

@@ -76,6 +76,9 @@ impl Workloads {
                 let row = &table.rows[place];
                 let labels = [name.clone(), row.key.pid.into(), row.comm.clone()];
                 out.put(&metrics::PROCESS_RSS, &labels, self.seen[place].rss(row));
+                let status = self.seen[place].member.as_ref().map(|member| member.status);
+                out.put_some(&metrics::PROCESS_ANON, &labels, status.and_then(|status| status.anon));
+                out.put_some(&metrics::PROCESS_SHMEM, &labels, status.and_then(|status| status.shmem));
                 out.put(&metrics::PROCESS_CPU, &labels, seconds(row.cpu_ticks));
             }
             out.put(&metrics::OTHER_RSS, std::slice::from_ref(&name), chosen.others_rss);

@@ -56,6 +56,10 @@ crate::metrics! {
     pub PROCESS_RSS: Gauge<Bytes> = "memwarden_process_rss_bytes" {workload, pid, comm}
         .budget(PROCESSES)
         .semconv("process.memory.usage", Instrument::UpDownCounter, &[], &[("pid", "process.pid")]);
+    /// The anonymous part of the resident memory of one of the largest processes of a workload; absent for those in none.
+    pub PROCESS_ANON: Gauge<Bytes> = "memwarden_process_rss_anon_bytes" {workload, pid, comm}.budget(PROCESSES);
+    /// The shared part of the resident memory of one of the largest processes of a workload, such as /dev/shm; absent for those in none.
+    pub PROCESS_SHMEM: Gauge<Bytes> = "memwarden_process_rss_shmem_bytes" {workload, pid, comm}.budget(PROCESSES);
     /// User and system CPU time of one of the largest processes of a workload; workload is empty for those in none.
     pub PROCESS_CPU: Counter<Seconds> = "memwarden_process_cpu_seconds_total" {workload, pid, comm}.budget(PROCESSES);
     /// Resident memory of the processes of a workload that are not shown one by one; workload is empty for those in none, of which the kernel tells estimates.

@@ -373,6 +373,10 @@ fn the_estimate_of_stat_is_not_taken_for_the_memory_of_members() {
         memwarden_process_rss_bytes ,1,systemd 40960
         memwarden_process_rss_bytes slurm-7,10,p 716800
         memwarden_process_rss_bytes slurm-7,12,p 307200
+        memwarden_process_rss_anon_bytes slurm-7,10,p 409600
+        memwarden_process_rss_anon_bytes slurm-7,12,p 307200
+        memwarden_process_rss_shmem_bytes slurm-7,10,p 102400
+        memwarden_process_rss_shmem_bytes slurm-7,12,p 0
         memwarden_workload_other_processes_rss_bytes  0
         memwarden_workload_other_processes_rss_bytes slurm-7 71680
     "#]]

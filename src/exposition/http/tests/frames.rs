@@ -35,7 +35,13 @@ static MANY: Gauge<Bytes> = Gauge::<Bytes>::new(
 fn frame(sequence: u64, batch: Batch, sources: Vec<SourceReport>) -> Arc<Frame> {
     let (families, dropped, _) = batch.seal();
     assert!(dropped.is_empty());
-    Arc::new(Frame { sequence, at: Timestamp::from_secs(1_700_000_000 + sequence), families, sources })
+    Arc::new(Frame {
+        sequence,
+        at: Timestamp::from_secs(1_700_000_000 + sequence),
+        families,
+        sources,
+        findings: Vec::new(),
+    })
 }
 
 /// A node with two GPUs, of which one says less, and two workloads.

@@ -101,7 +101,13 @@ impl World {
         let mut batch = Batch::new();
         fill(&mut batch);
         let families = batch.seal().0;
-        let frame = Frame { sequence: 1, at: Timestamp::from_secs(1), families, sources: Vec::new() };
+        let frame = Frame {
+            sequence: 1,
+            at: Timestamp::from_secs(1),
+            families,
+            sources: Vec::new(),
+            findings: Vec::new(),
+        };
         self.frames.send_replace(Some(Arc::new(frame)));
     }
 
@@ -120,7 +126,13 @@ impl World {
         let mut batch = Batch::new();
         self.events.put(std::iter::empty(), &mut batch);
         let families = batch.seal().0;
-        let frame = Frame { sequence: 1, at: Timestamp::from_secs(1), families, sources: Vec::new() };
+        let frame = Frame {
+            sequence: 1,
+            at: Timestamp::from_secs(1),
+            families,
+            sources: Vec::new(),
+            findings: Vec::new(),
+        };
         frame.value(name, &[]).unwrap_or(0.0)
     }
 

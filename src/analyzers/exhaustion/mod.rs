@@ -1,0 +1,170 @@
+//! When a resource runs out at the growth it has, and how likely that is.
+//!
+//! # What it says
+//! The time to exhaustion as 10 %, 50 % and 90 % quantiles, given that the growth goes on; the probability
+//! of exhaustion within each horizon, which allows for growth that stops; a risk level with its rule.
+//!
+//! # Method
+//! The peak line (the 90 % quantile of a dozen bucket peaks, each carried on to now) drifts with the slope
+//! of [`super::leak`]'s window and diffuses as the variogram says; first passage over the limit follows the
+//! inverse Gaussian law ([`super::stats::first_passage`]), with 15 % of the rate added to its standard
+//! error: half of that is what recorded leaks change their pace by, and no series is straighter than its
+//! past. Growth that has lasted for T goes on for another t with probability T/(T+t), the law of a record
+//! (what has been seen is as likely the first as the last part of its life): the probability is multiplied
+//! with it. Where the device's own figure lies still under a caching allocator, the allocator's figure is
+//! carried on, plus what the device held above it at least.
+//!
+//! # When it stays silent
+//! No limit; no growth; growth that has not held half as long as a leak must; a time that is more than
+//! three times what the growth has been seen for.
+//!
+//! # False alarms
+//! A fill that stops below the limit; the rising half of a slow wave. Jumps between two samples are seen
+//! by no forecast: alert on the level too.
+
+mod analyzer;
+pub mod metrics;
+mod resources;
+mod risk;
+
+use serde::Serialize;
+
+use super::leak::Look;
+use super::stats::first_passage::Walk;
+use super::stats::robust;
+use super::view::{MOST, View};
+
+pub use analyzer::REGISTRATION;
+pub use risk::{Level, Risk, risk};
+
+/// Newest buckets whose peaks make the line: more than a sawtooth's period in most, less than a phase.
+const PEAKS: usize = 12;
+/// The line's quantile among them: the peak that comes again, not the one that came once.
+const LINE: f64 = 0.9;
+/// Added to the rate's standard error, as a share of the rate.
+const PACE: f64 = 0.15;
+/// How many windows ahead a forecast may look.
+const REACH: f64 = 3.0;
+/// What the device held above the allocator: this quantile of the window's buckets.
+const OVERHEAD: f64 = 0.4;
+/// A bucket in which the device's figure moved by less than this share lies still.
+const STILL: f64 = 1e-4;
+/// No forecast is longer than 30 years.
+const LONGEST: f64 = 1e9;
+
+/// The figure that the distance to the limit was taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// What is used, as the limit counts it.
+    Used,
+    /// What the job's allocator has allocated, because the used figure lies still.
+    Allocated,
+}
+
+impl Basis {
+    /// The word for people and labels.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Used => "used",
+            Self::Allocated => "allocated",
+        }
+    }
+}
+
+/// The time to exhaustion in seconds, if growth goes on as it does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Tte {
+    /// One in ten is earlier.
+    pub p10: f64,
+    /// Half are earlier.
+    pub p50: f64,
+    /// One in ten is later; absent where the rate is too unsure to say.
+    pub p90: Option<f64>,
+}
+
+/// What the growth does to a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Forecast {
+    walk: Walk,
+    /// For how long the growth has been seen, in seconds.
+    age: f64,
+    middle: Option<f64>,
+    pub(super) basis: Basis,
+}
+
+impl Forecast {
+    /// From the used figure, the allocator's where there is one, and the growth with its rate.
+    pub(super) fn new(
+        used: &View,
+        allocated: Option<&View>,
+        look: &Look,
+        (rate, rate_error): (f64, f64),
+        limit: f64,
+    ) -> Self {
+        let (mut level, mut spread) = line(used, rate);
+        let mut basis = Basis::Used;
+        if let Some(allocated) = allocated.filter(|_| lies_still(used)) {
+            let (own, own_spread) = line(allocated, rate);
+            level = own + overhead(used, allocated, look.from);
+            spread = own_spread;
+            basis = Basis::Allocated;
+        }
+        let walk = Walk {
+            distance: limit - level,
+            distance_error: 0.5 * spread,
+            rate,
+            rate_error: rate_error + PACE * rate,
+            diffusion: look.diffusion,
+        };
+        Self { walk, age: look.evidence.window_seconds, middle: walk.quantile(0.5, LONGEST), basis }
+    }
+
+    /// The quantiles, where they are not beyond what has been seen.
+    pub(super) fn tte(&self) -> Option<Tte> {
+        let p50 = self.middle.filter(|middle| *middle < REACH * self.age)?;
+        Some(Tte { p10: self.walk.quantile(0.1, p50)?, p50, p90: self.walk.quantile(0.9, LONGEST) })
+    }
+
+    /// The probability of exhaustion within `horizon` seconds.
+    pub(super) fn within(&self, horizon: f64) -> f64 {
+        let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
+        self.walk.within(horizon) * self.age / (self.age + until)
+    }
+}
+
+/// Where the peaks are now, and how far apart they lie.
+fn line(view: &View, rate: f64) -> (f64, f64) {
+    let (n, now) = (view.len(), view.now());
+    let newest = n - n.min(PEAKS);
+    let mut peaks = [0.0; PEAKS];
+    for (peak, i) in peaks.iter_mut().zip(newest..n) {
+        *peak = view.max()[i] + rate * (now - view.at()[i]);
+    }
+    let peaks = &mut peaks[..n - newest];
+    let level = robust::quantile(peaks, LINE);
+    (level, level - robust::quantile(peaks, 0.2))
+}
+
+/// Whether the figure stands at one value in most of the newest buckets.
+fn lies_still(view: &View) -> bool {
+    let n = view.len();
+    let newest = n - n.min(PEAKS);
+    let still = (newest..n).filter(|i| view.max()[*i] - view.min()[*i] < STILL * view.max()[*i]).count();
+    2 * still > n - newest
+}
+
+/// What the device held above the allocator's peaks since `from`; never less than nothing.
+fn overhead(used: &View, allocated: &View, from: f64) -> f64 {
+    let mut over = [0.0; MOST];
+    let mut count = 0;
+    for i in used.from(from)..used.len() {
+        let at = used.at()[i];
+        let same = allocated.from(at);
+        if allocated.at().get(same) == Some(&at) {
+            over[count] = used.max()[i] - allocated.max()[same];
+            count += 1;
+        }
+    }
+    robust::quantile(&mut over[..count], OVERHEAD).max(0.0)
+}

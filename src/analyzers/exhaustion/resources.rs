@@ -1,0 +1,137 @@
+//! What can run out, found in a frame, with the figures that count against its limit.
+
+use std::collections::BTreeMap;
+
+use crate::analyzers::tracker::Sample;
+use crate::model::analyzer::View;
+use crate::model::desc::Metric;
+use crate::model::finding::Subject;
+use crate::model::label::Label;
+use crate::sources::{cgroup, memory, workload};
+
+/// Something that can run out.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) subject: Subject,
+    pub(super) sample: Sample,
+    /// Bytes.
+    pub(super) limit: f64,
+}
+
+impl Resource {
+    /// What can be done before it runs out.
+    pub(super) fn advice(&self) -> &'static str {
+        match self.subject.resource.as_str() {
+            "host" => "Look which workload grows; save a checkpoint before the kernel chooses a victim.",
+            "cgroup" => "Save a checkpoint and raise the limit, or find what in the group grows.",
+            "gpu" => "Save a checkpoint; a smaller batch, or activation checkpointing, needs less.",
+            _ => "Save a checkpoint; fewer data-loader workers or a smaller batch need less.",
+        }
+    }
+}
+
+/// Every resource that has a limit and says what is used of it.
+pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
+    let mut found = Vec::new();
+    let host = host(view);
+    let groups = groups(view);
+    let rest = host.as_ref().map(|host| host.limit - host.sample.used);
+    found.extend(host);
+    found.extend(groups.iter().map(|(path, group)| Resource {
+        subject: Subject::cgroup(path),
+        sample: group.sample,
+        limit: group.limit,
+    }));
+    gpus(view, &mut found);
+    workloads(view, &groups, rest, &mut found);
+    found
+}
+
+fn host(view: &View<'_>) -> Option<Resource> {
+    let limit = view.value(&memory::metrics::TOTAL, &[])?;
+    let used = limit - view.value(&memory::metrics::AVAILABLE, &[])?;
+    let anon = view.value(&memory::metrics::ANON, &[]);
+    let shmem = view.value(&memory::metrics::SHMEM, &[]);
+    let unreclaimable = anon.zip(shmem).map(|(anon, shmem)| anon + shmem);
+    Some(Resource {
+        subject: Subject::host(),
+        sample: Sample { used, unreclaimable, allocated: None },
+        limit,
+    })
+}
+
+/// A cgroup that has a limit of its own.
+struct Group {
+    sample: Sample,
+    limit: f64,
+}
+
+/// One metric of cgroups or workloads by its only label.
+fn by_label<M: Metric>(view: &View<'_>, metric: &'static M) -> BTreeMap<Label, f64> {
+    view.points(metric).iter().map(|point| (point.labels[0].clone(), point.value)).collect()
+}
+
+/// What the kernel cannot reclaim counts: a group full of file cache is healthy.
+fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
+    use cgroup::metrics::{ANON, KERNEL, LIMIT, SHMEM, WORKING_SET};
+    let limits = by_label(view, &LIMIT);
+    if limits.is_empty() {
+        return BTreeMap::new();
+    }
+    let (anon, shmem, kernel) = (by_label(view, &ANON), by_label(view, &SHMEM), by_label(view, &KERNEL));
+    let working = by_label(view, &WORKING_SET);
+    let group = |(path, limit): (Label, f64)| {
+        let unreclaimable = anon.get(&path).zip(shmem.get(&path)).map(|(anon, shmem)| anon + shmem);
+        let kernel = kernel.get(&path).copied().unwrap_or(0.0);
+        let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(&path).copied())?;
+        Some((path, Group { sample: Sample { used, unreclaimable, allocated: None }, limit }))
+    };
+    limits.into_iter().filter_map(group).collect()
+}
+
+#[cfg(feature = "gpu")]
+fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
+    use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED};
+    for point in view.points(&MEMORY_USED) {
+        // What the driver keeps for itself can never be used.
+        let Some(free) = view.value(&MEMORY_FREE, &point.labels) else { continue };
+        let [gpu, uuid] = &*point.labels else { continue };
+        let (used, limit) = (point.value, point.value + free);
+        let sample = Sample { used, unreclaimable: None, allocated: None };
+        found.push(Resource { subject: Subject::gpu(gpu, uuid), sample, limit });
+    }
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpus(_view: &View<'_>, _found: &mut Vec<Resource>) {}
+
+/// Each workload against what would stop it first: a limit on its cgroup's path, or the host.
+fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>, found: &mut Vec<Resource>) {
+    use workload::metrics::{ANON, INFO, RSS, SHMEM};
+    let place = INFO.desc.labels.iter().position(|label| *label == "cgroup");
+    let cgroup_of: BTreeMap<&Label, &Label> = view
+        .points(&INFO)
+        .iter()
+        .filter_map(|point| Some((&point.labels[0], point.labels.get(place?)?)))
+        .collect();
+    let (anon, shmem) = (by_label(view, &ANON), by_label(view, &SHMEM));
+    for point in view.points(&RSS) {
+        let name = &point.labels[0];
+        let unreclaimable = anon.get(name).zip(shmem.get(name)).map(|(anon, shmem)| anon + shmem);
+        let used = unreclaimable.unwrap_or(point.value);
+        let own = cgroup_of.get(name).map(|path| path.as_str()).filter(|path| !path.is_empty());
+        let limits = own.into_iter().flat_map(|path| {
+            groups.iter().filter(move |(group, _)| is_within(path, group.as_str())).map(|(_, group)| group)
+        });
+        let left = limits.map(|group| group.limit - group.sample.used).chain(rest).reduce(f64::min);
+        let Some(left) = left else { continue };
+        let sample = Sample { used, unreclaimable, allocated: None };
+        found.push(Resource { subject: Subject::workload(name), sample, limit: used + left.max(0.0) });
+    }
+}
+
+/// Whether a cgroup is `group` or below it.
+fn is_within(path: &str, group: &str) -> bool {
+    let group = group.trim_end_matches('/');
+    path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

@@ -1,0 +1,231 @@
+//! The analyzer of a frame: every workload, its largest processes, and every process on a GPU.
+
+use std::collections::BTreeMap;
+
+use super::{State, metrics};
+use crate::analyzers::Registration;
+use crate::analyzers::subjects::{Said, Subjects};
+use crate::analyzers::tracker::{Sample, Watched};
+use crate::model::analyzer::{Analysis, Analyzer, View};
+use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::label::Label;
+use crate::model::setting::{Opt, OptKind};
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
+use crate::sources::workload;
+
+static MOST: Opt = Opt {
+    key: "most",
+    help: "The most subjects that are followed at once; 2.5 KiB each. Those beyond are counted.",
+    kind: OptKind::Count(1, 10_000),
+    default: "2000",
+};
+
+/// What leaks.
+pub static REGISTRATION: Registration = Registration {
+    name: "leak",
+    about: "Whether the memory of a workload, of a process of it, or of a process on a GPU leaks.",
+    options: &[&MOST],
+    metrics: metrics::METRICS,
+    check: |_| Vec::new(),
+    build: |settings| {
+        let most = usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX);
+        Box::new(Leak { subjects: Subjects::new(most), calm: BTreeMap::new() })
+    },
+};
+
+struct Leak {
+    subjects: Subjects,
+    /// The anonymous and the shared memory of each subject when it last did not grow.
+    calm: BTreeMap<Subject, Parts>,
+}
+
+/// What a subject's memory is made of, in bytes; absent where the kernel does not say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    used: f64,
+    anon: Option<f64>,
+    shmem: Option<f64>,
+}
+
+impl Parts {
+    fn sample(self) -> Sample {
+        let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
+        Sample { used: self.used, unreclaimable, allocated: None }
+    }
+}
+
+impl Analyzer for Leak {
+    fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
+        self.subjects.begin(now);
+        let subjects = subjects(view);
+        self.calm.retain(|subject, _| subjects.contains_key(subject));
+        for (subject, parts) in subjects {
+            let Some(followed) = self.subjects.feed(&subject, parts.sample(), None, &[], now) else {
+                continue;
+            };
+            let Some(said) = &followed.said else { continue };
+            let state = state(&subject, said);
+            if !matches!(state, State::Growing | State::Leaking) {
+                self.calm.insert(subject.clone(), parts);
+            }
+            put(&subject, said, state, out);
+            if state >= State::Growing {
+                let kind = kind(&subject, said, parts, self.calm.get(&subject).copied());
+                out.findings.push(finding(subject, said, state, kind, now));
+            }
+        }
+        out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
+        out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted));
+    }
+
+    fn save(&self) -> Option<serde_json::Value> {
+        self.subjects.save()
+    }
+
+    fn restore(&mut self, saved: serde_json::Value) -> Result<(), serde_json::Error> {
+        self.subjects.restore(saved)
+    }
+}
+
+/// What the driver shows of a GPU process is what its allocator reserved, which it keeps: never a leak by itself.
+fn state(subject: &Subject, said: &Said) -> State {
+    let assessment = &said.assessment;
+    let reserved = subject.resource.as_str() == "gpu_process" && assessment.watched != Watched::Allocated;
+    if reserved { assessment.leak.min(State::Growing) } else { assessment.leak }
+}
+
+/// Everything that may leak, with what is known of its memory.
+fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
+    use workload::metrics::{ANON, PROCESS_ANON, PROCESS_RSS, PROCESS_SHMEM, RSS, SHMEM};
+    let mut found: BTreeMap<Subject, Parts> = BTreeMap::new();
+    let workload = |labels: &[Label]| labels.first().map(Subject::workload);
+    let process = |labels: &[Label]| match labels {
+        // Of a process in no workload the kernel only tells an estimate, in which file cache is mixed.
+        [workload, pid, _] if !workload.is_empty() => Some(Subject::process(workload, pid)),
+        _ => None,
+    };
+    let mut fill = |points: &[crate::model::point::Point],
+                    subject: &dyn Fn(&[Label]) -> Option<Subject>,
+                    set: fn(&mut Parts, f64)| {
+        for point in points {
+            if let Some(subject) = subject(&point.labels) {
+                set(found.entry(subject).or_default(), point.value);
+            }
+        }
+    };
+    fill(view.points(&RSS), &workload, |parts, value| parts.used = value);
+    fill(view.points(&ANON), &workload, |parts, value| parts.anon = Some(value));
+    fill(view.points(&SHMEM), &workload, |parts, value| parts.shmem = Some(value));
+    fill(view.points(&PROCESS_RSS), &process, |parts, value| parts.used = value);
+    fill(view.points(&PROCESS_ANON), &process, |parts, value| parts.anon = Some(value));
+    fill(view.points(&PROCESS_SHMEM), &process, |parts, value| parts.shmem = Some(value));
+    #[cfg(feature = "gpu")]
+    fill(
+        view.points(&crate::sources::gpu::metrics::PROCESS_MEMORY),
+        &|labels| match labels {
+            [gpu, uuid, pid] => Some(Subject::gpu_process(gpu, uuid, pid)),
+            _ => None,
+        },
+        |parts, value| parts.used = value,
+    );
+    found
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a machine, at least 0")]
+fn put(subject: &Subject, said: &Said, state: State, out: &mut Analysis) {
+    let (batch, assessment) = (&mut out.batch, &said.assessment);
+    for each in State::ALL {
+        batch.put(&metrics::STATE, &subject.labels_and(each.word()), Flag(each == state));
+    }
+    let labels = subject.labels();
+    let growth = assessment.growth.and_then(|(rate, _)| BytesPerSecond::new(rate));
+    batch.put_some(&metrics::GROWTH, &labels, growth);
+    if state >= State::Growing {
+        batch.put_some(&metrics::SINCE, &labels, Seconds::new(said.since_unix));
+        batch.put_some(&metrics::CONFIDENCE, &labels, assessment.confidence.and_then(Ratio::new));
+    }
+    let Some(evidence) = &assessment.evidence else { return };
+    batch.put(&metrics::RISE, &labels, Bytes::new(evidence.rise_bytes.max(0.0) as u64));
+    batch.put_some(&metrics::WINDOW, &labels, Seconds::new(evidence.window_seconds));
+    let scores = [("floor", evidence.floor_z), ("center", evidence.center_z), ("peak", evidence.peak_z)];
+    for (envelope, score) in scores {
+        batch.add(&metrics::SCORE.desc, &subject.labels_and(envelope), score);
+    }
+}
+
+/// What most likely grows, and what can be done about it.
+#[derive(Clone, Copy)]
+enum Kind {
+    Anonymous,
+    Shared,
+    Used,
+    GpuReserved,
+}
+
+impl Kind {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous memory",
+            Self::Shared => "shared memory",
+            Self::Used => "resident memory",
+            Self::GpuReserved => "GPU memory that the driver sees",
+        }
+    }
+
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::Anonymous => {
+                "Look for objects that live on from step to step: losses kept with their graph, growing lists and caches."
+            }
+            Self::Shared => {
+                "Look for tensors in /dev/shm that nobody frees: data-loader workers, queues, shared caches."
+            }
+            Self::Used => "Look which of its mappings grows; the kernel does not tell the kinds apart here.",
+            Self::GpuReserved => {
+                "An allocator may only be reserving more; its own figures (allocated memory) tell a leak from that."
+            }
+        }
+    }
+}
+
+fn kind(subject: &Subject, said: &Said, now: Parts, calm: Option<Parts>) -> Kind {
+    if subject.resource.as_str() == "gpu_process" {
+        return Kind::GpuReserved;
+    }
+    if said.assessment.watched == Watched::Used {
+        return Kind::Used;
+    }
+    let calm = calm.unwrap_or_default();
+    let rise = |now: Option<f64>, calm: Option<f64>| now.unwrap_or(0.0) - calm.unwrap_or(0.0);
+    if rise(now.shmem, calm.shmem) > rise(now.anon, calm.anon) { Kind::Shared } else { Kind::Anonymous }
+}
+
+fn finding(subject: Subject, said: &Said, state: State, kind: Kind, now: Timestamp) -> Finding {
+    let assessment = &said.assessment;
+    let mut evidence = Vec::new();
+    let mut add = |what, value: Option<f64>| {
+        evidence.extend(value.filter(|value| value.is_finite()).map(|value| Evidence { what, value }));
+    };
+    let seen = assessment.evidence.as_ref();
+    add("growth_bytes_per_second", assessment.growth.map(|(rate, _)| rate));
+    add("growth_bytes_per_hour", assessment.growth.map(|(rate, _)| rate * 3600.0));
+    add("rise_bytes", seen.map(|seen| seen.rise_bytes));
+    add("window_seconds", seen.map(|seen| seen.window_seconds));
+    add("floor_standard_errors", seen.map(|seen| seen.floor_z));
+    add("center_standard_errors", seen.map(|seen| seen.center_z));
+    add("peak_standard_errors", seen.map(|seen| seen.peak_z));
+    add("confidence_ratio", assessment.confidence);
+    let minutes = (now.unix().as_secs_f64() - said.since_unix).max(0.0) / 60.0;
+    let verb = if state == State::Leaking { "leaks" } else { "grows" };
+    Finding {
+        analyzer: REGISTRATION.name,
+        summary: format!("The {} of {subject} {verb}, for {minutes:.0} minutes now.", kind.words()),
+        subject,
+        state: state.word(),
+        severity: if state == State::Leaking { Severity::Warning } else { Severity::Info },
+        since_unix_seconds: said.since_unix,
+        evidence,
+        advice: kind.advice(),
+    }
+}

@@ -1,0 +1,132 @@
+//! Whether growth has come to its end: the cache is full, the wave has turned.
+
+use super::Envelope;
+use crate::analyzers::stats::trend::drift;
+use crate::analyzers::view::{Blocks, MOST, View};
+
+/// Lengths of the newest past that are compared with all of the growth, in buckets.
+const TAILS: [usize; 9] = [3, 4, 5, 6, 8, 10, 13, 17, 22];
+/// A tail that gained less than this share of what it should have gained may be the end.
+const GAINED: f64 = 0.35;
+/// And if every earlier stretch gained more by this share.
+const BELOW_ALL: f64 = 0.1;
+/// And if it is so many standard deviations of the earlier gains below their mean.
+const DEVIATIONS: f64 = 2.5;
+/// Fine buckets whose noise counts.
+const FINE: usize = 24;
+
+/// Late shares of the growth that are tested for a line of their own.
+const LATE: [f64; 4] = [0.5, 0.36, 0.25, 0.18];
+/// Flat is below this share of the slope before.
+const FLAT: f64 = 0.3;
+/// And by so many standard errors.
+const FLAT_ERRORS: f64 = 2.0;
+
+/// Whether growth at `rate` bytes per second since the bucket `first` has ended.
+pub(in crate::analyzers) fn ended(view: &View, first: usize, rate: f64, lead: Envelope) -> bool {
+    let n = view.len();
+    if n < 8 || first + 8 > n {
+        return false;
+    }
+    let mut line = [0.0; MOST];
+    match lead {
+        Envelope::Center => line[..n].copy_from_slice(view.mean()),
+        // What is never given back later, and what was never exceeded before: phases vanish from both.
+        Envelope::Floor => {
+            line[..n].copy_from_slice(view.min());
+            for i in (first..n - 1).rev() {
+                line[i] = line[i].min(line[i + 1]);
+            }
+        }
+        Envelope::Peak => {
+            line[..n].copy_from_slice(view.max());
+            for i in first + 1..n {
+                line[i] = line[i].max(line[i - 1]);
+            }
+        }
+    }
+    stands(view.at(), &line[..n], first, rate) || late_is_flat(view, first, lead)
+}
+
+/// Whether the newest gain is below every earlier one over the same time: a rank test against the growth
+/// itself, so that stairs and sawteeth bring their own measure.
+fn stands(at: &[f64], line: &[f64], first: usize, rate: f64) -> bool {
+    let n = at.len();
+    let noise = noise(at, line, rate);
+    for tail in TAILS {
+        if n - first < 2 * tail + 2 {
+            break;
+        }
+        let apart = at[n - 1] - at[n - 1 - tail];
+        let gain = line[n - 1] - line[n - 1 - tail];
+        if gain > GAINED * rate * apart {
+            continue;
+        }
+        let (mut least, mut sum, mut squares, mut seen) = (f64::INFINITY, 0.0, 0.0, 0.0);
+        let mut later = first;
+        for earlier in first..n - 1 - tail {
+            while later < n && at[later] - at[earlier] < apart * 0.999 {
+                later += 1;
+            }
+            if later >= n - tail {
+                break;
+            }
+            let gained = (line[later] - line[earlier]) * apart / (at[later] - at[earlier]);
+            least = least.min(gained);
+            sum += gained;
+            squares += gained * gained;
+            seen += 1.0;
+        }
+        if seen < 4.0 {
+            continue;
+        }
+        let mean = sum / seen;
+        let deviation = ((squares / seen - mean * mean).max(0.0) + noise).sqrt();
+        if gain < least - BELOW_ALL * rate * apart && mean - gain > DEVIATIONS * deviation {
+            return true;
+        }
+    }
+    false
+}
+
+/// The variance of a step between fine buckets: old buckets are coarse and do not show it.
+fn noise(at: &[f64], line: &[f64], rate: f64) -> f64 {
+    let fine = line.len().saturating_sub(FINE);
+    let (mut sum, mut seen) = (0.0, 0.0);
+    for i in fine + 1..line.len() {
+        sum += (line[i] - line[i - 1] - rate * (at[i] - at[i - 1])).powi(2);
+        seen += 1.0;
+    }
+    if seen > 0.0 { sum / seen } else { 0.0 }
+}
+
+/// Whether a late part of the growth has a line of its own, and that is flat.
+fn late_is_flat(view: &View, first: usize, lead: Envelope) -> bool {
+    let (n, grain) = (view.len(), view.grain());
+    let span = view.now() - view.at()[first];
+    let lead = match lead {
+        Envelope::Floor => 0,
+        Envelope::Center => 1,
+        Envelope::Peak => 2,
+    };
+    for share in LATE {
+        let cut = view.from(view.now() - share * span);
+        if n - cut < 8 || cut < first + 6 {
+            continue;
+        }
+        let (before, after) = (Blocks::new(view, first, cut), Blocks::new(view, cut, n));
+        if before.len() < 4 || after.len() < 5 {
+            continue;
+        }
+        let lines = |b: &Blocks| [b.floor(), b.center(), b.peak()].map(|line| drift(b.at(), line, grain));
+        let (before, after) = (lines(&before), lines(&after));
+        let flat = |i: usize| {
+            after[i].slope < FLAT * before[i].slope
+                && before[i].slope - after[i].slope > FLAT_ERRORS * after[i].error
+        };
+        if flat(lead) && (0..3).filter(|i| flat(*i)).count() >= 2 {
+            return true;
+        }
+    }
+    false
+}

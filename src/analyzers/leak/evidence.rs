@@ -1,0 +1,199 @@
+//! What speaks for growth: windows of the history, and what climbs in them.
+
+use serde::Serialize;
+
+use crate::analyzers::stats::robust;
+use crate::analyzers::stats::trend::{Drift, drift};
+use crate::analyzers::view::{Blocks, MOST, View};
+
+/// Windows, as shares of the history, longest first. The first 5 % of a series are its start.
+const SHARES: [f64; 7] = [0.95, 0.8, 0.64, 0.5, 0.4, 0.32, 0.25];
+/// Samples before anything is said.
+const SAMPLES: f64 = 60.0;
+/// Buckets that a window needs, so that nearly each of its blocks has one.
+const BUCKETS: usize = 12;
+/// How many standard errors are a climb. A random walk passes it in one of 16 series.
+const CLIMB: f64 = 2.5;
+/// How many are one if neither of the other two climbs.
+const CLIMB_ALONE: f64 = 3.5;
+/// How many say that an envelope falls.
+const FALL: f64 = -0.7;
+/// The least rise, as a share of the level: caches at their bound still creep by 1 %.
+const LEAST_SHARE: f64 = 0.01;
+/// The least rise in bytes.
+const LEAST_BYTES: f64 = 4.0 * 1_048_576.0;
+/// A level is new when its floor is above this quantile of the floors before the window. Not the highest:
+/// phases and checkpoints rise and return.
+const HELD_BEFORE: f64 = 0.75;
+/// Growth slows down when each third has less than this share of the slope before it.
+const SLOWING: f64 = 0.8;
+/// And when first and last third differ by so many standard errors.
+const SLOWING_ERRORS: f64 = 2.0;
+/// The least z of two envelopes for a slowing long window to speak for the short ones in it.
+const SLOWING_CLIMB: f64 = 1.5;
+
+/// Which line through a sawtooth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Envelope {
+    /// What is never given back: the low line.
+    Floor,
+    /// The mean.
+    #[default]
+    Center,
+    /// What meets the limit first: the high line.
+    Peak,
+}
+
+/// What was seen in the window that speaks loudest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Evidence {
+    /// The window's length in seconds of observed time.
+    pub window_seconds: f64,
+    /// The rise over the window in bytes.
+    pub rise_bytes: f64,
+    /// The floor's slope in standard errors.
+    pub floor_z: f64,
+    /// The center's.
+    pub center_z: f64,
+    /// The peak's.
+    pub peak_z: f64,
+    /// The envelope that the verdict follows.
+    pub lead: Envelope,
+}
+
+/// A window and all that the verdict and the forecast need of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::analyzers) struct Look {
+    pub(in crate::analyzers) evidence: Evidence,
+    /// When the window begins, on the history's clock.
+    pub(in crate::analyzers) from: f64,
+    /// The median slope of the three envelopes, bytes per second.
+    pub(in crate::analyzers) rate: f64,
+    pub(in crate::analyzers) rate_error: f64,
+    /// Variance that adds up, bytes² per second.
+    pub(in crate::analyzers) diffusion: f64,
+    /// The level of the leading envelope now.
+    pub(in crate::analyzers) level: f64,
+    pub(in crate::analyzers) climbs: bool,
+    pub(in crate::analyzers) slowing: bool,
+    pub(in crate::analyzers) accelerating: bool,
+    pub(in crate::analyzers) over: bool,
+}
+
+impl Look {
+    /// Climbing, and neither slowing nor over.
+    pub(in crate::analyzers) fn grows(&self) -> bool {
+        self.climbs && !self.slowing && !self.over
+    }
+}
+
+/// Looks through the windows for growth; the loudest one, and none before there is enough to see.
+pub(in crate::analyzers) fn look(view: &View, samples: f64) -> Option<Look> {
+    if samples < SAMPLES {
+        return None;
+    }
+    let mut best: Option<Look> = None;
+    for share in SHARES {
+        let first = view.begin(share);
+        if view.len() - first < BUCKETS {
+            break;
+        }
+        let blocks = Blocks::new(view, first, view.len());
+        if blocks.len() < 8 {
+            continue;
+        }
+        let (found, risen) = window(view, first, &blocks);
+        if best.is_none_or(|b| (found.grows(), found.climbs) > (b.grows(), b.climbs)) {
+            best = Some(found);
+        }
+        if found.grows() {
+            break;
+        }
+        let zs = [found.evidence.floor_z, found.evidence.center_z, found.evidence.peak_z];
+        if found.slowing && risen && zs.iter().filter(|z| **z > SLOWING_CLIMB).count() >= 2 {
+            // A short piece of a curve that bends looks straight.
+            best = Some(found);
+            break;
+        }
+    }
+    best
+}
+
+/// One window, and whether it rose enough.
+fn window(view: &View, first: usize, blocks: &Blocks) -> (Look, bool) {
+    let grain = view.grain();
+    let lines = [blocks.floor(), blocks.center(), blocks.peak()].map(|line| drift(blocks.at(), line, grain));
+    let [floor, center, peak] = lines;
+    let zs = lines.map(|line| line.z());
+    let mut slopes = lines.map(|line| line.slope);
+    let rate = robust::median(&mut slopes);
+    let rise = rate * blocks.span();
+    let last = blocks.len() - 1;
+    let risen = rise > (LEAST_SHARE * blocks.center()[last]).max(LEAST_BYTES);
+    let low = blocks.floor()[last].min(blocks.floor()[last - 1]);
+    let climbing = zs.iter().filter(|z| **z > CLIMB).count() >= 2 || zs.iter().any(|z| *z > CLIMB_ALONE);
+    let falling = zs.iter().any(|z| *z < FALL);
+    let lead = if zs[1] > CLIMB {
+        Envelope::Center
+    } else if zs[0] > zs[2] {
+        Envelope::Floor
+    } else {
+        Envelope::Peak
+    };
+    let means = view.mean();
+    let near = means[means.len() - 1].min(means[means.len() - 2]);
+    let (slowing, accelerating) = bend(blocks, &center, grain);
+    let found = Look {
+        evidence: Evidence {
+            window_seconds: blocks.span(),
+            rise_bytes: rise,
+            floor_z: floor.z(),
+            center_z: center.z(),
+            peak_z: peak.z(),
+            lead,
+        },
+        from: blocks.at()[0],
+        rate,
+        rate_error: center.error.min(rate.abs() + floor.error).min(rate.abs() + peak.error),
+        diffusion: center.walk * count(last) / blocks.span(),
+        level: if lead == Envelope::Floor { low } else { near },
+        climbs: climbing && !falling && risen && low > held_before(view, first),
+        slowing,
+        accelerating,
+        over: super::ended(view, first, rate, lead),
+    };
+    (found, risen)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few dozen")]
+fn count(n: usize) -> f64 {
+    n as f64
+}
+
+/// The level that was held before the window: growth below it is a return.
+fn held_before(view: &View, first: usize) -> f64 {
+    if first == 0 {
+        return f64::NEG_INFINITY;
+    }
+    let mut before = [0.0; MOST];
+    before[..first].copy_from_slice(&view.min()[..first]);
+    robust::quantile(&mut before[..first], HELD_BEFORE)
+}
+
+/// Whether the slopes of the thirds fall one after the other, or rise.
+fn bend(blocks: &Blocks, center: &Drift, grain: f64) -> (bool, bool) {
+    let third = blocks.len() / 3;
+    let [first, second, last] = [0, 1, 2].map(|k| {
+        let part = k * third..(k * third + third + 1).min(blocks.len());
+        drift(&blocks.at()[part.clone()], &blocks.center()[part], grain).slope
+    });
+    let points = count(third + 1);
+    let step = blocks.span() / count(blocks.len() - 1);
+    let error = (6.0 * center.noise / points.powi(3) + 1.2 * center.walk / points).sqrt() / step;
+    let sure = (first - last).abs() > SLOWING_ERRORS * error;
+    (
+        sure && second < SLOWING * first && last < SLOWING * second,
+        sure && first < SLOWING * second && second < SLOWING * last,
+    )
+}

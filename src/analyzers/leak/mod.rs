@@ -1,0 +1,74 @@
+//! Whether memory that is watched leaks, on the evidence of one series.
+//!
+//! # What it says
+//! One [`State`] a series, with the growth rate, since when, a confidence and the [`Evidence`]. The rule
+//! by which growth becomes `leaking`: in one of seven windows (the last 95 % to 25 % of the history)
+//! two of floor, center and peak climb beyond z = 2.5 against their own wandering, or one beyond 3.5, and
+//! none falls; the rise is more than 1 % of the level and 4 MiB; the level is one never held before; the
+//! growth is neither slowing nor over; and all of that has held for 3 % of the history (four times as long
+//! while the growth accelerates, five times as long at a level where growth had ended before). What
+//! climbs without having held so long is `growing`. A verdict stands until the growth is seen to end.
+//!
+//! # Method
+//! History in 64 buckets; windows of 12 blocks; Theil-Sen slopes against an error that takes the series
+//! for white noise plus a random walk ([`super::stats::trend`]). The windows, blocks and envelopes are those
+//! of the design in Machida et al. 2013 and Matias et al. made to survive their null tests: Mann-Kendall
+//! calls half of all random walks trends, this about 6 %. The end of growth is seen by comparing the newest
+//! gain with every earlier gain over the same time ([`ended`]).
+//!
+//! # When it stays silent
+//! `insufficient` before 60 samples; nothing while values are missing. A fall that lasts (to below two
+//! thirds of the old floor for 15 % of the history) is a restart and begins the history anew. File cache and
+//! reserved-only rises are not watched where finer figures exist ([`super::tracker::Sample`]).
+//!
+//! # False alarms
+//! A linear fill that will stop is a leak until it stops: nothing outside of the process can tell. The
+//! first rise of a slow wave is one for a part of the rise. Random walks: about one in fifteen.
+
+mod analyzer;
+mod ended;
+mod evidence;
+pub mod metrics;
+mod verdict;
+
+use serde::{Deserialize, Serialize};
+
+pub use analyzer::REGISTRATION;
+pub(super) use ended::ended;
+pub use evidence::{Envelope, Evidence};
+pub(super) use evidence::{Look, look};
+pub(super) use verdict::Verdict;
+
+/// What the growth of a series is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Too few samples for a statement.
+    #[default]
+    Insufficient,
+    /// It does not climb.
+    Steady,
+    /// It climbs, and ever slower: a warm-up, a cache that fills.
+    Warming,
+    /// It climbs, and may yet stop.
+    Growing,
+    /// It has climbed for so long and so steadily that it is taken for a leak.
+    Leaking,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [Self; 5] =
+        [Self::Insufficient, Self::Steady, Self::Warming, Self::Growing, Self::Leaking];
+
+    /// The word for people and labels.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Insufficient => "insufficient",
+            Self::Steady => "steady",
+            Self::Warming => "warming",
+            Self::Growing => "growing",
+            Self::Leaking => "leaking",
+        }
+    }
+}

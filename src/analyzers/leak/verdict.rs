@@ -1,0 +1,111 @@
+//! The state that a verdict needs between assessments: since when, how long, and what ended before.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Envelope, Look, State, ended};
+use crate::analyzers::view::View;
+
+/// How long growth must have held before it is a leak, as a share of the history.
+const HOLD: f64 = 0.03;
+/// How much of the time counts while growth accelerates: it has no rate yet.
+const ACCELERATING: f64 = 0.25;
+/// How much of it counts at a level where growth had ended before.
+const OLD_LEVEL: f64 = 0.2;
+/// How far above that level is new.
+const NEW_LEVEL: f64 = 1.01;
+
+/// The verdict on one series; times on the history's clock, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::analyzers) struct Verdict {
+    leaking: bool,
+    /// For how long the evidence has held, in seconds, less what spoke against it.
+    held: f64,
+    assessed: f64,
+    /// When the growth began.
+    pub(in crate::analyzers) onset: f64,
+    /// The floor there.
+    begun: f64,
+    /// The highest level of the leading envelope during the growth.
+    top: f64,
+    /// The highest level at which growth ended.
+    ceiling: f64,
+    /// The growth that was last sure, bytes per second.
+    pub(in crate::analyzers) rate: f64,
+    pub(in crate::analyzers) rate_error: f64,
+    lead: Envelope,
+}
+
+impl Verdict {
+    /// Takes a new look into account.
+    pub(in crate::analyzers) fn judge(&mut self, view: &View, look: &Look, now: f64) -> State {
+        let step = (now - self.assessed).max(0.0);
+        self.assessed = now;
+        let grows = look.grows();
+        let over = self.leaking && !grows && self.is_over(view, look);
+        if grows {
+            let level = if look.level > self.ceiling * NEW_LEVEL { 1.0 } else { OLD_LEVEL };
+            let pace = if look.accelerating { ACCELERATING } else { 1.0 };
+            self.held += step * level * pace;
+        } else if !self.leaking {
+            self.held = (self.held - step).max(0.0);
+        }
+        if grows && !self.leaking && self.held >= HOLD * view.span() {
+            self.leaking = true;
+            self.onset = look.from;
+            self.begun = floor(view, view.from(look.from));
+            self.top = look.level;
+        }
+        if self.leaking {
+            self.top = self.top.max(look.level);
+            if grows {
+                (self.rate, self.rate_error, self.lead) = (look.rate, look.rate_error, look.evidence.lead);
+            }
+        }
+        if over {
+            self.leaking = false;
+            self.held = 0.0;
+            self.ceiling = self.ceiling.max(self.top);
+        }
+        if self.leaking {
+            State::Leaking
+        } else if grows {
+            State::Growing
+        } else if look.slowing && look.rate > 0.0 && look.climbs {
+            State::Warming
+        } else {
+            State::Steady
+        }
+    }
+
+    /// Whether growth has held at least half as long as a leak must.
+    pub(in crate::analyzers) fn is_half_held(&self, view: &View) -> bool {
+        self.leaking || self.held >= HOLD / 2.0 * view.span()
+    }
+
+    /// Whether a state that was read back can have been written by this program.
+    pub(in crate::analyzers) fn is_sound(&self) -> bool {
+        let all = [
+            self.held,
+            self.assessed,
+            self.onset,
+            self.begun,
+            self.top,
+            self.ceiling,
+            self.rate,
+            self.rate_error,
+        ];
+        all.iter().all(|x| x.is_finite())
+    }
+
+    fn is_over(&self, view: &View, look: &Look) -> bool {
+        ended(view, view.from(self.onset), self.rate, self.lead)
+            || look.slowing && look.climbs
+            || floor(view, view.len() - 4) < self.begun
+    }
+}
+
+/// The lowest value of the four buckets from `first` on.
+fn floor(view: &View, first: usize) -> f64 {
+    let first = first.min(view.len() - 4);
+    view.min()[first..first + 4].iter().copied().fold(f64::INFINITY, f64::min)
+}

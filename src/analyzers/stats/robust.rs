@@ -1,0 +1,60 @@
+//! Order statistics and Theil-Sen slopes of a few dozen numbers.
+
+/// The value that a share `p` (0 to 1) of `values` does not exceed; it reorders them. 0 for none.
+pub fn quantile(values: &mut [f64], p: f64) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index into a few dozen values"
+    )]
+    let index = ((values.len() - 1) as f64 * p.clamp(0.0, 1.0)).round() as usize;
+    *values.select_nth_unstable_by(index, f64::total_cmp).1
+}
+
+/// The middle value; it reorders them. 0 for none.
+pub fn median(values: &mut [f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The most points that [`theil_sen`] looks at.
+pub const MOST: usize = 16;
+
+/// The median slope of all pairs of points: 29 % of them may be wrong (Sen, JASA 63, 1968).
+///
+/// Points beyond [`MOST`] are not looked at; pairs at the same time are left out.
+pub fn theil_sen(times: &[f64], values: &[f64]) -> f64 {
+    let mut slopes = [0.0; MOST * (MOST - 1) / 2];
+    let mut count = 0;
+    let points = times.len().min(values.len()).min(MOST);
+    for later in 1..points {
+        for earlier in 0..later {
+            let apart = times[later] - times[earlier];
+            if apart > 0.0 {
+                slopes[count] = (values[later] - values[earlier]) / apart;
+                count += 1;
+            }
+        }
+    }
+    median(&mut slopes[..count])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_third_of_wrong_points_does_not_matter() {
+        let times: Vec<f64> = (0..12).map(f64::from).collect();
+        let mut values: Vec<f64> = times.iter().map(|t| 5.0 + 3.0 * t).collect();
+        values[2] = 1e9;
+        values[7] = -1e9;
+        assert!((theil_sen(&times, &values) - 3.0).abs() < 1e-9);
+        assert_eq!(theil_sen(&[], &[]), 0.0);
+        assert_eq!(quantile(&mut [], 0.5), 0.0);
+        assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 1.0), 3.0);
+    }
+}

@@ -1,0 +1,142 @@
+//! One tracker a subject: fed each tick, asked in turns, forgotten with its subject.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::tracker::{Assessment, Sample, Tracker};
+use crate::model::finding::Subject;
+use crate::model::time::Timestamp;
+
+/// Seconds between two assessments of one subject: a hundredth of what it is followed for, within these.
+const OFTEN: f64 = 1.0;
+const SELDOM: f64 = 10.0;
+const SHARE: f64 = 0.01;
+/// How long a subject that is gone is remembered, in seconds: a source that fails for a while loses nothing.
+const REMEMBER: f64 = 300.0;
+
+/// What is followed of one subject.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Followed {
+    tracker: Tracker,
+    /// Seconds on the monotonic clock.
+    seen: f64,
+    /// When it was first seen, on that clock.
+    born: f64,
+    #[serde(skip)]
+    due: f64,
+    #[serde(skip)]
+    pub(super) said: Option<Said>,
+}
+
+/// An assessment and when it was made.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) assessment: Assessment,
+    /// Seconds on the monotonic clock.
+    at: f64,
+    /// When the state of its growth began, in seconds since 1970.
+    pub(super) since_unix: f64,
+}
+
+impl Said {
+    /// Seconds since it was made.
+    pub(super) fn age(&self, now: Timestamp) -> f64 {
+        (now.monotonic().as_secs_f64() - self.at).max(0.0)
+    }
+}
+
+/// The trackers of one analyzer.
+#[derive(Debug)]
+pub(super) struct Subjects {
+    followed: BTreeMap<Subject, Followed>,
+    most: usize,
+    /// The tick before, in seconds on the monotonic clock.
+    last: f64,
+    /// Subjects of this tick that were not followed for lack of room.
+    pub(super) omitted: u64,
+}
+
+/// What survives a restart.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    subject: Subject,
+    followed: Followed,
+}
+
+impl Subjects {
+    /// Follows at most `most` subjects.
+    pub(super) fn new(most: usize) -> Self {
+        Self { followed: BTreeMap::new(), most, last: 0.0, omitted: 0 }
+    }
+
+    /// Begins a tick.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        let now = now.monotonic().as_secs_f64();
+        self.omitted = 0;
+        self.followed.retain(|subject, followed| {
+            // A pid that comes back is another process.
+            if subject.pid.is_empty() { now - followed.seen < REMEMBER } else { followed.seen >= self.last }
+        });
+        self.last = now;
+    }
+
+    /// Feeds one subject and assesses it where that is due.
+    pub(super) fn feed(
+        &mut self,
+        subject: &Subject,
+        sample: Sample,
+        limit: Option<f64>,
+        horizons: &[f64],
+        now: Timestamp,
+    ) -> Option<&mut Followed> {
+        let at = now.monotonic().as_secs_f64();
+        if !self.followed.contains_key(subject) {
+            if self.followed.len() >= self.most {
+                self.omitted += 1;
+                return None;
+            }
+            self.followed.insert(subject.clone(), Followed { born: at, ..Followed::default() });
+        }
+        let followed = self.followed.get_mut(subject)?;
+        followed.seen = at;
+        followed.tracker.push(at, sample);
+        if at >= followed.due {
+            followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
+            let assessment = followed.tracker.assess(limit, horizons);
+            let unix = now.unix().as_secs_f64();
+            let since_unix = match (&followed.said, assessment.growing_for_seconds) {
+                (_, Some(seconds)) => unix - seconds,
+                (Some(before), None) if before.assessment.leak == assessment.leak => before.since_unix,
+                _ => unix,
+            };
+            followed.said = Some(Said { assessment, at, since_unix });
+        }
+        Some(followed)
+    }
+
+    /// How many are followed.
+    pub(super) fn len(&self) -> usize {
+        self.followed.len()
+    }
+
+    /// What must survive a restart.
+    pub(super) fn save(&self) -> Option<serde_json::Value> {
+        #[derive(Serialize)]
+        struct Saving<'a> {
+            subject: &'a Subject,
+            followed: &'a Followed,
+        }
+        let all: Vec<_> =
+            self.followed.iter().map(|(subject, followed)| Saving { subject, followed }).collect();
+        serde_json::to_value(all).ok()
+    }
+
+    /// Takes over what an earlier run kept; what cannot be its work is left out.
+    pub(super) fn restore(&mut self, saved: serde_json::Value) -> Result<(), serde_json::Error> {
+        let saved: Vec<Saved> = serde_json::from_value(saved)?;
+        let sound = saved.into_iter().filter(|saved| saved.followed.tracker.is_sound());
+        self.followed.extend(sound.take(self.most).map(|saved| (saved.subject, saved.followed)));
+        Ok(())
+    }
+}

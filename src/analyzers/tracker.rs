@@ -1,0 +1,271 @@
+//! One series followed through its life: samples in, an assessment out, a bound on its memory.
+//!
+//! Which figure is watched for leaks is decided here: the job's own allocated bytes where it pushes
+//! them, else memory that cannot be reclaimed (anonymous and shared) where it is known, else what is
+//! used. So file cache is never a leak where it is told apart, nor is a reserved-only rise.
+
+use serde::{Deserialize, Serialize};
+
+use super::exhaustion::{self, Basis, Forecast, Risk, Tte};
+use super::leak::{self, Evidence, State, Verdict};
+use super::stats::{normal, robust};
+use super::view::{MOST, View};
+use crate::history::buckets::Buckets;
+
+/// The history's channels.
+const USED: usize = 0;
+const WATCHED: usize = 1;
+/// A step longer than so many intervals is a gap, and counts as one interval: nothing was seen of it.
+const GAP: f64 = 8.0;
+/// So many gaps in a row are a new interval.
+const NEW_INTERVAL: u8 = 3;
+/// How fast the learned interval follows.
+const FOLLOW: f64 = 0.05;
+/// A level below this share of the old floor is another program's.
+const RESTART: f64 = 2.0 / 3.0;
+/// When it has lasted for this share of the history.
+const RESTART_LASTS: f64 = 0.15;
+/// The largest value that is believed, in bytes: 8 PiB.
+const LARGEST: f64 = 9_007_199_254_740_992.0;
+
+/// What is known of a subject at one time, in bytes; unknown is absent, never zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// What counts against the limit: resident memory, a group's charge, a device's used memory.
+    pub used: f64,
+    /// Anonymous and shared memory, where it is told apart from file cache.
+    pub unreclaimable: Option<f64>,
+    /// What the job says it has allocated; zero before the first value means unknown.
+    pub allocated: Option<f64>,
+}
+
+/// The figure that is watched for leaks, the best that was ever there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Watched {
+    /// What is used.
+    #[default]
+    Used,
+    /// Anonymous and shared memory.
+    Unreclaimable,
+    /// The job's own figure.
+    Allocated,
+}
+
+impl Watched {
+    /// The words for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Used => "used memory",
+            Self::Unreclaimable => "anonymous and shared memory",
+            Self::Allocated => "memory allocated by the job",
+        }
+    }
+}
+
+/// The bounded memory of one series. Its serialized form is the state that survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tracker {
+    history: Buckets,
+    watched: Watched,
+    verdict: Verdict,
+    /// The time of the last sample as it was told, in seconds.
+    told: Option<f64>,
+    /// Seconds that were observed; gaps count as one interval.
+    elapsed: f64,
+    /// The learned sampling interval in seconds.
+    interval: f64,
+    gaps: u8,
+    used: f64,
+}
+
+/// What is said of a series at one time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Assessment {
+    /// The state of its growth.
+    pub leak: State,
+    /// The figure that the growth is of.
+    pub watched: Watched,
+    /// For how many seconds it has grown; absent unless it grows.
+    pub growing_for_seconds: Option<f64>,
+    /// Growth in bytes per second, with its standard error; absent before there are enough samples.
+    pub growth: Option<(f64, f64)>,
+    /// How loud the evidence is, 0.5 to 1: Φ(z/2.5) of the leading envelope. An order, not a probability.
+    pub confidence: Option<f64>,
+    /// What was seen.
+    pub evidence: Option<Evidence>,
+    /// The time to exhaustion; absent where nothing is known.
+    pub tte: Option<Tte>,
+    /// The figure that the time was taken from; absent without a forecast.
+    pub basis: Option<Basis>,
+    /// The probability of exhaustion within each horizon; absent without a limit or enough samples.
+    pub p_exhaustion: Vec<Option<f64>>,
+    /// The risk; absent without a limit.
+    pub risk: Option<Risk>,
+}
+
+impl Tracker {
+    /// The most bytes that a tracker takes, heap included.
+    pub const BOUND: usize = size_of::<Self>() - size_of::<Buckets>() + Buckets::BOUND;
+
+    /// Nothing seen.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a sample at `at` seconds on any clock. Returns whether it was taken: what is not finite,
+    /// negative or beyond 8 PiB is not, nor a second sample at the same time. A clock that jumps back or
+    /// far ahead counts as one interval.
+    pub fn push(&mut self, at: f64, sample: Sample) -> bool {
+        let believed = |bytes: &f64| (0.0..=LARGEST).contains(bytes);
+        if !at.is_finite() || !believed(&sample.used) || self.told == Some(at) {
+            return false;
+        }
+        if let Some(told) = self.told {
+            self.pass(at - told);
+        }
+        self.told = Some(at);
+        let own = sample.allocated.filter(believed);
+        let own = own.filter(|bytes| *bytes > 0.0 || self.watched == Watched::Allocated);
+        let firm = sample.unreclaimable.filter(believed);
+        let (source, value) = match (own, firm) {
+            (Some(_), _) => (Watched::Allocated, own),
+            (None, Some(_)) => (Watched::Unreclaimable, firm),
+            (None, None) => (Watched::Used, None),
+        };
+        if source > self.watched {
+            self.watched = source;
+            self.history.clear_channel(WATCHED);
+            self.verdict = Verdict::default();
+        }
+        self.used = sample.used;
+        self.history.push(self.elapsed, [Some(sample.used), value.filter(|_| source == self.watched)]);
+        true
+    }
+
+    /// Lets the observed time go on by a step of the told time.
+    fn pass(&mut self, step: f64) {
+        let known = self.interval > 0.0;
+        if known && (step < 0.0 || step > GAP * self.interval) {
+            self.gaps = if step > 0.0 { self.gaps + 1 } else { 0 };
+            if self.gaps >= NEW_INTERVAL {
+                (self.interval, self.gaps) = (step, 0);
+            }
+            self.elapsed += self.interval;
+            return;
+        }
+        self.gaps = 0;
+        let step = step.max(0.0);
+        self.interval += if known { FOLLOW * (step - self.interval) } else { step };
+        self.elapsed += step;
+    }
+
+    /// Says what is known, against a `limit` in bytes and for `horizons` in seconds. Where it is called
+    /// seldom it says less, not something else: the verdict needs a few calls in 3 % of the history.
+    pub fn assess(&mut self, limit: Option<f64>, horizons: &[f64]) -> Assessment {
+        let limit = limit.filter(|limit| limit.is_finite() && *limit > 0.0);
+        let mut view = View::new(&self.history, self.channel());
+        if let Some(first) = restart(&view) {
+            self.history.cut(first);
+            self.verdict = Verdict::default();
+            view = View::new(&self.history, self.channel());
+        }
+        let samples = if self.interval > 0.0 { view.span() / self.interval } else { 0.0 };
+        let look = leak::look(&view, samples);
+        let mut said = Assessment {
+            leak: State::Insufficient,
+            watched: self.watched,
+            growing_for_seconds: None,
+            growth: None,
+            confidence: None,
+            evidence: None,
+            tte: None,
+            basis: None,
+            p_exhaustion: vec![None; horizons.len()],
+            risk: None,
+        };
+        let mut forecast = None;
+        if let Some(look) = look {
+            said.leak = self.verdict.judge(&view, &look, self.elapsed);
+            let growing = matches!(said.leak, State::Growing | State::Leaking);
+            let sure = said.leak == State::Leaking && !look.climbs;
+            let (rate, error) = if sure {
+                (self.verdict.rate, self.verdict.rate_error)
+            } else {
+                (look.rate, look.rate_error)
+            };
+            said.growth = Some((rate, error));
+            said.evidence = Some(look.evidence);
+            if growing {
+                let from = if said.leak == State::Leaking { self.verdict.onset } else { look.from };
+                let zs = [look.evidence.floor_z, look.evidence.center_z, look.evidence.peak_z];
+                said.growing_for_seconds = Some(self.elapsed - from);
+                said.confidence = Some(normal::cdf(zs.into_iter().fold(0.0, f64::max) / 2.5));
+                if let Some(limit) = limit {
+                    let used = View::new(&self.history, USED);
+                    let own = (self.watched == Watched::Allocated).then_some(&view);
+                    forecast = Some(Forecast::new(&used, own, &look, (rate, error), limit));
+                }
+            }
+        }
+        if let Some(limit) = limit {
+            let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
+            if look.is_some() {
+                said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
+            }
+            if let Some(forecast) = forecast.as_ref().filter(|_| self.verdict.is_half_held(&view)) {
+                said.tte = forecast.tte();
+                said.basis = said.tte.map(|_| forecast.basis);
+            }
+            let growing = forecast.is_some();
+            let share = self.used / limit;
+            said.risk = Some(exhaustion::risk(share, growing, said.leak == State::Leaking, within));
+        }
+        said
+    }
+
+    /// The learned sampling interval in seconds; 0 before the second sample.
+    pub fn interval(&self) -> f64 {
+        self.interval
+    }
+
+    /// The figure that is watched for leaks.
+    pub fn watched(&self) -> Watched {
+        self.watched
+    }
+
+    /// Whether a state that was read back can have been written by this program.
+    pub fn is_sound(&self) -> bool {
+        self.history.is_sound()
+            && [self.elapsed, self.interval, self.used].iter().all(|x| x.is_finite() && *x >= 0.0)
+            && self.told.is_none_or(f64::is_finite)
+            && self.verdict.is_sound()
+    }
+
+    fn channel(&self) -> usize {
+        if self.watched == Watched::Used { USED } else { WATCHED }
+    }
+}
+
+/// The first bucket of a life that began after the level had fallen for good.
+fn restart(view: &View) -> Option<usize> {
+    let n = view.len();
+    let newest = *view.max().last()?;
+    let mut floors = [0.0; MOST];
+    let mut first = n;
+    // The run of low buckets at the end; its own floors must not count as the old one.
+    while first > 0 && view.max()[first - 1] <= newest.max(view.max()[n - 1]) * 1.5 {
+        first -= 1;
+        if n - first > n / 2 {
+            return None;
+        }
+    }
+    if first < 12 || n - first < 4 {
+        return None;
+    }
+    floors[..first].copy_from_slice(&view.min()[..first]);
+    let old = robust::quantile(&mut floors[..first], 0.2);
+    let highest = view.max()[first..].iter().copied().fold(0.0, f64::max);
+    let lasts = view.now() - view.at()[first] >= RESTART_LASTS * view.span();
+    (highest < RESTART * old && lasts).then_some(first)
+}

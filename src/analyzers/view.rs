@@ -1,0 +1,157 @@
+//! One channel of a history, laid out for the numerics: windows and their blocks.
+
+use super::stats::robust;
+use crate::history::buckets::Buckets;
+
+/// Buckets in a view at most.
+pub(super) const MOST: usize = 64;
+/// Blocks of a window: long enough to smooth sawteeth, enough of them for a trend.
+const BLOCKS: usize = 12;
+/// The floor of a block is this quantile of its buckets' minima, so that one dip does not make it.
+const FLOOR: f64 = 0.2;
+
+/// A channel's buckets as columns; times in seconds since the series began, values in bytes.
+#[derive(Debug)]
+pub(super) struct View {
+    len: usize,
+    at: [f64; MOST],
+    min: [f64; MOST],
+    mean: [f64; MOST],
+    max: [f64; MOST],
+}
+
+impl View {
+    pub(super) fn new(history: &Buckets, channel: usize) -> Self {
+        let mut view =
+            Self { len: 0, at: [0.0; MOST], min: [0.0; MOST], mean: [0.0; MOST], max: [0.0; MOST] };
+        for (bucket, span) in history.all().iter().filter_map(|b| Some((b, b.span(channel)?))).take(MOST) {
+            let i = view.len;
+            view.at[i] = f64::from(bucket.at);
+            view.min[i] = f64::from(span.min);
+            view.mean[i] = f64::from(span.mean);
+            view.max[i] = f64::from(span.max);
+            view.len += 1;
+        }
+        view
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn at(&self) -> &[f64] {
+        &self.at[..self.len]
+    }
+
+    pub(super) fn min(&self) -> &[f64] {
+        &self.min[..self.len]
+    }
+
+    pub(super) fn mean(&self) -> &[f64] {
+        &self.mean[..self.len]
+    }
+
+    pub(super) fn max(&self) -> &[f64] {
+        &self.max[..self.len]
+    }
+
+    /// The time of the last bucket; 0 for none.
+    pub(super) fn now(&self) -> f64 {
+        self.at().last().copied().unwrap_or(0.0)
+    }
+
+    /// The time from the first bucket to the last.
+    pub(super) fn span(&self) -> f64 {
+        self.now() - self.at().first().copied().unwrap_or(0.0)
+    }
+
+    /// The first bucket at or after a time.
+    pub(super) fn from(&self, at: f64) -> usize {
+        self.at().partition_point(|own| *own < at)
+    }
+
+    /// The first bucket of the window that has the last `share` of the time.
+    pub(super) fn begin(&self, share: f64) -> usize {
+        let from = self.now() - share * self.span();
+        self.from(from - 1e-9 * from.abs())
+    }
+
+    /// A difference that means nothing: what 24 bits lose many times over, and a few pages.
+    pub(super) fn grain(&self) -> f64 {
+        (self.mean().last().copied().unwrap_or(0.0).abs() * 1e-5).max(16_384.0)
+    }
+}
+
+/// A window cut into blocks of equal time.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    len: usize,
+    at: [f64; BLOCKS],
+    floor: [f64; BLOCKS],
+    center: [f64; BLOCKS],
+    peak: [f64; BLOCKS],
+}
+
+impl Blocks {
+    /// The buckets `first..end` of a view.
+    pub(super) fn new(view: &View, first: usize, end: usize) -> Self {
+        let mut blocks = Self::default();
+        if end <= first {
+            return blocks;
+        }
+        let begun = view.at[first];
+        #[expect(clippy::cast_precision_loss, reason = "a dozen")]
+        let edge = |block: usize| begun + (view.at[end - 1] - begun) * block as f64 / BLOCKS as f64;
+        let mut start = first;
+        for block in 1..=BLOCKS {
+            let until = edge(block);
+            let mut stop = start;
+            while stop < end && (view.at[stop] < until || block == BLOCKS) {
+                stop += 1;
+            }
+            if stop > start {
+                blocks.add(view, start, stop);
+                start = stop;
+            }
+        }
+        blocks
+    }
+
+    fn add(&mut self, view: &View, start: usize, stop: usize) {
+        #[expect(clippy::cast_precision_loss, reason = "at most 64")]
+        let count = (stop - start) as f64;
+        let mut lowest = [0.0; MOST];
+        lowest[..stop - start].copy_from_slice(&view.min[start..stop]);
+        let i = self.len;
+        self.at[i] = view.at[start..stop].iter().sum::<f64>() / count;
+        self.floor[i] = robust::quantile(&mut lowest[..stop - start], FLOOR);
+        self.center[i] = view.mean[start..stop].iter().sum::<f64>() / count;
+        self.peak[i] = view.max[start..stop].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        self.len += 1;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn at(&self) -> &[f64] {
+        &self.at[..self.len]
+    }
+
+    pub(super) fn floor(&self) -> &[f64] {
+        &self.floor[..self.len]
+    }
+
+    pub(super) fn center(&self) -> &[f64] {
+        &self.center[..self.len]
+    }
+
+    pub(super) fn peak(&self) -> &[f64] {
+        &self.peak[..self.len]
+    }
+
+    /// The time between the first and the last block.
+    pub(super) fn span(&self) -> f64 {
+        if self.len == 0 { 0.0 } else { self.at[self.len - 1] - self.at[0] }
+    }
+}

@@ -1,0 +1,64 @@
+//! What an analyzer is, what it sees and what it says.
+
+use super::desc::Metric;
+use super::finding::Finding;
+use super::label::Label;
+use super::point::{Batch, Family, Point};
+use super::time::Timestamp;
+
+/// Something that judges what was measured.
+///
+/// `analyze` is called once a tick, after the sources, on the sampler thread.
+/// It is deterministic in what it is given, reads no clock and no file, and
+/// its memory is bounded. What it does not know it does not say.
+pub trait Analyzer: Send {
+    /// Judges one tick.
+    fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis);
+
+    /// What must survive a restart of the daemon; nothing where there is nothing to keep.
+    fn save(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Takes over what [`Analyzer::save`] of an earlier run gave.
+    ///
+    /// # Errors
+    /// What cannot be understood; the analyzer is as if nothing had been given.
+    fn restore(&mut self, _saved: serde_json::Value) -> Result<(), serde_json::Error> {
+        Ok(())
+    }
+}
+
+/// What the sources put in this tick.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    families: &'a [Family],
+}
+
+impl<'a> View<'a> {
+    /// A view of these families.
+    pub const fn new(families: &'a [Family]) -> Self {
+        Self { families }
+    }
+
+    /// The points of one metric; none where no source put any.
+    pub fn points<M: Metric>(&self, metric: &'static M) -> &'a [Point] {
+        let desc = metric.desc();
+        let family = self.families.iter().find(|family| std::ptr::eq(family.desc, desc));
+        family.map_or(&[], |family| &family.points)
+    }
+
+    /// The value of the point with these labels; absent where there is none.
+    pub fn value<M: Metric>(&self, metric: &'static M, labels: &[Label]) -> Option<f64> {
+        self.points(metric).iter().find(|point| *point.labels == *labels).map(|point| point.value)
+    }
+}
+
+/// What the analyzers say in one tick.
+#[derive(Debug, Default)]
+pub struct Analysis {
+    /// Gauges.
+    pub batch: Batch,
+    /// Statements.
+    pub findings: Vec<Finding>,
+}
