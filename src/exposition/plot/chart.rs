@@ -26,6 +26,10 @@ pub enum TimeAxis {
     Elapsed,
     /// As UTC wall time; times are seconds since 1970.
     Utc,
+    /// As wall time of a zone that is not known; times are seconds since 1970 there.
+    Local,
+    /// As numbers of samples: the series has no times.
+    Order,
 }
 
 /// Series that share a value axis.

@@ -3,7 +3,7 @@
 use super::chart::{Baseline, Chart, TimeAxis};
 use super::color::Theme;
 use super::labels::Labels;
-use super::panel::{self, Frame, SMALL, STRIP_ROW};
+use super::panel::{self, Axes, Frame, Marked, SMALL, STRIP_ROW};
 use super::picture::{Anchor, Layer, Picture, Point, Rect, Text};
 use super::range::{self, Cut, Range};
 use super::ticks::{self, Tick};
@@ -40,7 +40,7 @@ pub fn picture(chart: &Chart, width: u32, height: u32, theme: &Theme) -> Picture
     top += 4.0;
     let cuts: Vec<Cut<'_>> = chart.panels.iter().map(Cut::new).collect();
     let time = range::time(&cuts);
-    let room = Rect::new(inner.x, top, inner.width, inner.bottom() - top - 2.0 * SMALL * 1.4);
+    let room = Rect::new(inner.x, top, inner.width, inner.bottom() - top - 3.0 * SMALL);
     let unnamed = panels(&mut layer, &mut labels, theme, chart, &cuts, time, room);
     let at = Point::new(inner.x, inner.bottom() - 2.0);
     let note = note(chart, unnamed);
@@ -103,8 +103,9 @@ fn panels(
         let plot = Rect::new(left, top + above, width, each - above);
         if plot.height >= LOWEST {
             let frame = Frame { plot, time, values: *values };
-            panel::draw(layer, labels, theme, cut, &frame, (rows, &columns), chart.time);
-            unnamed += panel::strip(layer, labels, theme, &frame, (&marks, &places), chart.time);
+            let axes = Axes { rows, columns: &columns, time: chart.time };
+            let marked = Marked { marks: &marks, places: &places };
+            unnamed += panel::draw(layer, labels, theme, cut, &frame, axes, marked);
             bottom = Some(plot.bottom());
         }
         top += each + BETWEEN;
@@ -149,6 +150,8 @@ fn axis_name(axis: TimeAxis, time: Range) -> String {
     match axis {
         TimeAxis::Elapsed => "time since the start".to_owned(),
         TimeAxis::Utc => format!("UTC, from {}", times::moment(axis, time.low)),
+        TimeAxis::Local => format!("time as logged, from {}", times::moment(axis, time.low)),
+        TimeAxis::Order => "samples, in their order (no times were logged)".to_owned(),
     }
 }
 

@@ -48,9 +48,9 @@ pub(super) const fn limit_stroke(theme: &Theme) -> Stroke {
     Stroke::dashed(theme.ink, 1.5, 9.0, 4.0)
 }
 
-/// The area and the middle line of a forecast.
+/// The area and the middle line of a forecast: in the color of the first line, whose future it is.
 pub(super) const fn fan_paint(theme: &Theme) -> (Color, Stroke) {
-    (theme.series[1].with_alpha(56), Stroke::dashed(theme.series[1], 1.75, 6.0, 4.0))
+    (theme.series[0].with_alpha(72), Stroke::dashed(theme.series[0], 2.0, 6.0, 4.0))
 }
 
 /// Paints the panel's title and legend at the top of a room, in `most` rows at most; gives the rows it took.

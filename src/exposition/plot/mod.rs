@@ -19,6 +19,7 @@ pub mod picture;
 #[cfg(feature = "png")]
 pub mod png;
 mod range;
+pub mod report;
 mod strip;
 pub mod svg;
 pub mod text;

@@ -14,6 +14,8 @@ use super::{clip, gaps, legend, text, times};
 pub(super) const SMALL: f64 = 11.0;
 /// Height of a row of event labels in pixels.
 pub(super) const STRIP_ROW: f64 = 15.0;
+/// Length of the line of a mark whose label had no room, in pixels.
+const UNNAMED: f64 = 8.0;
 /// Lines of so few points show each of them.
 const FEW: usize = 32;
 
@@ -83,28 +85,48 @@ pub(super) fn places(
     arrange(&wanted, left, left + width, rows)
 }
 
-/// Everything that has no label outside the plot.
+/// What stands on the axes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Axes<'a> {
+    /// Of values.
+    pub(super) rows: &'a [Tick],
+    /// Of time.
+    pub(super) columns: &'a [Tick],
+    /// How times are written.
+    pub(super) time: TimeAxis,
+}
+
+/// The marks of a panel, and where their labels go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Marked<'a> {
+    /// The loudest first.
+    pub(super) marks: &'a [Mark<'a>],
+    /// As many as there are marks.
+    pub(super) places: &'a [Option<Place>],
+}
+
+/// Paints a panel; gives how many marks had no room for a label.
 pub(super) fn draw(
     layer: &mut Layer,
     labels: &mut Labels,
     theme: &Theme,
     cut: &Cut<'_>,
     frame: &Frame,
-    (rows, columns): (&[Tick], &[Tick]),
-    axis: TimeAxis,
-) {
+    axes: Axes<'_>,
+    marked: Marked<'_>,
+) -> usize {
     let plot = frame.plot;
     for (from, to) in gaps::unknown(&cut.lines) {
         let (from, to) = (frame.x(from).max(plot.x), frame.x(to).min(plot.right()));
         layer.rect(Rect::new(from, plot.y, to - from, plot.height), theme.unknown);
     }
-    bands(layer, theme, cut, frame, axis);
+    bands(layer, theme, cut, frame, axes.time);
     let hair = Stroke::solid(theme.grid, 1.0);
-    for tick in columns {
+    for tick in axes.columns {
         let x = frame.x(tick.value);
         layer.line(Point::new(x, plot.y), Point::new(x, plot.bottom()), hair);
     }
-    for tick in rows {
+    for tick in axes.rows {
         let y = frame.y(tick.value);
         layer.line(Point::new(plot.x, y), Point::new(plot.right(), y), hair);
         let at = Point::new(plot.x - 7.0, y + text::MIDDLE * SMALL);
@@ -115,6 +137,7 @@ pub(super) fn draw(
         Point::new(plot.right(), plot.bottom()),
         Stroke::solid(theme.muted, 1.0),
     );
+    moments(layer, theme, frame, axes.time, marked);
     if let Some(fan) = cut.panel.fan.filter(is_drawable) {
         draw_fan(layer, theme, frame, &fan);
     }
@@ -123,7 +146,9 @@ pub(super) fn draw(
         let center = Point::new(plot.x + plot.width / 2.0, plot.y + plot.height / 2.0);
         labels.place(layer, Text::new(center, "no samples", 14.0, theme.muted).anchored(Anchor::Middle));
     }
-    limit(layer, labels, theme, cut, frame, &drawn);
+    let moments: Vec<f64> = marked.marks.iter().map(|mark| frame.x(mark.at_s)).collect();
+    limit(layer, labels, theme, cut, frame, (&drawn, &moments));
+    name_moments(layer, labels, theme, frame, marked)
 }
 
 fn tone(theme: &Theme, tone: Tone) -> Color {
@@ -227,7 +252,7 @@ fn limit(
     theme: &Theme,
     cut: &Cut<'_>,
     frame: &Frame,
-    drawn: &[Point],
+    (drawn, moments): (&[Point], &[f64]),
 ) {
     let plot = frame.plot;
     let Some(limit) = cut.panel.limit.as_ref().filter(|limit| frame.values.holds(limit.value)) else {
@@ -246,10 +271,12 @@ fn limit(
             Text::new(Point::new(x, base), name.clone(), SMALL, theme.ink).bold().anchored(anchor)
         })
         .filter(|text| text.bounds().y >= plot.y && text.bounds().bottom() <= plot.bottom());
-    // The place with the fewest points of lines behind it.
+    // The place with the fewest points of lines, and lines of marks, behind it.
     let crowd = |text: &Text| {
         let bounds = text.bounds();
-        drawn.iter().filter(|point| bounds.overlaps(Rect::new(point.x, point.y, 0.1, 0.1))).count()
+        let points = drawn.iter().filter(|point| bounds.overlaps(Rect::new(point.x, point.y, 0.1, 0.1)));
+        let lines = moments.iter().filter(|x| (bounds.x..bounds.right()).contains(*x));
+        points.count() + 5 * lines.count()
     };
     let best = places.filter(|text| labels.has_room(text)).min_by_key(crowd);
     if let Some(text) = best {
@@ -258,36 +285,48 @@ fn limit(
     }
 }
 
-/// The labels of bands and events, and the lines of the events; gives how many had no room for a label.
-pub(super) fn strip(
+/// The top of a row of labels over a plot.
+fn row_top(plot: Rect, row: usize) -> f64 {
+    plot.y - STRIP_ROW * (f64::from(u32::try_from(row).unwrap_or(0)) + 1.0)
+}
+
+/// The lines of the marks.
+fn moments(layer: &mut Layer, theme: &Theme, frame: &Frame, axis: TimeAxis, marked: Marked<'_>) {
+    let plot = frame.plot;
+    let mut painted = std::collections::BTreeSet::new();
+    for (mark, place) in marked.marks.iter().zip(marked.places).rev() {
+        let x = frame.x(mark.at_s);
+        // Marks in the same pixel look like one.
+        if place.is_none() && !painted.insert(format!("{x:.0}")) {
+            continue;
+        }
+        // A line from top to bottom for each of a hundred events would hide the series.
+        let (from, to) = match place {
+            Some(place) => (row_top(plot, place.row) + 2.0, plot.bottom()),
+            None => (plot.y, plot.y + UNNAMED),
+        };
+        let mut line = Layer::default();
+        let stroke = Stroke::dashed(tone(theme, mark.tone), 1.0, 4.0, 2.0);
+        line.line(Point::new(x, from), Point::new(x, to.min(plot.bottom())), stroke);
+        line.circle(Point::new(x, plot.y), 2.5, tone(theme, mark.tone));
+        layer.group(format!("{}, {}", times::moment(axis, mark.at_s), mark.text), line);
+    }
+}
+
+/// The labels of the marks; gives how many had no room.
+fn name_moments(
     layer: &mut Layer,
     labels: &mut Labels,
     theme: &Theme,
     frame: &Frame,
-    (marks, places): (&[Mark<'_>], &[Option<Place>]),
-    axis: TimeAxis,
+    marked: Marked<'_>,
 ) -> usize {
     let plot = frame.plot;
-    let top = |row: usize| plot.y - STRIP_ROW * (f64::from(u32::try_from(row).unwrap_or(0)) + 1.0);
-    let mut painted = std::collections::BTreeSet::new();
-    for (mark, place) in marks.iter().zip(places).rev() {
-        let x = frame.x(mark.at_s);
-        // Events in the same half pixel look like one; only the loudest needs its line.
-        if place.is_none() && !painted.insert(format!("{:.0}", x * 2.0)) {
-            continue;
-        }
-        let from = place.map_or(plot.y, |place| top(place.row) + 2.0);
-        let mut line = Layer::default();
-        let stroke = Stroke::dashed(tone(theme, mark.tone), 1.0, 4.0, 2.0);
-        line.line(Point::new(x, from), Point::new(x, plot.bottom()), stroke);
-        line.circle(Point::new(x, plot.y), 2.5, tone(theme, mark.tone));
-        layer.group(format!("{}, {}", times::moment(axis, mark.at_s), mark.text), line);
-    }
     let mut unnamed = 0;
-    for (mark, place) in marks.iter().zip(places) {
+    for (mark, place) in marked.marks.iter().zip(marked.places) {
         let shown = text::fit(mark.text, SMALL, false, plot.width * 0.45);
         let placed = place.is_some_and(|place| {
-            let base = top(place.row) + STRIP_ROW / 2.0 + text::MIDDLE * SMALL;
+            let base = row_top(plot, place.row) + STRIP_ROW / 2.0 + text::MIDDLE * SMALL;
             let color = if mark.tone == Tone::Alarm { theme.alarm } else { theme.ink };
             let text = Text::new(Point::new(place.left, base), shown, SMALL, color);
             if !labels.has_room(&text) {

@@ -1,7 +1,7 @@
 //! Times and durations as people read them, and round steps between them.
 
 use super::chart::TimeAxis;
-use super::ticks::Tick;
+use super::ticks::{Tick, Unit};
 
 const MINUTE: f64 = 60.0;
 const HOUR: f64 = 3600.0;
@@ -85,6 +85,9 @@ pub(super) fn step(span: f64, wanted: usize) -> f64 {
 
 /// Round moments from `low` to `high`, about `wanted`.
 pub(super) fn ticks(axis: TimeAxis, low: f64, high: f64, wanted: usize) -> Vec<Tick> {
+    if axis == TimeAxis::Order {
+        return super::ticks::ticks(&Unit::Other(String::new()), low, high, wanted);
+    }
     let span = high - low;
     if !span.is_finite() || span <= 0.0 || low.abs().max(high.abs()) > LONGEST || wanted == 0 {
         return Vec::new();
@@ -99,8 +102,8 @@ pub(super) fn ticks(axis: TimeAxis, low: f64, high: f64, wanted: usize) -> Vec<T
     while at <= last {
         let value = at * step;
         let label = match axis {
-            TimeAxis::Elapsed => duration(value),
-            TimeAxis::Utc => wall(value, step),
+            TimeAxis::Utc | TimeAxis::Local => wall(value, step),
+            TimeAxis::Elapsed | TimeAxis::Order => duration(value),
         };
         found.push(Tick { value, label });
         at += 1.0;
@@ -108,10 +111,11 @@ pub(super) fn ticks(axis: TimeAxis, low: f64, high: f64, wanted: usize) -> Vec<T
     found
 }
 
-/// A moment in full: UTC wall time, or the duration since the start.
+/// A moment in full: wall time, the duration since the start, or the number of the sample.
 pub fn moment(axis: TimeAxis, seconds: f64) -> String {
     match axis {
-        TimeAxis::Utc if seconds.is_finite() && seconds.abs() <= LONGEST => {
+        TimeAxis::Order => format!("sample {seconds:.0}"),
+        TimeAxis::Utc | TimeAxis::Local if seconds.is_finite() && seconds.abs() <= LONGEST => {
             let (year, month, day) = date(seconds);
             format!("{year:04}-{month:02}-{day:02} {}", clock(seconds, true))
         }
@@ -217,7 +221,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn never_panics(low: f64, high: f64, wanted in 0_usize..30) {
-            for axis in [TimeAxis::Elapsed, TimeAxis::Utc] {
+            for axis in [TimeAxis::Elapsed, TimeAxis::Utc, TimeAxis::Order] {
                 assert!(ticks(axis, low, high, wanted).len() <= 1001);
                 moment(axis, low);
             }
