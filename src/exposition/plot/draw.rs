@@ -112,8 +112,9 @@ fn panels(
     }
     if let Some(bottom) = bottom {
         for tick in &columns {
-            let x = left + time.share(tick.value) * width;
-            let at = Point::new(x, bottom + 4.0 + text::ASCENT * SMALL);
+            let half = text::width(&tick.label, SMALL, false) / 2.0;
+            let x = (left + time.share(tick.value) * width).min(room.right() + MARGIN - 2.0 - half);
+            let at = Point::new(x, bottom + 7.0 + text::ASCENT * SMALL);
             labels
                 .place(layer, Text::new(at, tick.label.clone(), SMALL, theme.muted).anchored(Anchor::Middle));
         }
