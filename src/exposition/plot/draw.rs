@@ -79,7 +79,11 @@ fn panels(
     let rows: Vec<Vec<Tick>> = cuts
         .iter()
         .zip(&values)
-        .map(|(cut, values)| ticks::ticks(&cut.panel.unit, values.low, values.high, wanted))
+        .map(|(cut, values)| {
+            // Without samples no number on the axis means anything.
+            let wanted = if cut.is_empty() { 0 } else { wanted };
+            ticks::ticks(&cut.panel.unit, values.low, values.high, wanted)
+        })
         .collect();
     let widest = rows.iter().flatten().map(|tick| text::width(&tick.label, SMALL, false)).fold(0.0, f64::max);
     let left = room.x + widest + 9.0;
@@ -87,7 +91,8 @@ fn panels(
     if width < LOWEST {
         return 0;
     }
-    let columns = columns(chart.time, time, width);
+    let none = cuts.iter().all(Cut::is_empty);
+    let columns = if none { Vec::new() } else { columns(chart.time, time, width) };
     let mut unnamed = 0;
     let mut top = room.y;
     let mut bottom = None;

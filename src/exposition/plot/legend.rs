@@ -50,7 +50,7 @@ pub(super) const fn limit_stroke(theme: &Theme) -> Stroke {
 
 /// The area and the middle line of a forecast: in the color of the first line, whose future it is.
 pub(super) const fn fan_paint(theme: &Theme) -> (Color, Stroke) {
-    (theme.series[0].with_alpha(72), Stroke::dashed(theme.series[0], 2.0, 6.0, 4.0))
+    (theme.series[0].with_alpha(60), Stroke::dashed(theme.series[0], 2.0, 6.0, 4.0))
 }
 
 /// Paints the panel's title and legend at the top of a room, in `most` rows at most; gives the rows it took.

@@ -16,6 +16,8 @@ pub(super) const SMALL: f64 = 11.0;
 pub(super) const STRIP_ROW: f64 = 15.0;
 /// Length of the line of a mark whose label had no room, in pixels.
 const UNNAMED: f64 = 8.0;
+/// Marks without a text are told by another panel; of more than these the lines would hide the series.
+const MANY: usize = 30;
 /// Lines of so few points show each of them.
 const FEW: usize = 32;
 
@@ -75,14 +77,21 @@ pub(super) fn places(
     width: f64,
     rows: usize,
 ) -> Vec<Option<Place>> {
-    let wanted: Vec<Wanted> = marks
+    let (texts, silent): (Vec<_>, Vec<_>) =
+        marks.iter().enumerate().partition(|(_, mark)| !mark.text.is_empty());
+    let wanted: Vec<Wanted> = texts
         .iter()
-        .map(|mark| {
+        .map(|(_, mark)| {
             let shown = text::fit(mark.text, SMALL, false, width * 0.45);
             Wanted { x: left + time.share(mark.at_s) * width, width: text::width(&shown, SMALL, false) }
         })
         .collect();
-    arrange(&wanted, left, left + width, rows)
+    let arranged = arrange(&wanted, left, left + width, rows);
+    let mut places = vec![None; texts.len() + silent.len()];
+    for ((at, _), place) in texts.into_iter().zip(arranged) {
+        places[at] = place;
+    }
+    places
 }
 
 /// What stands on the axes.
@@ -139,7 +148,7 @@ pub(super) fn draw(
     );
     moments(layer, theme, frame, axes.time, marked);
     if let Some(fan) = cut.panel.fan.filter(is_drawable) {
-        draw_fan(layer, theme, frame, &fan);
+        draw_fan(layer, labels, theme, frame, &fan);
     }
     let drawn = lines(layer, theme, cut, frame);
     if drawn.is_empty() {
@@ -214,7 +223,7 @@ fn under(layer: &mut Layer, points: &[Point], frame: &Frame, color: Color) {
     }
 }
 
-fn draw_fan(layer: &mut Layer, theme: &Theme, frame: &Frame, fan: &Fan) {
+fn draw_fan(layer: &mut Layer, labels: &mut Labels, theme: &Theme, frame: &Frame, fan: &Fan) {
     let (area, middle) = legend::fan_paint(theme);
     let mut drawn = Layer::default();
     let start = frame.at(fan.at_s, fan.from);
@@ -242,6 +251,11 @@ fn draw_fan(layer: &mut Layer, theme: &Theme, frame: &Frame, fan: &Fan) {
     if frame.time.holds(fan.at_s) {
         let now = Stroke::dashed(theme.muted, 1.0, 2.0, 3.0);
         drawn.line(Point::new(start.x, frame.plot.y), Point::new(start.x, frame.plot.bottom()), now);
+        let name =
+            Text::new(Point::new(start.x + 5.0, frame.plot.bottom() - 6.0), "forecast →", SMALL, theme.muted);
+        if name.bounds().right() <= frame.plot.right() {
+            labels.place(&mut drawn, name);
+        }
     }
     layer.group(legend::forecast(fan), drawn);
 }
@@ -303,6 +317,7 @@ fn moments(layer: &mut Layer, theme: &Theme, frame: &Frame, axis: TimeAxis, mark
         // A line from top to bottom for each of a hundred events would hide the series.
         let (from, to) = match place {
             Some(place) => (row_top(plot, place.row) + 2.0, plot.bottom()),
+            None if mark.text.is_empty() && marked.marks.len() <= MANY => (plot.y, plot.bottom()),
             None => (plot.y, plot.y + UNNAMED),
         };
         let mut line = Layer::default();

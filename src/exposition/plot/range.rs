@@ -46,6 +46,11 @@ impl<'a> Cut<'a> {
         Self { panel, lines: panel.lines.iter().map(|line| gaps::pieces(&line.ordered())).collect() }
     }
 
+    /// Whether there is no sample at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.iter().all(Vec::is_empty)
+    }
+
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
         self.lines.iter().flatten().flatten().copied()
     }

@@ -153,20 +153,20 @@ impl Report {
         if let Some(forecast) = &self.forecast {
             attach(forecast, &mut panels);
         }
-        if let Some(first) = panels.first_mut() {
+        for (at, panel) in panels.iter_mut().enumerate() {
+            // The first panel names what is marked; in the others the lines alone are enough.
+            let name = |text: &String| if at == 0 { text.clone() } else { String::new() };
             let tone = |alarm| if alarm { Tone::Alarm } else { Tone::Plain };
-            first.events = self
-                .events
-                .iter()
-                .map(|mark| Event { at_s: mark.t_s, text: mark.text.clone(), tone: tone(mark.alarm) })
-                .collect();
-            first.bands = self
+            let event =
+                |mark: &Mark| Event { at_s: mark.t_s, text: name(&mark.text), tone: tone(mark.alarm) };
+            panel.events = self.events.iter().map(event).collect();
+            panel.bands = self
                 .bands
                 .iter()
                 .map(|band| Band {
                     from_s: band.from_s,
                     to_s: band.to_s,
-                    text: band.text.clone(),
+                    text: name(&band.text),
                     tone: tone(band.alarm),
                 })
                 .collect();

@@ -110,3 +110,78 @@ fn an_empty_chart_says_so() {
     let texts: Vec<&str> = picture.layer.texts().iter().map(|text| text.content.as_str()).collect();
     assert!(texts.contains(&"no samples") && texts.contains(&"used (no samples)"), "{texts:?}");
 }
+
+/// A chart with everything, whose picture is kept.
+fn full() -> Chart {
+    const GIB: f64 = 1_073_741_824.0;
+    let times = (0..60_u32).filter(|at| !(20..30).contains(at)).map(f64::from);
+    let used = times.clone().map(|at| (at * 10.0, Some((4.0 + at * 0.1) * GIB)));
+    let reserved = times.map(|at| (at * 10.0, Some(11.0 * GIB)));
+    let memory = Panel {
+        title: "rank 0".to_owned(),
+        lines: vec![line("allocated", used), line("reserved", reserved)],
+        limit: Some(Limit { value: 16.0 * GIB, name: "capacity".to_owned() }),
+        fan: Some(Fan {
+            at_s: 590.0,
+            from: 9.9 * GIB,
+            limit: 16.0 * GIB,
+            p10_s: Some(400.0),
+            p50_s: Some(600.0),
+            p90_s: Some(800.0),
+        }),
+        bands: vec![Band {
+            from_s: 300.0,
+            to_s: None,
+            text: "leaking since 5 min".to_owned(),
+            tone: Tone::Alarm,
+        }],
+        events: vec![
+            Event { at_s: 100.0, text: "checkpoint saved".to_owned(), tone: Tone::Plain },
+            Event { at_s: 105.0, text: "evaluation".to_owned(), tone: Tone::Plain },
+        ],
+        ..Panel::default()
+    };
+    let steps = (0..60_u32).map(|at| (f64::from(at) * 10.0, Some(0.25 + f64::from(at % 7) * 0.01)));
+    let steps = Panel {
+        unit: Unit::Seconds,
+        lines: vec![line("step time", steps)],
+        baseline: Baseline::Fit,
+        ..Panel::default()
+    };
+    Chart {
+        title: "trainer & co".to_owned(),
+        subtitle: "risk high".to_owned(),
+        time: TimeAxis::Elapsed,
+        panels: vec![memory, steps],
+    }
+}
+
+#[test]
+fn a_full_chart_is_drawn_as_ever() {
+    let picture = draw(&full(), 900, 600, &Theme::LIGHT);
+    assert_legible(&picture);
+    let said: Vec<&str> = picture.layer.texts().iter().map(|text| text.content.as_str()).collect();
+    for part in [
+        "trainer & co",
+        "limit reached in 10 min (p10 6 min 40 s, p90 13 min 20 s)",
+        "allocated (peak 9.90 GiB)",
+        "no samples",
+        "capacity 16 GiB",
+        "leaking since 5 min",
+        "checkpoint saved",
+        "evaluation",
+        "forecast →",
+        "the value axis does not begin at zero",
+    ] {
+        assert!(said.contains(&part), "{part:?} is not in {said:?}");
+    }
+    expect_test::expect_file!["../testdata/chart.svg"].assert_eq(&svg::render(&picture));
+}
+
+#[test]
+fn a_line_is_broken_where_samples_are_missing() {
+    let picture = draw(&full(), 900, 600, &Theme::LIGHT);
+    let drawn = svg::render(&picture);
+    let line = drawn.split("<g><title>allocated: ").nth(1).unwrap().split("</g>").next().unwrap();
+    assert_eq!(line.matches("<polyline").count(), 2, "{line}");
+}

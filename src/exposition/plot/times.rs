@@ -86,7 +86,13 @@ pub(super) fn step(span: f64, wanted: usize) -> f64 {
 /// Round moments from `low` to `high`, about `wanted`.
 pub(super) fn ticks(axis: TimeAxis, low: f64, high: f64, wanted: usize) -> Vec<Tick> {
     if axis == TimeAxis::Order {
-        return super::ticks::ticks(&Unit::Other(String::new()), low, high, wanted);
+        let mut found = super::ticks::ticks(&Unit::Other(String::new()), low, high, wanted);
+        // There is no half of a sample.
+        found.retain(|tick| (tick.value - tick.value.round()).abs() < 1e-6);
+        for tick in &mut found {
+            tick.label = format!("{:.0}", tick.value);
+        }
+        return found;
     }
     let span = high - low;
     if !span.is_finite() || span <= 0.0 || low.abs().max(high.abs()) > LONGEST || wanted == 0 {
@@ -213,6 +219,8 @@ mod tests {
             leap + 2.0,
             &["23:30:00.000", "23:30:00.500", "23:30:01.000", "23:30:01.500", "23:30:02.000"],
         );
+        check(TimeAxis::Order, 1.0, 2.0, &["1", "2"]);
+        check(TimeAxis::Order, 1.0, 900.0, &["500"]);
         assert_eq!(moment(TimeAxis::Utc, leap), "2024-02-29 23:30:00");
         assert_eq!(moment(TimeAxis::Utc, -1.0), "1969-12-31 23:59:59");
         assert_eq!(moment(TimeAxis::Elapsed, 90.0), "1 min 30 s");
