@@ -3,7 +3,8 @@
 use super::chart::{Baseline, Chart, TimeAxis};
 use super::color::Theme;
 use super::labels::Labels;
-use super::panel::{self, Axes, Frame, Marked, SMALL, STRIP_ROW};
+use super::marks::{self, Marked, STRIP_ROW};
+use super::panel::{self, Axes, Frame, SMALL};
 use super::picture::{Anchor, Layer, Picture, Point, Rect, Text};
 use super::range::{self, Cut, Range};
 use super::ticks::{self, Tick};
@@ -100,9 +101,9 @@ fn panels(
         let most = if each < 110.0 { 1 } else { 1 + usize::from(each > 150.0) + usize::from(each > 260.0) };
         let heading = Rect::new(room.x, top, room.width, each);
         let taken = legend::draw(layer, labels, theme, (cut, *values), heading, most);
-        let marks = panel::marks(cut, time);
+        let marks = marks::marks(cut, time);
         let strip_rows = if each < 90.0 { 0 } else { STRIP_ROWS.min(1 + usize::from(each > 160.0) * 2) };
-        let places = panel::places(&marks, time, left, width, strip_rows);
+        let places = marks::places(&marks, time, left, width, strip_rows);
         let used = places.iter().flatten().map(|place| place.row + 1).max().unwrap_or(0);
         let above = rows_high(taken, legend::ROW) + rows_high(used, STRIP_ROW) + 6.0;
         let plot = Rect::new(left, top + above, width, each - above);

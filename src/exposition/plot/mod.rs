@@ -14,6 +14,7 @@ mod draw;
 mod gaps;
 mod labels;
 mod legend;
+mod marks;
 mod panel;
 pub mod picture;
 #[cfg(feature = "png")]

@@ -77,7 +77,9 @@ impl<'a> Cut<'a> {
             Baseline::Zero => low.min(0.0),
             Baseline::Fit => low,
         };
-        padded(bottom, top, panel.baseline == Baseline::Fit || low < 0.0)
+        // Above a limit at the top there is room for its name.
+        let share = if top > high { 0.12 } else { 0.06 };
+        padded(bottom, top, share, panel.baseline == Baseline::Fit || low < 0.0)
     }
 }
 
@@ -123,10 +125,10 @@ pub(super) fn is_drawable(fan: &Fan) -> bool {
 }
 
 /// A little air above, and below where the floor is not zero.
-fn padded(low: f64, high: f64, below: bool) -> Range {
+fn padded(low: f64, high: f64, share: f64, below: bool) -> Range {
     let span = high - low;
     let flat = span <= f64::EPSILON * high.abs().max(low.abs());
-    let air = if flat { (high.abs() * 0.1).max(1.0) } else { span * 0.06 };
+    let air = if flat { (high.abs() * 0.1).max(1.0) } else { span * share };
     bounded(Range { low: if below { low - air } else { low }, high: high + air })
 }
 

@@ -6,7 +6,6 @@
 //!  "events": [{"t_s": 2.0, "text": "checkpoint"}], "bands": [{"from_s": 1.5, "text": "leaking", "alarm": true}],
 //!  "forecast": {"t_s": 2.5, "tte_p10_s": 60, "tte_p50_s": 90, "tte_p90_s": null, "limit_bytes": 4096}}
 //! ```
-//! Only `schema` and `series` (each with `points`) must be there; keys that are not named here are ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +16,8 @@ use super::ticks::Unit;
 const WALL_TIME: f64 = 1e9;
 
 /// What can be drawn of a report.
+///
+/// Only `schema` and `series` (each with `points`) must be there; keys that are not named here are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name and version of the report's shape, for example "memwarden.report/1".

@@ -1,13 +1,4 @@
-//! JSON files.
-//!
-//! - GPUMemoryProfiler `save_to_json`: `{event: [{time, total_allocated, total_reserved, gpu_details, …}]}`, in
-//!   MiB (wutong8023/eacg, utils/memoryDebug/memoryCheck.py; its README names other keys).
-//! - MemoryDebugger `memory_history_*.json`: `[{timestamp, gpu_memory: [{device_id, allocated_mb, …}],
-//!   system_memory: {used_gb, total_gb}}]` (same repository, memoryDebugger.py).
-//! - Tiny-Torch `export_snapshots`: `{snapshots: {device: [{timestamp, allocated, total, …}]}}`, in bytes
-//!   (nash635/tiny-torch at 8a53f3b, tools/memory/memory_profiler.py); a total of 0 is a failed reading.
-//! - FlagScale `perf_summary_*.json`: `{iteration_logs: [{iteration, timestamp, memory_GB, …}]}`
-//!   (xiaodouzi666/FlagScale-new-feature, flagscale/train/perf_monitor/perf_logger.py).
+//! JSON files, recognized by their keys.
 
 use serde_json::Value;
 
@@ -38,6 +29,8 @@ fn array<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
+/// MemoryDebugger's `memory_history_*.json`: `[{timestamp, gpu_memory: [{device_id, allocated_mb, …}],
+/// system_memory: {used_gb, total_gb}}]` (wutong8023/eacg, utils/memoryDebug/memoryDebugger.py).
 fn history(document: &Value) -> Option<Recording> {
     let mut found = Recording::new("MemoryDebugger", Clock::Local);
     for record in document.as_array()? {
@@ -68,6 +61,8 @@ fn gpu_point(found: &mut Recording, gpu: &Value, at: f64, names: [&str; 3]) {
     }
 }
 
+/// GPUMemoryProfiler's `save_to_json`: `{event: [{time, total_allocated, total_reserved, gpu_details, …}]}`, in
+/// MiB (wutong8023/eacg, utils/memoryDebug/memoryCheck.py; its README names other keys).
 fn events(document: &Value) -> Option<Recording> {
     let mut found = Recording::new("GPUMemoryProfiler", Clock::Elapsed);
     let named = document.as_object()?.iter().flat_map(|(event, records)| {
@@ -95,6 +90,8 @@ fn events(document: &Value) -> Option<Recording> {
     found.known()
 }
 
+/// Tiny-Torch's `export_snapshots`: `{snapshots: {device: [{timestamp, allocated, total, …}]}}`, in bytes
+/// (nash635/tiny-torch at 8a53f3b, tools/memory/memory_profiler.py); a total of 0 is a reading that failed.
 fn snapshots(document: &Value) -> Option<Recording> {
     let mut found = Recording::new("Tiny-Torch memory profiler", Clock::Utc);
     for (device, records) in document.get("snapshots")?.as_object()? {
@@ -112,6 +109,8 @@ fn snapshots(document: &Value) -> Option<Recording> {
     found.known()
 }
 
+/// FlagScale's `perf_summary_*.json`: `{iteration_logs: [{iteration, timestamp, memory_GB, …}]}`
+/// (xiaodouzi666/FlagScale-new-feature, flagscale/train/perf_monitor/perf_logger.py).
 fn iterations(document: &Value) -> Option<Recording> {
     let mut found = Recording::new("FlagScale perf_monitor", Clock::Local);
     for record in array(document, "iteration_logs") {

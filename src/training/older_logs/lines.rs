@@ -1,12 +1,4 @@
-//! Log lines and tables.
-//!
-//! - MindRLHF `ResourceMonitor`: `Virtual Memory: 32.45 GB | Process Memory: 28.76 GB`
-//!   (mindspore-ai/mindrlhf, mindrlhf/tools/host_monitor.py; its own reader is plot_host_memory.py);
-//!   "virtual" is the used memory of the host, "process" the sum over active processes.
-//! - FlagScale perf_monitor: a table of time, step, TFLOPS/GPU, TFLOPS, samples/s, tokens/s, ms and GB
-//!   (xiaodouzi666/FlagScale-new-feature, flagscale/train/perf_monitor/perf_logger.py); 0 GB is "not tracked".
-//! - GPUMemoryProfiler: `事件: NAME | 总分配: …MB | 总保留: …MB | … | 耗时: …s` and
-//!   `GPU N: 分配=…MB, 保留=…MB, …` (wutong8023/eacg, utils/memoryDebug/memoryCheck.py).
+//! Log lines and tables, recognized one by one.
 
 use std::collections::BTreeMap;
 
@@ -121,12 +113,17 @@ fn parse(line: &str) -> Option<Said<'_>> {
     host(line).or_else(|| total(line)).or_else(|| gpu(line)).or_else(|| step(line))
 }
 
+/// MindRLHF's `ResourceMonitor`: `Virtual Memory: 32.45 GB | Process Memory: 28.76 GB`
+/// (mindspore-ai/mindrlhf, mindrlhf/tools/host_monitor.py; its own reader is plot_host_memory.py). "Virtual"
+/// is the used memory of the host, "process" the sum over its active processes.
 fn host(line: &str) -> Option<Said<'_>> {
     let (used, processes) = line.split_once("Virtual Memory:")?.1.split_once('|')?;
     let processes = processes.split_once("Process Memory:")?.1;
     Some(Said::Host { used: amount(used, "GB")? * GIB, processes: amount(processes, "GB")? * GIB })
 }
 
+/// GPUMemoryProfiler: `事件: NAME | 总分配: …MB | 总保留: …MB | … | 耗时: …s`
+/// (wutong8023/eacg, utils/memoryDebug/memoryCheck.py).
 fn total(line: &str) -> Option<Said<'_>> {
     let (event, rest) = line.split_once("事件:")?.1.split_once('|')?;
     let field = |name: &str, unit| amount(rest.split_once(name)?.1, unit);
@@ -138,6 +135,7 @@ fn total(line: &str) -> Option<Said<'_>> {
     })
 }
 
+/// GPUMemoryProfiler's line of one GPU: `GPU N: 分配=…MB, 保留=…MB, 利用率=…%, 可用=…MB`.
 fn gpu(line: &str) -> Option<Said<'_>> {
     let (front, rest) = line.split_once("分配=")?;
     let index = front.trim_end().strip_suffix(':')?.rsplit_once("GPU ")?.1;
@@ -151,6 +149,8 @@ fn gpu(line: &str) -> Option<Said<'_>> {
     })
 }
 
+/// FlagScale's table: date, time, step, TFLOPS/GPU, TFLOPS, samples/s, tokens/s, ms, GB
+/// (xiaodouzi666/FlagScale-new-feature, flagscale/train/perf_monitor/perf_logger.py); 0 GB is "not tracked".
 fn step(line: &str) -> Option<Said<'_>> {
     let mut cells = line.split_whitespace();
     let (date, clock, step) = (cells.next()?, cells.next()?, cells.next()?);
