@@ -1,6 +1,6 @@
 //! Pictures: charts of series over time, and any other display list, as SVG or PNG.
 //!
-//! For a chart, fill a [`Chart`] and hand it to [`draw`]. For another picture, fill a [`Layer`] with shapes
+//! For a chart, fill a [`Chart`] and hand it to [`draw()`]. For another picture, fill a [`Layer`] with shapes
 //! (pixels, origin at the top left, later shapes on top) and put it into a [`Picture`]. Either is written by
 //! [`svg::render`] or `png::render` (feature `png`); the same picture gives the same bytes. [`text`]
 //! measures what a text will take; [`Theme`] has the colors. All of it is pure: no files, no clock, no fonts
