@@ -5,15 +5,16 @@
 
 use std::path::Path;
 
-use crate::exposition::http;
 #[cfg(feature = "otlp")]
 use crate::exposition::otlp;
 use crate::exposition::prometheus::{Format, negotiate};
+use crate::exposition::{http, plot};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
 #[cfg(feature = "gpu")]
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, vmstat};
+use crate::training::older_logs;
 use crate::{app, config};
 
 macro_rules! targets {
@@ -105,6 +106,18 @@ targets! {
         text(bytes, |text| {
             let _ = gpu::xid::pci(text);
         });
+    }
+    /// A log or JSON record of an older tool.
+    older_logs(bytes) {
+        let _ = older_logs::read(bytes);
+    }
+    /// The JSON of a report, and the chart it gives, as SVG.
+    plot_report(bytes) {
+        if let Ok(report) = plot::report::read(bytes) {
+            let picture = plot::draw(&report.chart(), 600, 300, &plot::Theme::LIGHT);
+            let svg = plot::svg::render(&picture);
+            assert!(!svg.contains("=\"NaN"), "a number was lost on the way to the picture");
+        }
     }
     /// The configuration file.
     config(bytes) {

@@ -11,6 +11,7 @@ pub mod config;
 pub mod events;
 pub mod history;
 pub mod host;
+pub mod training;
 
 pub mod sources;
 

@@ -6,6 +6,7 @@ mod gpu;
 #[cfg(feature = "gpu")]
 pub mod gpu_worker;
 mod metrics;
+mod plot;
 mod serve;
 
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
+    Plot(plot::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
@@ -43,6 +45,7 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
+            Command::Plot(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]

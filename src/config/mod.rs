@@ -18,3 +18,11 @@ pub use checked::{
 pub use problem::{ConfigError, Problem};
 pub(crate) use read::parse_section;
 pub use read::{Override, parse, parse_str};
+
+/// A size with its unit, as the configuration and the commands take it.
+///
+/// # Errors
+/// What is wrong with the text, and an example.
+pub fn size(text: &str) -> Result<crate::model::units::Bytes, String> {
+    value::size(text)
+}

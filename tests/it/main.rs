@@ -16,6 +16,7 @@ mod harness;
 mod layers;
 #[cfg(feature = "gpu")]
 mod ml_py;
+mod plot;
 mod prometheus;
 #[cfg(feature = "otlp")]
 mod receiver;

@@ -1,0 +1,172 @@
+//! Files of any known form as charts, and several charts as one.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+use super::csv;
+use crate::exposition::plot::report::{self, clock};
+use crate::exposition::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Tone, Unit, duration};
+use crate::training::older_logs::{self, Clock, Quantity, Recording};
+
+/// The largest file read, in bytes: six days of ten columns at 1 Hz. What is read of it takes up to 40 times
+/// as much, where a hostile file is nothing but commas.
+const LARGEST: u64 = 64 << 20;
+
+/// The chart of a file, whatever it holds.
+pub(super) fn read(path: &Path, columns: &[String]) -> anyhow::Result<Chart> {
+    let name = || path.display().to_string();
+    let bytes = load(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut chart = chart(&bytes, columns).with_context(name)?;
+    if chart.title.is_empty() {
+        chart.title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    }
+    Ok(chart)
+}
+
+fn load(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        bail!("it is larger than {} MiB", LARGEST >> 20);
+    }
+    Ok(bytes)
+}
+
+fn chart(bytes: &[u8], columns: &[String]) -> anyhow::Result<Chart> {
+    // A mark of the byte order, as editors on other systems write it.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if is_report(bytes) {
+        return Ok(report::read(bytes)?.chart());
+    }
+    if csv::is_csv(bytes) {
+        return recorded(csv::read(bytes)?, columns);
+    }
+    Ok(logged(older_logs::read(bytes)?))
+}
+
+/// Whether this is, or begins as, an object with a schema: a damaged report is told as such.
+fn is_report(bytes: &[u8]) -> bool {
+    let front = &bytes[..bytes.len().min(4096)];
+    let text = String::from_utf8_lossy(front);
+    text.trim_start().starts_with('{') && text.contains("\"schema\"")
+}
+
+/// The chart of a recording's columns.
+fn recorded(table: csv::Table, wanted: &[String]) -> anyhow::Result<Chart> {
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+    if let Some(unknown) = wanted.iter().find(|name| !names.contains(&name.as_str())) {
+        bail!("there is no column {unknown:?}; there are {}", names.join(", "));
+    }
+    let said = |value: &Option<f64>| value.is_some_and(|value| value != 0.0);
+    let first = table.times.iter().copied().fold(f64::INFINITY, f64::min);
+    let last = table.times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let (mut bytes, mut others, mut limit) = (Vec::new(), Vec::new(), None);
+    for column in table.columns {
+        let asked = wanted.contains(&column.name);
+        let is_limit = matches!(column.name.as_str(), "limit" | "limit_bytes");
+        if is_limit && !asked {
+            // A limit that changes is best told by where it is now.
+            limit = column.values.iter().rev().find_map(|value| *value);
+            continue;
+        }
+        let counts_bytes = csv::counts_bytes(&column.name);
+        let shown = if wanted.is_empty() { counts_bytes && column.values.iter().any(said) } else { asked };
+        let line =
+            Line { name: column.name, points: table.times.iter().copied().zip(column.values).collect() };
+        match (shown, counts_bytes) {
+            (true, true) => bytes.push(line),
+            // Columns of unknown unit have an axis each.
+            (shown, _) => others.push((shown, line)),
+        }
+    }
+    let mut panels = Vec::new();
+    if !bytes.is_empty() {
+        let limit = limit.map(|value| Limit { value, name: String::new() });
+        panels.push(Panel { lines: bytes, limit, ..Panel::default() });
+    }
+    let all = panels.is_empty() && wanted.is_empty();
+    panels.extend(others.into_iter().filter(|(shown, _)| *shown || all).map(|(_, line)| Panel {
+        unit: Unit::Other(String::new()),
+        lines: vec![line],
+        ..Panel::default()
+    }));
+    let subtitle = format!("{} samples over {}", table.times.len(), duration(last - first));
+    Ok(Chart { title: String::new(), subtitle, time: clock(first), panels })
+}
+
+/// The chart of an older tool's recording: series of one quantity and limit share a panel.
+fn logged(recording: Recording) -> Chart {
+    let mut panels: Vec<(Quantity, Panel)> = Vec::new();
+    for series in recording.series {
+        let limit = series.limit.map(|value| Limit { value, name: "capacity".to_owned() });
+        let points = series.points.into_iter().map(|(time, value)| (time, Some(value))).collect();
+        let line = Line { name: series.name, points };
+        match panels.iter_mut().find(|(quantity, panel)| *quantity == series.quantity && panel.limit == limit)
+        {
+            Some((_, panel)) => panel.lines.push(line),
+            None => {
+                let unit = match series.quantity {
+                    Quantity::Bytes => Unit::Bytes,
+                    Quantity::StepSeconds => Unit::Seconds,
+                    Quantity::Teraflops => Unit::Other("TFLOP/s".to_owned()),
+                };
+                panels.push((series.quantity, Panel { unit, lines: vec![line], limit, ..Panel::default() }));
+            }
+        }
+    }
+    panels.sort_by_key(|(quantity, _)| *quantity);
+    let mut panels: Vec<Panel> = panels.into_iter().map(|(_, panel)| panel).collect();
+    if let Some(first) = panels.first_mut() {
+        let events = recording.events.into_iter();
+        first.events = events.map(|(at_s, text)| Event { at_s, text, tone: Tone::Plain }).collect();
+    }
+    let time = match recording.clock {
+        Clock::Elapsed => TimeAxis::Elapsed,
+        Clock::Utc => TimeAxis::Utc,
+        Clock::Local => TimeAxis::Local,
+        Clock::Order => TimeAxis::Order,
+    };
+    Chart { title: String::new(), subtitle: format!("logged by {}", recording.tool), time, panels }
+}
+
+/// Several charts as panels of one, on a time axis that all of them have.
+pub(super) fn together(mut charts: Vec<Chart>) -> Chart {
+    if charts.len() == 1 {
+        return charts.remove(0);
+    }
+    let time = charts.first().map(|chart| chart.time).unwrap_or_default();
+    let same = charts.iter().all(|chart| chart.time == time);
+    let mut whole = Chart { time: if same { time } else { TimeAxis::Elapsed }, ..Chart::default() };
+    for mut chart in charts {
+        if !same {
+            from_its_start(&mut chart);
+        }
+        for mut panel in chart.panels {
+            panel.title = if panel.title.is_empty() {
+                chart.title.clone()
+            } else {
+                format!("{}: {}", chart.title, panel.title)
+            };
+            whole.panels.push(panel);
+        }
+    }
+    whole
+}
+
+fn from_its_start(chart: &mut Chart) {
+    let times = chart.panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
+    let first = times.map(|(time, _)| *time).fold(f64::INFINITY, f64::min);
+    for panel in &mut chart.panels {
+        panel.lines.iter_mut().flat_map(|line| &mut line.points).for_each(|point| point.0 -= first);
+        panel.events.iter_mut().for_each(|event| event.at_s -= first);
+        for band in &mut panel.bands {
+            band.from_s -= first;
+            band.to_s = band.to_s.map(|to| to - first);
+        }
+        if let Some(fan) = &mut panel.fan {
+            fan.at_s -= first;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `memwarden plot`: a chart from a recording, a report or an older tool's log.
+
+mod csv;
+mod input;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+
+use crate::config;
+use crate::exposition::plot::{self, Baseline, Chart, Limit, Picture, Theme, Unit, svg};
+use crate::model::units::{Bytes, Unit as _};
+
+/// Draw recordings, reports and logs as a chart.
+///
+/// Reads CSV (`t_s,bytes[,limit]`, or named columns), the JSON reports of memwarden, and the logs and JSON
+/// records of MindRLHF's host monitor, FlagScale's perf_monitor, GPUMemoryProfiler, MemoryDebugger and
+/// Tiny-Torch's memory profiler; which one a file is, is found from its content. Several files become panels
+/// under each other.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Example:\n  memwarden plot memory.csv --limit 80GiB --output memory.svg")]
+pub(super) struct Args {
+    /// What to draw.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Where to put the picture, by its extension as SVG or PNG; `-` is SVG to standard output.
+    /// Without it: the first file's name with .svg, in this folder.
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+    /// What stands above the chart.
+    #[arg(long)]
+    title: Option<String>,
+    /// A level that must not be reached, for example 80GiB.
+    #[arg(long, value_name = "SIZE", value_parser = config::size)]
+    limit: Option<Bytes>,
+    /// Columns of a CSV file to draw, separated by commas. Without it: those that count bytes and are not
+    /// all zero.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Let the value axis begin near the lowest value instead of at zero.
+    #[arg(long)]
+    fit: bool,
+    /// Width in pixels.
+    #[arg(long, default_value_t = 1200, value_parser = clap::value_parser!(u32).range(200..=8000))]
+    width: u32,
+    /// Height in pixels. Without it: 600, and more for many panels.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(120..=8000))]
+    height: Option<u32>,
+    /// Dark on light or light on dark.
+    #[arg(long, value_enum, default_value_t = Shade::Light)]
+    theme: Shade,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Shade {
+    /// Dark on white.
+    Light,
+    /// Light on near black.
+    Dark,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let output = self.output.clone().unwrap_or_else(|| self.default_output());
+        let format = Format::of(&output)?;
+        let chart = self.chart()?;
+        let picture = plot::draw(&chart, self.width, self.height(&chart), &self.theme());
+        let bytes = format.render(&picture)?;
+        if output == Path::new("-") {
+            std::io::stdout().lock().write_all(&bytes)?;
+        } else {
+            std::fs::write(&output, bytes).with_context(|| format!("cannot write {}", output.display()))?;
+            writeln!(std::io::stdout().lock(), "{}", output.display())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn default_output(&self) -> PathBuf {
+        let stem = self.files.first().and_then(|file| file.file_stem()).unwrap_or_default();
+        Path::new(stem).with_extension("svg")
+    }
+
+    fn theme(&self) -> Theme {
+        match self.theme {
+            Shade::Light => Theme::LIGHT,
+            Shade::Dark => Theme::DARK,
+        }
+    }
+
+    fn height(&self, chart: &Chart) -> u32 {
+        let panels = u32::try_from(chart.panels.len()).unwrap_or(u32::MAX);
+        self.height.unwrap_or_else(|| panels.saturating_mul(260).clamp(600, 4000))
+    }
+
+    fn chart(&self) -> anyhow::Result<Chart> {
+        let charts = self
+            .files
+            .iter()
+            .map(|file| input::read(file, &self.columns))
+            .collect::<anyhow::Result<Vec<Chart>>>()?;
+        let mut chart = input::together(charts);
+        if let Some(title) = &self.title {
+            chart.title.clone_from(title);
+        }
+        for panel in &mut chart.panels {
+            if let Some(limit) = self.limit
+                && panel.unit == Unit::Bytes
+            {
+                panel.limit = Some(Limit { value: limit.value(), name: String::new() });
+            }
+            if self.fit {
+                panel.baseline = Baseline::Fit;
+            }
+        }
+        Ok(chart)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Format {
+    Svg,
+    Png,
+}
+
+impl Format {
+    fn of(output: &Path) -> anyhow::Result<Self> {
+        if output == Path::new("-") {
+            return Ok(Self::Svg);
+        }
+        let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        match extension.to_ascii_lowercase().as_str() {
+            "svg" => Ok(Self::Svg),
+            "png" if cfg!(feature = "png") => Ok(Self::Png),
+            "png" => bail!("this memwarden was built without PNG; write {} as .svg", output.display()),
+            _ => bail!("{}: the name of a picture ends in .svg or .png", output.display()),
+        }
+    }
+
+    fn render(self, picture: &Picture) -> anyhow::Result<Vec<u8>> {
+        match self {
+            #[cfg(feature = "png")]
+            Self::Png => Ok(plot::png::render(picture)?),
+            #[cfg(not(feature = "png"))]
+            Self::Png => bail!("this memwarden was built without PNG"),
+            Self::Svg => Ok(svg::render(picture).into_bytes()),
+        }
+    }
+}

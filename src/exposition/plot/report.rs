@@ -1,0 +1,273 @@
+//! The part of a report that can be drawn: the shape that reports write, and the chart of it.
+//!
+//! ```json
+//! {"schema": "memwarden.report/1", "title": "oom: node01", "subtitle": "leaking since 12:05", "time": "utc",
+//!  "series": [{"name": "GPU 0", "unit": "bytes", "points": [[1.5, 1024], [2.5, null]], "limit_bytes": 4096}],
+//!  "events": [{"t_s": 2.0, "text": "checkpoint"}], "bands": [{"from_s": 1.5, "text": "leaking", "alarm": true}],
+//!  "forecast": {"t_s": 2.5, "tte_p10_s": 60, "tte_p50_s": 90, "tte_p90_s": null, "limit_bytes": 4096}}
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use super::chart::{Band, Baseline, Chart, Event, Fan, Limit, Line, Panel, TimeAxis, Tone};
+use super::ticks::Unit;
+
+/// Times from here on (2001) are taken for seconds since 1970 where a report does not say.
+const WALL_TIME: f64 = 1e9;
+
+/// What can be drawn of a report.
+///
+/// Only `schema` and `series` (each with `points`) must be there; keys that are not named here are ignored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Name and version of the report's shape, for example "memwarden.report/1".
+    pub schema: serde_json::Value,
+    /// What is reported.
+    #[serde(default)]
+    pub title: String,
+    /// The verdict in a sentence.
+    #[serde(default)]
+    pub subtitle: String,
+    /// What times count from; found from the times themselves where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Clock>,
+    /// The series; those with the same unit and limit share a panel.
+    pub series: Vec<Series>,
+    /// What happened.
+    #[serde(default)]
+    pub events: Vec<Mark>,
+    /// Verdicts that hold from a time on.
+    #[serde(default)]
+    pub bands: Vec<Stretch>,
+    /// When a limit is expected to be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<Forecast>,
+}
+
+/// What times count from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// The start of what was observed.
+    Elapsed,
+    /// 1970, UTC.
+    Utc,
+}
+
+/// One series of a report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// What it is.
+    #[serde(default)]
+    pub name: String,
+    /// `bytes`, `bytes_per_second`, `ratio`, `seconds`, or the sign of another unit.
+    #[serde(default = "bytes")]
+    pub unit: String,
+    /// Pairs of seconds and value; `null` is missing, never zero.
+    pub points: Vec<(f64, Option<f64>)>,
+    /// The most it can be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<f64>,
+}
+
+/// A moment of a report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// When, in seconds.
+    pub t_s: f64,
+    /// What happened.
+    pub text: String,
+    /// Whether it is bad news.
+    #[serde(default)]
+    pub alarm: bool,
+}
+
+/// A verdict with its time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// Since when, in seconds.
+    pub from_s: f64,
+    /// Until when; to the end where it is missing.
+    #[serde(default)]
+    pub to_s: Option<f64>,
+    /// The verdict.
+    pub text: String,
+    /// Whether it is bad news.
+    #[serde(default)]
+    pub alarm: bool,
+}
+
+/// Quantiles of the time until a limit is reached, in seconds from `t_s` on; `null` is not foreseen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// When it was made, in seconds.
+    pub t_s: f64,
+    /// One in ten is sooner.
+    #[serde(default)]
+    pub tte_p10_s: Option<f64>,
+    /// The median.
+    #[serde(default)]
+    pub tte_p50_s: Option<f64>,
+    /// One in ten is later.
+    #[serde(default)]
+    pub tte_p90_s: Option<f64>,
+    /// The limit.
+    pub limit_bytes: f64,
+    /// The series that reaches it; the first with that limit, or the first of all, where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<String>,
+}
+
+fn bytes() -> String {
+    "bytes".to_owned()
+}
+
+/// Reads the drawable part of a report.
+///
+/// # Errors
+/// What the JSON lacks or where it is damaged, with line and column.
+pub fn read(json: &[u8]) -> Result<Report, serde_json::Error> {
+    serde_json::from_slice(json)
+}
+
+impl Report {
+    /// The chart of the report.
+    pub fn chart(&self) -> Chart {
+        let mut panels: Vec<Panel> = Vec::new();
+        for series in &self.series {
+            let (unit, limit) = (unit(&series.unit), series.limit_bytes.filter(|limit| limit.is_finite()));
+            let line = Line { name: series.name.clone(), points: series.points.clone() };
+            let same = |panel: &&mut Panel| {
+                panel.unit == unit && panel.limit.as_ref().map(|limit| limit.value) == limit
+            };
+            match panels.iter_mut().find(same) {
+                Some(panel) => panel.lines.push(line),
+                None => panels.push(Panel {
+                    unit,
+                    lines: vec![line],
+                    limit: limit.map(|value| Limit { value, name: String::new() }),
+                    baseline: Baseline::Zero,
+                    ..Panel::default()
+                }),
+            }
+        }
+        if let Some(forecast) = &self.forecast {
+            attach(forecast, &mut panels);
+        }
+        for (at, panel) in panels.iter_mut().enumerate() {
+            // The first panel names what is marked; in the others the lines alone are enough.
+            let name = |text: &String| if at == 0 { text.clone() } else { String::new() };
+            let tone = |alarm| if alarm { Tone::Alarm } else { Tone::Plain };
+            let event =
+                |mark: &Mark| Event { at_s: mark.t_s, text: name(&mark.text), tone: tone(mark.alarm) };
+            panel.events = self.events.iter().map(event).collect();
+            panel.bands = self
+                .bands
+                .iter()
+                .map(|band| Band {
+                    from_s: band.from_s,
+                    to_s: band.to_s,
+                    text: name(&band.text),
+                    tone: tone(band.alarm),
+                })
+                .collect();
+        }
+        let first = self.series.iter().flat_map(|series| &series.points).map(|(time, _)| *time);
+        let time = match self.time {
+            Some(Clock::Elapsed) => TimeAxis::Elapsed,
+            Some(Clock::Utc) => TimeAxis::Utc,
+            None => clock(first.fold(f64::INFINITY, f64::min)),
+        };
+        Chart { title: self.title.clone(), subtitle: self.subtitle.clone(), time, panels }
+    }
+}
+
+/// What a series counts from, judged by its first time.
+pub fn clock(first_s: f64) -> TimeAxis {
+    if first_s.is_finite() && first_s >= WALL_TIME { TimeAxis::Utc } else { TimeAxis::Elapsed }
+}
+
+fn unit(name: &str) -> Unit {
+    match name {
+        "bytes" => Unit::Bytes,
+        "bytes_per_second" => Unit::BytesPerSecond,
+        "ratio" => Unit::Ratio,
+        "seconds" => Unit::Seconds,
+        other => Unit::Other(other.to_owned()),
+    }
+}
+
+/// Puts a forecast on the panel it speaks of, from the last value known when it was made.
+fn attach(forecast: &Forecast, panels: &mut [Panel]) {
+    let limited =
+        |panel: &Panel| panel.limit.as_ref().is_some_and(|limit| limit.value == forecast.limit_bytes);
+    let named = |line: &Line| forecast.series.as_ref().is_some_and(|name| *name == line.name);
+    let at = panels
+        .iter()
+        .position(|panel| panel.lines.iter().any(named))
+        .or_else(|| panels.iter().position(limited))
+        .or_else(|| panels.iter().position(|panel| panel.unit == Unit::Bytes));
+    let Some(panel) = at.and_then(|at| panels.get_mut(at)) else { return };
+    let Some(line) = panel.lines.iter().find(|line| named(line)).or(panel.lines.first()) else { return };
+    let known = line.ordered();
+    let before = known.iter().filter(|(time, _)| *time <= forecast.t_s);
+    let Some(from) = before.filter_map(|(_, value)| *value).next_back() else { return };
+    if panel.limit.is_none() {
+        panel.limit = Some(Limit { value: forecast.limit_bytes, name: String::new() });
+    }
+    panel.fan = Some(Fan {
+        at_s: forecast.t_s,
+        from,
+        limit: forecast.limit_bytes,
+        p10_s: forecast.tte_p10_s,
+        p50_s: forecast.tte_p50_s,
+        p90_s: forecast.tte_p90_s,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = r#"{"schema": "memwarden.report/1", "title": "oom", "verdict": {"ignored": 1},
+        "series": [{"name": "GPU 0", "points": [[0, 10], [1, null], [2, 30]], "limit_bytes": 100},
+                   {"name": "GPU 1", "unit": "bytes", "points": [[0, 5]], "limit_bytes": 100},
+                   {"name": "step", "unit": "seconds", "points": []}],
+        "events": [{"t_s": 1, "text": "checkpoint"}],
+        "forecast": {"t_s": 1.5, "tte_p10_s": 60, "tte_p50_s": 90, "limit_bytes": 100}}"#;
+
+    #[test]
+    fn a_report_becomes_a_chart() {
+        let chart = read(REPORT.as_bytes()).unwrap().chart();
+        assert_eq!(chart.time, TimeAxis::Elapsed);
+        let lines: Vec<(&Unit, usize)> =
+            chart.panels.iter().map(|panel| (&panel.unit, panel.lines.len())).collect();
+        assert_eq!(lines, [(&Unit::Bytes, 2), (&Unit::Seconds, 1)]);
+        assert_eq!(chart.panels[0].lines[0].points[1], (1.0, None));
+        let fan = chart.panels[0].fan.unwrap();
+        // The value of 2 s came after the forecast was made.
+        assert_eq!((fan.from, fan.limit, fan.p10_s, fan.p90_s), (10.0, 100.0, Some(60.0), None));
+        assert_eq!(chart.panels[0].events.len(), 1);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let report = read(REPORT.as_bytes()).unwrap();
+        let written = serde_json::to_vec(&report).unwrap();
+        assert_eq!(read(&written).unwrap(), report);
+    }
+
+    #[test]
+    fn wall_times_are_known_by_their_size() {
+        assert_eq!(clock(1.7e9), TimeAxis::Utc);
+        assert_eq!(clock(f64::INFINITY), TimeAxis::Elapsed);
+        assert_eq!(clock(5.0), TimeAxis::Elapsed);
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let error = read(b"{\"schema\": 1,\n\"series\": [{\"points\": [[1]]}]}").unwrap_err();
+        assert_eq!(error.line(), 2);
+        assert!(read(b"{\"schema\": 1}").unwrap_err().to_string().contains("series"));
+    }
+}

@@ -1,0 +1,132 @@
+//! `memwarden plot` as a user runs it.
+
+use std::path::Path;
+
+use crate::harness::memwarden;
+use crate::skip::skip;
+
+struct Ran {
+    out: String,
+    err: String,
+    good: bool,
+}
+
+fn plot(folder: &Path, args: &[&str]) -> Ran {
+    let mut command = memwarden(&["plot"]);
+    let done = command.args(args).current_dir(folder).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { out: text(done.stdout), err: text(done.stderr), good: done.status.success() }
+}
+
+fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    folder
+}
+
+const CSV: &[u8] = b"t_s,bytes\n0,1073741824\n60,2147483648\n120,1610612736\n";
+
+#[test]
+fn a_recording_becomes_a_picture_beside_the_user() {
+    let folder = folder(&[("memory.csv", CSV)]);
+    let ran = plot(folder.path(), &["memory.csv", "--limit", "4GiB"]);
+    assert!(ran.good && ran.out == "memory.svg\n", "{}{}", ran.out, ran.err);
+    let svg = std::fs::read_to_string(folder.path().join("memory.svg")).unwrap();
+    for part in ["role=\"img\"", "<title>memory.csv</title>", "peak 2 GiB", ">limit 4 GiB</text>", "1 min"] {
+        assert!(svg.contains(part), "{part} is not in {svg}");
+    }
+    let again = plot(folder.path(), &["memory.csv", "--limit", "4GiB", "--output", "-"]);
+    assert_eq!(again.out, svg, "the same input gives the same bytes");
+}
+
+#[cfg(feature = "png")]
+#[test]
+fn a_picture_can_be_png() {
+    let folder = folder(&[("memory.csv", CSV)]);
+    let ran = plot(folder.path(), &["memory.csv", "-o", "out.png", "--width", "640", "--theme", "dark"]);
+    assert!(ran.good, "{}", ran.err);
+    let png = std::fs::read(folder.path().join("out.png")).unwrap();
+    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+    assert_eq!(png[16..24], [0, 0, 2, 128, 0, 0, 2, 88], "640 by 600");
+}
+
+#[test]
+fn logs_and_reports_are_found_by_their_content() {
+    let log = "2025-06-24 11:27:22,5 - INFO - Virtual Memory: 2.00 GB | Process Memory: 1.00 GB\n\
+               2025-06-24 11:27:23,5 - INFO - Virtual Memory: 3.00 GB | Process Memory: 1.00 GB\n";
+    let report = br#"{"schema": "memwarden.report/1", "title": "oom", "series": [
+        {"name": "GPU 0", "unit": "bytes", "points": [[0, 1e9], [10, 2e9]], "limit_bytes": 4e9}],
+        "forecast": {"t_s": 10, "tte_p10_s": 10, "tte_p50_s": 20, "tte_p90_s": 30, "limit_bytes": 4e9}}"#;
+    let folder = folder(&[("host.log", log.as_bytes()), ("oom.json", report), ("memory.csv", CSV)]);
+    let svg = plot(folder.path(), &["host.log", "-o", "-"]).out;
+    assert!(
+        svg.contains("logged by MindRLHF host monitor") && svg.contains("host used (peak 3 GiB)"),
+        "{svg}"
+    );
+    let svg = plot(folder.path(), &["oom.json", "-o", "-"]).out;
+    assert!(svg.contains("limit reached in 20 s (p10 10 s, p90 30 s)"), "{svg}");
+    let svg = plot(folder.path(), &["host.log", "memory.csv", "oom.json", "-o", "-"]).out;
+    for panel in ["host.log", "memory.csv", "oom"] {
+        assert!(svg.contains(&format!(">{panel}</text>")), "{panel} is not in {svg}");
+    }
+}
+
+#[test]
+fn what_is_wrong_names_the_file_and_the_line() {
+    let folder = folder(&[
+        ("empty.csv", b""),
+        ("bare.csv", b"t_s,bytes\n"),
+        ("bad.csv", b"t_s,bytes\n1,2\n3,many\n"),
+        ("latin.csv", b"t_s,bytes\n1,2\n3,\xe9\n"),
+        ("cut.json", b"{\"schema\": 1,\n\"series\": [{\"points\": [[0"),
+        ("other.txt", b"nothing that is known\n"),
+        ("memory.csv", CSV),
+    ]);
+    for (args, expected) in [
+        (&["empty.csv"][..], "memwarden: empty.csv: the file is empty\n"),
+        (&["bare.csv"], "memwarden: bare.csv: there is a header and nothing else\n"),
+        (&["bad.csv"], "memwarden: bad.csv: line 3, column bytes: \"many\" is no number\n"),
+        (&["latin.csv"], "memwarden: latin.csv: line 3: not UTF-8 text\n"),
+        (&["cut.json"], "memwarden: cut.json: EOF while parsing a list at line 2 column 25\n"),
+        (
+            &["memory.csv", "-o", "memory.jpg"],
+            "memwarden: memory.jpg: the name of a picture ends in .svg or .png\n",
+        ),
+        (
+            &["memory.csv", "--columns", "rss"],
+            "memwarden: memory.csv: there is no column \"rss\"; there are bytes\n",
+        ),
+    ] {
+        let ran = plot(folder.path(), args);
+        assert!(!ran.good, "{args:?} succeeded");
+        assert_eq!(ran.err, expected);
+    }
+    let ran = plot(folder.path(), &["other.txt"]);
+    assert!(ran.err.starts_with("memwarden: other.txt: no line is of a known form"), "{}", ran.err);
+    let ran = plot(folder.path(), &["missing.csv"]);
+    assert!(ran.err.starts_with("memwarden: cannot read missing.csv: No such file"), "{}", ran.err);
+    let ran = plot(folder.path(), &["memory.csv", "--limit", "80"]);
+    assert!(ran.err.contains("`80` has no unit"), "{}", ran.err);
+    assert!(!folder.path().join("empty.svg").exists());
+}
+
+#[test]
+fn every_recorded_trace_is_drawn() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/traces");
+    let Ok(entries) = std::fs::read_dir(&traces) else {
+        return skip("the recorded traces are not here: no trace was drawn");
+    };
+    let mut drawn = 0;
+    for entry in entries {
+        let file = entry.unwrap().path();
+        if file.file_name().is_some_and(|name| name == "labels.csv") {
+            continue;
+        }
+        let ran = plot(&traces, &[file.to_str().unwrap(), "-o", "-"]);
+        assert!(ran.good && ran.out.contains("peak"), "{}: {}", file.display(), ran.err);
+        drawn += 1;
+    }
+    assert!(drawn > 0, "{} is empty", traces.display());
+}
