@@ -13,6 +13,7 @@ pub mod history;
 pub mod host;
 
 pub mod sources;
+pub mod training;
 
 pub mod engine;
 pub mod exposition;

@@ -7,6 +7,7 @@ mod gpu;
 pub mod gpu_worker;
 mod metrics;
 mod serve;
+mod snapshot;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
+    Snapshot(snapshot::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
@@ -43,6 +45,7 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
+            Command::Snapshot(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]

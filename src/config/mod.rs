@@ -18,3 +18,4 @@ pub use checked::{
 pub use problem::{ConfigError, Problem};
 pub(crate) use read::parse_section;
 pub use read::{Override, parse, parse_str};
+pub(crate) use value::size as parse_size;

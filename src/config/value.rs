@@ -95,7 +95,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     clippy::cast_sign_loss,
     reason = "checked to be within 0 and 2^53"
 )]
-fn size(text: &str) -> Result<Bytes, String> {
+pub(crate) fn size(text: &str) -> Result<Bytes, String> {
     const EXAMPLE: &str =
         "a size needs a unit: 512KiB, 100MiB, 2GiB, 1TiB (or kB, MB, GB, TB for powers of 1000)";
     let (number, unit) = split(text).map_err(|()| format!("`{text}` is no size; {EXAMPLE}"))?;

@@ -10,6 +10,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("events", &["model"]),
     ("history", &["model"]),
     ("host", &["model"]),
+    ("training", &["model"]),
     ("sources", &["model", "host"]),
     ("engine", &["model", "config", "events", "history", "host", "sources"]),
     ("exposition", &["model", "config", "events", "host"]),
@@ -17,7 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that read no clock, file or socket.
-const PURE: &[&str] = &["model", "history"];
+const PURE: &[&str] = &["model", "history", "training"];
 const IMPURE_WORDS: &[&str] =
     &["std::fs", "std::net", "std::process", "Instant::now", "SystemTime::now", "tokio::", "std::env"];
 

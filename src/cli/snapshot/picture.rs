@@ -1,0 +1,1 @@
+//! The address space and live memory, drawn.

@@ -1,0 +1,7 @@
+//! The pure knowledge about training jobs: allocator snapshots, and the pickles they come in.
+//!
+//! Bytes and times are arguments. Nothing here reads a clock, a file or a
+//! socket, and nothing here can execute what it reads.
+
+pub mod pickle;
+pub mod snapshot;
