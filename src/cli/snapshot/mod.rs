@@ -10,6 +10,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::config::parse_size;
+#[cfg(feature = "png")]
+use crate::exposition::plot::png;
+use crate::exposition::plot::svg;
 use crate::model::units::Bytes;
 use crate::training::pickle::Limits;
 use crate::training::snapshot::analysis::{Analysis, Comparison, Options, analyze, compare};
@@ -37,7 +40,7 @@ pub(super) struct Args {
     /// Also write the JSON report to this file.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Draw the address space, and live memory over the trace, to this file: .svg or .html.
+    /// Draw the address space, and live memory over the trace, to this file: .svg, .html or .png.
     #[arg(long, value_name = "FILE", value_parser = drawable)]
     plot: Option<PathBuf>,
     /// The length of each list.
@@ -86,13 +89,18 @@ fn drawable(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("svg" | "html") => Ok(path),
-        _ => Err("must end in .svg or .html".to_owned()),
+        #[cfg(feature = "png")]
+        Some("png") => Ok(path),
+        _ => Err("must end in .svg, .html or .png (where memwarden is built with png)".to_owned()),
     }
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        anyhow::ensure!(!self.compare || self.files.len() == 2, "--compare takes two files, the older one first");
+        anyhow::ensure!(
+            !self.compare || self.files.len() == 2,
+            "--compare takes two files, the older one first"
+        );
         let mut failed = false;
         let mut read = Vec::new();
         for path in &self.files {
@@ -140,7 +148,8 @@ impl Args {
         let file = std::fs::File::open(path).with_context(name)?;
         let limit = Limits::for_file(0, self.max_memory.get()).file_bytes;
         let len = file.metadata().with_context(name)?.len();
-        let too_large = || format!("{}: more than the {} that are read (--max-memory)", name(), Bytes::new(limit));
+        let too_large =
+            || format!("{}: more than the {} that are read (--max-memory)", name(), Bytes::new(limit));
         anyhow::ensure!(len <= limit, too_large());
         let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
         // A file can grow, and a pipe has no length.
@@ -155,8 +164,6 @@ impl Args {
         comparison: Option<&Comparison>,
     ) -> anyhow::Result<()> {
         if self.output.is_some() || self.format == Format::Json {
-            let file = |(path, len, _, analysis): &'_ (&Path, usize, _, _)| (path.display().to_string(), *len, analysis);
-            let _ = file;
             let reports = snapshots.iter().map(|(path, len, _, analysis)| FileReport {
                 file: path.display().to_string(),
                 file_bytes: *len,
@@ -173,12 +180,18 @@ impl Args {
             }
         }
         if let Some(path) = &self.plot {
-            let drawn: Vec<_> = snapshots
-                .iter()
-                .map(|(path, _, snapshot, analysis)| (path.display().to_string(), snapshot, analysis))
-                .collect();
-            let html = path.extension().is_some_and(|extension| extension == "html");
-            let picture = picture::draw(&drawn, html);
+            let drawn = snapshots.iter().map(|(path, _, snapshot, analysis)| picture::Drawn {
+                name: path.display().to_string(),
+                snapshot,
+                analysis,
+            });
+            let picture = picture::draw(&drawn.collect::<Vec<_>>());
+            let picture = match path.extension().and_then(|extension| extension.to_str()) {
+                Some("html") => picture::page(&picture).into_bytes(),
+                #[cfg(feature = "png")]
+                Some("png") => png::render(&picture)?,
+                _ => svg::render(&picture).into_bytes(),
+            };
             std::fs::write(path, picture).with_context(|| path.display().to_string())?;
         }
         if self.format == Format::Text {

@@ -254,7 +254,9 @@ fn leaks(leaks: &Leaks, out: &mut String) {
             leaks.whole_steps
         ),
         (true, 0) => writeln!(out, "  no leak over {} whole {by}", leaks.whole_steps),
-        (true, _) => writeln!(out, "  {suspects} suspected of leaking, over {} whole {by}", leaks.whole_steps),
+        (true, _) => {
+            writeln!(out, "  {suspects} suspected of leaking, over {} whole {by}", leaks.whole_steps)
+        }
     };
     let row = |stack: &crate::training::snapshot::analysis::Unfreed| {
         vec![

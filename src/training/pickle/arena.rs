@@ -170,7 +170,8 @@ impl<'a> Arena<'a> {
     }
 
     fn push(&mut self, node: Node, budget: &mut Budget) -> Result<Id, OverBudget> {
-        let id = u32::try_from(self.nodes.len()).expect("a node takes a byte of the file, which is below 4 GiB");
+        let id =
+            u32::try_from(self.nodes.len()).expect("a node takes a byte of the file, which is below 4 GiB");
         if id >= INLINE {
             return Err(OverBudget { limit: u64::from(INLINE) });
         }
@@ -239,11 +240,9 @@ impl<'a> Arena<'a> {
             return Ok(true);
         }
         let (start, len) = (self.keep(items, budget)?, place(items.len()));
-        if let Some(run) = self.runs.get_mut(last as usize) {
-            if run.start + run.len == start {
-                run.len += len;
-                return Ok(true);
-            }
+        if let Some(run) = self.runs.get_mut(last as usize).filter(|run| run.start + run.len == start) {
+            run.len += len;
+            return Ok(true);
         }
         let new = place(self.runs.len());
         budget.push(&mut self.runs, Run { start, len, next: NO_RUN })?;

@@ -74,8 +74,12 @@ impl<'a> Machine<'a, '_> {
             }
             [op::PROTO, protocol, ..] => Err(Problem::Protocol(*protocol)),
             [] | [op::PROTO] => Err(Problem::CutOff),
-            [b'P', b'K', ..] => Err(Problem::NotPickle { hint: "; this is a zip file, as torch.save writes" }),
-            [0x1f, 0x8b, ..] => Err(Problem::NotPickle { hint: "; this is a gzip file, to be unpacked first" }),
+            [b'P', b'K', ..] => {
+                Err(Problem::NotPickle { hint: "; this is a zip file, as torch.save writes" })
+            }
+            [0x1f, 0x8b, ..] => {
+                Err(Problem::NotPickle { hint: "; this is a gzip file, to be unpacked first" })
+            }
             [b'{' | b'[', ..] => Err(Problem::NotPickle { hint: "; this looks like JSON" }),
             [b'<', ..] => Err(Problem::NotPickle { hint: "; this looks like HTML" }),
             _ => Err(Problem::NotPickle { hint: "" }),
@@ -252,7 +256,7 @@ impl<'a> Machine<'a, '_> {
     fn add(&mut self, dict: bool, len: usize) -> Result<(), Problem> {
         let start = self.stack.len().checked_sub(len).filter(|start| *start > self.fence);
         let start = start.ok_or(Problem::NothingThere)?;
-        if dict && len % 2 != 0 {
+        if dict && !len.is_multiple_of(2) {
             return Err(Problem::OddItems);
         }
         let added = self.arena.extend(self.stack[start - 1], dict, &self.stack[start..], self.budget)?;

@@ -10,6 +10,10 @@ mod budget;
 mod error;
 mod machine;
 mod opcode;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 pub use arena::{Arena, Id, Value};
 pub(crate) use budget::bytes_of;
 pub use budget::{Budget, Limits, OverBudget};

@@ -60,9 +60,8 @@ impl<'r, 'a> Fields<'r, 'a> {
     /// An index or a handle. A handle with the highest bit set keeps its bits.
     pub(super) fn signed(self, id: Id, path: &Path<'_>) -> Result<i64, SnapshotError> {
         match self.0.value(id) {
-            Value::Int(value) => Ok(i64::try_from(value).unwrap_or_else(|_| {
-                u64::try_from(value).map_or(i64::MIN, u64::cast_signed)
-            })),
+            Value::Int(value) => Ok(i64::try_from(value)
+                .unwrap_or_else(|_| u64::try_from(value).map_or(i64::MIN, u64::cast_signed))),
             _ => Err(self.kind(id, path, "an integer")),
         }
     }

@@ -13,6 +13,8 @@ mod fields;
 mod segments;
 mod settings;
 mod stacks;
+#[cfg(test)]
+mod tests;
 
 pub use decode::decode;
 pub use error::SnapshotError;

@@ -120,7 +120,11 @@ pub(super) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(arena: &Arena<'_>, budget: &mut Budget, path: &Path<'_>) -> Result<Self, SnapshotError> {
+    pub(super) fn new(
+        arena: &Arena<'_>,
+        budget: &mut Budget,
+        path: &Path<'_>,
+    ) -> Result<Self, SnapshotError> {
         let mut of_node = Vec::new();
         budget.reserve(&mut of_node, arena.nodes()).map_err(|source| path.over(source))?;
         of_node.resize(arena.nodes(), NOT_YET);

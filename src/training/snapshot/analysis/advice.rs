@@ -76,7 +76,8 @@ fn worst<'r>(analysis: &'r Analysis<'_>) -> Option<&'r Request> {
 }
 
 fn split(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMut(&str, String)) {
-    let Some(worst) = worst(analysis).filter(|worst| worst.lost_ratio.is_some_and(|lost| lost >= WORTH)) else {
+    let Some(worst) = worst(analysis).filter(|worst| worst.lost_ratio.is_some_and(|lost| lost >= WORTH))
+    else {
         return;
     };
     let lost = format!(
@@ -89,15 +90,19 @@ fn split(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMut(
     if settings.expandable_segments == Some(true) {
         say(
             "torch.cuda.empty_cache() at the end of a phase",
-            format!("{lost}; segments can already grow in place, so long-lived blocks among short-lived ones are \
-                     in the way: allocate what stays before what goes"),
+            format!(
+                "{lost}; segments can already grow in place, so long-lived blocks among short-lived ones are \
+                     in the way: allocate what stays before what goes"
+            ),
         );
         return;
     }
     say(
         "expandable_segments:True",
-        format!("{lost}; a segment that grows in place keeps free memory in one piece, and its free pages can be \
-                 given back"),
+        format!(
+            "{lost}; a segment that grows in place keeps free memory in one piece, and its free pages can be \
+                 given back"
+        ),
     );
     if settings.max_split_size_bytes.is_none()
         && let Some(megabytes) = split_limit(analysis)
@@ -133,7 +138,8 @@ fn traffic(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMu
             trace.device, trace.segment_frees, trace.segment_allocations, trace.allocations,
         );
         let expandable = settings.expandable_segments == Some(true);
-        let setting = if expandable || settings.garbage_collection_threshold_ratio.is_some_and(|at| at > 0.0) {
+        let setting = if expandable || settings.garbage_collection_threshold_ratio.is_some_and(|at| at > 0.0)
+        {
             "a smaller batch, or no empty_cache() in the loop"
         } else {
             "garbage_collection_threshold:0.8 (with set_per_process_memory_fraction), or a smaller batch"
@@ -184,8 +190,10 @@ fn rounding(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnM
         ),
         _ => say(
             "fewer, larger tensors",
-            format!("{lost}; every block is rounded up to 512 B, and a block of a large segment keeps a rest of up \
-                     to 1 MiB: no setting changes that"),
+            format!(
+                "{lost}; every block is rounded up to 512 B, and a block of a large segment keeps a rest of up \
+                     to 1 MiB: no setting changes that"
+            ),
         ),
     }
 }

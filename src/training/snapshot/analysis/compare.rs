@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::stacks::StackReport;
 use super::totals::{Totals, survey};
 use crate::model::units::Bytes;
-use crate::training::snapshot::{Frame, Snapshot, StackId, SnapshotError, State};
+use crate::training::snapshot::{Frame, Snapshot, SnapshotError, StackId, State};
 
 /// What changed from one snapshot to another.
 #[derive(Debug, serde::Serialize)]
@@ -46,11 +46,7 @@ struct Held {
 ///
 /// # Errors
 /// Where that would take more memory than reading one of them was allowed.
-pub fn compare(
-    before: &Snapshot<'_>,
-    after: &Snapshot<'_>,
-    top: usize,
-) -> Result<Comparison, SnapshotError> {
+pub fn compare(before: &Snapshot<'_>, after: &Snapshot<'_>, top: usize) -> Result<Comparison, SnapshotError> {
     super::afford(before)?;
     super::afford(after)?;
     let mut held: BTreeMap<Vec<Frame<'_>>, Held> = BTreeMap::new();

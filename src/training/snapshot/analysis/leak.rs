@@ -130,7 +130,11 @@ fn cut(snapshot: &Snapshot<'_>, trace: &Trace, lives: &Lives) -> (Windows, Vec<u
     }
     starts.sort_unstable();
     starts.dedup();
-    if starts.len() > STEPS { (Windows::OptimizerSteps, starts) } else { (Windows::RiseAndFall, troughs(lives)) }
+    if starts.len() > STEPS {
+        (Windows::OptimizerSteps, starts)
+    } else {
+        (Windows::RiseAndFall, troughs(lives))
+    }
 }
 
 /// Where live memory had fallen back, and rose again.

@@ -7,6 +7,7 @@
 mod advice;
 mod compare;
 mod gaps;
+mod holding;
 mod leak;
 mod lives;
 mod requests;
@@ -17,6 +18,7 @@ mod totals;
 pub use advice::Advice;
 pub use compare::{Change as Difference, Comparison, compare};
 pub use gaps::{Gap, Neighbor};
+pub use holding::Holding;
 pub use leak::{Leaks, Unfreed, Windows};
 pub use lives::{Change, Life, Lives};
 pub use requests::{Origin, Request};
@@ -78,9 +80,9 @@ pub fn analyze<'a>(snapshot: &Snapshot<'a>, options: &Options) -> Result<Analysi
         snapshot.traces.iter().map(|trace| timeline::report(snapshot, trace, &survey, options)).collect();
     let mut analysis = Analysis {
         totals: survey.totals,
-        devices: survey.groups(|segment| Group::device(segment)),
-        streams: survey.groups(|segment| Group::stream(segment)),
-        pools: survey.groups(|segment| Group::pool(segment)),
+        devices: survey.groups(Group::device),
+        streams: survey.groups(Group::stream),
+        pools: survey.groups(Group::pool),
         requests,
         stacks: stacks::holders(snapshot, options.top),
         gaps: gaps::largest(snapshot, &survey, options.top),

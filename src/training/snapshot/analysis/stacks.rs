@@ -79,21 +79,32 @@ impl Tally {
         *count += 1;
     }
 
+    /// Who has the most, the larger first; equal ones in the order of the file.
+    pub(super) fn largest(&self, top: usize) -> Vec<StackId> {
+        let mut all: Vec<(StackId, u64)> = (0..)
+            .map(StackId::at)
+            .zip(&self.0)
+            .filter(|(_, (_, blocks))| *blocks > 0)
+            .map(|(stack, (bytes, _))| (stack, *bytes))
+            .collect();
+        all.sort_by_key(|(stack, bytes)| (std::cmp::Reverse(*bytes), *stack));
+        all.into_iter().take(top).map(|(stack, _)| stack).collect()
+    }
+
     /// The largest, the larger first; equal ones in the order of the file.
     pub(super) fn top(&self, stacks: &Stacks<'_>, top: usize) -> Vec<Holder> {
         let whole = Bytes::new(self.0.iter().fold(0, |sum: u64, (bytes, _)| sum.saturating_add(*bytes)));
-        let mut all: Vec<_> = (0..).zip(&self.0).filter(|(_, (_, blocks))| *blocks > 0).collect();
-        all.sort_by_key(|(stack, (bytes, _)): &(u32, _)| (std::cmp::Reverse(*bytes), *stack));
-        let holder = |(stack, (bytes, blocks)): (u32, &(u64, u64))| {
-            let live_bytes = Bytes::new(*bytes);
+        let holder = |stack: StackId| {
+            let (bytes, blocks) = self.0[stack.index()];
+            let live_bytes = Bytes::new(bytes);
             Holder {
                 live_bytes,
-                blocks: *blocks,
+                blocks,
                 share_ratio: live_bytes.share_of(whole).map(|share| share.get()),
-                stack: StackReport::new(stacks, StackId::at(stack)),
+                stack: StackReport::new(stacks, stack),
             }
         };
-        all.into_iter().take(top).map(holder).collect()
+        self.largest(top).into_iter().map(holder).collect()
     }
 }
 

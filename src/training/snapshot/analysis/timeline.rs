@@ -85,9 +85,8 @@ pub(super) fn report(
 ) -> TraceReport {
     let (events, lives) = (snapshot.events(trace), Lives::of(snapshot, trace));
     let start = events.iter().find_map(|event| event.time_us);
-    let since = |event: &Event| {
-        Some(Seconds::from_micros(event.time_us?.get().saturating_sub(start?.get())).value())
-    };
+    let since =
+        |event: &Event| Some(Seconds::from_micros(event.time_us?.get().saturating_sub(start?.get())).value());
     let count = |wanted: &[Action]| {
         let found = events.iter().filter(|event| wanted.contains(&event.action)).count();
         u64::try_from(found).unwrap_or(u64::MAX)

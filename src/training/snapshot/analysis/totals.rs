@@ -159,8 +159,7 @@ pub(super) fn survey(snapshot: &Snapshot<'_>) -> Survey {
 
 fn one(snapshot: &Snapshot<'_>, number: u32, segment: &Segment, runs: &mut Vec<Run>) -> Totals {
     let first = runs.len();
-    let mut totals =
-        Totals { segments: 1, reserved_bytes: Bytes::new(segment.size), ..Totals::default() };
+    let mut totals = Totals { segments: 1, reserved_bytes: Bytes::new(segment.size), ..Totals::default() };
     for (place, block) in (segment.blocks.0..).zip(snapshot.blocks(segment)) {
         let size = Bytes::new(block.size);
         if block.state == State::Free {

@@ -1,1 +1,0 @@
-//! The address space and live memory, drawn.
