@@ -133,7 +133,7 @@ fn traffic(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMu
     for trace in analysis.traces.iter().filter(busy) {
         let span = trace.span_seconds.map_or(String::new(), |span| format!(" in {span:.1} s"));
         let why = format!(
-            "device {}: {} segments were given back and {} taken again for {} allocations{span}; each is a slow \
+            "device {}: {} segments were given back and {} taken for {} allocations{span}; each is a slow \
              call into the driver, and a sign that the job runs at its limit or calls empty_cache() in its loop",
             trace.device, trace.segment_frees, trace.segment_allocations, trace.allocations,
         );

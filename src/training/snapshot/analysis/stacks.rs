@@ -28,21 +28,39 @@ impl StackReport {
 }
 
 fn short(stacks: &Stacks<'_>, stack: StackId, own: usize) -> String {
-    let Some(innermost) = stacks.frames(stack).next() else { return "no stack recorded".to_owned() };
+    let telling = || stacks.frames(stack).filter(|frame| !is_plumbing(frame));
+    let Some(innermost) = telling().next().or_else(|| stacks.frames(stack).next()) else {
+        return "no stack recorded".to_owned();
+    };
     let mut parts = vec![brief(innermost)];
-    let owns = stacks.frames(stack).skip(1).filter(|frame| frame.is_python() && !frame.is_library());
-    let mut rest: Vec<String> = owns.take(own).map(brief).collect();
-    if rest.is_empty() {
-        rest = stacks.frames(stack).skip(1).take(own).map(brief).collect();
+    let owns = telling().skip(1).filter(|frame| frame.is_python() && !frame.is_library());
+    parts.extend(owns.take(own).map(brief));
+    if parts.len() == 1 {
+        parts.extend(telling().skip(1).take(own).map(brief));
     }
-    parts.extend(rest);
     parts.join(" < ")
+}
+
+/// Whether a frame is of the recording, of the allocator, or of the dispatch to an operator: every stack has these.
+fn is_plumbing(frame: &Frame<'_>) -> bool {
+    const PLUMBING: [&[u8]; 9] = [
+        b"torch::unwind",
+        b"torch::CapturedTraceback",
+        b"torch::cuda::",
+        b"c10::",
+        b"at::detail::",
+        b"at::TensorBase at::detail::",
+        b"_PyEval",
+        b"_call_impl",
+        b"_wrapped_call_impl",
+    ];
+    PLUMBING.iter().any(|start| frame.name.starts_with(start))
 }
 
 /// A frame with the last part of its path, and a name without C++ arguments.
 fn brief(frame: &Frame<'_>) -> String {
-    let name = String::from_utf8_lossy(frame.name);
-    let name: String = name.split('(').next().unwrap_or_default().chars().take(60).collect();
+    let name = String::from_utf8_lossy(frame.name).replace("(anonymous namespace)::", "");
+    let name: String = name.split(['(', '[']).next().unwrap_or_default().chars().take(60).collect();
     let file = String::from_utf8_lossy(frame.file);
     let file = file.rsplit('/').next().unwrap_or_default();
     match frame.line {
