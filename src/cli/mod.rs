@@ -35,6 +35,10 @@ enum Command {
     GpuWorker(gpu_worker::GpuWorkerArgs),
 }
 
+/// Everything that is written about a snapshot, but to a file.
+#[cfg(any(fuzzing, test))]
+pub(crate) use snapshot::fuzz as fuzz_snapshot;
+
 impl Cli {
     /// Runs the command.
     ///

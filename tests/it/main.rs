@@ -20,4 +20,5 @@ mod prometheus;
 mod receiver;
 mod shipped;
 mod skip;
+mod snapshot;
 mod tables;

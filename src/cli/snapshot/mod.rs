@@ -209,3 +209,11 @@ impl Args {
         Ok(())
     }
 }
+
+/// Everything that is written about a snapshot, but to a file.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz(snapshot: &Snapshot<'_>, analysis: &Analysis<'_>) {
+    let mut out = String::new();
+    text::report("fuzz", 0, analysis, &mut out);
+    let _ = picture::page(&picture::draw(&[picture::Drawn { name: "fuzz".to_owned(), snapshot, analysis }]));
+}

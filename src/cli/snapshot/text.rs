@@ -148,6 +148,7 @@ fn requests(requests: &[Request], out: &mut String) {
     for request in requests {
         let origin = match request.origin {
             Origin::Given => "as given",
+            Origin::Failed => "the last that failed",
             Origin::TraceP99 => "99 of 100 of the trace",
             Origin::TraceMax => "largest of the trace",
             Origin::LiveP99 => "99 of 100 live blocks",
@@ -288,7 +289,8 @@ fn settings(settings: Option<&Settings<'_>>, out: &mut String) {
         }
     };
     row("expandable_segments", settings.expandable_segments.map(|on| on.to_string()));
-    let split = settings.max_split_size_bytes.map_or("no limit".to_owned(), |size| size.to_string());
+    let split =
+        settings.max_split_size_bytes.map_or("no limit".to_owned(), |size| Bytes::new(size).to_string());
     row("max_split_size", Some(split));
     row("garbage_collection_threshold", settings.garbage_collection_threshold_ratio.map(|at| at.to_string()));
     row("roundup_power2_divisions", settings.roundup_power2_divisions.map(|most| most.to_string()));

@@ -223,7 +223,10 @@ fn what_would_not_fit_ends_within_the_bound() {
     );
     let mut lists = b"\x80\x02".to_vec();
     lists.resize(4 << 20, b']');
-    check(&lists, expect!["byte 898658 (EMPTY_LIST): needs more than the 41943040 bytes of memory allowed for it"]);
+    check(
+        &lists,
+        expect!["byte 898658 (EMPTY_LIST): needs more than the 41943040 bytes of memory allowed for it"],
+    );
     let mut marks = b"\x80\x02".to_vec();
     marks.resize(4 << 20, b'(');
     check(&marks, expect!["byte 258 (MARK): more than 256 containers open at once"]);

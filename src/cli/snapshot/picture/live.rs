@@ -8,7 +8,8 @@ use crate::training::snapshot::{Event, Trace};
 
 const HIGH: f64 = 260.0;
 const COLUMNS: usize = 550;
-const OTHER: Color = Color::new(0xB4, 0xBA, 0xC1);
+/// For all other stacks, and for what has none.
+const REST: [Color; 2] = [Color::new(0x8A, 0x92, 0x9B), Color::new(0xC9, 0xCE, 0xD4)];
 
 /// Draws one trace; gives back where it ends.
 pub(super) fn draw(
@@ -22,7 +23,11 @@ pub(super) fn draw(
     let axis = Axis::new(events);
     let held =
         Holding::of(snapshot, trace, THEME.series.len() - 1, COLUMNS, &|event| axis.share(events, event));
-    heading(layer, top, &format!("Live memory over the trace, by {}", axis.unit()));
+    heading(
+        layer,
+        top,
+        &format!("Live memory over the trace, by {} and by who holds the most at the peak", axis.unit()),
+    );
     let most = report.reserved_peak_bytes.max(report.peak.live_bytes).get().max(1);
     let plot = Rect::new(LEFT, top + 16.0, RIGHT - LEFT, HIGH);
     grid(layer, plot, most, &axis);
@@ -35,7 +40,8 @@ pub(super) fn draw(
     let mut below = vec![0u64; COLUMNS];
     let mut entries = Vec::new();
     for (number, stack) in held.stacks.iter().enumerate() {
-        let color = if number + 1 == held.stacks.len() { OTHER } else { THEME.series[number] };
+        let rest = (number + REST.len()).checked_sub(held.stacks.len());
+        let color = rest.map_or_else(|| THEME.series[number % THEME.series.len()], |rest| REST[rest]);
         let (mut upper, mut lower) = (Vec::new(), Vec::new());
         for (column, sums) in held.columns.iter().enumerate() {
             let above = below[column].saturating_add(sums[number]);

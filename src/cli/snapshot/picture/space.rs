@@ -43,7 +43,7 @@ pub(super) fn draw(layer: &mut Layer, top: f64, snapshot: &Snapshot<'_>, device:
         layer.group(title(snapshot, segment), own);
         space.at += gap;
     }
-    let rows = (space.at / wide).ceil().max(1.0);
+    let rows = ((space.at - gap) / wide).ceil().max(1.0);
     let bottom = space.top + rows * STEP;
     let scale =
         format!("{} a row; segments by address, a white line between two", per_row(wide, space.scale));

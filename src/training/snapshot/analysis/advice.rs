@@ -24,17 +24,26 @@ const WORTH: f64 = 0.05;
 const IDLE: f64 = 0.2;
 /// From this share of what is allocated on, rounding is worth a change.
 const ROUNDING: f64 = 0.1;
+/// Less than this is not worth a change, whatever its share: a segment of the large pool has 20 MiB.
+const LEAST: Bytes = Bytes::new(16 << 20);
 /// So often per allocation, memory taken from the driver means that the cache does not serve.
 const TRAFFIC: u64 = 20;
 
 pub(super) fn advise(analysis: &Analysis<'_>) -> Vec<Advice> {
     let settings = analysis.allocator_settings.clone().unwrap_or_default();
     let mut advice = Vec::new();
-    let mut say = |setting: &str, why: String| advice.push(Advice { setting: setting.to_owned(), why });
+    let mut say = |setting: &str, why: String| {
+        let known = advice.iter_mut().find(|known: &&mut Advice| known.setting == setting);
+        match known {
+            Some(known) => known.why = format!("{}; {why}", known.why),
+            None => advice.push(Advice { setting: setting.to_owned(), why }),
+        }
+    };
     conflicts(&settings, &mut say);
+    failures(analysis, &mut say);
+    leaks(analysis, &mut say);
     split(analysis, &settings, &mut say);
     traffic(analysis, &settings, &mut say);
-    failures(analysis, &mut say);
     rounding(analysis, &settings, &mut say);
     idle(analysis, &mut say);
     if advice.is_empty() {
@@ -176,10 +185,25 @@ fn failures(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
     }
 }
 
+fn leaks(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
+    for trace in &analysis.traces {
+        for leak in trace.leaks.stacks.iter().filter(|stack| stack.suspect).take(3) {
+            say(
+                &format!("a look at {}", leak.stack.short),
+                format!(
+                    "device {}: it left {} behind in {} of {} whole steps; no allocator setting gives back what \
+                     the program still refers to",
+                    trace.device, leak.live_bytes, leak.in_steps, trace.leaks.whole_steps,
+                ),
+            );
+        }
+    }
+}
+
 fn rounding(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMut(&str, String)) {
     let totals = &analysis.totals;
     let share = totals.internal_bytes.share_of(totals.active_bytes).map(|share| share.get());
-    if share.is_none_or(|share| share < ROUNDING) {
+    if totals.internal_bytes < LEAST || share.is_none_or(|share| share < ROUNDING) {
         return;
     }
     let lost = format!("{} ({}) of what is active was not asked for", totals.internal_bytes, percent(share));
@@ -201,7 +225,7 @@ fn rounding(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnM
 fn idle(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
     let totals = &analysis.totals;
     let share = totals.releasable_bytes.share_of(totals.reserved_bytes).map(|share| share.get());
-    if share.is_some_and(|share| share >= IDLE) {
+    if totals.releasable_bytes >= LEAST && share.is_some_and(|share| share >= IDLE) {
         say(
             "torch.cuda.empty_cache() (only if another process needs the memory)",
             format!(

@@ -7,7 +7,7 @@ use crate::training::snapshot::{Action, Snapshot, StackId, Trace};
 /// A trace in columns, each at its highest moment.
 #[derive(Debug)]
 pub struct Holding {
-    /// Who: the stacks that held the most at the peak, in short, and last the others together.
+    /// Who: the stacks that held the most at the peak, in short; then all other stacks; last what has no stack.
     pub stacks: Vec<String>,
     /// What each of them held, in bytes, by column.
     pub columns: Vec<Vec<u64>>,
@@ -30,14 +30,16 @@ impl Holding {
         for (number, stack) in top.iter().enumerate() {
             class[stack.index()] = number;
         }
-        let mut now = vec![0u64; top.len() + 1];
+        class[StackId::UNKNOWN.index()] = top.len() + 1;
+        let mut now = vec![0u64; top.len() + 2];
         for life in lives.all.iter().filter(|life| life.born.is_none()) {
             let sum = &mut now[class[life.stack.index()]];
             *sum = sum.saturating_add(life.size);
         }
         let mut names: Vec<String> =
             top.iter().map(|stack| StackReport::new(&snapshot.stacks, *stack).short).collect();
-        names.push("all others".to_owned());
+        names.push("all other stacks".to_owned());
+        names.push("no stack recorded, or older than the trace and gone".to_owned());
         let column = |event: u32| column(share(event), columns);
         let columns_of_stacks = highest(&lives, &class, now, columns, column);
         let reserved = reserved(snapshot, trace, columns, column);

@@ -38,6 +38,8 @@ pub struct Request {
 pub enum Origin {
     /// Asked for on the command line.
     Given,
+    /// The last one that could not be served.
+    Failed,
     /// 99 of 100 large requests of the trace are no larger.
     TraceP99,
     /// The largest request of the trace.
@@ -59,6 +61,8 @@ pub(super) fn requests(snapshot: &Snapshot<'_>, survey: &Survey, given: Option<B
     }
     let mut wanted = Vec::new();
     wanted.extend(given.map(|size| (Origin::Given, size.get())));
+    let failed = snapshot.events.iter().rev().find(|event| event.action == Action::Oom);
+    wanted.extend(failed.map(|event| (Origin::Failed, event.size)));
     if !sizes.is_empty() {
         let rank = (sizes.len() * 99).div_ceil(100) - 1;
         let (_, value, _) = sizes.select_nth_unstable(rank);

@@ -10,14 +10,14 @@ pub struct StackReport {
     pub frames: Vec<String>,
     /// How many frames there are.
     pub depth: usize,
-    /// The lines of the program itself in one line: the innermost call, then up to three of the program's own.
+    /// What tells it apart, in one line: the innermost calls, then the next of the program's own.
     #[serde(skip)]
     pub short: String,
 }
 
 impl StackReport {
     const FRAMES: usize = 32;
-    const OWN: usize = 3;
+    const OWN: usize = 2;
 
     pub(super) fn new(stacks: &Stacks<'_>, stack: StackId) -> Self {
         let all = stacks.frames(stack);
@@ -27,17 +27,18 @@ impl StackReport {
     }
 }
 
+/// The innermost calls that are always shown: a library's line is often called from several others.
+const INNER: usize = 3;
+
 fn short(stacks: &Stacks<'_>, stack: StackId, own: usize) -> String {
     let telling = || stacks.frames(stack).filter(|frame| !is_plumbing(frame));
     let Some(innermost) = telling().next().or_else(|| stacks.frames(stack).next()) else {
         return "no stack recorded".to_owned();
     };
     let mut parts = vec![brief(innermost)];
-    let owns = telling().skip(1).filter(|frame| frame.is_python() && !frame.is_library());
+    parts.extend(telling().skip(1).take(INNER - 1).map(brief));
+    let owns = telling().skip(INNER).filter(|frame| frame.is_python() && !frame.is_library());
     parts.extend(owns.take(own).map(brief));
-    if parts.len() == 1 {
-        parts.extend(telling().skip(1).take(own).map(brief));
-    }
     parts.join(" < ")
 }
 
