@@ -139,34 +139,43 @@ impl<'a> Arena<'a> {
     }
 
     /// The items of a list or tuple, in order; nothing for other values.
-    pub fn items(&self, id: Id) -> impl Iterator<Item = Id> + '_ {
-        self.slices(id, false).flatten().copied()
-    }
-
-    /// How many items a list or tuple has.
-    pub fn len(&self, id: Id) -> usize {
-        self.slices(id, false).map(<[Id]>::len).sum()
+    pub fn items(&self, id: Id) -> Items<'_> {
+        let (run, now) = self.runs_of(id, false);
+        Items { arena: self, run, now: now.iter() }
     }
 
     /// The keys and values of a dictionary, in the order they were set; nothing for other values.
-    pub fn pairs(&self, id: Id) -> impl Iterator<Item = (Id, Id)> + '_ {
-        self.slices(id, true).flat_map(|slice| slice.chunks_exact(2)).map(|pair| (pair[0], pair[1]))
+    pub fn pairs(&self, id: Id) -> Pairs<'_> {
+        let (run, now) = self.runs_of(id, true);
+        Pairs { arena: self, run, now: now.chunks_exact(2) }
     }
 
-    /// The runs of a list or tuple, or of a dictionary.
-    pub(crate) fn slices(&self, id: Id, dict: bool) -> impl Iterator<Item = &[Id]> {
-        let (whole, mut run) = match id.node().map(|node| self.nodes[node]) {
-            Some(Node::Tuple { start, len }) if !dict => (Some((start, len)), NO_RUN),
-            Some(Node::List { first, .. }) if !dict => (None, first),
-            Some(Node::Dict { first, .. }) if dict => (None, first),
-            _ => (None, NO_RUN),
-        };
-        let runs = std::iter::from_fn(move || {
-            let Run { start, len, next } = *self.runs.get(run as usize)?;
-            run = next;
-            Some((start, len))
-        });
-        whole.into_iter().chain(runs).map(|(start, len)| &self.items[start as usize..(start + len) as usize])
+    /// How many values a container holds in all: a dictionary has two for each key.
+    pub fn len(&self, id: Id) -> usize {
+        let (mut run, now) = self.runs_of(id, matches!(self.value(id), Value::Dict));
+        let mut len = now.len();
+        while let Some(more) = self.next_run(&mut run) {
+            len += more.len();
+        }
+        len
+    }
+
+    /// The first run of a tuple, and the run to continue with otherwise.
+    fn runs_of(&self, id: Id, dict: bool) -> (u32, &[Id]) {
+        match id.node().map(|node| self.nodes[node]) {
+            Some(Node::Tuple { start, len }) if !dict => {
+                (NO_RUN, &self.items[start as usize..(start + len) as usize])
+            }
+            Some(Node::List { first, .. }) if !dict => (first, &[]),
+            Some(Node::Dict { first, .. }) if dict => (first, &[]),
+            _ => (NO_RUN, &[]),
+        }
+    }
+
+    fn next_run(&self, run: &mut u32) -> Option<&[Id]> {
+        let Run { start, len, next } = *self.runs.get(*run as usize)?;
+        *run = next;
+        Some(&self.items[start as usize..(start + len) as usize])
     }
 
     fn push(&mut self, node: Node, budget: &mut Budget) -> Result<Id, OverBudget> {
@@ -256,6 +265,50 @@ impl<'a> Arena<'a> {
             }
         }
         Ok(true)
+    }
+}
+
+/// The items of a list or tuple.
+#[derive(Clone, Debug)]
+pub struct Items<'r> {
+    arena: &'r Arena<'r>,
+    run: u32,
+    now: std::slice::Iter<'r, Id>,
+}
+
+impl Iterator for Items<'_> {
+    type Item = Id;
+
+    #[inline]
+    fn next(&mut self) -> Option<Id> {
+        loop {
+            if let Some(id) = self.now.next() {
+                return Some(*id);
+            }
+            self.now = self.arena.next_run(&mut self.run)?.iter();
+        }
+    }
+}
+
+/// The keys and values of a dictionary.
+#[derive(Clone, Debug)]
+pub struct Pairs<'r> {
+    arena: &'r Arena<'r>,
+    run: u32,
+    now: std::slice::ChunksExact<'r, Id>,
+}
+
+impl Iterator for Pairs<'_> {
+    type Item = (Id, Id);
+
+    #[inline]
+    fn next(&mut self) -> Option<(Id, Id)> {
+        loop {
+            if let Some(pair) = self.now.next() {
+                return Some((pair[0], pair[1]));
+            }
+            self.now = self.arena.next_run(&mut self.run)?.chunks_exact(2);
+        }
     }
 }
 

@@ -30,6 +30,7 @@ pub fn read<'a>(file: &'a [u8], limits: &Limits, budget: &mut Budget) -> Result<
     let mut offset = 0;
     let done = machine.start().and_then(|()| {
         loop {
+            machine.recall_many();
             offset = machine.at;
             if machine.step()? {
                 return Ok(());
@@ -84,6 +85,27 @@ impl<'a> Machine<'a, '_> {
             [b'<', ..] => Err(Problem::NotPickle { hint: "; this looks like HTML" }),
             _ => Err(Problem::NotPickle { hint: "" }),
         }
+    }
+
+    /// References as long as they are good: two of three operations of a snapshot are. The rest is left to
+    /// [`Self::step`], which also says what is wrong with a bad one.
+    #[inline]
+    fn recall_many(&mut self) {
+        let room = self.stack.capacity().min(self.limits.waiting);
+        let mut rest = &self.file[self.at..];
+        while self.stack.len() < room {
+            let (number, after) = match rest {
+                [op::BINGET, number, after @ ..] => (u32::from(*number), after),
+                [op::LONG_BINGET, a, b, c, d, after @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), after),
+                _ => break,
+            };
+            match self.memo.get(number as usize) {
+                Some(id) if *id != Id::FORGOTTEN => self.stack.push(*id),
+                _ => break,
+            }
+            rest = after;
+        }
+        self.at = self.file.len() - rest.len();
     }
 
     /// One operation; true at the end of the pickle.

@@ -14,7 +14,7 @@ mod opcode;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-pub use arena::{Arena, Id, Value};
+pub use arena::{Arena, Id, Items, Pairs, Value};
 pub(crate) use budget::bytes_of;
 pub use budget::{Budget, Limits, OverBudget};
 pub use error::{PickleError, Problem};

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use super::error::{Path, SnapshotError};
 use super::fields::Fields;
-use crate::training::pickle::{Arena, Budget, Id, Value, bytes_of};
+use crate::training::pickle::{Arena, Budget, Id, OverBudget, bytes_of};
 
 /// The number of a stack in [`Stacks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,6 +103,9 @@ impl<'a> Stacks<'a> {
 /// What a map holds for an entry, beside the entry, in bytes.
 const MAP_ENTRY: u64 = 128;
 const NOT_YET: u32 = u32::MAX;
+/// What stands for a frame in the table of nodes, and whether it is of Python code; the rest is its number.
+const FRAME: u32 = 1 << 31;
+const PYTHON: u32 = 1 << 30;
 
 /// Collects the stacks while a snapshot is decoded.
 #[derive(Debug)]
@@ -149,17 +152,27 @@ impl<'a> Collector<'a> {
         path: &Path<'_>,
     ) -> Result<StackId, SnapshotError> {
         let items = fields.list(list, path)?;
+        // The table has stacks for lists and frames for dictionaries, and this is no dictionary.
         if let Some(known) = list.node().map(|node| self.of_node[node]).filter(|known| *known != NOT_YET) {
             return Ok(StackId(known));
         }
         let over = |source| path.over(source);
         self.python.clear();
         self.all.clear();
-        for (index, frame) in items.enumerate() {
-            let number = self.frame(fields, frame, budget, &Path::Item(path, index))?;
-            budget.push(&mut self.all, number).map_err(over)?;
-            if self.stacks.frames[number as usize].is_python() {
-                budget.push(&mut self.python, number).map_err(over)?;
+        let len = fields.0.len(list);
+        budget.reserve(&mut self.all, len).map_err(over)?;
+        budget.reserve(&mut self.python, len).map_err(over)?;
+        for (index, id) in items.enumerate() {
+            let known = id.node().map_or(0, |node| self.of_node[node]);
+            let frame = if known != NOT_YET && known & FRAME != 0 {
+                known
+            } else {
+                self.frame(fields, id, budget, &Path::Item(path, index))?
+            };
+            let number = frame & !(FRAME | PYTHON);
+            self.all.push(number);
+            if frame & PYTHON != 0 {
+                self.python.push(number);
             }
         }
         let chosen = if self.python.is_empty() { &self.all } else { &self.python };
@@ -198,9 +211,6 @@ impl<'a> Collector<'a> {
         path: &Path<'_>,
     ) -> Result<u32, SnapshotError> {
         let node = id.node().ok_or_else(|| fields.kind(id, path, "a dictionary"))?;
-        if self.of_node[node] != NOT_YET && fields.0.value(id) == Value::Dict {
-            return Ok(self.of_node[node]);
-        }
         let mut frame = Frame { name: b"", file: b"", line: None };
         for (key, value) in fields.record(id, path)? {
             match key {
@@ -224,8 +234,12 @@ impl<'a> Collector<'a> {
                 number
             }
         };
-        self.of_node[node] = number;
-        Ok(number)
+        let kind = if frame.is_python() { FRAME | PYTHON } else { FRAME };
+        if number >= PYTHON {
+            return Err(path.over(OverBudget { limit: u64::from(PYTHON) }));
+        }
+        self.of_node[node] = number | kind;
+        Ok(number | kind)
     }
 
     pub(super) fn finish(mut self, budget: &mut Budget) -> Stacks<'a> {
