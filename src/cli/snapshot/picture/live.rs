@@ -39,7 +39,8 @@ pub(super) fn draw(
     let y = |bytes: u64| plot.bottom() - plot.height * (real(bytes) / real(most)).min(1.0);
     let mut below = vec![0u64; COLUMNS];
     let mut entries = Vec::new();
-    for (number, stack) in held.stacks.iter().enumerate() {
+    // What was there all the time is at the bottom, and is mostly without a stack.
+    for (number, stack) in held.stacks.iter().enumerate().rev() {
         let rest = (number + REST.len()).checked_sub(held.stacks.len());
         let color = rest.map_or_else(|| THEME.series[number % THEME.series.len()], |rest| REST[rest]);
         let (mut upper, mut lower) = (Vec::new(), Vec::new());
@@ -77,7 +78,7 @@ pub(super) fn draw(
         Stroke::dashed(THEME.ink, 1.5, 6.0, 4.0),
     );
     label(layer, Point::new(LEFT + 32.0, row), "held from the driver", 12.0);
-    for entry in entries {
+    for entry in entries.into_iter().rev() {
         row += 18.0;
         let says = text::fit(&entry.1, 12.0, false, RIGHT - LEFT - 20.0).into_owned();
         legend(layer, LEFT, row, &[(entry.0, says)]);
@@ -167,6 +168,7 @@ impl Axis {
 
     fn label(&self, share: f64) -> String {
         match self.time {
+            Some((_, span)) if span < 10_000 => format!("{:.0} µs", share * real(span)),
             Some((_, span)) if span < 10_000_000 => format!("{:.0} ms", share * real(span) / 1e3),
             Some((_, span)) => format!("{:.1} s", share * real(span) / 1e6),
             None => format!("{:.0}", share * real(self.events)),
