@@ -14,7 +14,7 @@ use crate::host::{cgroup_path, process};
 #[cfg(feature = "gpu")]
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, vmstat};
-use crate::training::older_logs;
+use crate::training::{older_logs, pickle, snapshot};
 use crate::{app, config};
 
 macro_rules! targets {
@@ -128,6 +128,29 @@ targets! {
     /// The web-config file.
     web_config(bytes) {
         text(bytes, http::fuzz_document);
+    }
+    /// A pickle; what is read holds to its bound on memory.
+    pickle(bytes) {
+        let limits = pickle::Limits::for_file(bytes.len() as u64, 64 << 20);
+        let mut budget = pickle::Budget::new(&limits, bytes);
+        if let Ok(arena) = pickle::read(bytes, &limits, &mut budget) {
+            let root = arena.root();
+            let _ = (arena.value(root), arena.items(root).count(), arena.pairs(root).count());
+        }
+        assert!(budget.most() <= limits.memory_bytes, "the bound is exceeded");
+    }
+    /// An allocator snapshot, with everything that is said about it.
+    snapshot(bytes) {
+        let limits = pickle::Limits::for_file(bytes.len() as u64, 64 << 20);
+        let options = snapshot::analysis::Options { top: 5, request: None };
+        if let Ok(found) = snapshot::decode(bytes, &limits) {
+            assert!(found.memory_bytes() <= limits.memory_bytes, "the bound is exceeded");
+            if let Ok(analysis) = snapshot::analysis::analyze(&found, &options) {
+                serde_json::to_string(&analysis).expect("a report has text keys and finite numbers");
+                crate::cli::fuzz_snapshot(&found, &analysis);
+            }
+            let _ = snapshot::analysis::compare(&found, &found, 5);
+        }
     }
     /// `Accept` and `Accept-Encoding`.
     accept(bytes) {

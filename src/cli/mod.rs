@@ -8,6 +8,7 @@ pub mod gpu_worker;
 mod metrics;
 mod plot;
 mod serve;
+mod snapshot;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ enum Command {
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
     Plot(plot::Args),
+    Snapshot(snapshot::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
@@ -34,6 +36,10 @@ enum Command {
     #[command(hide = true)]
     GpuWorker(gpu_worker::GpuWorkerArgs),
 }
+
+/// Everything that is written about a snapshot, but to a file.
+#[cfg(any(fuzzing, test))]
+pub(crate) use snapshot::fuzz as fuzz_snapshot;
 
 impl Cli {
     /// Runs the command.
@@ -46,6 +52,7 @@ impl Cli {
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),
+            Command::Snapshot(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]

@@ -24,4 +24,5 @@ mod receiver;
 mod roads;
 mod shipped;
 mod skip;
+mod snapshot;
 mod tables;

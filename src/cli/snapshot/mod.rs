@@ -1,0 +1,219 @@
+//! `memwarden snapshot`: what a PyTorch allocator snapshot says, without executing anything of it.
+
+mod picture;
+mod text;
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::config;
+#[cfg(feature = "png")]
+use crate::exposition::plot::png;
+use crate::exposition::plot::svg;
+use crate::model::units::Bytes;
+use crate::training::pickle::Limits;
+use crate::training::snapshot::analysis::{Analysis, Comparison, Options, analyze, compare};
+use crate::training::snapshot::{Snapshot, decode};
+
+/// Grows when a key changes its meaning or goes.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Say what PyTorch allocator snapshots mean: fragmentation, who holds the memory, what would help.
+///
+/// Reads what torch.cuda.memory._dump_snapshot() wrote, of any release. Nothing in the file is executed, and
+/// reading takes at most ten times its size. Exits with 1 where a file cannot be read; the others are still told.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  memwarden snapshot snapshot.pickle --plot snapshot.html
+  memwarden snapshot --request-size 512MiB oom_rank-0_snapshot.pickle
+  memwarden snapshot --compare step100.pickle step200.pickle")]
+pub(super) struct Args {
+    /// The snapshots.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How to write the report.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Also write the JSON report to this file.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Draw the address space, and live memory over the trace, to this file: .svg, .html or .png.
+    #[arg(long, value_name = "FILE", value_parser = drawable)]
+    plot: Option<PathBuf>,
+    /// The length of each list.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Compare the second file with the first instead.
+    #[arg(long)]
+    compare: bool,
+    /// A request whose chances are to be told too, such as 512MiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    request_size: Option<Bytes>,
+    /// The hard cap on memory for reading one file.
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = size)]
+    max_memory: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Tables for people.
+    Text,
+    /// One object, with units in the keys.
+    Json,
+}
+
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    schema_version: u32,
+    snapshots: Vec<FileReport<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comparison: Option<&'a Comparison>,
+}
+
+#[derive(serde::Serialize)]
+struct FileReport<'a> {
+    file: String,
+    file_bytes: usize,
+    #[serde(flatten)]
+    analysis: &'a Analysis<'a>,
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    config::size(text)
+}
+
+fn drawable(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("svg" | "html") => Ok(path),
+        #[cfg(feature = "png")]
+        Some("png") => Ok(path),
+        _ => Err("must end in .svg, .html or .png (where memwarden is built with png)".to_owned()),
+    }
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        anyhow::ensure!(
+            !self.compare || self.files.len() == 2,
+            "--compare takes two files, the older one first"
+        );
+        let mut failed = false;
+        let mut read = Vec::new();
+        for path in &self.files {
+            match self.read(path) {
+                Ok(file) => read.push((path.as_path(), file)),
+                Err(error) if self.compare || self.files.len() == 1 => return Err(error),
+                Err(error) => {
+                    failed = true;
+                    writeln!(std::io::stderr(), "memwarden: {error:#}")?;
+                }
+            }
+        }
+        let limits: Vec<Limits> = read.iter().map(|(_, file)| self.limits(file)).collect();
+        let mut snapshots: Vec<(&Path, usize, Snapshot<'_>, Analysis<'_>)> = Vec::new();
+        let options = Options { top: self.top, request: self.request_size };
+        for ((path, file), limits) in read.iter().zip(&limits) {
+            let known = decode(file, limits).and_then(|snapshot| {
+                let analysis = analyze(&snapshot, &options)?;
+                Ok((snapshot, analysis))
+            });
+            match known.with_context(|| path.display().to_string()) {
+                Ok((snapshot, analysis)) => snapshots.push((path, file.len(), snapshot, analysis)),
+                Err(error) if self.compare || self.files.len() == 1 => return Err(error),
+                Err(error) => {
+                    failed = true;
+                    writeln!(std::io::stderr(), "memwarden: {error:#}")?;
+                }
+            }
+        }
+        let comparison = match &snapshots[..] {
+            [before, after] if self.compare => Some(compare(&before.2, &after.2, self.top)?),
+            _ => None,
+        };
+        self.write(&snapshots, comparison.as_ref())?;
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn limits(&self, file: &[u8]) -> Limits {
+        Limits::for_file(u64::try_from(file.len()).unwrap_or(u64::MAX), self.max_memory.get())
+    }
+
+    /// The bytes of a file that is not larger than what may be read.
+    fn read(&self, path: &Path) -> anyhow::Result<Vec<u8>> {
+        let name = || path.display().to_string();
+        let file = std::fs::File::open(path).with_context(name)?;
+        let limit = Limits::for_file(0, self.max_memory.get()).file_bytes;
+        let len = file.metadata().with_context(name)?.len();
+        let too_large =
+            || format!("{}: more than the {} that are read (--max-memory)", name(), Bytes::new(limit));
+        anyhow::ensure!(len <= limit, too_large());
+        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
+        // A file can grow, and a pipe has no length.
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes).with_context(name)?;
+        anyhow::ensure!(u64::try_from(bytes.len()).is_ok_and(|len| len <= limit), too_large());
+        Ok(bytes)
+    }
+
+    fn write(
+        &self,
+        snapshots: &[(&Path, usize, Snapshot<'_>, Analysis<'_>)],
+        comparison: Option<&Comparison>,
+    ) -> anyhow::Result<()> {
+        if self.output.is_some() || self.format == Format::Json {
+            let reports = snapshots.iter().map(|(path, len, _, analysis)| FileReport {
+                file: path.display().to_string(),
+                file_bytes: *len,
+                analysis,
+            });
+            let report = Report { schema_version: SCHEMA_VERSION, snapshots: reports.collect(), comparison };
+            let mut json = serde_json::to_string_pretty(&report)?;
+            json.push('\n');
+            if let Some(path) = &self.output {
+                std::fs::write(path, &json).with_context(|| path.display().to_string())?;
+            }
+            if self.format == Format::Json {
+                std::io::stdout().lock().write_all(json.as_bytes())?;
+            }
+        }
+        if let Some(path) = &self.plot {
+            let drawn = snapshots.iter().map(|(path, _, snapshot, analysis)| picture::Drawn {
+                name: path.display().to_string(),
+                snapshot,
+                analysis,
+            });
+            let picture = picture::draw(&drawn.collect::<Vec<_>>());
+            let picture = match path.extension().and_then(|extension| extension.to_str()) {
+                Some("html") => picture::page(&picture).into_bytes(),
+                #[cfg(feature = "png")]
+                Some("png") => png::render(&picture)?,
+                _ => svg::render(&picture).into_bytes(),
+            };
+            std::fs::write(path, picture).with_context(|| path.display().to_string())?;
+        }
+        if self.format == Format::Text {
+            let mut out = String::new();
+            match comparison {
+                Some(comparison) => text::comparison(comparison, &mut out),
+                None => {
+                    for (path, len, _, analysis) in snapshots {
+                        text::report(&path.display().to_string(), *len, analysis, &mut out);
+                    }
+                }
+            }
+            std::io::stdout().lock().write_all(out.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything that is written about a snapshot, but to a file.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz(snapshot: &Snapshot<'_>, analysis: &Analysis<'_>) {
+    let mut out = String::new();
+    text::report("fuzz", 0, analysis, &mut out);
+    let _ = picture::page(&picture::draw(&[picture::Drawn { name: "fuzz".to_owned(), snapshot, analysis }]));
+}

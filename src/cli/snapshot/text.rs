@@ -1,0 +1,352 @@
+//! A report as tables for people.
+
+use std::fmt::Write as _;
+
+use crate::model::units::Bytes;
+use crate::training::snapshot::analysis::{
+    Analysis, Comparison, Gap, Group, Holder, Leaks, Neighbor, Origin, Request, Totals, TraceReport, Windows,
+};
+use crate::training::snapshot::{Kind, Settings};
+
+/// Rows of cells, aligned: text to the left, numbers to the right.
+struct Table(Vec<Vec<String>>);
+
+impl Table {
+    fn write(&self, left: &[usize], out: &mut String) {
+        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.0.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.0 {
+            let mut line = String::from(" ");
+            for (column, cell) in row.iter().enumerate() {
+                let width = widths[column];
+                let _ = match left.contains(&column) {
+                    true => write!(line, " {cell:<width$}"),
+                    false => write!(line, " {cell:>width$}"),
+                };
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+    }
+}
+
+/// One snapshot.
+pub(super) fn report(file: &str, len: usize, analysis: &Analysis<'_>, out: &mut String) {
+    let totals = &analysis.totals;
+    let size = Bytes::new(u64::try_from(len).unwrap_or(u64::MAX));
+    let events: u64 = analysis.traces.iter().map(|trace| trace.events).sum();
+    let blocks = totals.active_blocks.saturating_add(totals.free_blocks);
+    let _ = writeln!(
+        out,
+        "{file}: {size}, {}, {}, {}, {}\n",
+        counted(analysis.devices.len(), "device"),
+        counted(totals.segments, "segment"),
+        counted(blocks, "block"),
+        counted(events, "event"),
+    );
+    sums(totals, out);
+    if analysis.devices.len() > 1 {
+        groups("By device", &analysis.devices, out);
+    }
+    if analysis.streams.len() > analysis.devices.len() {
+        groups("By stream", &analysis.streams, out);
+    }
+    groups("By pool", &analysis.pools, out);
+    requests(&analysis.requests, out);
+    holders("Who holds it now", &analysis.stacks, out);
+    gaps(&analysis.gaps, out);
+    for trace in &analysis.traces {
+        self::trace(trace, out);
+    }
+    settings(analysis.allocator_settings.as_ref(), out);
+    out.push_str("What would help\n");
+    for advice in &analysis.advice {
+        let _ = writeln!(out, "  {}\n      {}", advice.setting, advice.why);
+    }
+    if !analysis.notes.is_empty() {
+        out.push_str("\nOdd about the file\n");
+        for note in &analysis.notes {
+            let _ = writeln!(out, "  {note}");
+        }
+    }
+    out.push('\n');
+}
+
+fn sums(totals: &Totals, out: &mut String) {
+    let whole = totals.reserved_bytes;
+    let row = |name: &str, bytes: Bytes| vec![name.to_owned(), bytes.to_string(), share(bytes, whole)];
+    let mut rows = vec![
+        row("held from the driver (reserved)", whole),
+        row("  in use (allocated)", totals.allocated_bytes),
+    ];
+    let pending = totals.active_bytes.saturating_sub(totals.allocated_bytes);
+    if pending > Bytes::ZERO {
+        rows.push(row("  freed, still used by another stream", pending));
+    }
+    rows.extend([
+        row("    of that, lost to rounding (internal)", totals.internal_bytes),
+        row("  free", totals.free_bytes),
+        row("    can be given back (releasable)", totals.releasable_bytes),
+        row("    stuck between live blocks", totals.stuck_bytes),
+        row("  largest free range", totals.largest_free_bytes),
+    ]);
+    out.push_str("Memory\n");
+    Table(rows).write(&[0], out);
+    out.push('\n');
+}
+
+fn groups(title: &str, groups: &[Group], out: &mut String) {
+    let mut rows = vec![
+        ["", "segments", "reserved", "in use", "free", "releasable", "stuck", "largest free"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for group in groups {
+        let mut name = format!("device {}", group.device);
+        if let Some(stream) = group.stream {
+            let _ = write!(name, ", stream {stream:#x}");
+        }
+        if let Some(pool) = group.pool {
+            name.push_str(match pool {
+                Kind::Small => ", small",
+                Kind::Large => ", large",
+            });
+        }
+        if let Some((first, second)) = group.private_pool.filter(|pool| *pool != (0, 0)) {
+            let _ = write!(name, ", private pool {first}.{second}");
+        }
+        let totals = &group.totals;
+        rows.push(vec![
+            name,
+            totals.segments.to_string(),
+            totals.reserved_bytes.to_string(),
+            totals.allocated_bytes.to_string(),
+            totals.free_bytes.to_string(),
+            totals.releasable_bytes.to_string(),
+            totals.stuck_bytes.to_string(),
+            totals.largest_free_bytes.to_string(),
+        ]);
+    }
+    let _ = writeln!(out, "{title}");
+    Table(rows).write(&[0], out);
+    out.push('\n');
+}
+
+fn requests(requests: &[Request], out: &mut String) {
+    if requests.is_empty() {
+        return;
+    }
+    let mut rows = vec![
+        ["", "size", "served from the cache", "free memory too small for it", "lost to it"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for request in requests {
+        let origin = match request.origin {
+            Origin::Given => "as given",
+            Origin::Failed => "the last that failed",
+            Origin::TraceP99 => "99 of 100 of the trace",
+            Origin::TraceMax => "largest of the trace",
+            Origin::LiveP99 => "99 of 100 live blocks",
+            Origin::LiveMax => "largest live block",
+        };
+        rows.push(vec![
+            origin.to_owned(),
+            request.size_bytes.to_string(),
+            if request.fits { "yes" } else { "no" }.to_owned(),
+            request.unusable_ratio.map_or_else(|| "nothing free".to_owned(), percent),
+            request.lost_bytes.to_string(),
+        ]);
+    }
+    out.push_str("What free memory is worth for a request\n");
+    Table(rows).write(&[0], out);
+    out.push('\n');
+}
+
+fn holders(title: &str, holders: &[Holder], out: &mut String) {
+    let row = |holder: &Holder| {
+        vec![
+            holder.live_bytes.to_string(),
+            holder.share_ratio.map_or_else(String::new, percent),
+            counted(holder.blocks, "block"),
+            holder.stack.short.clone(),
+        ]
+    };
+    if !holders.is_empty() {
+        let _ = writeln!(out, "{title}");
+        Table(holders.iter().map(row).collect()).write(&[3], out);
+        out.push('\n');
+    }
+}
+
+fn gaps(gaps: &[Gap], out: &mut String) {
+    if gaps.is_empty() {
+        return;
+    }
+    let side = |neighbor: Option<&Neighbor>| match neighbor {
+        Some(neighbor) => format!("{} {}", neighbor.size_bytes, neighbor.stack.short),
+        None => "edge of the segment".to_owned(),
+    };
+    out.push_str("Largest gaps between live blocks\n");
+    for gap in gaps {
+        let _ = writeln!(
+            out,
+            "  {} at {:#x}, device {}, in a segment of {}\n      below: {}\n      above: {}",
+            gap.size_bytes,
+            gap.address,
+            gap.device,
+            gap.segment_bytes,
+            side(gap.before.as_ref()),
+            side(gap.after.as_ref()),
+        );
+    }
+    out.push('\n');
+}
+
+fn trace(trace: &TraceReport, out: &mut String) {
+    let span = trace.span_seconds.map_or(String::new(), |span| format!(" over {span:.3} s"));
+    let _ = writeln!(out, "Trace of device {}: {}{span}", trace.device, counted(trace.events, "event"));
+    let peak = &trace.peak;
+    let when = match (peak.event, peak.after_seconds) {
+        (0, _) => "before the first event".to_owned(),
+        (event, Some(seconds)) => format!("after {seconds:.3} s, event {event}"),
+        (event, None) => format!("event {event}"),
+    };
+    let row = |name: &str, value: Bytes, more: String| vec![name.to_owned(), value.to_string(), more];
+    let rows = vec![
+        row("live when it began", trace.base_bytes, String::new()),
+        row("live at its end", trace.end_bytes, String::new()),
+        row("most live at once", peak.live_bytes, when),
+        row("most held from the driver", trace.reserved_peak_bytes, String::new()),
+    ];
+    Table(rows).write(&[0, 2], out);
+    let _ = writeln!(
+        out,
+        "  segments taken from the driver {}, given back {}\n",
+        trace.segment_allocations, trace.segment_frees
+    );
+    holders("Who held it at the peak", &peak.holders, out);
+    for failure in &trace.failures {
+        let when = failure.after_seconds.map_or(String::new(), |seconds| format!(" after {seconds:.3} s"));
+        let _ = writeln!(
+            out,
+            "Out of memory{when}: {} asked for, {} free on the device\n      {}\n",
+            failure.requested_bytes, failure.device_free_bytes, failure.stack.short
+        );
+    }
+    leaks(&trace.leaks, out);
+}
+
+fn leaks(leaks: &Leaks, out: &mut String) {
+    let by = match leaks.windows {
+        Windows::OptimizerSteps => "optimizer steps",
+        Windows::RiseAndFall => "rises and falls of live memory",
+    };
+    let _ = writeln!(out, "Allocated in the trace and not freed: {}", leaks.unfreed_bytes);
+    let suspects = leaks.stacks.iter().filter(|stack| stack.suspect).count();
+    let _ = match (leaks.conclusive, suspects) {
+        (false, _) => writeln!(
+            out,
+            "  {} whole {by}: too few to tell a leak from a step in progress (3 are needed)",
+            leaks.whole_steps
+        ),
+        (true, 0) => writeln!(out, "  no leak over {} whole {by}", leaks.whole_steps),
+        (true, _) => {
+            writeln!(out, "  {suspects} suspected of leaking, over {} whole {by}", leaks.whole_steps)
+        }
+    };
+    let row = |stack: &crate::training::snapshot::analysis::Unfreed| {
+        vec![
+            if stack.suspect { "leak?" } else { "" }.to_owned(),
+            stack.live_bytes.to_string(),
+            counted(stack.allocations, "allocation"),
+            match stack.per_step_bytes.filter(|_| stack.suspect) {
+                Some(bytes) => format!("{bytes} a step, in {} steps", stack.in_steps),
+                None => String::new(),
+            },
+            stack.stack.short.clone(),
+        ]
+    };
+    Table(leaks.stacks.iter().map(row).collect()).write(&[0, 3, 4], out);
+    out.push('\n');
+}
+
+fn settings(settings: Option<&Settings<'_>>, out: &mut String) {
+    let Some(settings) = settings else {
+        out.push_str("Allocator settings: not in this release's snapshots\n\n");
+        return;
+    };
+    let conf = if settings.conf.is_empty() { "not set" } else { &settings.conf };
+    let _ = writeln!(out, "Allocator settings: PYTORCH_CUDA_ALLOC_CONF {conf}");
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            rows.push(vec![name.to_owned(), value]);
+        }
+    };
+    row("expandable_segments", settings.expandable_segments.map(|on| on.to_string()));
+    let split =
+        settings.max_split_size_bytes.map_or("no limit".to_owned(), |size| Bytes::new(size).to_string());
+    row("max_split_size", Some(split));
+    row("garbage_collection_threshold", settings.garbage_collection_threshold_ratio.map(|at| at.to_string()));
+    row("roundup_power2_divisions", settings.roundup_power2_divisions.map(|most| most.to_string()));
+    Table(rows).write(&[0, 1], out);
+    out.push('\n');
+}
+
+/// What changed between two snapshots.
+pub(super) fn comparison(comparison: &Comparison, out: &mut String) {
+    let (before, after) = (&comparison.before, &comparison.after);
+    let mut rows = vec![["", "before", "after", "change"].map(str::to_owned).to_vec()];
+    for (name, before, after) in [
+        ("held from the driver (reserved)", before.reserved_bytes, after.reserved_bytes),
+        ("in use (allocated)", before.allocated_bytes, after.allocated_bytes),
+        ("lost to rounding (internal)", before.internal_bytes, after.internal_bytes),
+        ("can be given back (releasable)", before.releasable_bytes, after.releasable_bytes),
+        ("stuck between live blocks", before.stuck_bytes, after.stuck_bytes),
+        ("largest free range", before.largest_free_bytes, after.largest_free_bytes),
+    ] {
+        let difference = i128::from(after.get()) - i128::from(before.get());
+        rows.push(vec![name.to_owned(), before.to_string(), after.to_string(), signed(difference)]);
+    }
+    out.push_str("Memory\n");
+    Table(rows).write(&[0], out);
+    out.push_str("\nWhose memory changed the most\n");
+    let rows = comparison.stacks.iter().map(|stack| {
+        vec![
+            signed(stack.change_bytes),
+            format!("{} to {}", stack.before_bytes, stack.after_bytes),
+            format!("{} to {} blocks", stack.before_blocks, stack.after_blocks),
+            stack.stack.short.clone(),
+        ]
+    });
+    Table(rows.collect()).write(&[1, 2, 3], out);
+}
+
+fn signed(bytes: i128) -> String {
+    let amount = Bytes::new(u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX));
+    match bytes {
+        0 => "none".to_owned(),
+        1.. => format!("+{amount}"),
+        _ => format!("-{amount}"),
+    }
+}
+
+fn share(part: Bytes, whole: Bytes) -> String {
+    part.share_of(whole).map_or_else(String::new, |share| percent(share.get()))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn counted(count: impl TryInto<u64>, thing: &str) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {thing}"),
+        many => format!("{many} {thing}s"),
+    }
+}

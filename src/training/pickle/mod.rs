@@ -1,0 +1,21 @@
+//! A reader of pickles that can execute nothing and takes a bounded amount of memory.
+//!
+//! It knows the opcodes that build plain data and no others, so there is no
+//! code path from a file to a call. Values live in one arena and refer to each
+//! other by number: a value is never copied, whatever refers to it, so cycles
+//! and "billion laughs" cost what their bytes cost. Nothing here recurses.
+
+mod arena;
+mod budget;
+mod error;
+mod machine;
+mod opcode;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+pub use arena::{Arena, Id, Items, Pairs, Value};
+pub(crate) use budget::bytes_of;
+pub use budget::{Budget, Limits, OverBudget};
+pub use error::{PickleError, Problem};
+pub use machine::read;
