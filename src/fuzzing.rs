@@ -5,9 +5,11 @@
 
 use std::path::Path;
 
+use crate::analyzers::replay;
 #[cfg(feature = "otlp")]
 use crate::exposition::otlp;
 use crate::exposition::prometheus::{Format, negotiate};
+use crate::exposition::record::csv;
 use crate::exposition::{http, plot};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
@@ -181,6 +183,17 @@ targets! {
                 text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
             });
         });
+    }
+    /// A recorded series, and all that is said of it.
+    series_csv(bytes) {
+        if let Ok(series) = csv::read("fuzz", bytes) {
+            let options = replay::Options { limit: None, horizons: vec![60.0], every: 3 };
+            for said in replay::replay(&series, &options) {
+                let numbers = said.assessment.p_exhaustion.into_iter().flatten();
+                let times = said.assessment.tte.map(|tte| tte.p50);
+                assert!(numbers.chain(times).all(f64::is_finite), "a number that is none");
+            }
+        }
     }
     /// What a collector answers to a push.
     #[cfg(feature = "otlp")]

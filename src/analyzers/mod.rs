@@ -7,6 +7,7 @@
 
 pub mod exhaustion;
 pub mod leak;
+pub mod replay;
 pub mod stats;
 mod subjects;
 pub mod tracker;

@@ -79,6 +79,15 @@ pub struct Tracker {
     used: f64,
 }
 
+/// A rate and how sure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Growth {
+    /// The rate; negative where it falls.
+    pub bytes_per_second: f64,
+    /// Its standard error.
+    pub error_bytes_per_second: f64,
+}
+
 /// What is said of a series at one time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Assessment {
@@ -88,8 +97,8 @@ pub struct Assessment {
     pub watched: Watched,
     /// For how many seconds it has grown; absent unless it grows.
     pub growing_for_seconds: Option<f64>,
-    /// Growth in bytes per second, with its standard error; absent before there are enough samples.
-    pub growth: Option<(f64, f64)>,
+    /// The growth of the watched figure; absent before there are enough samples.
+    pub growth: Option<Growth>,
     /// How loud the evidence is, 0.5 to 1: Φ(z/2.5) of the leading envelope. An order, not a probability.
     pub confidence: Option<f64>,
     /// What was seen.
@@ -194,7 +203,7 @@ impl Tracker {
             } else {
                 (look.rate, look.rate_error)
             };
-            said.growth = Some((rate, error));
+            said.growth = Some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
             said.evidence = Some(look.evidence);
             if growing {
                 let from = if said.leak == State::Leaking { self.verdict.onset } else { look.from };
@@ -254,7 +263,7 @@ fn restart(view: &View) -> Option<usize> {
     let mut floors = [0.0; MOST];
     let mut first = n;
     // The run of low buckets at the end; its own floors must not count as the old one.
-    while first > 0 && view.max()[first - 1] <= newest.max(view.max()[n - 1]) * 1.5 {
+    while first > 0 && view.max()[first - 1] <= newest * 1.5 {
         first -= 1;
         if n - first > n / 2 {
             return None;
@@ -268,4 +277,166 @@ fn restart(view: &View) -> Option<usize> {
     let highest = view.max()[first..].iter().copied().fold(0.0, f64::max);
     let lasts = view.now() - view.at()[first] >= RESTART_LASTS * view.span();
     (highest < RESTART * old && lasts).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MB: f64 = 1e6;
+
+    fn run(values: impl IntoIterator<Item = (f64, Sample)>) -> (Tracker, Vec<Assessment>) {
+        let mut tracker = Tracker::new();
+        let mut said = Vec::new();
+        for (i, (at, sample)) in values.into_iter().enumerate() {
+            tracker.push(at, sample);
+            if i % 10 == 9 {
+                said.push(tracker.assess(Some(4e9), &[60.0, 3600.0]));
+            }
+        }
+        (tracker, said)
+    }
+
+    fn used(bytes: f64) -> Sample {
+        Sample { used: bytes, ..Sample::default() }
+    }
+
+    fn seconds(count: u32) -> impl Iterator<Item = f64> {
+        (0..count).map(f64::from)
+    }
+
+    #[test]
+    fn a_line_is_a_leak_with_the_time_that_is_left() {
+        let (_, said) = run(seconds(400).map(|t| (t, used(1e9 + 5.0 * MB * t))));
+        let last = said.last().unwrap();
+        assert_eq!(last.leak, State::Leaking);
+        let left = (4e9 - (1e9 + 5.0 * MB * 399.0)) / (5.0 * MB);
+        let tte = last.tte.unwrap();
+        assert!((tte.p50 - left).abs() < 0.05 * left, "{tte:?}, {left}");
+        assert!(tte.p10 < tte.p50 && tte.p90.is_some_and(|p90| p90 > tte.p50), "{tte:?}");
+        assert!(said.iter().take(5).all(|said| said.leak == State::Insufficient));
+    }
+
+    #[test]
+    fn a_fill_is_no_leak_soon_after_it_stops() {
+        let (_, said) = run(seconds(600).map(|t| (t, used(1e9 + 5.0 * MB * t.min(300.0)))));
+        let on: Vec<usize> = (0..said.len()).filter(|i| said[*i].leak == State::Leaking).collect();
+        assert!(on.iter().any(|i| *i < 30), "never on");
+        assert!(on.iter().all(|i| *i < 33), "{on:?}");
+        assert!(said.last().unwrap().tte.is_none());
+    }
+
+    #[test]
+    fn a_sawtooth_and_a_constant_are_steady() {
+        for tooth in [0.0, 20.0 * MB] {
+            let (_, said) = run(seconds(800).map(|t| (t, used(1e9 + tooth * (t % 17.0)))));
+            assert!(said.iter().all(|said| said.leak != State::Leaking && said.tte.is_none()));
+            assert_eq!(said.last().unwrap().p_exhaustion, [Some(0.0), Some(0.0)]);
+        }
+    }
+
+    #[test]
+    fn cache_and_reserved_memory_are_no_leak() {
+        let cache = |t| Sample { used: 1e9 + MB * t, unreclaimable: Some(1e9), allocated: None };
+        let (tracker, said) = run(seconds(600).map(|t| (t, cache(t))));
+        assert!(said.iter().all(|said| said.leak != State::Leaking));
+        assert_eq!(tracker.watched(), Watched::Unreclaimable);
+        let reserved = |t: f64| Sample { used: 1e9 + MB * t, unreclaimable: None, allocated: Some(0.9e9) };
+        let (tracker, said) = run(seconds(600).map(|t| (t, reserved(t))));
+        assert!(said.iter().all(|said| said.leak != State::Leaking));
+        assert_eq!(tracker.watched(), Watched::Allocated);
+    }
+
+    #[test]
+    fn a_still_device_is_forecast_from_the_allocator() {
+        let sample = |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 5.0 * MB * t) };
+        let (_, said) = run(seconds(400).map(|t| (t, sample(t))));
+        let last = said.last().unwrap();
+        assert_eq!((last.leak, last.basis), (State::Leaking, Some(Basis::Allocated)));
+    }
+
+    #[test]
+    fn a_restart_begins_anew() {
+        let value = |t: f64| if t < 400.0 { 3e9 + MB * t } else { 1e9 + MB * (t % 7.0) };
+        let (tracker, said) = run(seconds(600).map(|t| (t, used(value(t)))));
+        assert!(said.last().unwrap().leak != State::Leaking);
+        assert!(
+            View::new(&tracker.history, USED).max().iter().all(|max| *max < 2e9),
+            "the old life is there"
+        );
+    }
+
+    #[test]
+    fn gaps_and_jumps_of_the_clock_are_one_interval() {
+        let jump = |t: f64| match t {
+            t if t > 300.0 => t - 50_000.0,
+            t if t > 200.0 => t + 86_400.0,
+            t => t,
+        };
+        let series = || seconds(400).map(|t| 1e9 + 5.0 * MB * t + MB * (t % 5.0));
+        let (_, smooth) = run(seconds(400).zip(series().map(used)));
+        let (_, jumped) = run(seconds(400).map(jump).zip(series().map(used)));
+        let states = |said: &[Assessment]| said.iter().map(|said| said.leak).collect::<Vec<_>>();
+        assert_eq!(states(&smooth), states(&jumped));
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_taken() {
+        let mut tracker = Tracker::new();
+        assert!(tracker.push(0.0, used(1.0)));
+        for (at, value) in [(0.0, 2.0), (f64::NAN, 1.0), (1.0, f64::NAN), (1.0, -1.0), (1.0, 1e300)] {
+            assert!(!tracker.push(at, used(value)), "{at} {value}");
+        }
+    }
+
+    #[test]
+    fn a_state_that_was_kept_goes_on_as_if_nothing_had_been() {
+        let values: Vec<_> =
+            seconds(500).map(|t| (t, used(1e9 + 2.0 * MB * t + 9.0 * MB * (t % 11.0)))).collect();
+        let (mut whole, _) = run(values[..400].iter().copied());
+        let kept = serde_json::to_string(&whole).unwrap();
+        let mut read: Tracker = serde_json::from_str(&kept).unwrap();
+        assert!(read.is_sound());
+        for (at, sample) in &values[400..] {
+            whole.push(*at, *sample);
+            read.push(*at, *sample);
+        }
+        let said = [&mut whole, &mut read].map(|t| format!("{:?}", t.assess(Some(4e9), &[60.0])));
+        assert_eq!(said[0], said[1]);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        const { assert!(Tracker::BOUND <= 2400) };
+        let (tracker, _) = run(seconds(20_000).map(|t| (t, used(1e9 + t))));
+        assert!(tracker.history.all().len() <= 64);
+        assert!(tracker.is_sound());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics_and_nothing_is_not_a_number(
+            steps in proptest::collection::vec((-10.0..100.0_f64, 0.0..1e12_f64, proptest::option::of(0.0..1e12_f64)), 0..400),
+            limit in 0.0..1e12_f64,
+        ) {
+            let mut tracker = Tracker::new();
+            let mut at = 0.0;
+            for (i, (step, used, other)) in steps.into_iter().enumerate() {
+                at += step;
+                let unreclaimable = other.filter(|_| i % 3 == 0);
+                tracker.push(at, Sample { used, unreclaimable, allocated: other });
+                if i % 7 == 0 {
+                    let said = tracker.assess(Some(limit), &[1.0, 1e6]);
+                    prop_assert!(said.p_exhaustion.iter().flatten().all(|p| (0.0..=1.0).contains(p)));
+                    if let Some(tte) = said.tte {
+                        prop_assert!(tte.p10 <= tte.p50 && tte.p90.is_none_or(|p90| p90 >= tte.p50));
+                    }
+                    prop_assert!(said.growth.is_none_or(|g| g.bytes_per_second.is_finite() && g.error_bytes_per_second.is_finite()));
+                }
+            }
+            prop_assert!(tracker.is_sound());
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod gpu;
 pub mod gpu_worker;
 mod metrics;
 mod plot;
+mod replay;
 mod serve;
 mod snapshot;
 
@@ -29,6 +30,7 @@ enum Command {
     Metrics(metrics::Args),
     Plot(plot::Args),
     Snapshot(snapshot::Args),
+    Replay(replay::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
@@ -53,6 +55,7 @@ impl Cli {
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),
             Command::Snapshot(args) => args.run(),
+            Command::Replay(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]

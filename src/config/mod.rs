@@ -26,3 +26,11 @@ pub use read::{Override, parse, parse_str};
 pub fn size(text: &str) -> Result<crate::model::units::Bytes, String> {
     value::size(text)
 }
+
+/// A duration with its unit, as the configuration and the commands take it.
+///
+/// # Errors
+/// What is wrong with the text, and an example.
+pub fn duration(text: &str) -> Result<std::time::Duration, String> {
+    value::duration(text)
+}

@@ -75,7 +75,8 @@ fn split(text: &str) -> Result<(f64, &str), ()> {
     Ok((number, text[end..].trim_start()))
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A duration with its unit, or what would be right.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     const EXAMPLE: &str = "a duration needs a unit: 500ms, 10s, 5m, 1h or 1d";
     let (number, unit) = split(text).map_err(|()| format!("`{text}` is no duration; {EXAMPLE}"))?;
     let scale = match unit {
@@ -90,6 +91,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| format!("`{text}` is too long"))
 }
 
+/// A size with its unit, or what would be right.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

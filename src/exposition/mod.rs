@@ -8,6 +8,7 @@ pub mod json;
 pub mod otlp;
 pub mod plot;
 pub mod prometheus;
+pub mod record;
 pub mod status;
 
 /// The newest frame; nothing before the first.

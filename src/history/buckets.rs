@@ -212,3 +212,45 @@ impl Buckets {
             && self.filling.sums.iter().all(|sum| sum.is_finite())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_life_fits_with_its_extremes_and_its_mean() {
+        let mut history = Buckets::default();
+        for i in 0..100_000_u32 {
+            let value = if i == 31_415 { 9.0 } else { f64::from(i % 2) };
+            history.push(f64::from(i), [Some(value), None]);
+            assert!(history.all().len() <= CAPACITY && history.is_sound(), "after {i}");
+        }
+        let spans: Vec<Span> = history.all().iter().filter_map(|bucket| bucket.span(0)).collect();
+        assert!(spans.iter().any(|span| span.max == 9.0));
+        assert!(spans.iter().all(|span| span.min == 0.0 && (span.mean - 0.5).abs() < 0.01));
+        assert!(history.all().iter().all(|bucket| bucket.span(1).is_none()));
+        assert!(history.all().len() >= 30);
+        let newest = history.all().len() - 12;
+        let fine = history.all()[newest].at - history.all()[newest - 1].at;
+        assert!(fine <= 100_000.0 / 92.0, "{fine}");
+    }
+
+    #[test]
+    fn what_is_cut_is_gone() {
+        let mut history = Buckets::default();
+        for i in 0..500_u32 {
+            history.push(f64::from(i), [Some(1.0), Some(2.0)]);
+        }
+        let all = history.all().len();
+        history.cut(all - 5);
+        assert_eq!(history.all().len(), 5);
+        history.clear_channel(1);
+        assert!(history.all().iter().all(|bucket| bucket.span(1).is_none() && bucket.span(0).is_some()));
+        for i in 500..5000_u32 {
+            history.push(f64::from(i), [Some(1.0), Some(2.0)]);
+            assert!(history.is_sound(), "after {i}");
+        }
+        history.cut(1000);
+        assert!(history.all().is_empty() && history.is_sound());
+    }
+}

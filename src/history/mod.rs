@@ -1,4 +1,4 @@
-//! What was, within a bound: rolling peaks of series.
+//! What was, within a bound: the life of a series in buckets, rolling peaks.
 
 pub mod buckets;
 pub mod peaks;

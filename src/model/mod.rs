@@ -11,6 +11,7 @@ pub mod frame;
 pub mod ids;
 pub mod label;
 pub mod point;
+pub mod series;
 pub mod setting;
 pub mod source;
 pub mod time;

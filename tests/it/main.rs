@@ -11,6 +11,7 @@ mod bad_days;
 mod config;
 mod daemon;
 #[cfg(feature = "gpu")]
+mod forecast;
 mod gpu;
 mod harness;
 mod layers;

@@ -94,7 +94,7 @@ fn put(resource: &resources::Resource, said: &Said, now: Timestamp, out: &mut An
     for (horizon, p) in HORIZON_LABELS.into_iter().zip(&assessment.p_exhaustion) {
         batch.put_some(&metrics::PROBABILITY, &subject.labels_and(horizon), p.and_then(Ratio::new));
     }
-    let growth = assessment.growth.and_then(|(rate, _)| BytesPerSecond::new(rate));
+    let growth = assessment.growth.and_then(|growth| BytesPerSecond::new(growth.bytes_per_second));
     batch.put_some(&metrics::GROWTH, &subject.labels(), growth);
     if let Some(basis) = assessment.basis {
         batch.put(&metrics::BASIS, &subject.labels_and(basis.word()), Flag(true));
@@ -137,8 +137,9 @@ fn finding(
         Evidence { what: "used_bytes", value: resource.sample.used },
         Evidence { what: "limit_bytes", value: resource.limit },
     ];
-    if let Some((rate, error)) = assessment.growth {
-        evidence.push(Evidence { what: "growth_bytes_per_second", value: rate });
+    if let Some(growth) = assessment.growth {
+        evidence.push(Evidence { what: "growth_bytes_per_second", value: growth.bytes_per_second });
+        let error = growth.error_bytes_per_second;
         evidence.push(Evidence { what: "growth_standard_error_bytes_per_second", value: error });
     }
     let left = |seconds: f64| (seconds - said.age(now)).max(0.0);

@@ -5,18 +5,20 @@
 //! of exhaustion within each horizon, which allows for growth that stops; a risk level with its rule.
 //!
 //! # Method
-//! The peak line (the 90 % quantile of a dozen bucket peaks, each carried on to now) drifts with the slope
-//! of [`super::leak`]'s window and diffuses as the variogram says; first passage over the limit follows the
-//! inverse Gaussian law ([`super::stats::first_passage`]), with 15 % of the rate added to its standard
-//! error: half of that is what recorded leaks change their pace by, and no series is straighter than its
-//! past. Growth that has lasted for T goes on for another t with probability T/(T+t), the law of a record
+//! The peak line (the 90 % quantile of past bucket peaks, each carried on to now) drifts with the slope of
+//! [`super::leak`]'s window and diffuses as the variogram says. It looks as far back as the forecast looks
+//! ahead, because the highest of as many peaks to come is as likely above the highest of those past as
+//! below. First passage over the limit follows the
+//! inverse Gaussian law ([`super::stats::first_passage`]), with 10 % of the rate added to its standard
+//! error, because no leak keeps its pace for ever: with that, eight in ten recorded leaks arrive between the
+//! outer quantiles. Growth that has lasted for T goes on for another t with probability T/(T+t), the law of a record
 //! (what has been seen is as likely the first as the last part of its life): the probability is multiplied
 //! with it. Where the device's own figure lies still under a caching allocator, the allocator's figure is
 //! carried on, plus what the device held above it at least.
 //!
 //! # When it stays silent
 //! No limit; no growth; growth that has not held half as long as a leak must; a time that is more than
-//! three times what the growth has been seen for.
+//! 2.75 times what the growth has been seen for.
 //!
 //! # False alarms
 //! A fill that stops below the limit; the rising half of a slow wave. Jumps between two samples are seen
@@ -37,14 +39,16 @@ use super::view::{MOST, View};
 pub use analyzer::REGISTRATION;
 pub use risk::{Level, Risk, risk};
 
-/// Newest buckets whose peaks make the line: more than a sawtooth's period in most, less than a phase.
+/// Rounds in which the time ahead and the time looked back on agree.
+const ROUNDS: usize = 3;
+/// Newest buckets whose peaks make the line at least: more than a sawtooth's period in most.
 const PEAKS: usize = 12;
 /// The line's quantile among them: the peak that comes again, not the one that came once.
 const LINE: f64 = 0.9;
 /// Added to the rate's standard error, as a share of the rate.
-const PACE: f64 = 0.15;
+const PACE: f64 = 0.1;
 /// How many windows ahead a forecast may look.
-const REACH: f64 = 3.0;
+const REACH: f64 = 2.75;
 /// What the device held above the allocator: this quantile of the window's buckets.
 const OVERHEAD: f64 = 0.4;
 /// A bucket in which the device's figure moved by less than this share lies still.
@@ -102,13 +106,18 @@ impl Forecast {
         (rate, rate_error): (f64, f64),
         limit: f64,
     ) -> Self {
-        let (mut level, mut spread) = line(used, rate);
         let mut basis = Basis::Used;
+        let (mut figure, mut over) = (used, 0.0);
         if let Some(allocated) = allocated.filter(|_| lies_still(used)) {
-            let (own, own_spread) = line(allocated, rate);
-            level = own + overhead(used, allocated, look.from);
-            spread = own_spread;
+            (figure, over) = (allocated, overhead(used, allocated, look.from));
             basis = Basis::Allocated;
+        }
+        let mut back = 0.0;
+        let (mut level, mut spread) = (0.0, 0.0);
+        for _ in 0..ROUNDS {
+            (level, spread) = line(figure, rate, back);
+            level += over;
+            back = ((limit - level) / rate).clamp(0.0, look.evidence.window_seconds);
         }
         let walk = Walk {
             distance: limit - level,
@@ -123,7 +132,11 @@ impl Forecast {
     /// The quantiles, where they are not beyond what has been seen.
     pub(super) fn tte(&self) -> Option<Tte> {
         let p50 = self.middle.filter(|middle| *middle < REACH * self.age)?;
-        Some(Tte { p10: self.walk.quantile(0.1, p50)?, p50, p90: self.walk.quantile(0.9, LONGEST) })
+        Some(Tte {
+            p10: self.walk.quantile(0.1, LONGEST)?.min(p50),
+            p50,
+            p90: self.walk.quantile(0.9, LONGEST),
+        })
     }
 
     /// The probability of exhaustion within `horizon` seconds.
@@ -133,15 +146,15 @@ impl Forecast {
     }
 }
 
-/// Where the peaks are now, and how far apart they lie.
-fn line(view: &View, rate: f64) -> (f64, f64) {
+/// The high line through the peaks of the last `back` seconds, carried on to now, and how far they spread.
+fn line(view: &View, rate: f64, back: f64) -> (f64, f64) {
     let (n, now) = (view.len(), view.now());
-    let newest = n - n.min(PEAKS);
-    let mut peaks = [0.0; PEAKS];
-    for (peak, i) in peaks.iter_mut().zip(newest..n) {
+    let first = view.from(now - back).min(n - n.min(PEAKS));
+    let mut peaks = [0.0; MOST];
+    for (peak, i) in peaks.iter_mut().zip(first..n) {
         *peak = view.max()[i] + rate * (now - view.at()[i]);
     }
-    let peaks = &mut peaks[..n - newest];
+    let peaks = &mut peaks[..n - first];
     let level = robust::quantile(peaks, LINE);
     (level, level - robust::quantile(peaks, 0.2))
 }
@@ -154,15 +167,18 @@ fn lies_still(view: &View) -> bool {
     2 * still > n - newest
 }
 
-/// What the device held above the allocator's peaks since `from`; never less than nothing.
+/// What the device held above the allocator's highest peak until then, since `from`; never less than
+/// nothing. A caching allocator gives nothing back, so that its past peaks are what it holds.
 fn overhead(used: &View, allocated: &View, from: f64) -> f64 {
     let mut over = [0.0; MOST];
-    let mut count = 0;
-    for i in used.from(from)..used.len() {
-        let at = used.at()[i];
-        let same = allocated.from(at);
-        if allocated.at().get(same) == Some(&at) {
-            over[count] = used.max()[i] - allocated.max()[same];
+    let (mut count, mut highest, mut next) = (0, 0.0_f64, 0);
+    for (at, held) in used.at().iter().zip(used.max()) {
+        while next < allocated.len() && allocated.at()[next] <= *at {
+            highest = highest.max(allocated.max()[next]);
+            next += 1;
+        }
+        if *at >= from && next > 0 {
+            over[count] = held - highest;
             count += 1;
         }
     }

@@ -139,7 +139,7 @@ fn put(subject: &Subject, said: &Said, state: State, out: &mut Analysis) {
         batch.put(&metrics::STATE, &subject.labels_and(each.word()), Flag(each == state));
     }
     let labels = subject.labels();
-    let growth = assessment.growth.and_then(|(rate, _)| BytesPerSecond::new(rate));
+    let growth = assessment.growth.and_then(|growth| BytesPerSecond::new(growth.bytes_per_second));
     batch.put_some(&metrics::GROWTH, &labels, growth);
     if state >= State::Growing {
         batch.put_some(&metrics::SINCE, &labels, Seconds::new(said.since_unix));
@@ -208,8 +208,8 @@ fn finding(subject: Subject, said: &Said, state: State, kind: Kind, now: Timesta
         evidence.extend(value.filter(|value| value.is_finite()).map(|value| Evidence { what, value }));
     };
     let seen = assessment.evidence.as_ref();
-    add("growth_bytes_per_second", assessment.growth.map(|(rate, _)| rate));
-    add("growth_bytes_per_hour", assessment.growth.map(|(rate, _)| rate * 3600.0));
+    add("growth_bytes_per_second", assessment.growth.map(|growth| growth.bytes_per_second));
+    add("growth_bytes_per_hour", assessment.growth.map(|growth| growth.bytes_per_second * 3600.0));
     add("rise_bytes", seen.map(|seen| seen.rise_bytes));
     add("window_seconds", seen.map(|seen| seen.window_seconds));
     add("floor_standard_errors", seen.map(|seen| seen.floor_z));

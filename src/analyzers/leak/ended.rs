@@ -8,10 +8,8 @@ use crate::analyzers::view::{Blocks, MOST, View};
 const TAILS: [usize; 9] = [3, 4, 5, 6, 8, 10, 13, 17, 22];
 /// A tail that gained less than this share of what it should have gained may be the end.
 const GAINED: f64 = 0.35;
-/// And if every earlier stretch gained more by this share.
-const BELOW_ALL: f64 = 0.1;
-/// And if it is so many standard deviations of the earlier gains below their mean.
-const DEVIATIONS: f64 = 2.5;
+/// If every earlier stretch gained more, and it is so many standard deviations of the earlier gains below their mean.
+const DEVIATIONS: f64 = 2.25;
 /// Fine buckets whose noise counts.
 const FINE: usize = 24;
 
@@ -82,7 +80,7 @@ fn stands(at: &[f64], line: &[f64], first: usize, rate: f64) -> bool {
         }
         let mean = sum / seen;
         let deviation = ((squares / seen - mean * mean).max(0.0) + noise).sqrt();
-        if gain < least - BELOW_ALL * rate * apart && mean - gain > DEVIATIONS * deviation {
+        if gain < least && mean - gain > DEVIATIONS * deviation {
             return true;
         }
     }
@@ -118,13 +116,12 @@ fn late_is_flat(view: &View, first: usize, lead: Envelope) -> bool {
         if before.len() < 4 || after.len() < 5 {
             continue;
         }
-        let lines = |b: &Blocks| [b.floor(), b.center(), b.peak()].map(|line| drift(b.at(), line, grain));
-        let (before, after) = (lines(&before), lines(&after));
         let flat = |i: usize| {
-            after[i].slope < FLAT * before[i].slope
-                && before[i].slope - after[i].slope > FLAT_ERRORS * after[i].error
+            let [was, is] =
+                [&before, &after].map(|b| drift(b.at(), [b.floor(), b.center(), b.peak()][i], grain));
+            is.slope < FLAT * was.slope && was.slope - is.slope > FLAT_ERRORS * is.error
         };
-        if flat(lead) && (0..3).filter(|i| flat(*i)).count() >= 2 {
+        if flat(lead) && (0..3).any(|i| i != lead && flat(i)) {
             return true;
         }
     }

@@ -10,6 +10,8 @@ use crate::analyzers::view::{Blocks, MOST, View};
 const SHARES: [f64; 7] = [0.95, 0.8, 0.64, 0.5, 0.4, 0.32, 0.25];
 /// Samples before anything is said.
 const SAMPLES: f64 = 60.0;
+/// Samples that a window needs: a shorter one may be the rise of one sawtooth.
+const WINDOW: f64 = 40.0;
 /// Buckets that a window needs, so that nearly each of its blocks has one.
 const BUCKETS: usize = 12;
 /// How many standard errors are a climb. A random walk passes it in one of 16 series.
@@ -31,6 +33,9 @@ const SLOWING: f64 = 0.8;
 const SLOWING_ERRORS: f64 = 2.0;
 /// The least z of two envelopes for a slowing long window to speak for the short ones in it.
 const SLOWING_CLIMB: f64 = 1.5;
+
+/// The level now is the lowest mean of so many buckets: one spike is no new level.
+const NEAR: usize = 2;
 
 /// Which line through a sawtooth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
@@ -96,7 +101,7 @@ pub(in crate::analyzers) fn look(view: &View, samples: f64) -> Option<Look> {
     let mut best: Option<Look> = None;
     for share in SHARES {
         let first = view.begin(share);
-        if view.len() - first < BUCKETS {
+        if view.len() - first < BUCKETS || share * samples < WINDOW {
             break;
         }
         let blocks = Blocks::new(view, first, view.len());
@@ -141,9 +146,10 @@ fn window(view: &View, first: usize, blocks: &Blocks) -> (Look, bool) {
     } else {
         Envelope::Peak
     };
-    let means = view.mean();
-    let near = means[means.len() - 1].min(means[means.len() - 2]);
-    let (slowing, accelerating) = bend(blocks, &center, grain);
+    let near = view.mean().iter().rev().take(NEAR).copied().fold(f64::INFINITY, f64::min);
+    let climbs = climbing && !falling && risen && low > held_before(view, first);
+    let bends = climbs || risen && zs.iter().filter(|z| **z > SLOWING_CLIMB).count() >= 2;
+    let (slowing, accelerating) = if bends { bend(blocks, &center, grain) } else { (false, false) };
     let found = Look {
         evidence: Evidence {
             window_seconds: blocks.span(),
@@ -158,10 +164,10 @@ fn window(view: &View, first: usize, blocks: &Blocks) -> (Look, bool) {
         rate_error: center.error.min(rate.abs() + floor.error).min(rate.abs() + peak.error),
         diffusion: center.walk * count(last) / blocks.span(),
         level: if lead == Envelope::Floor { low } else { near },
-        climbs: climbing && !falling && risen && low > held_before(view, first),
+        climbs,
         slowing,
         accelerating,
-        over: super::ended(view, first, rate, lead),
+        over: climbs && super::ended(view, first, rate, lead),
     };
     (found, risen)
 }

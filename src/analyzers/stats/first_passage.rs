@@ -51,6 +51,9 @@ impl Walk {
 
     /// The time in seconds by which the limit is reached with probability `p`; absent if never.
     pub fn quantile(&self, p: f64, longest: f64) -> Option<f64> {
+        if self.distance <= 0.0 {
+            return Some(0.0);
+        }
         if self.within(longest) < p {
             return None;
         }

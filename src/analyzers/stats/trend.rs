@@ -22,6 +22,10 @@ impl Drift {
     }
 }
 
+/// The least share of the wandering that is taken for a random walk: with a dozen points the variogram
+/// cannot rule it out.
+const WALK_AT_LEAST: f64 = 0.1;
+
 /// The drift of points at about equal steps; `grain` is a difference too small to mean anything.
 ///
 /// The noise is taken as white noise plus a random walk, told apart by the variogram of what is left
@@ -56,6 +60,22 @@ pub fn drift(times: &[f64], values: &[f64], grain: f64) -> Drift {
     Drift { slope, error: variance.sqrt() / step, noise, walk }
 }
 
-/// The least share of the wandering that is taken for a random walk: with a dozen points the variogram
-/// cannot rule it out.
-const WALK_AT_LEAST: f64 = 0.1;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn z(values: &[f64]) -> f64 {
+        let times: Vec<f64> = (0..12).map(f64::from).collect();
+        drift(&times, values, 1e-3).z()
+    }
+
+    #[test]
+    fn a_line_is_sure_and_a_jump_is_not() {
+        let line: Vec<f64> = (0..12).map(|i| f64::from(i) + 0.1 * f64::from(i % 2)).collect();
+        assert!(z(&line) > 10.0, "{}", z(&line));
+        let jump: Vec<f64> = (0..12).map(|i| if i < 6 { 0.0 } else { 10.0 }).collect();
+        assert!(z(&jump) < 2.5, "{}", z(&jump));
+        assert_eq!(z(&[5.0; 12]), 0.0);
+        assert_eq!(drift(&[0.0, 1.0], &[0.0, 1.0], 1.0), Drift::default());
+    }
+}

@@ -1,0 +1,47 @@
+//! A recorded series through a tracker, as the daemon would have seen it.
+
+use super::tracker::{Assessment, Sample, Tracker};
+use crate::model::series::{Row, Series};
+
+/// How a series is replayed.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The limit in bytes; in place of the recorded one.
+    pub limit: Option<f64>,
+    /// Horizons of the probabilities in seconds.
+    pub horizons: Vec<f64>,
+    /// Samples from one assessment to the next, at least 1.
+    pub every: usize,
+}
+
+/// What was said at one time.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// The time of the newest sample.
+    pub at: f64,
+    /// The limit that counted then, in bytes.
+    pub limit: Option<f64>,
+    /// What was said.
+    pub assessment: Assessment,
+}
+
+/// What a tracker says of a series: after every so many samples, and after the last. Never empty where
+/// the series is not.
+pub fn replay(series: &Series, options: &Options) -> Vec<Said> {
+    let every = options.every.max(1);
+    let mut tracker = Tracker::new();
+    let mut said = Vec::with_capacity(series.rows.len() / every + 1);
+    for (i, row) in series.rows.iter().enumerate() {
+        tracker.push(row.at, sample(row));
+        if (i + 1) % every == 0 || i + 1 == series.rows.len() {
+            let limit = options.limit.or(row.limit);
+            said.push(Said { at: row.at, limit, assessment: tracker.assess(limit, &options.horizons) });
+        }
+    }
+    said
+}
+
+/// The row as a sample.
+pub fn sample(row: &Row) -> Sample {
+    Sample { used: row.used, unreclaimable: row.unreclaimable, allocated: row.allocated }
+}

@@ -1,0 +1,203 @@
+//! A replay in words.
+
+use std::io::Write;
+
+use crate::analyzers::exhaustion::{Basis, Level};
+use crate::analyzers::leak::{Envelope, State};
+use crate::analyzers::replay::Said;
+use crate::analyzers::tracker::{Assessment, Watched};
+use crate::model::series::Series;
+
+/// When the verdict changed, and to what.
+pub(super) fn changes(said: &[Said]) -> impl Iterator<Item = (f64, State)> {
+    let before = std::iter::once(None).chain(said.iter().map(|said| Some(said.assessment.leak)));
+    said.iter().zip(before).filter_map(|(said, before)| {
+        let state = said.assessment.leak;
+        (before != Some(state)).then_some((said.at, state))
+    })
+}
+
+/// What was seen, the verdict, the forecast, the evidence, what to do.
+pub(super) fn write(
+    out: &mut impl Write,
+    series: &Series,
+    said: &[Said],
+    horizon: f64,
+) -> std::io::Result<()> {
+    let (Some(first), Some(last), Some(end)) = (series.rows.first(), series.rows.last(), said.last()) else {
+        return Ok(());
+    };
+    let lowest = series.rows.iter().map(|row| row.used).fold(f64::INFINITY, f64::min);
+    let highest = series.rows.iter().map(|row| row.used).fold(0.0, f64::max);
+    let now = &end.assessment;
+    writeln!(out, "{}", series.name)?;
+    let line = |out: &mut dyn Write, what: &str, text: String| writeln!(out, "  {what:<10} {text}");
+    line(
+        out,
+        "seen",
+        format!(
+            "{} {} over {}; used {} to {}, last {}",
+            series.rows.len(),
+            if series.rows.len() == 1 { "sample" } else { "samples" },
+            time(last.at - first.at),
+            bytes(lowest),
+            bytes(highest),
+            bytes(last.used)
+        ),
+    )?;
+    for remark in &series.remarks {
+        line(out, "remark", remark.clone())?;
+    }
+    line(out, "verdict", verdict(now, last.at))?;
+    for (at, _) in changes(said).filter(|(_, state)| *state == State::Leaking) {
+        line(out, "alarm", format!("leaking from t = {}", time(at)))?;
+    }
+    line(out, "forecast", forecast(end, last.used, horizon))?;
+    if let Some(risk) = now.risk {
+        line(out, "risk", format!("{}: {}", risk.level.word(), risk.rule))?;
+    }
+    line(out, "evidence", evidence(now))?;
+    line(out, "advice", advice(now).to_owned())
+}
+
+fn verdict(now: &Assessment, at: f64) -> String {
+    let mut text = now.leak.word().to_owned();
+    if let (Some(lasted), Some(growth)) = (now.growing_for_seconds, now.growth) {
+        let since = time((at - lasted).max(0.0));
+        text.push_str(&format!(
+            " since t = {since}, {}/h of {}",
+            bytes(growth.bytes_per_second * 3600.0),
+            now.watched.words()
+        ));
+    }
+    if let Some(confidence) = now.confidence {
+        text.push_str(&format!(", confidence {confidence:.2}"));
+    }
+    text
+}
+
+fn forecast(end: &Said, used: f64, horizon: f64) -> String {
+    let Some(limit) = end.limit else { return "none: no limit (--limit)".to_owned() };
+    if used >= limit {
+        return format!("{} is reached", bytes(limit));
+    }
+    let now = &end.assessment;
+    let Some(tte) = now.tte else { return format!("none against {}", bytes(limit)) };
+    if tte.p50 <= 0.0 {
+        return format!("{} is reached", bytes(limit));
+    }
+    let until = tte.p90.map_or("never".to_owned(), time);
+    let basis = match now.basis {
+        Some(Basis::Allocated) => "by the allocator's figure, as the device's lies still",
+        _ => "by the used figure",
+    };
+    let chance = now.p_exhaustion.first().copied().flatten().unwrap_or(0.0);
+    format!(
+        "{} is reached in {} ({} to {until}) if it goes on, {basis}; within {}: {:.0} %",
+        bytes(limit),
+        time(tte.p50),
+        time(tte.p10),
+        time(horizon),
+        chance * 100.0
+    )
+}
+
+fn evidence(now: &Assessment) -> String {
+    let Some(seen) = now.evidence else { return "fewer than 60 samples".to_owned() };
+    let lead = match seen.lead {
+        Envelope::Floor => "floor",
+        Envelope::Center => "center",
+        Envelope::Peak => "peak",
+    };
+    format!(
+        "{} over the last {} of {}; slopes in standard errors: floor {:.1}, center {:.1}, peak {:.1}; {lead} leads",
+        signed(seen.rise_bytes),
+        time(seen.window_seconds),
+        now.watched.words(),
+        seen.floor_z,
+        seen.center_z,
+        seen.peak_z
+    )
+}
+
+fn advice(now: &Assessment) -> &'static str {
+    let is_full = now.risk.is_some_and(|risk| risk.level == Level::Critical);
+    match (now.leak, now.watched) {
+        (State::Insufficient | State::Steady, _) if is_full => {
+            "raise the limit, or use less: there is no room left"
+        }
+        (State::Insufficient, _) => "record for longer",
+        (State::Steady, _) => "nothing to do",
+        (State::Warming, _) => "wait: the growth slows down",
+        (State::Growing, _) => "watch: a cache that fills looks like this until it is full",
+        (State::Leaking, Watched::Allocated) => {
+            "compare two allocator snapshots: what is kept from step to step (losses, outputs, hooks)"
+        }
+        (State::Leaking, Watched::Unreclaimable) => {
+            "compare heap profiles; look for lists that grow each step and for data-loader workers that copy"
+        }
+        (State::Leaking, Watched::Used) => {
+            "tell file cache from the rest first: record anonymous and shared memory too"
+        }
+    }
+}
+
+/// Bytes for people.
+fn bytes(bytes: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut size = bytes;
+    let mut unit = 0;
+    while size.abs() >= 1024.0 && unit + 1 < units.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 { 0 } else { 1 };
+    format!("{size:.digits$} {}", units[unit])
+}
+
+fn signed(change: f64) -> String {
+    let sign = if change >= 0.0 { "+" } else { "" };
+    format!("{sign}{}", bytes(change))
+}
+
+/// Seconds for people.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} d", s / 86_400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analyzers::replay::{Options, replay};
+    use crate::model::series::Row;
+
+    #[test]
+    fn a_leak_is_told_in_words() {
+        let row = |i: u32| Row {
+            at: f64::from(i),
+            used: 1e9 + 1e6 * f64::from(i) + 1e5 * f64::from(i % 7),
+            limit: Some(2e9),
+            ..Row::default()
+        };
+        let series =
+            Series { name: "run.csv".to_owned(), rows: (0..600).map(row).collect(), remarks: vec![] };
+        let said = replay(&series, &Options { limit: None, horizons: vec![900.0], every: 10 });
+        let mut text = Vec::new();
+        write(&mut text, &series, &said, 900.0).unwrap();
+        expect_test::expect![[r#"
+            run.csv
+              seen       600 samples over 10 min; used 953.7 MiB to 1.5 GiB, last 1.5 GiB
+              verdict    leaking since t = 8 s, 3.4 GiB/h of used memory, confidence 1.00
+              alarm      leaking from t = 69 s
+              forecast   1.9 GiB is reached in 7 min (6 min to 8 min) if it goes on, by the used figure; within 15 min: 57 %
+              risk       high: exhaustion within 15 minutes is more likely than not
+              evidence   +495.9 MiB over the last 9 min of used memory; slopes in standard errors: floor 44.9, center 29472.0, peak 99.6; center leads
+              advice     tell file cache from the rest first: record anonymous and shared memory too
+        "#]].assert_eq(&String::from_utf8(text).unwrap());
+    }
+}

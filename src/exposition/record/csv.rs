@@ -1,0 +1,326 @@
+//! A series from CSV: `t_s,bytes[,limit]`, or columns by their names.
+//!
+//! A header names the columns, in any order: `t_s`, `bytes`, and where there
+//! are any `limit`, `anon`, `shmem`, `alloc`; others are passed over. Without
+//! a header they are time, bytes and limit. An empty cell or `nan` is unknown.
+//! Rows out of order are sorted, of rows at one time the last one counts;
+//! both are remarked. What else is wrong is an error that names the line.
+
+use std::collections::TryReserveError;
+
+use crate::model::series::{Row, Series};
+
+/// Rows that are read at most: 190 days at one a second.
+const MOST_ROWS: usize = 1 << 24;
+/// Bytes that a value may be: 8 PiB, below which a double is exact.
+const LARGEST: f64 = 9_007_199_254_740_992.0;
+
+/// Why a file is no recorded series. Lines count from 1.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CsvError {
+    /// There is no line.
+    #[error("{0}: the file is empty")]
+    Empty(String),
+    /// There is a header or nothing at all, but no row with a value.
+    #[error("{0}: there is no row with a value")]
+    NoRow(String),
+    /// A byte sequence is no text.
+    #[error("{name}:{line}: not UTF-8 text")]
+    NotText {
+        /// The file.
+        name: String,
+        /// The line.
+        line: usize,
+    },
+    /// The header has no column that is needed, or one twice.
+    #[error("{name}:1: {problem}")]
+    Header {
+        /// The file.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A cell is no number, or none that can be.
+    #[error("{name}:{line}: {column} is {found:?}, expected {wanted}")]
+    Cell {
+        /// The file.
+        name: String,
+        /// The line.
+        line: usize,
+        /// The column's name.
+        column: &'static str,
+        /// The cell, its first 40 characters.
+        found: String,
+        /// What would be right.
+        wanted: &'static str,
+    },
+    /// The file has more rows than are read.
+    #[error("{name}:{line}: more than 16,777,216 rows")]
+    TooLong {
+        /// The file.
+        name: String,
+        /// The line.
+        line: usize,
+    },
+    /// There is no memory for the rows.
+    #[error("{name}: no memory for the rows: {why}")]
+    Memory {
+        /// The file.
+        name: String,
+        /// What the allocator said.
+        why: TryReserveError,
+    },
+}
+
+/// Where the columns are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Columns {
+    at: usize,
+    used: usize,
+    limit: Option<usize>,
+    anon: Option<usize>,
+    shmem: Option<usize>,
+    alloc: Option<usize>,
+}
+
+/// Reads a series; `name` is where the bytes are from.
+///
+/// # Errors
+/// What [`CsvError`] lists, with the first line that is wrong.
+pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        CsvError::NotText { name: name.to_owned(), line: 1 + before.iter().filter(|b| **b == b'\n').count() }
+    })?;
+    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).peekable();
+    let Some((_, first)) = lines.peek() else { return Err(CsvError::Empty(name.to_owned())) };
+    let columns = if is_header(first) {
+        let columns = header(name, first)?;
+        lines.next();
+        columns
+    } else {
+        let limit = (first.split(',').count() > 2).then_some(2);
+        Columns { at: 0, used: 1, limit, ..Columns::default() }
+    };
+    let mut series = Series { name: name.to_owned(), ..Series::default() };
+    let mut unknown = 0_usize;
+    for (line, text) in lines {
+        match row(name, line, text, &columns)? {
+            Some(_) if series.rows.len() == MOST_ROWS => {
+                return Err(CsvError::TooLong { name: name.to_owned(), line });
+            }
+            Some(row) => {
+                let why = |why| CsvError::Memory { name: name.to_owned(), why };
+                series.rows.try_reserve(1).map_err(why)?;
+                series.rows.push(row);
+            }
+            None => unknown += 1,
+        }
+    }
+    if series.rows.is_empty() {
+        return Err(CsvError::NoRow(name.to_owned()));
+    }
+    remark(&mut series, unknown, "without a value left out");
+    put_in_order(&mut series);
+    Ok(series)
+}
+
+fn remark(series: &mut Series, rows: usize, what: &str) {
+    if rows > 0 {
+        series.remarks.push(format!("{rows} {} {what}", if rows == 1 { "row" } else { "rows" }));
+    }
+}
+
+fn put_in_order(series: &mut Series) {
+    let late = series.rows.windows(2).filter(|pair| pair[1].at < pair[0].at).count();
+    if late > 0 {
+        series.rows.sort_by(|one, next| one.at.total_cmp(&next.at));
+        remark(series, late, "out of order sorted by time");
+    }
+    let before = series.rows.len();
+    let mut kept: usize = 0;
+    for i in 0..before {
+        if i + 1 < before && series.rows[i + 1].at == series.rows[i].at {
+            continue;
+        }
+        series.rows[kept] = series.rows[i];
+        kept += 1;
+    }
+    series.rows.truncate(kept);
+    remark(series, before - kept, "at a time that comes again left out");
+}
+
+/// A first line whose first cell is no number is a header.
+fn is_header(line: &str) -> bool {
+    let first = cell(line.split(',').next().unwrap_or_default());
+    !first.is_empty() && first.parse::<f64>().is_err()
+}
+
+fn cell(text: &str) -> &str {
+    let text = text.trim();
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
+}
+
+fn header(name: &str, line: &str) -> Result<Columns, CsvError> {
+    let problem = |problem: String| CsvError::Header { name: name.to_owned(), problem };
+    let names: Vec<&str> = line.split(',').map(cell).collect();
+    let find = |wanted: &str| -> Result<Option<usize>, CsvError> {
+        let mut places = names.iter().enumerate().filter(|(_, own)| **own == wanted).map(|(place, _)| place);
+        let place = places.next();
+        if places.next().is_some() {
+            return Err(problem(format!("the column {wanted} is there twice")));
+        }
+        Ok(place)
+    };
+    let need = |wanted: &str| {
+        let listed = || names.iter().map(|own| shown(own)).collect::<Vec<_>>().join(", ");
+        find(wanted)?.ok_or_else(|| problem(format!("no column {wanted}; it has {}", shown(&listed()))))
+    };
+    Ok(Columns {
+        at: need("t_s")?,
+        used: need("bytes")?,
+        limit: find("limit")?,
+        anon: find("anon")?,
+        shmem: find("shmem")?,
+        alloc: find("alloc")?,
+    })
+}
+
+/// The first 40 characters.
+fn shown(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// One row, or nothing where its time or value is unknown.
+fn row(name: &str, line: usize, text: &str, columns: &Columns) -> Result<Option<Row>, CsvError> {
+    let mut cells = [None; 6];
+    let wanted =
+        [Some(columns.at), Some(columns.used), columns.limit, columns.anon, columns.shmem, columns.alloc];
+    for (place, own) in text.split(',').enumerate() {
+        for (cell_of, wanted) in cells.iter_mut().zip(wanted) {
+            if wanted == Some(place) {
+                *cell_of = Some(cell(own));
+            }
+        }
+    }
+    let number = |place: usize, column: &'static str, negative: bool| -> Result<Option<f64>, CsvError> {
+        let Some(found) = cells[place].filter(|found| !found.is_empty()) else { return Ok(None) };
+        let wrong = |wanted: &'static str| CsvError::Cell {
+            name: name.to_owned(),
+            line,
+            column,
+            found: shown(found),
+            wanted,
+        };
+        let value: f64 = found.parse().map_err(|_| wrong("a number"))?;
+        match value {
+            _ if value.is_nan() => Ok(None),
+            _ if value.is_infinite() => Err(wrong("a finite number")),
+            _ if value < 0.0 && !negative => Err(wrong("no negative number of bytes")),
+            _ if value.abs() > LARGEST => Err(wrong("at most 2^53")),
+            _ => Ok(Some(value)),
+        }
+    };
+    if cells[1].is_none() {
+        let found = shown(text);
+        let wanted = "time and bytes, with a comma between";
+        return Err(CsvError::Cell { name: name.to_owned(), line, column: "row", found, wanted });
+    }
+    let (at, used) = (number(0, "t_s", true)?, number(1, "bytes", false)?);
+    let limit = number(2, "limit", false)?.filter(|limit| *limit > 0.0);
+    let (anon, shmem) = (number(3, "anon", false)?, number(4, "shmem", false)?);
+    let allocated = number(5, "alloc", false)?;
+    // Shared memory without a column of its own is in none of the figures.
+    let shared = if columns.shmem.is_some() { shmem } else { Some(0.0) };
+    let unreclaimable = anon.zip(shared).map(|(anon, shared)| anon + shared);
+    Ok(at.zip(used).map(|(at, used)| Row { at, used, limit, unreclaimable, allocated }))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(text: &[u8], wanted: Expect) {
+        let said = match read("run.csv", text) {
+            Ok(series) => {
+                let rows: Vec<String> = series.rows.iter().map(|r| format!("{r:?}")).collect();
+                format!("{}\n{}", rows.join("\n"), series.remarks.join("\n"))
+            }
+            Err(error) => error.to_string(),
+        };
+        wanted.assert_eq(&said);
+    }
+
+    #[test]
+    fn columns_go_by_name_or_place() {
+        check(
+            b"t_s,bytes,limit\n0,10,100\n1,11,100\n",
+            expect![[r#"
+                Row { at: 0.0, used: 10.0, limit: Some(100.0), unreclaimable: None, allocated: None }
+                Row { at: 1.0, used: 11.0, limit: Some(100.0), unreclaimable: None, allocated: None }
+            "#]],
+        );
+        check(
+            b"\xEF\xBB\xBFalloc,\"bytes\",anon,t_s,shmem,x\r\n5,10,7,0,1,?\r\n",
+            expect![[r#"
+                Row { at: 0.0, used: 10.0, limit: None, unreclaimable: Some(8.0), allocated: Some(5.0) }
+            "#]],
+        );
+        check(
+            b"0,10\n\n1,1e1",
+            expect![[r#"
+                Row { at: 0.0, used: 10.0, limit: None, unreclaimable: None, allocated: None }
+                Row { at: 1.0, used: 10.0, limit: None, unreclaimable: None, allocated: None }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_can_be_put_right_is_remarked() {
+        check(
+            b"t_s,bytes\n2,12\n1,11\n1,13\n3,nan\n4,\n",
+            expect![[r#"
+                Row { at: 1.0, used: 13.0, limit: None, unreclaimable: None, allocated: None }
+                Row { at: 2.0, used: 12.0, limit: None, unreclaimable: None, allocated: None }
+                2 rows without a value left out
+                1 row out of order sorted by time
+                1 row at a time that comes again left out"#]],
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        check(b"", expect!["run.csv: the file is empty"]);
+        check(b"\n \n", expect!["run.csv: the file is empty"]);
+        check(b"t_s,bytes\n", expect!["run.csv: there is no row with a value"]);
+        check(b"t_s,rss\n0,1\n", expect!["run.csv:1: no column bytes; it has t_s, rss"]);
+        check(b"t_s,bytes,bytes\n", expect!["run.csv:1: the column bytes is there twice"]);
+        check(b"0,1\n1,-5\n", expect![[r#"run.csv:2: bytes is "-5", expected no negative number of bytes"#]]);
+        check(b"0,1\n1,many\n", expect![[r#"run.csv:2: bytes is "many", expected a number"#]]);
+        check(b"0,1\n1,1e300\n", expect![[r#"run.csv:2: bytes is "1e300", expected at most 2^53"#]]);
+        check(b"0,1\ninf,1\n", expect![[r#"run.csv:2: t_s is "inf", expected a finite number"#]]);
+        check(
+            b"0,1\n7\n",
+            expect![[r#"run.csv:2: row is "7", expected time and bytes, with a comma between"#]],
+        );
+        check(b"0,1\n1,\xFF\n", expect!["run.csv:2: not UTF-8 text"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = read("x", &bytes);
+        }
+
+        #[test]
+        fn no_cells_panic(text in "(t_s,bytes\n)?([-0-9.,naife\"\n]{0,200})") {
+            if let Ok(series) = read("x", text.as_bytes()) {
+                prop_assert!(series.rows.windows(2).all(|pair| pair[0].at < pair[1].at));
+            }
+        }
+    }
+}

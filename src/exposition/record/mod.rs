@@ -1,0 +1,3 @@
+//! Recordings of series: their readers.
+
+pub mod csv;
