@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::history::peaks::Peaks;
 use crate::host::clock;
+use crate::model::analyzer::Keepsake;
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::{Batch, Dropped};
 use crate::model::setting::Settings;
@@ -140,7 +141,7 @@ impl Engine {
     }
 
     /// What must survive a restart, by analyzer.
-    pub fn save(&self) -> serde_json::Map<String, serde_json::Value> {
+    pub fn save(&self) -> Vec<(&'static str, Keepsake)> {
         self.analyzers.save()
     }
 

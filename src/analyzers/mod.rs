@@ -6,10 +6,14 @@
 //! over each frame is in [`REGISTRY`], one line an analyzer.
 
 pub mod exhaustion;
+pub mod fragmentation;
+pub mod imbalance;
 pub mod leak;
 pub mod replay;
 pub mod stats;
 mod subjects;
+#[cfg(test)]
+mod tests;
 pub mod tracker;
 mod view;
 
@@ -18,7 +22,8 @@ use crate::model::desc::Desc;
 use crate::model::setting::{Opt, Settings};
 
 /// Every analyzer there is, in the order they judge.
-pub static REGISTRY: &[&Registration] = &[&exhaustion::REGISTRATION, &leak::REGISTRATION];
+pub static REGISTRY: &[&Registration] =
+    &[&exhaustion::REGISTRATION, &leak::REGISTRATION, &fragmentation::REGISTRATION, &imbalance::REGISTRATION];
 
 /// What the rest of memwarden needs to know of an analyzer.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::tracker::{Assessment, Sample, Tracker};
+use crate::model::analyzer::Keepsake;
 use crate::model::finding::Subject;
 use crate::model::time::Timestamp;
 
@@ -16,16 +17,14 @@ const SHARE: f64 = 0.01;
 const REMEMBER: f64 = 300.0;
 
 /// What is followed of one subject.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 pub(super) struct Followed {
     tracker: Tracker,
     /// Seconds on the monotonic clock.
     seen: f64,
     /// When it was first seen, on that clock.
     born: f64,
-    #[serde(skip)]
     due: f64,
-    #[serde(skip)]
     pub(super) said: Option<Said>,
 }
 
@@ -61,7 +60,9 @@ pub(super) struct Subjects {
 #[derive(Serialize, Deserialize)]
 struct Saved {
     subject: Subject,
-    followed: Followed,
+    tracker: Tracker,
+    seen: f64,
+    born: f64,
 }
 
 impl Subjects {
@@ -121,22 +122,30 @@ impl Subjects {
     }
 
     /// What must survive a restart.
-    pub(super) fn save(&self) -> Option<serde_json::Value> {
-        #[derive(Serialize)]
-        struct Saving<'a> {
-            subject: &'a Subject,
-            followed: &'a Followed,
-        }
-        let all: Vec<_> =
-            self.followed.iter().map(|(subject, followed)| Saving { subject, followed }).collect();
-        serde_json::to_value(all).ok()
+    pub(super) fn save(&self) -> Keepsake {
+        let all: Vec<Saved> = self
+            .followed
+            .iter()
+            .map(|(subject, followed)| Saved {
+                subject: subject.clone(),
+                tracker: followed.tracker.clone(),
+                seen: followed.seen,
+                born: followed.born,
+            })
+            .collect();
+        Box::new(move || serde_json::to_value(all))
     }
 
     /// Takes over what an earlier run kept; what cannot be its work is left out.
     pub(super) fn restore(&mut self, saved: serde_json::Value) -> Result<(), serde_json::Error> {
         let saved: Vec<Saved> = serde_json::from_value(saved)?;
-        let sound = saved.into_iter().filter(|saved| saved.followed.tracker.is_sound());
-        self.followed.extend(sound.take(self.most).map(|saved| (saved.subject, saved.followed)));
+        let sound = saved
+            .into_iter()
+            .filter(|saved| saved.tracker.is_sound() && saved.seen.is_finite() && saved.born.is_finite());
+        for Saved { subject, tracker, seen, born } in sound.take(self.most) {
+            self.last = self.last.max(seen);
+            self.followed.insert(subject, Followed { tracker, seen, born, ..Followed::default() });
+        }
         Ok(())
     }
 }

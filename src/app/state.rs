@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::host::{clock, fs};
+use crate::model::analyzer::Keepsake;
 
 /// Time between two saves while the daemon runs.
 pub(super) const EVERY: Duration = Duration::from_secs(60);
@@ -23,6 +24,9 @@ const LARGEST: u64 = 128 << 20;
 
 /// What is kept, by analyzer.
 pub(super) type Saved = Map<String, Value>;
+
+/// The same, yet to be written down.
+type Keepsakes = Vec<(&'static str, Keepsake)>;
 
 #[derive(Serialize, Deserialize)]
 struct File {
@@ -67,7 +71,7 @@ pub(super) fn load(path: &Path, boot_id: &str) -> Option<Saved> {
 /// The thread that writes.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    jobs: SyncSender<Saved>,
+    jobs: SyncSender<Keepsakes>,
     thread: JoinHandle<()>,
 }
 
@@ -84,7 +88,7 @@ impl Keeper {
     }
 
     /// Has `saved` written; while a disk is slow, what comes meanwhile is left out.
-    pub(super) fn keep(&self, saved: Saved) {
+    pub(super) fn keep(&self, saved: Keepsakes) {
         match self.jobs.try_send(saved) {
             Ok(()) | Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => tracing::error!("The state is no longer written."),
@@ -92,7 +96,7 @@ impl Keeper {
     }
 
     /// Has the last state written, and waits for it at most so long.
-    pub(super) fn finish(self, saved: Saved, deadline: Duration) {
+    pub(super) fn finish(self, saved: Keepsakes, deadline: Duration) {
         self.keep(saved);
         let Self { jobs, thread } = self;
         drop(jobs);
@@ -103,9 +107,12 @@ impl Keeper {
     }
 }
 
-fn write_all(path: &Path, boot_id: &str, inbox: &Receiver<Saved>) {
+fn write_all(path: &Path, boot_id: &str, inbox: &Receiver<Keepsakes>) {
     let mut failing = false;
-    for analyzers in inbox {
+    for keepsakes in inbox {
+        let known =
+            keepsakes.into_iter().filter_map(|(name, keepsake)| Some((name.to_owned(), keepsake().ok()?)));
+        let analyzers: Saved = known.collect();
         let file = File {
             memwarden_state: VERSION,
             boot_id: boot_id.to_owned(),
@@ -135,13 +142,17 @@ mod tests {
         [("leak".to_owned(), Value::from(value))].into_iter().collect()
     }
 
+    fn keepsakes(value: u32) -> Keepsakes {
+        vec![("leak", Box::new(move || Ok(Value::from(value))))]
+    }
+
     #[test]
     fn what_was_kept_is_read_on_the_same_boot_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         assert_eq!(load(&path, "a"), None);
         let keeper = Keeper::start(path.clone(), "a".to_owned()).unwrap();
-        keeper.finish(saved(7), Duration::from_secs(60));
+        keeper.finish(keepsakes(7), Duration::from_secs(60));
         assert_eq!(load(&path, "a"), Some(saved(7)));
         assert_eq!(load(&path, "b"), None);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
@@ -151,7 +162,7 @@ mod tests {
     fn a_damaged_file_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
-        Keeper::start(path.clone(), "a".to_owned()).unwrap().finish(saved(7), Duration::from_secs(60));
+        Keeper::start(path.clone(), "a".to_owned()).unwrap().finish(keepsakes(7), Duration::from_secs(60));
         let whole = std::fs::read(&path).unwrap();
         for end in 0..whole.len() {
             std::fs::write(&path, &whole[..end]).unwrap();

@@ -10,7 +10,7 @@ use crate::analyzers::Registration;
 use crate::config::Config;
 use crate::events::Events;
 use crate::host::clock;
-use crate::model::analyzer::{Analysis, Analyzer, View};
+use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Finding, Severity};
 use crate::model::point::Batch;
 use crate::model::setting::Settings;
@@ -90,10 +90,10 @@ impl Analyzers {
     }
 
     /// What must survive a restart.
-    pub(super) fn save(&self) -> serde_json::Map<String, Value> {
+    pub(super) fn save(&self) -> Vec<(&'static str, Keepsake)> {
         let saved = self.running.iter().filter_map(|running| {
             let saved = catch_unwind(AssertUnwindSafe(|| running.analyzer.save())).ok().flatten();
-            Some((running.registration.name.to_owned(), saved?))
+            Some((running.registration.name, saved?))
         });
         saved.collect()
     }

@@ -16,7 +16,9 @@ pub trait Analyzer: Send {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis);
 
     /// What must survive a restart of the daemon; nothing where there is nothing to keep.
-    fn save(&self) -> Option<serde_json::Value> {
+    ///
+    /// It is a copy that another thread writes down, so that no tick waits for it.
+    fn save(&self) -> Option<Keepsake> {
         None
     }
 
@@ -28,6 +30,9 @@ pub trait Analyzer: Send {
         Ok(())
     }
 }
+
+/// A copy of what an analyzer knows, which writes itself down when it is called.
+pub type Keepsake = Box<dyn FnOnce() -> Result<serde_json::Value, serde_json::Error> + Send>;
 
 /// What the sources put in this tick.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use super::label::Label;
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub struct Subject {
-    /// What it is: `host`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process` or `rank`.
+    /// What it is: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`.
     pub resource: Label,
     /// The cgroup's path.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
@@ -24,12 +24,20 @@ pub struct Subject {
     /// The pid.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub pid: Label,
+    /// The zone of the host's memory, as `node/zone`.
+    #[serde(default, skip_serializing_if = "Label::is_empty")]
+    pub zone: Label,
 }
 
 impl Subject {
     /// The host itself.
     pub fn host() -> Self {
         Self { resource: "host".into(), ..Self::default() }
+    }
+
+    /// A zone of the host's memory.
+    pub fn zone(node: &Label, zone: &Label) -> Self {
+        Self { resource: "zone".into(), zone: format!("{node}/{zone}").into(), ..Self::default() }
     }
 
     /// A cgroup, by its path.
@@ -66,7 +74,7 @@ impl Subject {
     /// Label values in the order of the labels that every analyzer's metrics begin with:
     /// resource, cgroup, gpu, uuid, workload, pid.
     pub fn labels(&self) -> [Label; 6] {
-        let Self { resource, cgroup, gpu, uuid, workload, pid } = self.clone();
+        let Self { resource, cgroup, gpu, uuid, workload, pid, .. } = self.clone();
         [resource, cgroup, gpu, uuid, workload, pid]
     }
 
@@ -80,7 +88,13 @@ impl Subject {
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.resource.as_str())?;
-        let parts = [("", &self.cgroup), ("", &self.gpu), ("", &self.workload), ("pid ", &self.pid)];
+        let parts = [
+            ("", &self.zone),
+            ("", &self.cgroup),
+            ("", &self.gpu),
+            ("", &self.workload),
+            ("pid ", &self.pid),
+        ];
         for (name, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
             write!(f, " {name}{value}")?;
         }

@@ -5,7 +5,7 @@ use crate::analyzers::Registration;
 use crate::analyzers::leak::State;
 use crate::analyzers::subjects::{Said, Subjects};
 use crate::analyzers::tracker::Assessment;
-use crate::model::analyzer::{Analysis, Analyzer, View};
+use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::setting::{Opt, OptKind};
 use crate::model::time::Timestamp;
@@ -62,8 +62,8 @@ impl Analyzer for Exhaustion {
         out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted));
     }
 
-    fn save(&self) -> Option<serde_json::Value> {
-        self.subjects.save()
+    fn save(&self) -> Option<Keepsake> {
+        Some(self.subjects.save())
     }
 
     fn restore(&mut self, saved: serde_json::Value) -> Result<(), serde_json::Error> {

@@ -6,7 +6,7 @@ use super::{State, metrics};
 use crate::analyzers::Registration;
 use crate::analyzers::subjects::{Said, Subjects};
 use crate::analyzers::tracker::{Sample, Watched};
-use crate::model::analyzer::{Analysis, Analyzer, View};
+use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
 use crate::model::setting::{Opt, OptKind};
@@ -79,8 +79,8 @@ impl Analyzer for Leak {
         out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted));
     }
 
-    fn save(&self) -> Option<serde_json::Value> {
-        self.subjects.save()
+    fn save(&self) -> Option<Keepsake> {
+        Some(self.subjects.save())
     }
 
     fn restore(&mut self, saved: serde_json::Value) -> Result<(), serde_json::Error> {

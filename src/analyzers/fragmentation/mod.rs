@@ -1,0 +1,247 @@
+//! Whether the host's free memory is in pieces too small to be of use.
+//!
+//! # What it says
+//! Of each zone: the share of free memory that cannot serve a 2 MiB page, smoothed, its trend, and a state:
+//! `fine`, `fragmenting` or `fragmented`.
+//!
+//! # Method
+//! The unusable free index of the kernel's extfrag (mm/vmstat.c, `unusable_free_index`; Gorman and Whitcroft,
+//! "The what, the why and the where to of anti-fragmentation", OLS 2006), as the `buddyinfo` source computes
+//! it, at order 9, in two exponential means: five minutes and one hour. `fragmenting`: the fast one is above
+//! one half and at least 0.1 above the slow one. `fragmented`: the fast one is above 0.9, and in the last
+//! five minutes a page fault or a compaction was refused a huge page. The index alone is no verdict: a host
+//! whose free memory is small because the rest is file cache has a high index and is healthy.
+//!
+//! # When it stays silent
+//! Before a minute was seen; in the zone DMA, which is of no use to a training job; where `buddyinfo` is off.
+//! What an allocator in a GPU process wastes is not seen from outside: `memwarden snapshot` tells it.
+//!
+//! # False alarms
+//! Huge pages are also refused for a memory limit or by policy (`defrag=never`), which the kernel's counters
+//! do not tell apart; with an index above 0.9 beside it that is called `fragmented`.
+
+pub mod metrics;
+
+use std::collections::BTreeMap;
+
+use super::Registration;
+use crate::model::analyzer::{Analysis, Analyzer, View};
+use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::model::units::{Flag, Ratio};
+use crate::sources::{buddyinfo, vmstat};
+
+/// Blocks of 2^9 pages: 2 MiB, a huge page, where a page has 4 KiB.
+const ORDER: &str = "9";
+/// Seconds that the two means remember.
+const FAST: f64 = 300.0;
+const SLOW: f64 = 3600.0;
+/// Seconds before anything is said.
+const FIRST: f64 = 60.0;
+/// Means above which a zone is fragmenting, and fragmented.
+const HALF: f64 = 0.5;
+const NEARLY_ALL: f64 = 0.9;
+/// The rise of the fast mean over the slow one that is a trend.
+const RISE: f64 = 0.1;
+
+/// Fragmentation of the host's free memory.
+pub static REGISTRATION: Registration = Registration {
+    name: "fragmentation",
+    about: "Whether the host's free memory is in pieces too small for huge pages, and getting worse.",
+    options: &[],
+    metrics: metrics::METRICS,
+    check: |_| Vec::new(),
+    build: |_| Box::new(Fragmentation::default()),
+};
+
+#[derive(Debug, Default)]
+struct Fragmentation {
+    zones: BTreeMap<(Label, Label), Zone>,
+    refusals: Option<f64>,
+    /// When a huge page was last refused, in seconds on the monotonic clock.
+    refused: Option<f64>,
+}
+
+#[derive(Debug)]
+struct Zone {
+    fast: f64,
+    slow: f64,
+    /// Seconds on the monotonic clock.
+    born: f64,
+    seen: f64,
+    state: State,
+    since_unix: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Fine,
+    Fragmenting,
+    Fragmented,
+}
+
+impl State {
+    const ALL: [Self; 3] = [Self::Fine, Self::Fragmenting, Self::Fragmented];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Fine => "fine",
+            Self::Fragmenting => "fragmenting",
+            Self::Fragmented => "fragmented",
+        }
+    }
+}
+
+impl Analyzer for Fragmentation {
+    fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
+        let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());
+        self.count_refusals(view, at);
+        let refused = self.refused.is_some_and(|refused| at - refused <= FAST);
+        for point in view.points(&buddyinfo::metrics::UNUSABLE) {
+            let [node, zone, order] = &*point.labels else { continue };
+            if order.as_str() != ORDER || zone.as_str() == "DMA" {
+                continue;
+            }
+            let new = || Zone {
+                fast: point.value,
+                slow: point.value,
+                born: at,
+                seen: at,
+                state: State::Fine,
+                since_unix: unix,
+            };
+            let known = self.zones.entry((node.clone(), zone.clone())).or_insert_with(new);
+            known.follow(point.value, at);
+            if at - known.born < FIRST {
+                continue;
+            }
+            let state = known.judge(refused);
+            if state != known.state {
+                (known.state, known.since_unix) = (state, unix);
+            }
+            let labels = [node.clone(), zone.clone(), order.clone()];
+            out.batch.put_some(&metrics::UNUSABLE, &labels, Ratio::new(known.fast));
+            out.batch.put_some(&metrics::CHANGE, &labels, Ratio::new(known.fast - known.slow));
+            for each in State::ALL {
+                let labels = [node.clone(), zone.clone(), each.word().into()];
+                out.batch.put(&metrics::STATE, &labels, Flag(each == state));
+            }
+            if state != State::Fine {
+                out.findings.push(known.finding(node, zone));
+            }
+        }
+        self.zones.retain(|_, zone| at - zone.seen < SLOW);
+    }
+}
+
+impl Fragmentation {
+    /// Notes whether a huge page was refused since the last tick.
+    fn count_refusals(&mut self, view: &View<'_>, at: f64) {
+        let faults = view.value(&vmstat::metrics::THP_FAULTS, &["fallback".into()]);
+        let compactions = view.value(&vmstat::metrics::COMPACTIONS, &["failure".into()]);
+        let Some(refusals) = faults.into_iter().chain(compactions).reduce(|one, other| one + other) else {
+            return;
+        };
+        if self.refusals.replace(refusals).is_some_and(|before| refusals > before) {
+            self.refused = Some(at);
+        }
+    }
+}
+
+impl Zone {
+    fn follow(&mut self, index: f64, at: f64) {
+        let passed = (at - self.seen).max(0.0);
+        self.seen = at;
+        // A mean remembers what it saw, not a start that was never seen: until its time is over it is a plain mean.
+        let share = |time: f64| -(-passed / time.min((at - self.born).max(passed))).exp_m1();
+        if passed > 0.0 {
+            self.fast += share(FAST) * (index - self.fast);
+            self.slow += share(SLOW) * (index - self.slow);
+        }
+    }
+
+    fn judge(&self, refused: bool) -> State {
+        if self.fast > NEARLY_ALL && refused {
+            State::Fragmented
+        } else if self.fast > HALF && self.fast - self.slow >= RISE {
+            State::Fragmenting
+        } else {
+            State::Fine
+        }
+    }
+
+    fn finding(&self, node: &Label, zone: &Label) -> Finding {
+        let percent = self.fast * 100.0;
+        Finding {
+            analyzer: REGISTRATION.name,
+            subject: Subject::zone(node, zone),
+            state: self.state.word(),
+            severity: if self.state == State::Fragmented { Severity::Warning } else { Severity::Info },
+            since_unix_seconds: self.since_unix,
+            summary: format!(
+                "Of the free memory of node {node}, zone {zone}, {percent:.0} % is in pieces too small for a huge page."
+            ),
+            evidence: vec![
+                Evidence { what: "unusable_free_ratio", value: self.fast },
+                Evidence { what: "unusable_free_hour_ratio", value: self.slow },
+            ],
+            advice: "Compact it between jobs (echo 1 > /proc/sys/vm/compact_memory), or reserve huge pages at boot.",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::point::Batch;
+    use crate::model::units::Count;
+
+    /// The state each minute of a host whose index is `index` and whose refused huge pages are `refused`.
+    fn states(minutes: u64, index: impl Fn(u64) -> f64, refused: impl Fn(u64) -> u64) -> Vec<&'static str> {
+        let mut analyzer = Fragmentation::default();
+        let mut said = Vec::new();
+        for second in 0..minutes * 60 {
+            let mut batch = Batch::new();
+            let labels = ["0".into(), "Normal".into(), ORDER.into()];
+            batch.put_some(&buddyinfo::metrics::UNUSABLE, &labels, Ratio::new(index(second)));
+            batch.put(&vmstat::metrics::THP_FAULTS, &["fallback".into()], Count(refused(second)));
+            let mut out = Analysis::default();
+            analyzer.analyze(&View::new(batch.families()), Timestamp::from_secs(second), &mut out);
+            if second % 60 == 59 {
+                let (families, ..) = out.batch.seal();
+                let state = families.iter().find(|family| family.desc.name == metrics::STATE.desc.name);
+                let on = state.and_then(|family| family.points.iter().find(|point| point.value > 0.0));
+                said.push(match on.map(|point| point.labels[2].to_string()).as_deref() {
+                    Some("fine") => "fine",
+                    Some("fragmenting") => "fragmenting",
+                    Some("fragmented") => "fragmented",
+                    _ => "",
+                });
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn a_high_index_alone_is_no_verdict() {
+        let said = states(30, |_| 0.97, |_| 5);
+        assert_eq!(said[0], "", "too early");
+        assert!(said[1..].iter().all(|state| *state == "fine"), "{said:?}");
+    }
+
+    #[test]
+    fn refused_huge_pages_beside_a_high_index_are_fragmentation_while_they_last() {
+        let said = states(30, |_| 0.97, |second| second.min(600) / 30);
+        assert!(said[1..14].iter().all(|state| *state == "fragmented"), "{said:?}");
+        assert!(said[16..].iter().all(|state| *state == "fine"), "{said:?}");
+    }
+
+    #[test]
+    fn a_rise_is_fragmenting_and_a_wave_is_not() {
+        let rising = states(60, |second| f64::from(u32::try_from(second).unwrap()) / 3600.0, |_| 0);
+        assert!(rising[40..].iter().all(|state| *state == "fragmenting"), "{rising:?}");
+        let wave = states(60, |second| if second % 60 < 30 { 0.3 } else { 0.8 }, |_| 0);
+        assert!(wave[2..].iter().all(|state| *state == "fine"), "{wave:?}");
+    }
+}

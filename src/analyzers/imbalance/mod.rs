@@ -1,0 +1,354 @@
+//! Whether a workload uses its GPUs evenly, and which one holds the others up.
+//!
+//! # What it says
+//! Of each workload on two or more GPUs, and of the node: how far the fullest GPU is above the mean, which it
+//! is, what stays unused on the others once it is full, how far the idlest GPU is below the mean, and which it
+//! is. Of each workload, its share of the node's resident memory.
+//!
+//! # Method
+//! Memory as the driver attributes it to the workload's processes, (largest − mean) / mean. Utilization as an
+//! exponential mean over a minute, (mean − least) / mean, because a pipeline's GPUs are busy in turns. A
+//! finding needs a spread of at least 0.2, or a lag of at least 0.3, that has held for a minute.
+//!
+//! # When it stays silent
+//! On one GPU; where the driver does not attribute memory; of the lag while the GPUs idle (below 5 %).
+//!
+//! # False alarms
+//! Pipeline stages are uneven by design: such a finding is information until the fullest GPU is at 90 %.
+//! A GPU that waits in a collective counts as busy to the driver, so that the idlest GPU is often the one
+//! the others wait for; step times, which tell it surely, come from the job.
+
+pub mod metrics;
+mod spread;
+
+use std::collections::BTreeMap;
+
+use self::spread::Spread;
+use super::Registration;
+use crate::model::analyzer::{Analysis, Analyzer, View};
+use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Flag, Ratio};
+use crate::sources::workload;
+
+/// Seconds that a mean utilization remembers, and that an imbalance must hold.
+const MINUTE: f64 = 60.0;
+/// The least spread, and the least lag, of a finding.
+const UNEVEN: f64 = 0.2;
+const LAGS: f64 = 0.3;
+/// A mean utilization below which GPUs idle.
+const IDLE: f64 = 0.05;
+/// A GPU fuller than this is about to stop its workload.
+const FULL: f64 = 0.9;
+
+/// Imbalance across GPUs.
+pub static REGISTRATION: Registration = Registration {
+    name: "imbalance",
+    about: "Whether each workload uses its GPUs evenly, and which GPU holds the others up.",
+    options: &[],
+    metrics: metrics::METRICS,
+    check: |_| Vec::new(),
+    build: |_| Box::new(Imbalance::default()),
+};
+
+#[derive(Debug, Default)]
+struct Imbalance {
+    /// By UUID: mean utilization.
+    busy: BTreeMap<Label, f64>,
+    last: Option<f64>,
+    /// By workload (empty for the node) and what is uneven: since when, on both clocks.
+    uneven: BTreeMap<(Label, &'static str), (f64, f64)>,
+}
+
+/// A GPU as a workload uses it.
+#[derive(Clone, Debug)]
+struct Seat {
+    gpu: Label,
+    uuid: Label,
+    used: f64,
+}
+
+/// What is known of a GPU itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Device {
+    used: f64,
+    free: f64,
+}
+
+impl Analyzer for Imbalance {
+    fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
+        let devices = devices(view);
+        self.follow(view, now);
+        let mut groups: BTreeMap<Label, Vec<Seat>> = BTreeMap::new();
+        for point in view.points(&workload::metrics::GPU_MEMORY) {
+            let [name, gpu, uuid] = &*point.labels else { continue };
+            let seat = Seat { gpu: gpu.clone(), uuid: uuid.clone(), used: point.value };
+            groups.entry(name.clone()).or_default().push(seat);
+        }
+        let node = devices.iter().map(|((gpu, uuid), device)| Seat {
+            gpu: gpu.clone(),
+            uuid: uuid.clone(),
+            used: device.used,
+        });
+        groups.insert(Label::default(), node.collect());
+        let mut still = BTreeMap::new();
+        for (name, seats) in groups.iter().filter(|(_, seats)| seats.len() > 1) {
+            self.memory(name, seats, &devices, now, &mut still, out);
+            self.utilization(name, seats, now, &mut still, out);
+        }
+        self.uneven = still;
+        shares(view, out);
+    }
+}
+
+impl Imbalance {
+    /// Takes this tick's utilization into the means.
+    fn follow(&mut self, view: &View<'_>, now: Timestamp) {
+        let at = now.monotonic().as_secs_f64();
+        let passed = self.last.replace(at).map_or(0.0, |last| (at - last).max(0.0));
+        let share = -(-passed / MINUTE).exp_m1();
+        let now = utilization(view);
+        self.busy.retain(|uuid, _| now.contains_key(uuid));
+        for (uuid, value) in now {
+            let mean = self.busy.entry(uuid).or_insert(value);
+            *mean += share * (value - *mean);
+        }
+    }
+
+    fn memory(
+        &self,
+        name: &Label,
+        seats: &[Seat],
+        devices: &BTreeMap<(Label, Label), Device>,
+        now: Timestamp,
+        still: &mut BTreeMap<(Label, &'static str), (f64, f64)>,
+        out: &mut Analysis,
+    ) {
+        let used: Vec<f64> = seats.iter().map(|seat| seat.used).collect();
+        let Some(spread) = Spread::of(&used) else { return };
+        let label = std::slice::from_ref(name);
+        out.batch.put_some(&metrics::SPREAD, label, Ratio::new(spread.above));
+        let fullest = &seats[spread.largest];
+        out.batch.put(&metrics::BOTTLENECK, &place(name, fullest), Flag(true));
+        let device = |seat: &Seat| devices.get(&(seat.gpu.clone(), seat.uuid.clone())).copied();
+        let Some(full) = device(fullest) else { return };
+        let others = seats.iter().filter_map(device).map(|other| (other.free - full.free).max(0.0));
+        let stranded: f64 = others.sum();
+        out.batch.put(&metrics::STRANDED, label, whole(stranded));
+        let Some(since) = self.held(name, "memory", spread.above >= UNEVEN, now, still) else { return };
+        let share = full.used / (full.used + full.free).max(1.0);
+        out.findings.push(Finding {
+            analyzer: REGISTRATION.name,
+            subject: subject(name),
+            state: if share >= FULL { "bottleneck" } else { "uneven" },
+            severity: if share >= FULL { Severity::Warning } else { Severity::Info },
+            since_unix_seconds: since,
+            summary: format!(
+                "GPU {} holds {:.0} % more than the mean of the GPUs of {}.",
+                fullest.gpu,
+                spread.above * 100.0,
+                shown(name)
+            ),
+            evidence: vec![
+                Evidence { what: "spread_ratio", value: spread.above },
+                Evidence { what: "fullest_used_bytes", value: fullest.used },
+                Evidence { what: "mean_used_bytes", value: spread.mean },
+                Evidence { what: "stranded_bytes", value: stranded },
+            ],
+            advice: "Move layers or shards off the fullest GPU; keep data loading and logging off rank 0's GPU.",
+        });
+    }
+
+    fn utilization(
+        &self,
+        name: &Label,
+        seats: &[Seat],
+        now: Timestamp,
+        still: &mut BTreeMap<(Label, &'static str), (f64, f64)>,
+        out: &mut Analysis,
+    ) {
+        let busy: Vec<f64> = seats.iter().filter_map(|seat| self.busy.get(&seat.uuid).copied()).collect();
+        // Of each GPU or of none: a GPU that does not tell would make another the idlest.
+        let Some(spread) = Spread::of(&busy).filter(|_| busy.len() == seats.len()) else { return };
+        if spread.mean < IDLE {
+            return;
+        }
+        let idlest = &seats[spread.least];
+        out.batch.put_some(&metrics::IDLEST, std::slice::from_ref(name), Ratio::new(spread.below));
+        out.batch.put(&metrics::STRAGGLER, &place(name, idlest), Flag(true));
+        // The node's jobs have nothing to do with each other.
+        let lags = spread.below >= LAGS && !name.is_empty();
+        let Some(since) = self.held(name, "utilization", lags, now, still) else { return };
+        let mut subject = subject(name);
+        (subject.gpu, subject.uuid) = (idlest.gpu.clone(), idlest.uuid.clone());
+        out.findings.push(Finding {
+            analyzer: REGISTRATION.name,
+            subject,
+            state: "straggler",
+            severity: Severity::Info,
+            since_unix_seconds: since,
+            summary: format!(
+                "GPU {} is {:.0} % less busy than the mean of the GPUs of {}.",
+                idlest.gpu,
+                spread.below * 100.0,
+                shown(name)
+            ),
+            evidence: vec![
+                Evidence { what: "lag_ratio", value: spread.below },
+                Evidence { what: "mean_utilization_ratio", value: spread.mean },
+            ],
+            advice: "Look at the input pipeline and the CPU placement of its rank.",
+        });
+    }
+
+    /// Since when, in seconds since 1970, something has held for a minute.
+    fn held(
+        &self,
+        name: &Label,
+        what: &'static str,
+        holds: bool,
+        now: Timestamp,
+        still: &mut BTreeMap<(Label, &'static str), (f64, f64)>,
+    ) -> Option<f64> {
+        let key = (name.clone(), what);
+        if !holds {
+            return None;
+        }
+        let at = now.monotonic().as_secs_f64();
+        let since = self.uneven.get(&key).copied().unwrap_or((at, now.unix().as_secs_f64()));
+        still.insert(key, since);
+        (at - since.0 >= MINUTE).then_some(since.1)
+    }
+}
+
+fn subject(name: &Label) -> Subject {
+    if name.is_empty() { Subject::host() } else { Subject::workload(name) }
+}
+
+fn shown(name: &Label) -> &str {
+    if name.is_empty() { "the node" } else { name.as_str() }
+}
+
+fn place(name: &Label, seat: &Seat) -> [Label; 3] {
+    [name.clone(), seat.gpu.clone(), seat.uuid.clone()]
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a sum of what is free, at least 0"
+)]
+fn whole(bytes: f64) -> Bytes {
+    Bytes::new(bytes as u64)
+}
+
+/// Each workload's share of the resident memory of all.
+fn shares(view: &View<'_>, out: &mut Analysis) {
+    let points = view.points(&workload::metrics::RSS);
+    let all: f64 = points.iter().map(|point| point.value).sum();
+    for point in points.iter().filter(|_| all > 0.0) {
+        out.batch.put_some(&metrics::SHARE, &point.labels, Ratio::new(point.value / all));
+    }
+}
+
+#[cfg(feature = "gpu")]
+fn devices(view: &View<'_>) -> BTreeMap<(Label, Label), Device> {
+    use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED};
+    let device = |point: &crate::model::point::Point| {
+        let [gpu, uuid] = &*point.labels else { return None };
+        let free = view.value(&MEMORY_FREE, &point.labels)?;
+        Some(((gpu.clone(), uuid.clone()), Device { used: point.value, free }))
+    };
+    view.points(&MEMORY_USED).iter().filter_map(device).collect()
+}
+
+#[cfg(feature = "gpu")]
+fn utilization(view: &View<'_>) -> BTreeMap<Label, f64> {
+    let points = view.points(&crate::sources::gpu::metrics::UTILIZATION).iter();
+    points.map(|point| (point.labels[1].clone(), point.value)).collect()
+}
+
+#[cfg(not(feature = "gpu"))]
+fn devices(_view: &View<'_>) -> BTreeMap<(Label, Label), Device> {
+    BTreeMap::new()
+}
+
+#[cfg(not(feature = "gpu"))]
+fn utilization(_view: &View<'_>) -> BTreeMap<Label, f64> {
+    BTreeMap::new()
+}
+
+#[cfg(test)]
+#[cfg(feature = "gpu")]
+mod tests {
+    use super::*;
+    use crate::model::point::Batch;
+    use crate::sources::gpu;
+    use expect_test::expect;
+
+    /// Ninety seconds of two GPUs with these used GiB and utilizations, both of one workload.
+    fn say(used: [u64; 2], busy: [f64; 2]) -> (Vec<String>, Vec<String>) {
+        let mut analyzer = Imbalance::default();
+        let mut last = Analysis::default();
+        for second in 0..90 {
+            let mut batch = Batch::new();
+            for (gpu, (used, busy)) in ["0", "1"].into_iter().zip(used.into_iter().zip(busy)) {
+                let labels: [Label; 2] = [gpu.into(), format!("GPU-{gpu}").into()];
+                batch.put(&gpu::metrics::MEMORY_USED, &labels, Bytes::new(used << 30));
+                batch.put(&gpu::metrics::MEMORY_FREE, &labels, Bytes::new((80 - used) << 30));
+                batch.put_some(&gpu::metrics::UTILIZATION, &labels, Ratio::new(busy));
+                let labels = ["train".into(), labels[0].clone(), labels[1].clone()];
+                batch.put(&workload::metrics::GPU_MEMORY, &labels, Bytes::new(used << 30));
+            }
+            batch.put(&workload::metrics::RSS, &["train".into()], Bytes::new(1 << 30));
+            last = Analysis::default();
+            analyzer.analyze(&View::new(batch.families()), Timestamp::from_secs(second), &mut last);
+        }
+        let (families, ..) = last.batch.seal();
+        let shown = families.iter().flat_map(|family| {
+            family.points.iter().map(|point| {
+                let labels: Vec<_> = point.labels.iter().map(|label| label.as_str()).collect();
+                format!("{} {labels:?} {:.3}", family.desc.name, point.value)
+            })
+        });
+        let findings = last.findings.iter().map(|finding| format!("{}: {}", finding.state, finding.summary));
+        (shown.collect(), findings.collect())
+    }
+
+    #[test]
+    fn an_even_workload_has_no_finding() {
+        let (shown, findings) = say([40, 40], [0.9, 0.9]);
+        assert_eq!(findings, [""; 0]);
+        expect![[r#"
+            memwarden_imbalance_memory_spread_ratio [""] 0.000
+            memwarden_imbalance_memory_spread_ratio ["train"] 0.000
+            memwarden_imbalance_memory_bottleneck_info ["", "0", "GPU-0"] 1.000
+            memwarden_imbalance_memory_bottleneck_info ["train", "0", "GPU-0"] 1.000
+            memwarden_imbalance_stranded_bytes [""] 0.000
+            memwarden_imbalance_stranded_bytes ["train"] 0.000
+            memwarden_imbalance_utilization_lag_ratio [""] 0.000
+            memwarden_imbalance_utilization_lag_ratio ["train"] 0.000
+            memwarden_imbalance_straggler_info ["", "0", "GPU-0"] 1.000
+            memwarden_imbalance_straggler_info ["train", "0", "GPU-0"] 1.000
+            memwarden_imbalance_workload_memory_share_ratio ["train"] 1.000"#]]
+        .assert_eq(&shown.join("\n"));
+    }
+
+    #[test]
+    fn the_fullest_and_the_idlest_are_named() {
+        let (shown, findings) = say([30, 75], [0.9, 0.3]);
+        assert!(shown.iter().any(|line| line.ends_with(r#"["train"] 48318382080.000"#)), "{shown:?}");
+        expect![[r#"
+            bottleneck: GPU 1 holds 43 % more than the mean of the GPUs of the node.
+            bottleneck: GPU 1 holds 43 % more than the mean of the GPUs of train.
+            straggler: GPU 1 is 50 % less busy than the mean of the GPUs of train."#]]
+        .assert_eq(&findings.join("\n"));
+    }
+
+    #[test]
+    fn gpus_that_idle_have_no_straggler() {
+        let (shown, findings) = say([30, 30], [0.0, 0.02]);
+        assert!(findings.is_empty() && !shown.iter().any(|line| line.contains("straggler")), "{shown:?}");
+    }
+}

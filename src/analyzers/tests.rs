@@ -1,0 +1,232 @@
+//! The analyzers as the engine runs them, over frames made here.
+
+use expect_test::expect;
+
+use super::{Registration, exhaustion, leak};
+use crate::model::analyzer::{Analysis, Analyzer, View};
+use crate::model::desc::Gauge;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::setting::Settings;
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Flag};
+use crate::sources::{cgroup, memory, workload};
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// The analyzer with its defaults.
+fn build(registration: &Registration) -> Box<dyn Analyzer> {
+    use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, SECTIONS, Schema};
+    let part = PartSchema {
+        key: registration.name,
+        about: registration.about,
+        on_by_default: true,
+        options: registration.options,
+        needs: &[],
+        check: registration.check,
+    };
+    let group = GroupSchema { key: ANALYZERS, about: "", parts: vec![part] };
+    let schema = Schema { sections: SECTIONS, groups: vec![group] };
+    let config = crate::config::parse_str("", std::path::Path::new("test"), &schema, &[]).unwrap();
+    let settings: &Settings = &config.analyzers[registration.name].settings;
+    (registration.build)(settings)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "made here, at least 0")]
+fn bytes(batch: &mut Batch, metric: &'static Gauge<Bytes>, labels: &[Label], value: f64) {
+    batch.put(metric, labels, Bytes::new(value as u64));
+}
+
+/// Noise of one, the same in each run.
+fn noise(second: u32) -> f64 {
+    let mixed = second.wrapping_mul(2_654_435_761) ^ 0x5bd1_e995;
+    f64::from(mixed >> 16) / 32_768.0 - 1.0
+}
+
+/// Runs `analyzer` from second `from` to `to` over what `put` puts.
+fn run(analyzer: &mut dyn Analyzer, from: u32, to: u32, put: impl Fn(u32, &mut Batch)) -> Analysis {
+    let mut last = Analysis::default();
+    for second in from..to {
+        let mut batch = Batch::new();
+        put(second, &mut batch);
+        last = Analysis::default();
+        analyzer.analyze(&View::new(batch.families()), Timestamp::from_secs(second.into()), &mut last);
+    }
+    last
+}
+
+/// The value of a series whose labels include these.
+fn value(analysis: &Analysis, name: &str, labels: &[&str]) -> Option<f64> {
+    let family = analysis.batch.families().iter().find(|family| family.desc.name == name)?;
+    let wanted = |point: &&crate::model::point::Point| {
+        labels.iter().all(|label| point.labels.iter().any(|found| found.as_str() == *label))
+    };
+    family.points.iter().find(wanted).map(|point| point.value)
+}
+
+/// A host of 64 GiB whose use grows by 8 MiB a second from 20 GiB on.
+fn growing_host(second: u32, batch: &mut Batch) {
+    let used = 20.0 * GIB + f64::from(second) * GIB / 128.0 + noise(second) * GIB / 64.0;
+    bytes(batch, &memory::metrics::TOTAL, &[], 64.0 * GIB);
+    bytes(batch, &memory::metrics::AVAILABLE, &[], 64.0 * GIB - used);
+}
+
+const TTE: &str = "memwarden_forecast_time_to_exhaustion_seconds";
+
+#[test]
+fn a_host_that_fills_up_is_foreseen() {
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    let said = run(&mut *analyzer, 0, 1800, growing_host);
+    // 44 GiB at 8 MiB/s are 5,632 s, of which 1,800 have passed.
+    let p50 = value(&said, TTE, &["host", "p50"]).unwrap();
+    assert!((p50 - 3832.0).abs() < 400.0, "{p50}");
+    let (p10, p90) =
+        (value(&said, TTE, &["host", "p10"]).unwrap(), value(&said, TTE, &["host", "p90"]).unwrap());
+    assert!(p10 < p50 && p50 < p90, "{p10} {p50} {p90}");
+    let growth = value(&said, "memwarden_forecast_growth_bytes_per_second", &["host"]).unwrap();
+    assert!((growth / (GIB / 128.0) - 1.0).abs() < 0.1, "{growth}");
+    assert_eq!(value(&said, "memwarden_forecast_risk", &["host", "medium"]), Some(1.0));
+    assert_eq!(said.findings.len(), 1);
+    assert_eq!(said.findings[0].state, "medium");
+}
+
+#[test]
+fn a_healthy_host_has_no_time_to_exhaustion() {
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    let said = run(&mut *analyzer, 0, 1800, |second, batch| {
+        let used = 30.0 * GIB + f64::from(second % 40) * GIB / 8.0 + noise(second) * GIB / 64.0;
+        bytes(batch, &memory::metrics::TOTAL, &[], 64.0 * GIB);
+        bytes(batch, &memory::metrics::AVAILABLE, &[], 64.0 * GIB - used);
+    });
+    assert_eq!(value(&said, TTE, &["host"]), None);
+    assert_eq!(value(&said, "memwarden_forecast_risk", &["host", "low"]), Some(1.0));
+    assert_eq!(value(&said, "memwarden_forecast_exhaustion_probability_ratio", &["host", "60m"]), Some(0.0));
+    assert!(said.findings.is_empty(), "{:?}", said.findings);
+}
+
+#[test]
+fn what_was_learned_survives_a_restart() {
+    let mut first = build(&exhaustion::REGISTRATION);
+    run(&mut *first, 0, 1800, growing_host);
+    let kept = first.save().unwrap()().unwrap();
+    let text = serde_json::to_string(&kept).unwrap();
+    let mut second = build(&exhaustion::REGISTRATION);
+    second.restore(serde_json::from_str(&text).unwrap()).unwrap();
+    let said = run(&mut *second, 1805, 1807, growing_host);
+    let p50 = value(&said, TTE, &["host", "p50"]).unwrap();
+    assert!((p50 - 3826.0).abs() < 400.0, "{p50}");
+    let mut third = build(&exhaustion::REGISTRATION);
+    assert!(third.restore(serde_json::json!({"not": "ours"})).is_err());
+    let said = run(&mut *third, 1805, 1807, growing_host);
+    assert_eq!(value(&said, TTE, &["host"]), None, "nothing was learned");
+}
+
+#[test]
+fn a_workload_runs_out_where_its_cgroup_does() {
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    let said = run(&mut *analyzer, 0, 900, |second, batch| {
+        let used = GIB + f64::from(second) * GIB / 1024.0 + noise(second) * GIB / 512.0;
+        let (path, name): (Label, Label) = ("/jobs/7".into(), "train".into());
+        bytes(batch, &memory::metrics::TOTAL, &[], 64.0 * GIB);
+        bytes(batch, &memory::metrics::AVAILABLE, &[], 50.0 * GIB);
+        bytes(batch, &cgroup::metrics::LIMIT, &["/jobs".into()], 4.0 * GIB);
+        for cgroup in [&path, &"/jobs".into()] {
+            let cgroup = std::slice::from_ref(cgroup);
+            bytes(batch, &cgroup::metrics::ANON, cgroup, used + GIB / 2.0);
+            bytes(batch, &cgroup::metrics::SHMEM, cgroup, 0.0);
+            // Full of file cache, which is healthy.
+            bytes(batch, &cgroup::metrics::WORKING_SET, cgroup, 4.0 * GIB);
+        }
+        let mut labels = vec![Label::default(); workload::metrics::INFO.desc.labels.len()];
+        (labels[0], labels[3]) = (name.clone(), path);
+        batch.put(&workload::metrics::INFO, &labels, Flag(true));
+        let name = std::slice::from_ref(&name);
+        bytes(batch, &workload::metrics::RSS, name, used + GIB);
+        bytes(batch, &workload::metrics::ANON, name, used);
+        bytes(batch, &workload::metrics::SHMEM, name, 0.0);
+    });
+    // 2.5 GiB at 1 MiB/s are 2,560 s, of which 900 have passed; the host would last far longer.
+    for subject in ["workload", "cgroup"] {
+        let p50 = value(&said, TTE, &[subject, "p50"]).unwrap();
+        assert!((p50 - 1660.0).abs() < 250.0, "{subject}: {p50}");
+    }
+    assert_eq!(value(&said, TTE, &["host"]), None);
+    let headroom = value(&said, "memwarden_forecast_headroom_bytes", &["cgroup"]).unwrap();
+    assert!((headroom / (1.62 * GIB) - 1.0).abs() < 0.05, "{headroom}");
+}
+
+/// A workload whose anonymous memory grows, or whose file cache does.
+fn workload_that_grows(anon: f64, file: f64) -> Analysis {
+    let mut analyzer = build(&leak::REGISTRATION);
+    run(&mut *analyzer, 0, 1800, move |second, batch| {
+        let name: Label = "train".into();
+        let grown = f64::from(second) * GIB / 1024.0;
+        let anon = 2.0 * GIB + anon * grown + noise(second) * GIB / 256.0;
+        let rss = anon + GIB + file * grown;
+        let label = std::slice::from_ref(&name);
+        bytes(batch, &workload::metrics::RSS, label, rss);
+        bytes(batch, &workload::metrics::ANON, label, anon);
+        bytes(batch, &workload::metrics::SHMEM, label, GIB / 4.0);
+        let process = [name, "77".into(), "python".into()];
+        bytes(batch, &workload::metrics::PROCESS_RSS, &process, rss);
+        bytes(batch, &workload::metrics::PROCESS_ANON, &process, anon);
+        bytes(batch, &workload::metrics::PROCESS_SHMEM, &process, GIB / 4.0);
+    })
+}
+
+#[test]
+fn a_leak_is_named_with_its_kind() {
+    let said = workload_that_grows(1.0, 0.0);
+    assert_eq!(value(&said, "memwarden_leak_state", &["workload", "train", "leaking"]), Some(1.0));
+    assert_eq!(value(&said, "memwarden_leak_state", &["process", "77", "leaking"]), Some(1.0));
+    let since = value(&said, "memwarden_leak_since_timestamp_seconds", &["workload"]).unwrap();
+    assert!(since < 400.0, "{since}");
+    expect![[r#"
+        process train pid 77 leaking: The anonymous memory of process train pid 77 leaks, for 30 minutes now.
+        workload train leaking: The anonymous memory of workload train leaks, for 30 minutes now."#]]
+    .assert_eq(
+        &said
+            .findings
+            .iter()
+            .map(|finding| format!("{} {}: {}", finding.subject, finding.state, finding.summary))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    );
+}
+
+#[test]
+fn file_cache_is_no_leak() {
+    let said = workload_that_grows(0.0, 1.0);
+    assert_eq!(value(&said, "memwarden_leak_state", &["workload", "train", "steady"]), Some(1.0));
+    assert!(said.findings.is_empty(), "{:?}", said.findings);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn what_a_driver_sees_grow_is_never_called_a_leak() {
+    let mut analyzer = build(&leak::REGISTRATION);
+    let said = run(&mut *analyzer, 0, 1800, |second, batch| {
+        let labels = ["0".into(), "GPU-0".into(), "9".into()];
+        let used = 4.0 * GIB + f64::from(second) * GIB / 256.0;
+        bytes(batch, &crate::sources::gpu::metrics::PROCESS_MEMORY, &labels, used);
+    });
+    assert_eq!(value(&said, "memwarden_leak_state", &["gpu_process", "growing"]), Some(1.0));
+    assert_eq!(value(&said, "memwarden_leak_state", &["gpu_process", "leaking"]), Some(0.0));
+}
+
+#[test]
+fn subjects_are_bounded_and_those_that_end_are_forgotten() {
+    let mut analyzer = build(&leak::REGISTRATION);
+    let put = |batch: &mut Batch, pids: std::ops::Range<u32>| {
+        for pid in pids {
+            let labels = ["train".into(), pid.into(), "python".into()];
+            bytes(batch, &workload::metrics::PROCESS_RSS, &labels, GIB);
+        }
+    };
+    let said = run(&mut *analyzer, 0, 3, |_, batch| put(batch, 0..2_500));
+    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(2_000.0));
+    assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(500.0));
+    let said = run(&mut *analyzer, 3, 5, |_, batch| put(batch, 0..10));
+    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(10.0));
+    assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(0.0));
+}
