@@ -176,6 +176,20 @@ def with_gpus(seconds):
     if not library.exists():
         print("the fake NVML is not built: the GPU part is left out", file=sys.stderr)
         return
+    # As many processes as a training node has.
+    others = sum(1 for entry in os.listdir("/proc") if entry.isdigit())
+    sleepers = [subprocess.Popen(["sleep", "86400"]) for _ in range(max(0, 200 - others))]
+    try:
+        beside_gpus(library, seconds)
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+        for sleeper in sleepers:
+            sleeper.wait()
+
+
+def beside_gpus(library, seconds):
+    total = sum(1 for entry in os.listdir("/proc") if entry.isdigit())
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "libnvidia-ml.so.1").symlink_to(library)
         scenario = ROOT / "tests/fake-nvml/scenarios/healthy-8.json"
@@ -188,7 +202,7 @@ def with_gpus(seconds):
             port = free_port()
             argv = [nvitop, "--hostname", "127.0.0.1", "--port", str(port), "--interval", "1.0"]
             rows.append(measure("nvitop-exporter", argv, port, seconds, env))
-        table(f"8 fake GPUs, {seconds} scrapes at 1 Hz", rows)
+        table(f"8 fake GPUs and {total} processes, {seconds} scrapes at 1 Hz", rows)
 
 
 def main():

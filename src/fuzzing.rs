@@ -9,7 +9,7 @@ use crate::analyzers::replay;
 #[cfg(feature = "otlp")]
 use crate::exposition::otlp;
 use crate::exposition::prometheus::{Format, negotiate};
-use crate::exposition::record::csv;
+use crate::exposition::record::{csv, prometheus, report};
 use crate::exposition::{http, plot};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
@@ -192,6 +192,14 @@ targets! {
                 let numbers = said.assessment.p_exhaustion.into_iter().flatten();
                 let times = said.assessment.tte.map(|tte| tte.p50);
                 assert!(numbers.chain(times).all(f64::is_finite), "a number that is none");
+            }
+        }
+    }
+    /// What a Prometheus server answers to a range query, and a report of ours read back as series.
+    recordings(bytes) {
+        for found in [prometheus::read(bytes).ok(), report::read(bytes).ok()].into_iter().flatten() {
+            for series in found {
+                assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
             }
         }
     }

@@ -218,6 +218,7 @@ impl Tracker {
             }
         }
         if let Some(limit) = limit {
+            // A spike over the limit that the resource survived says nothing of the next; the risk tells of the level.
             let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
             if look.is_some() {
                 said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();

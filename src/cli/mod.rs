@@ -1,11 +1,13 @@
 //! The command line: one file a subcommand; types that only parse and call.
 
 mod check_config;
+mod fetch;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(feature = "gpu")]
 pub mod gpu_worker;
 mod metrics;
+mod picture;
 mod plot;
 mod replay;
 mod serve;

@@ -7,10 +7,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
-
+use super::picture::Format;
 use crate::config;
-use crate::exposition::plot::{self, Baseline, Chart, Limit, Picture, Theme, Unit, svg};
+use crate::exposition::plot::{self, Baseline, Chart, Limit, Theme, Unit};
 use crate::model::units::{Bytes, Unit as _};
 
 /// Draw recordings, reports and logs as a chart.
@@ -67,11 +66,10 @@ impl Args {
         let format = Format::of(&output)?;
         let chart = self.chart()?;
         let picture = plot::draw(&chart, self.width, self.height(&chart), &self.theme());
-        let bytes = format.render(&picture)?;
         if output == Path::new("-") {
-            std::io::stdout().lock().write_all(&bytes)?;
+            std::io::stdout().lock().write_all(&format.render(&picture)?)?;
         } else {
-            std::fs::write(&output, bytes).with_context(|| format!("cannot write {}", output.display()))?;
+            format.write(&picture, &output)?;
             writeln!(std::io::stdout().lock(), "{}", output.display())?;
         }
         Ok(ExitCode::SUCCESS)
@@ -115,36 +113,5 @@ impl Args {
             }
         }
         Ok(chart)
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Format {
-    Svg,
-    Png,
-}
-
-impl Format {
-    fn of(output: &Path) -> anyhow::Result<Self> {
-        if output == Path::new("-") {
-            return Ok(Self::Svg);
-        }
-        let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        match extension.to_ascii_lowercase().as_str() {
-            "svg" => Ok(Self::Svg),
-            "png" if cfg!(feature = "png") => Ok(Self::Png),
-            "png" => bail!("this memwarden was built without PNG; write {} as .svg", output.display()),
-            _ => bail!("{}: the name of a picture ends in .svg or .png", output.display()),
-        }
-    }
-
-    fn render(self, picture: &Picture) -> anyhow::Result<Vec<u8>> {
-        match self {
-            #[cfg(feature = "png")]
-            Self::Png => Ok(plot::png::render(picture)?),
-            #[cfg(not(feature = "png"))]
-            Self::Png => bail!("this memwarden was built without PNG"),
-            Self::Svg => Ok(svg::render(picture).into_bytes()),
-        }
     }
 }

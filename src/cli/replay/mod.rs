@@ -1,40 +1,59 @@
 //! `memwarden replay`: what memwarden would have said of a recorded series.
 //!
-//! Load, replay, show: another kind of recording is another arm of `load`,
-//! another way to show it another format.
+//! Load, replay, show: another kind of recording is another function of
+//! `input`, another way to show it another format.
 
+mod input;
+mod picture;
 mod summary;
 
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
 use crate::analyzers::leak::State;
 use crate::analyzers::replay::{Options, Said, replay};
+use crate::cli::picture::Format as Picture;
 use crate::config;
-use crate::exposition::record::csv;
+use crate::exposition::plot::{self, Theme};
 use crate::model::series::Series;
 
-/// A file may be this large, in bytes: it is read into memory.
-const LARGEST_FILE: u64 = 1 << 30;
 /// The version of the JSON that is printed.
 const SCHEMA: u32 = 1;
 
 /// Say what memwarden would have said of recorded series: leaks, forecasts, and why.
 ///
-/// A FILE is CSV: `t_s,bytes[,limit]`, or columns by name (t_s, bytes, limit, anon, shmem, alloc). The leak
-/// verdict looks at `alloc` where there is any, else at `anon` and `shmem`, else at `bytes`; the forecast is
+/// A FILE is CSV: `t_s,bytes[,limit]`, or columns by name (t_s, bytes, limit, anon, shmem, alloc), or a report
+/// that memwarden wrote with --output. --prometheus asks a server for what it kept. The leak verdict looks at `alloc` where there is any, else at `anon` and `shmem`, else at `bytes`; the forecast is
 /// of `bytes` against the limit. The same input gives the same output, to the byte.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden replay run.csv --limit 16GiB
-  memwarden replay run.csv --limit 16GiB --horizon 15m --assess-every 10 --format csv")]
+  memwarden replay run.csv --limit 16GiB --horizon 15m --assess-every 10 --format csv
+  memwarden replay run.csv --limit 16GiB --plot run.svg
+  memwarden replay --prometheus http://localhost:9090 --since 30d --limit 80GiB \\
+      --query 'memwarden_gpu_memory_used_bytes{gpu=\"0\"}'")]
 pub(super) struct Args {
     /// Recorded series.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "prometheus", value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// A Prometheus server to ask, as http://host:9090.
+    #[arg(long, value_name = "URL", requires = "query", conflicts_with = "files")]
+    prometheus: Option<String>,
+    /// What to ask it: a query whose series count bytes.
+    #[arg(long, value_name = "QUERY", requires = "prometheus")]
+    query: Option<String>,
+    /// How long ago the series begin.
+    #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = duration, requires = "prometheus")]
+    since: f64,
+    /// How long ago the series end; 0 is now.
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = ago, requires = "prometheus")]
+    until: f64,
+    /// From one value to the next; at least the interval at which the server scrapes.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration, requires = "prometheus")]
+    step: f64,
     /// The limit, in place of the recorded one: 16GiB, or a number of bytes.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     limit: Option<f64>,
@@ -47,6 +66,9 @@ pub(super) struct Args {
     /// How to show it.
     #[arg(long, value_enum, default_value_t = Format::Summary)]
     format: Format,
+    /// Draw the series with verdicts and forecast, as .svg or .png.
+    #[arg(long, value_name = "PICTURE")]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -65,12 +87,14 @@ impl Args {
             bail!("--format csv is for one FILE, found {}", self.files.len());
         }
         let options = Options { limit: self.limit, horizons: vec![self.horizon], every: self.assess_every };
+        let picture = self.plot.as_deref().map(Picture::of).transpose()?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut reports = Vec::new();
-        for (i, file) in self.files.iter().enumerate() {
-            let series = load(file)?;
+        let mut drawn = Vec::new();
+        for (i, series) in self.series()?.into_iter().enumerate() {
             let said = replay(&series, &options);
             match self.format {
+                Format::Csv if i > 0 => bail!("--format csv is for one series, and there are several"),
                 Format::Csv => rows(&mut out, &said)?,
                 Format::Json => reports.push(report(&series, &said, self.horizon)),
                 Format::Summary => {
@@ -80,6 +104,14 @@ impl Args {
                     summary::write(&mut out, &series, &said, self.horizon)?;
                 }
             }
+            if picture.is_some() {
+                drawn.push((series, said));
+            }
+        }
+        if let Some((format, path)) = picture.zip(self.plot.as_deref()) {
+            let panels = u32::try_from(drawn.len()).unwrap_or(u32::MAX);
+            let height = panels.saturating_mul(260).clamp(600, 4000);
+            format.write(&plot::draw(&picture::chart(&drawn), 1200, height, &Theme::LIGHT), path)?;
         }
         if matches!(self.format, Format::Json) {
             let all = serde_json::json!({ "schema_version": SCHEMA, "series": reports });
@@ -91,15 +123,19 @@ impl Args {
     }
 }
 
-/// The series in a file.
-fn load(file: &Path) -> anyhow::Result<Series> {
-    let name = file.display().to_string();
-    let found = std::fs::metadata(file).with_context(|| format!("cannot read {name}"))?;
-    if found.len() > LARGEST_FILE {
-        bail!("{name}: {} bytes are more than the 1 GiB that is read", found.len());
+impl Args {
+    /// The series to replay, of all files in their order or of the server.
+    fn series(&self) -> anyhow::Result<Vec<Series>> {
+        if let Some((url, query)) = self.prometheus.clone().zip(self.query.clone()) {
+            let (since, until, step) = (self.since, self.until, self.step);
+            return input::server(&input::Asked { url, query, since, until, step });
+        }
+        let mut all = Vec::new();
+        for file in &self.files {
+            all.extend(input::file(file)?);
+        }
+        Ok(all)
     }
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
-    Ok(csv::read(&name, &bytes)?)
 }
 
 /// The assessments as CSV; what is not known is empty.
@@ -160,6 +196,11 @@ fn duration(text: &str) -> Result<f64, String> {
         Err(_) => config::duration(text)?.as_secs_f64(),
     };
     if seconds > 0.0 { Ok(seconds) } else { Err("a horizon is more than nothing".to_owned()) }
+}
+
+/// A time ago, which may be none.
+fn ago(text: &str) -> Result<f64, String> {
+    if text == "0" { Ok(0.0) } else { duration(text) }
 }
 
 fn every(text: &str) -> Result<usize, String> {

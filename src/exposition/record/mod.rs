@@ -1,3 +1,5 @@
 //! Recordings of series: their readers.
 
 pub mod csv;
+pub mod prometheus;
+pub mod report;

@@ -1,0 +1,58 @@
+//! Pictures that commands write: the format by the file's name.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+#[cfg(feature = "png")]
+use crate::exposition::plot::png;
+use crate::exposition::plot::{Picture, svg};
+
+/// The format of a picture.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Format {
+    Svg,
+    Png,
+}
+
+impl Format {
+    /// The format that a file's name asks for; `-` is SVG on standard output.
+    ///
+    /// # Errors
+    /// A name that ends in neither `.svg` nor `.png`, or a format that was not built in.
+    pub(super) fn of(output: &Path) -> anyhow::Result<Self> {
+        if output == Path::new("-") {
+            return Ok(Self::Svg);
+        }
+        let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        match extension.to_ascii_lowercase().as_str() {
+            "svg" => Ok(Self::Svg),
+            "png" if cfg!(feature = "png") => Ok(Self::Png),
+            "png" => bail!("this memwarden was built without PNG; write {} as .svg", output.display()),
+            _ => bail!("{}: the name of a picture ends in .svg or .png", output.display()),
+        }
+    }
+
+    /// The bytes of the file.
+    ///
+    /// # Errors
+    /// A picture too large for PNG.
+    pub(super) fn render(self, picture: &Picture) -> anyhow::Result<Vec<u8>> {
+        match self {
+            #[cfg(feature = "png")]
+            Self::Png => Ok(png::render(picture)?),
+            #[cfg(not(feature = "png"))]
+            Self::Png => bail!("this memwarden was built without PNG"),
+            Self::Svg => Ok(svg::render(picture).into_bytes()),
+        }
+    }
+
+    /// Writes the picture to a file.
+    ///
+    /// # Errors
+    /// As [`Format::render`], and the operating system's.
+    pub(super) fn write(self, picture: &Picture, output: &Path) -> anyhow::Result<()> {
+        let bytes = self.render(picture)?;
+        std::fs::write(output, bytes).with_context(|| format!("cannot write {}", output.display()))
+    }
+}

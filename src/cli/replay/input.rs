@@ -1,0 +1,83 @@
+//! Where recorded series come from: files, and a Prometheus server.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+use crate::cli::fetch;
+use crate::exposition::record::{csv, prometheus, report};
+use crate::host::clock;
+use crate::model::series::Series;
+
+/// A file may be this large, in bytes: it is read into memory.
+const LARGEST_FILE: u64 = 1 << 30;
+
+/// Prometheus answers at most 11,000 points a series and query (`web/api/v1/api.go`).
+const POINTS: f64 = 10_000.0;
+
+/// The series in a file: one of a CSV file, all of a report's.
+pub(super) fn file(path: &Path) -> anyhow::Result<Vec<Series>> {
+    let name = path.display().to_string();
+    let found = std::fs::metadata(path).with_context(|| format!("cannot read {name}"))?;
+    if found.len() > LARGEST_FILE {
+        bail!("{name}: {} bytes are more than the 1 GiB that is read", found.len());
+    }
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    if bytes.trim_ascii_start().starts_with(b"{") {
+        let found = report::read(&bytes).with_context(|| name.clone())?;
+        if found.is_empty() {
+            bail!("{name}: the report has no series that counts bytes");
+        }
+        return Ok(found);
+    }
+    Ok(vec![csv::read(&name, &bytes)?])
+}
+
+/// What is asked of a Prometheus server; times in seconds.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) url: String,
+    pub(super) query: String,
+    /// How long ago it begins and ends.
+    pub(super) since: f64,
+    pub(super) until: f64,
+    pub(super) step: f64,
+}
+
+/// The series that answer a query, asked for in stretches that a server answers.
+pub(super) fn server(asked: &Asked) -> anyhow::Result<Vec<Series>> {
+    let now = clock::now().unix().as_secs_f64();
+    // On the step's grid, so that the same question gets the same answer.
+    let grid = |time: f64| (time / asked.step).floor() * asked.step;
+    let (begin, end) = (grid(now - asked.since), grid(now - asked.until));
+    if begin >= end {
+        bail!("--since must be longer ago than --until");
+    }
+    let shown = std::io::stderr().is_terminal();
+    let base = asked.url.trim_end_matches('/');
+    let query = fetch::encoded(&asked.query);
+    let mut found = Vec::new();
+    let mut from = begin;
+    while from <= end {
+        let to = (from + asked.step * POINTS).min(end);
+        let url =
+            format!("{base}/api/v1/query_range?query={query}&start={from}&end={to}&step={}", asked.step);
+        let body = fetch::get(&url)?;
+        prometheus::join(&mut found, prometheus::read(&body).with_context(|| base.to_owned())?);
+        if shown {
+            let done = ((to - begin) / (end - begin) * 100.0).min(100.0);
+            // Progress is for people who look on; who does not see it misses nothing.
+            let _ = write!(std::io::stderr(), "\r{done:3.0} % of the time asked for");
+        }
+        from = to + asked.step;
+    }
+    if shown {
+        let _ = writeln!(std::io::stderr());
+    }
+    found.retain(|series| !series.rows.is_empty());
+    if found.is_empty() {
+        bail!("{base} has no value for {} in that time", asked.query);
+    }
+    Ok(found)
+}

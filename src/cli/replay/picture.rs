@@ -1,0 +1,77 @@
+//! A series with its verdicts and its last forecast, as a chart.
+
+use crate::analyzers::leak::State;
+use crate::analyzers::replay::Said;
+use crate::exposition::plot::report::clock;
+use crate::exposition::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Tone, Unit};
+use crate::model::series::Series;
+
+/// The chart of all series, one panel each.
+pub(super) fn chart(replayed: &[(Series, Vec<Said>)]) -> Chart {
+    let first = replayed.iter().filter_map(|(series, _)| series.rows.first()).map(|row| row.at);
+    let subtitle = match replayed {
+        [(_, said)] => said.last().map(|last| format!("at the end: {}", last.assessment.leak.word())),
+        _ => None,
+    };
+    Chart {
+        title: match replayed {
+            [(series, _)] => format!("What memwarden says of {}", series.name),
+            all => format!("What memwarden says of {} series", all.len()),
+        },
+        subtitle: subtitle.unwrap_or_default(),
+        time: clock(first.fold(f64::INFINITY, f64::min)),
+        panels: replayed.iter().map(|(series, said)| panel(series, said, replayed.len() > 1)).collect(),
+    }
+}
+
+fn panel(series: &Series, said: &[Said], several: bool) -> Panel {
+    let last = said.last();
+    let used = |row: &crate::model::series::Row| (row.at, Some(row.used));
+    let mut lines = vec![Line { name: "used".to_owned(), points: series.rows.iter().map(used).collect() }];
+    let mut more = |name: &str, of: fn(&crate::model::series::Row) -> Option<f64>| {
+        if series.rows.iter().any(|row| of(row).is_some()) {
+            let points = series.rows.iter().map(|row| (row.at, of(row))).collect();
+            lines.push(Line { name: name.to_owned(), points });
+        }
+    };
+    more("anonymous and shared", |row| row.unreclaimable);
+    more("allocated by the job", |row| row.allocated);
+    let limit = last.and_then(|last| last.limit);
+    let fan = last.zip(limit).and_then(|(last, limit)| {
+        let tte = last.assessment.tte?;
+        let from = series.rows.last()?.used;
+        let (p10_s, p50_s) = (Some(tte.p10), Some(tte.p50));
+        Some(Fan { at_s: last.at, from, limit, p10_s, p50_s, p90_s: tte.p90 })
+    });
+    Panel {
+        title: if several { series.name.clone() } else { String::new() },
+        unit: Unit::Bytes,
+        lines,
+        limit: limit.map(|value| Limit { value, name: String::new() }),
+        fan,
+        bands: bands(said),
+        events: Vec::new(),
+        baseline: Baseline::Zero,
+    }
+}
+
+/// The stretches in which it was called growing or leaking.
+fn bands(said: &[Said]) -> Vec<Band> {
+    let mut found: Vec<(State, Band)> = Vec::new();
+    let mut before = None;
+    for Said { at, assessment, .. } in said {
+        let state = assessment.leak;
+        if before == Some(state) {
+            continue;
+        }
+        if let Some((_, band)) = found.last_mut().filter(|(_, band)| band.to_s.is_none()) {
+            band.to_s = Some(*at);
+        }
+        if matches!(state, State::Growing | State::Leaking) {
+            let tone = if state == State::Leaking { Tone::Alarm } else { Tone::Plain };
+            found.push((state, Band { from_s: *at, to_s: None, text: state.word().to_owned(), tone }));
+        }
+        before = Some(state);
+    }
+    found.into_iter().map(|(_, band)| band).collect()
+}
