@@ -7,6 +7,7 @@
     reason = "the whole crate is tests"
 )]
 
+mod analyzers;
 mod bad_days;
 mod config;
 mod daemon;

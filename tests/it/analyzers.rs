@@ -1,0 +1,109 @@
+//! The analyzers in the daemon: a host that fills up, found, told, and known again after a restart.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::harness::{Daemon, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const TTE: &str = "memwarden_forecast_time_to_exhaustion_seconds";
+
+/// A host whose available memory falls by 32 MiB each tenth of a second.
+struct Host {
+    folder: tempfile::TempDir,
+    ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let proc = folder.path().join("proc");
+        std::fs::create_dir_all(proc.join("sys/kernel/random")).unwrap();
+        std::fs::write(proc.join("sys/kernel/random/boot_id"), "first\n").unwrap();
+        let ending = Arc::new(AtomicBool::new(false));
+        let (ended, passed) = (Arc::clone(&ending), AtomicU64::new(0));
+        write(&proc, 0);
+        let fill = move || {
+            while !ended.load(Ordering::Relaxed) {
+                write(&proc, passed.fetch_add(1, Ordering::Relaxed));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        };
+        Self { folder, ending, thread: Some(std::thread::spawn(fill)) }
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state.json")
+    }
+
+    fn boot(&self, id: &str) {
+        std::fs::write(self.folder.path().join("proc/sys/kernel/random/boot_id"), id).unwrap();
+    }
+
+    fn daemon(&self) -> Daemon {
+        let proc = format!("paths.proc={}", self.folder.path().join("proc").display());
+        let state = format!("state.file={}", self.state().display());
+        Daemon::start(&["--set", &proc, "--set", &state, "--set", "sampling.interval=100ms"])
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn write(proc: &Path, tenths: u64) {
+    const TOTAL: u64 = 64 << 20;
+    let available = (TOTAL / 2).saturating_sub(tenths * (32 << 10));
+    // In one call: a reader sees the old text or the new.
+    let text = format!("MemTotal: {TOTAL} kB\nMemFree: {available} kB\nMemAvailable: {available:>10} kB\n");
+    let beside = proc.join("meminfo.new");
+    std::fs::write(&beside, text).unwrap();
+    // The daemon keeps its descriptor, so the text is put in place and not renamed over.
+    std::fs::copy(&beside, proc.join("meminfo")).unwrap();
+}
+
+fn foreseen(daemon: &Daemon) -> Option<f64> {
+    daemon.page().get(TTE, &[("resource", "host"), ("estimate", "p50")])
+}
+
+#[test]
+fn a_host_that_fills_up_is_found_told_and_known_after_a_restart() {
+    let host = Host::start();
+    let mut daemon = host.daemon();
+    let first = wait_for("a time to exhaustion", PATIENCE, || foreseen(&daemon));
+    // 32 GiB at 320 MiB/s are 102 s.
+    assert!(first > 5.0 && first < 110.0, "{first}");
+    let answer = daemon.get("/api/v1/findings");
+    let found: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    let findings = found["findings"].as_array().unwrap();
+    let host_finding = findings.iter().find(|finding| finding["subject"]["resource"] == "host");
+    assert_eq!(host_finding.unwrap()["analyzer"], "exhaustion", "{found:#}");
+    let logged = daemon.logged(&["analyzer=exhaustion", "subject=host"]).len();
+    daemon.wait_frames(20.0);
+    assert!(daemon.logged(&["analyzer=exhaustion", "subject=host"]).len() <= logged + 2, "{}", daemon.log());
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(5)).success());
+
+    let daemon = host.daemon();
+    daemon.wait_frames(3.0);
+    assert!(foreseen(&daemon).is_some(), "{}", daemon.log());
+    drop(daemon);
+
+    host.boot("second\n");
+    let daemon = host.daemon();
+    daemon.wait_frames(3.0);
+    assert!(foreseen(&daemon).is_none() && daemon.log().contains("before the last boot"), "{}", daemon.log());
+    drop(daemon);
+
+    std::fs::write(host.state(), "{\"memwarden_state\":1,").unwrap();
+    let daemon = host.daemon();
+    daemon.wait_frames(3.0);
+    assert!(foreseen(&daemon).is_none() && daemon.log().contains("is damaged"), "{}", daemon.log());
+}
