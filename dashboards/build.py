@@ -93,7 +93,7 @@ class Board:
 
     def timeline(self, title, queries, width=12, height=8, description="", steps=(), mappings=(), unit="short", **defaults):
         options = {
-            "mergeValues": True, "showValue": "auto", "alignValue": "left", "rowHeight": 0.85,
+            "mergeValues": True, "showValue": "auto" if mappings else "never", "alignValue": "left", "rowHeight": 0.85,
             "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "single"},
         }
         self.panel("state-timeline", title, queries, unit, width, height, description,
@@ -235,8 +235,8 @@ def node():
                description="Statements of the analyzers that are in force; /api/v1/findings has them in words.")
     soonest = f'(bottomk(1, {tte}{{{SUBJECT},estimate="p50"}}))'
     b.lines("Time left of the resource that is exhausted first", [
-        (f'min({tte}{{{SUBJECT},estimate="{estimate}"}} and ignoring (estimate) {soonest})', estimate) for estimate in ("p10", "p50", "p90")
-    ], "s", description="The forecast fan: one time in ten it is earlier than p10, half the time than p50, one in ten later than p90, if growth goes on. Nothing is drawn where nothing is foreseen.",
+        (f'clamp_max(min({tte}{{{SUBJECT},estimate="{estimate}"}} and ignoring (estimate) {soonest}), 86400)', estimate) for estimate in ("p10", "p50", "p90")
+    ], "s", description="The forecast fan: one time in ten it is earlier than p10, half the time than p50, one in ten later than p90, if growth goes on. Nothing is drawn where nothing is foreseen, and never more than a day.",
             min=0, overrides=[
                 painted("p10", SKY, ("custom.fillOpacity", 0), ("custom.lineStyle", {"fill": "dash", "dash": [4, 4]})),
                 painted("p50", BLUE, ("custom.lineWidth", 3), ("custom.fillOpacity", 0)),
@@ -258,7 +258,7 @@ def node():
                description="The level of risk of each resource over time.",
                steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)])
     b.timeline("Probability of exhaustion within 15 minutes", [(f'{within}{{{SUBJECT},horizon="15m"}}', NAME)], unit="percentunit",
-               description="Each resource over time, in steps of color at 10, 50 and 90 %.", min=0, max=1, decimals=0,
+               description="Each resource over time, in steps of color: from 10, 50 and 90 %.", min=0, max=1, decimals=0,
                steps=[level(YELLOW, 0.1), level(ORANGE, 0.5), level(RED, 0.9)])
     b.lines("Headroom", [(f"bottomk(10, memwarden_forecast_headroom_bytes{{{SUBJECT}}})", NAME)], "bytes",
             description="What is left of the ten resources with the least; file cache that can be reclaimed counts as left.", min=0)
