@@ -25,6 +25,7 @@ NAME = "{{resource}} {{cgroup}}{{gpu}}{{workload}} {{pid}}"
 GRAY, SKY, YELLOW, ORANGE, RED, BLUE = "#999999", "#56B4E9", "#F0E442", "#E69F00", "#D55E00", "#0072B2"
 FINE = SKY
 LEVELS = [("low", SKY), ("medium", YELLOW), ("high", ORANGE), ("critical", RED)]
+PIECES = [("fine", SKY), ("fragmenting", YELLOW), ("fragmented", RED)]
 STATES = [("insufficient", GRAY), ("steady", SKY), ("warming", BLUE), ("growing", YELLOW), ("leaking", RED)]
 
 
@@ -288,6 +289,32 @@ def node():
             description="When the growth of what grows or leaks began.", overrides=[of("since", ("unit", "dateTimeFromNow"))])
     b.table("Rise over the window of the evidence", f"sort_desc(memwarden_leak_rise_bytes{{{SUBJECT}}} {climbs})", width=12, hide=("uuid",),
             names={"Value": "rise"}, unit="bytes", description="How much more is held than at the beginning of the growth's window.")
+
+    b.row("Imbalance")
+    # Of several GPUs of a node without a workload's name: all its workloads together.
+    every, alone = 'workload!="",' + WORK, 'workload="",' + HERE
+    for title, metric, unit, description in (
+        ("Memory spread", "memwarden_imbalance_memory_spread_ratio", "percentunit", "How much more a workload holds on its fullest GPU than on the mean of its GPUs."),
+        ("Memory that stays unused", "memwarden_imbalance_stranded_bytes", "bytes", "On the other GPUs of a workload, together, once its fullest GPU is full."),
+        ("Utilization lag", "memwarden_imbalance_utilization_lag_ratio", "percentunit", "How much less busy the idlest GPU of a workload is than the mean of its GPUs."),
+    ):
+        b.lines(title, [(f"{metric}{{{every}}}", "{{workload}}"), (f"{metric}{{{alone}}}", "the node")], unit, description=description, min=0)
+    for title, info, ratio, name, description in (
+        ("Fullest GPU of each workload", "memwarden_imbalance_memory_bottleneck_info", "memwarden_imbalance_memory_spread_ratio", "above the mean", "Which GPU stops the workload first, and how far it is above the mean of the workload's GPUs."),
+        ("Idlest GPU of each workload", "memwarden_imbalance_straggler_info", "memwarden_imbalance_utilization_lag_ratio", "below the mean", "Which GPU lags, and how far it is below the mean. One that waits for others counts as busy."),
+    ):
+        b.table(title, f"{info}{{{every}}} * on (job, instance, workload) group_left () {ratio}", width=8, unit="percentunit", names={"Value": name}, description=description)
+    b.lines("Share of the workloads' resident memory", [(f"memwarden_imbalance_workload_memory_share_ratio{{{WORK}}}", "{{workload}}")], "percentunit",
+            stack=True, description="Of all workloads of the node.", min=0, max=1)
+
+    b.row("Fragmentation of host memory")
+    b.timeline("State of each zone", [(numbered("memwarden_fragmentation_host_state", "state", PIECES, HERE), "node {{node}}, {{zone}}")], width=8,
+               mappings=words(PIECES), steps=[level(YELLOW, 1), level(RED, 2)],
+               description="fragmenting: ever less of the free memory serves huge pages. fragmented: nearly none does, and huge pages were refused.")
+    b.lines("Unusable for huge pages", [(f"memwarden_fragmentation_unusable_free_ratio{{{HERE}}}", "node {{node}}, {{zone}}")], "percentunit",
+            description="Share of the free memory in blocks too small for a huge page, mean of five minutes. High alone it is healthy: most memory may be file cache.", min=0, max=1)
+    b.lines("Trend", [(f"memwarden_fragmentation_unusable_free_change_ratio{{{HERE}}}", "node {{node}}, {{zone}}")], "percentunit",
+            description="How much that mean is above the mean of the last hour.")
 
     b.row("Findings and analyzers")
     b.lines("Findings in force", [

@@ -106,9 +106,11 @@ fn dashboard_queries() -> BTreeSet<String> {
     found
 }
 
-/// Whether a query asks for what not every host has (PSI, a cgroup with a limit, reclaim), and this one has not.
+/// Whether a query asks for what not every host has (PSI, a cgroup with a limit, reclaim), and this one has not,
+/// or for fragmentation, of which nothing is said for the first minute.
 fn may_be_empty(query: &str, page: &str) -> bool {
-    let absent_on_some_hosts = ["pressure", "allocation_stalls", "refaulted", "headroom", "cgroup"];
+    let absent_on_some_hosts =
+        ["pressure", "allocation_stalls", "refaulted", "headroom", "cgroup", "fragmentation"];
     let metric = query
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .find(|word| word.starts_with("memwarden_"));
