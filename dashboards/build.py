@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes memwarden-node.json, the Grafana dashboard of one node.
+"""Writes the Grafana dashboards: memwarden-node.json of one node, memwarden-fleet.json of many.
 
-    dashboards/build.py            # writes the file
-    dashboards/build.py --check    # fails where the file is not what this writes
+    dashboards/build.py            # writes the files
+    dashboards/build.py --check    # fails where a file is not what this writes
 
 Classic JSON (schema version 39) with a datasource variable, so that it can be
 provisioned from a file and imported by hand alike.
@@ -12,11 +12,21 @@ import json
 import sys
 from pathlib import Path
 
-TARGET = Path(__file__).with_name("memwarden-node.json")
+FOLDER = Path(__file__).parent
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 HERE = 'instance=~"$instance"'
 GPU = f'{HERE},gpu=~"$gpu"'
 WORK = f'{HERE},workload=~"$workload"'
+# What an analyzer looks at may be on no GPU and in no workload; then it is always shown.
+SUBJECT = f'{HERE},gpu=~"$gpu|",workload=~"$workload|"'
+NAME = "{{resource}} {{cgroup}}{{gpu}}{{workload}} {{pid}}"
+
+# Okabe and Ito's colors, which people of every color vision can tell apart.
+GRAY, SKY, YELLOW, ORANGE, RED, BLUE = "#999999", "#56B4E9", "#F0E442", "#E69F00", "#D55E00", "#0072B2"
+FINE = SKY
+LEVELS = [("low", SKY), ("medium", YELLOW), ("high", ORANGE), ("critical", RED)]
+PIECES = [("fine", SKY), ("fragmenting", YELLOW), ("fragmented", RED)]
+STATES = [("insufficient", GRAY), ("steady", SKY), ("warming", BLUE), ("growing", YELLOW), ("leaking", RED)]
 
 
 class Board:
@@ -56,31 +66,84 @@ class Board:
         }
         self._add(panel, width, height)
 
-    def lines(self, title, queries, unit, width=8, height=8, description="", stack=False, **defaults):
+    def lines(self, title, queries, unit, width=8, height=8, description="", stack=False, log=False, overrides=(), **defaults):
         custom = {"lineWidth": 1, "fillOpacity": 25 if stack else 8, "showPoints": "never"}
         if stack:
             custom["stacking"] = {"mode": "normal", "group": "A"}
+        if log:
+            custom["scaleDistribution"] = {"type": "log", "log": 10}
         options = {
             "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "max"]},
             "tooltip": {"mode": "multi", "sort": "desc"},
         }
         self.panel("timeseries", title, queries, unit, width, height, description,
-                   defaults={"custom": custom, **defaults}, options=options)
+                   defaults={"custom": custom, **defaults}, overrides=list(overrides), options=options)
 
-    def stat(self, title, query, unit, width=4, description="", steps=(), mappings=()):
-        thresholds = {"mode": "absolute", "steps": [{"color": "green", "value": None}, *steps]}
+    def stat(self, title, query, unit, width=4, description="", steps=(), mappings=(), **defaults):
         options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value", "graphMode": "area"}
         self.panel("stat", title, [(query, "")], unit, width, 4, description,
-                   defaults={"thresholds": thresholds, "mappings": list(mappings)}, options=options)
+                   defaults={"thresholds": thresholds(*steps), "mappings": list(mappings), **defaults}, options=options)
 
-    def table(self, title, query, width=12, height=8, description="", hide=(), unit="short"):
-        organize = {"id": "organize", "options": {"excludeByName": {name: True for name in ("Time", "__name__", "instance", "job", *hide)}}}
+    def bars(self, title, queries, unit, width=8, height=8, description="", steps=(), **defaults):
+        options = {
+            "reduceOptions": {"calcs": ["lastNotNull"]}, "orientation": "horizontal",
+            "displayMode": "basic", "showUnfilled": True, "valueMode": "color",
+        }
+        self.panel("bargauge", title, queries, unit, width, height, description,
+                   defaults={"thresholds": thresholds(*steps), "color": {"mode": "thresholds"}, **defaults}, options=options)
+
+    def timeline(self, title, queries, width=12, height=8, description="", steps=(), mappings=(), unit="short", **defaults):
+        options = {
+            "mergeValues": True, "showValue": "auto" if mappings else "never", "alignValue": "left", "rowHeight": 0.85,
+            "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "single"},
+        }
+        self.panel("state-timeline", title, queries, unit, width, height, description,
+                   defaults={
+                       "custom": {"fillOpacity": 80, "lineWidth": 0}, "color": {"mode": "thresholds"},
+                       "thresholds": thresholds(*steps), "mappings": list(mappings), **defaults,
+                   }, options=options)
+
+    def table(self, title, query, width=12, height=8, description="", hide=(), unit="short", names=None, overrides=(), **defaults):
+        excluded = {name: True for name in ("Time", "__name__", "instance", "job", *hide)}
+        organize = {"id": "organize", "options": {"excludeByName": excluded, **({"renameByName": names} if names else {})}}
         self.panel("table", title, [(query, "", {"format": "table", "instant": True})], unit, width, height, description,
-                   transformations=[organize])
+                   transformations=[organize], overrides=list(overrides), defaults=defaults)
 
 
 def level(color, value):
     return {"color": color, "value": value}
+
+
+def thresholds(*steps):
+    return {"mode": "absolute", "steps": [level(FINE, None), *steps]}
+
+
+def words(named):
+    """Shows the numbers 0, 1, … as words in their colors."""
+    return [{
+        "type": "value",
+        "options": {str(place): {"text": word, "color": color, "index": place} for place, (word, color) in enumerate(named)},
+    }]
+
+
+def numbered(metric, label, named, matchers):
+    """A query that gives each subject the number of the one state it is in."""
+    parts = [f'{place} * {metric}{{{matchers},{label}="{word}"}}' for place, (word, _) in enumerate(named)]
+    # Of the products only that of the state it is in is not zero, so the largest is its number.
+    return f"max without ({label}) ({' or '.join(parts)})"
+
+
+def of(name, *properties):
+    """An override for the series with this name."""
+    return {"matcher": {"id": "byName", "options": name}, "properties": [{"id": key, "value": value} for key, value in properties]}
+
+
+def painted(name, color, *properties):
+    return of(name, ("color", {"mode": "fixed", "fixedColor": color}), *properties)
+
+
+def like(pattern, *properties):
+    return {**of(pattern, *properties), "matcher": {"id": "byRegexp", "options": pattern}}
 
 
 def variable(name, query, label):
@@ -91,16 +154,16 @@ def variable(name, query, label):
     }
 
 
-def board():
+def node():
     b = Board()
     b.row("Now")
     b.stat("Memory available", f"memwarden_host_memory_available_bytes{{{HERE}}}", "bytes", description="What new processes can get without swapping.")
-    b.stat("Memory used", f"memwarden_host_memory_utilization_ratio{{{HERE}}}", "percentunit", steps=[level("orange", 0.9), level("red", 0.97)])
-    b.stat("OOM kills, 1 h", f"increase(memwarden_host_oom_kills_total{{{HERE}}}[1h])", "short", steps=[level("red", 0.5)])
+    b.stat("Memory used", f"memwarden_host_memory_utilization_ratio{{{HERE}}}", "percentunit", steps=[level(ORANGE, 0.9), level(RED, 0.97)])
+    b.stat("OOM kills, 1 h", f"increase(memwarden_host_oom_kills_total{{{HERE}}}[1h])", "short", steps=[level(RED, 0.5)])
     b.stat("GPUs answering", f'sum(memwarden_gpu_status{{{HERE},status="ok"}})', "short")
-    b.stat("GPUs hung or lost", f'sum(memwarden_gpu_status{{{HERE},status=~"hung|lost"}})', "short", steps=[level("red", 1)])
+    b.stat("GPUs hung or lost", f'sum(memwarden_gpu_status{{{HERE},status=~"hung|lost"}})', "short", steps=[level(RED, 1)])
     b.stat("Age of the newest sample", f"max(time() - memwarden_last_sample_timestamp_seconds{{{HERE}}})", "s",
-           steps=[level("orange", 10), level("red", 30)])
+           steps=[level(ORANGE, 10), level(RED, 30)])
 
     b.row("Host memory")
     b.lines("Memory", [
@@ -158,6 +221,122 @@ def board():
     b.lines("Cgroup headroom", [(f"bottomk(10, memwarden_cgroup_memory_headroom_bytes{{{HERE}}})", "{{cgroup}}")], "bytes", width=12, min=0)
     b.lines("Cgroup working set", [(f"topk(10, memwarden_cgroup_memory_working_set_bytes{{{HERE}}})", "{{cgroup}}")], "bytes", width=12, min=0)
 
+    b.row("Forecasts")
+    tte, risk, within = "memwarden_forecast_time_to_exhaustion_seconds", "memwarden_forecast_risk", "memwarden_forecast_exhaustion_probability_ratio"
+    b.stat("Highest risk", f"max({numbered(risk, 'level', LEVELS, SUBJECT)})", "short", mappings=words(LEVELS),
+           description="The highest level of risk of any resource. What gives a level is in the documentation of the exhaustion analyzer.",
+           steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)])
+    b.stat("Least time left, p50", f'min({tte}{{{SUBJECT},estimate="p50"}})', "s", noValue="none foreseen",
+           description="Until the resource that is exhausted first is exhausted, if its growth goes on: half the time it is earlier.",
+           steps=[], color={"mode": "thresholds"})
+    b.stat("Leaks", f'sum(memwarden_leak_state{{{SUBJECT},resource!="process",state="leaking"}})', "short", steps=[level(RED, 1)],
+           description="Workloads, ranks and GPU processes that leak; the processes of a workload are not counted again.")
+    for severity, color in (("critical", RED), ("warning", ORANGE), ("info", SKY)):
+        b.stat(f"Findings, {severity}", f'sum(memwarden_findings{{{HERE},severity="{severity}"}})', "short", steps=[level(color, 1)],
+               description="Statements of the analyzers that are in force; /api/v1/findings has them in words.")
+    soonest = f'(bottomk(1, {tte}{{{SUBJECT},estimate="p50"}}))'
+    b.lines("Time left of the resource that is exhausted first", [
+        (f'clamp_max(min({tte}{{{SUBJECT},estimate="{estimate}"}} and ignoring (estimate) {soonest}), 86400)', estimate) for estimate in ("p10", "p50", "p90")
+    ], "s", description="The forecast fan: one time in ten it is earlier than p10, half the time than p50, one in ten later than p90, if growth goes on. Nothing is drawn where nothing is foreseen, and never more than a day.",
+            min=0, overrides=[
+                painted("p10", SKY, ("custom.fillOpacity", 0), ("custom.lineStyle", {"fill": "dash", "dash": [4, 4]})),
+                painted("p50", BLUE, ("custom.lineWidth", 3), ("custom.fillOpacity", 0)),
+                painted("p90", SKY, ("custom.fillBelowTo", "p10"), ("custom.fillOpacity", 25), ("custom.lineStyle", {"fill": "dash", "dash": [4, 4]})),
+            ])
+    b.lines("Time left by resource", [
+        (f'{tte}{{{SUBJECT},estimate="p50"}}', f"{NAME} p50"),
+        (f'{tte}{{{SUBJECT},estimate="p10"}}', f"{NAME} p10"),
+        (f'{tte}{{{SUBJECT},estimate="p90"}}', f"{NAME} p90"),
+    ], "s", description="p50 solid, p10 and p90 dashed; a logarithmic scale.", log=True, overrides=[
+        like("/p50$/", ("custom.lineWidth", 2), ("custom.fillOpacity", 0)),
+        like("/p[19]0$/", ("custom.fillOpacity", 0), ("custom.lineStyle", {"fill": "dash", "dash": [4, 6]})),
+    ])
+    b.bars("Probability of exhaustion, any resource", [
+        (f'max({within}{{{SUBJECT},horizon="{horizon}"}})', f"within {horizon}") for horizon in ("1m", "5m", "15m", "60m")
+    ], "percentunit", description="Of the resource where it is highest; allows for growth that stops.", min=0, max=1,
+           steps=[level(YELLOW, 0.1), level(ORANGE, 0.5), level(RED, 0.9)])
+    b.timeline("Risk", [(numbered(risk, "level", LEVELS, SUBJECT), NAME)], mappings=words(LEVELS),
+               description="The level of risk of each resource over time.",
+               steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)])
+    b.timeline("Probability of exhaustion within 15 minutes", [(f'{within}{{{SUBJECT},horizon="15m"}}', NAME)], unit="percentunit",
+               description="Each resource over time, in steps of color: from 10, 50 and 90 %.", min=0, max=1, decimals=0,
+               steps=[level(YELLOW, 0.1), level(ORANGE, 0.5), level(RED, 0.9)])
+    b.lines("Headroom", [(f"bottomk(10, memwarden_forecast_headroom_bytes{{{SUBJECT}}})", NAME)], "bytes",
+            description="What is left of the ten resources with the least; file cache that can be reclaimed counts as left.", min=0)
+    b.lines("Growth", [(f"topk(10, memwarden_forecast_growth_bytes_per_second{{{SUBJECT}}})", NAME)], "binBps",
+            description="Of the ten resources that grow most.")
+    b.table("What the forecasts go by", f"memwarden_forecast_basis_info{{{SUBJECT}}} == 1", width=8, hide=("Value", "uuid"),
+            description="used: what counts against the limit. allocated: the job's allocator, where the device's figure lies still.")
+
+    b.row("Leaks")
+    state = "memwarden_leak_state"
+    b.timeline("Workloads, ranks and GPU processes", [(numbered(state, "state", STATES, f'{SUBJECT},resource!="process"'), NAME)],
+               mappings=words(STATES), steps=[level(YELLOW, 3), level(RED, 4)],
+               description="growing may yet stop; leaking has climbed so long and so steadily that it is taken for a leak.")
+    # One series a state and process would be illegible: only those that climb.
+    b.timeline("Processes that climb", [(f'max without (state) (3 * ({state}{{{SUBJECT},resource="process",state="growing"}} == 1) or 4 * ({state}{{{SUBJECT},resource="process",state="leaking"}} == 1))', "{{workload}} {{pid}}")],
+               mappings=words(STATES), steps=[level(YELLOW, 3), level(RED, 4)], noValue="none",
+               description="Processes of workloads while they grow or leak.")
+    climbs = f'and ignoring (state) ({state}{{{SUBJECT},state=~"growing|leaking"}} == 1)'
+    b.lines("Growth per hour", [(f"3600 * topk(10, memwarden_leak_growth_bytes_per_second{{{SUBJECT}}} {climbs})", NAME)], "bytes",
+            description="Of the ten that grow or leak fastest.", min=0)
+    b.lines("Evidence", [(f"topk(10, memwarden_leak_score{{{SUBJECT}}} {climbs.replace('(state)', '(state, envelope)')})", f"{NAME} {{{{envelope}}}}")], "short",
+            description="How many standard errors the slope of the floor, the center and the peak is away from none; two beyond 2.5 or one beyond 3.5 are evidence.")
+    b.lines("Confidence", [(f"memwarden_leak_confidence_ratio{{{SUBJECT}}}", NAME)], "percentunit",
+            description="How loud the evidence is: an order, not a probability.", min=0.5, max=1)
+    b.table("Climbing since", f"1000 * memwarden_leak_since_timestamp_seconds{{{SUBJECT}}}", width=12, hide=("uuid",), unit="short",
+            names={"Value": "since"}, custom={"filterable": True},
+            description="When the growth of what grows or leaks began.", overrides=[of("since", ("unit", "dateTimeFromNow"))])
+    b.table("Rise over the window of the evidence", f"sort_desc(memwarden_leak_rise_bytes{{{SUBJECT}}} {climbs})", width=12, hide=("uuid",),
+            names={"Value": "rise"}, unit="bytes", description="How much more is held than at the beginning of the growth's window.")
+
+    b.row("Imbalance")
+    # Of several GPUs of a node without a workload's name: all its workloads together.
+    every, alone = 'workload!="",' + WORK, 'workload="",' + HERE
+    for title, metric, unit, description in (
+        ("Memory spread", "memwarden_imbalance_memory_spread_ratio", "percentunit", "How much more a workload holds on its fullest GPU than on the mean of its GPUs."),
+        ("Memory that stays unused", "memwarden_imbalance_stranded_bytes", "bytes", "On the other GPUs of a workload, together, once its fullest GPU is full."),
+        ("Utilization lag", "memwarden_imbalance_utilization_lag_ratio", "percentunit", "How much less busy the idlest GPU of a workload is than the mean of its GPUs."),
+    ):
+        b.lines(title, [(f"{metric}{{{every}}}", "{{workload}}"), (f"{metric}{{{alone}}}", "the node")], unit, description=description, min=0)
+    for title, info, ratio, name, description in (
+        ("Fullest GPU of each workload", "memwarden_imbalance_memory_bottleneck_info", "memwarden_imbalance_memory_spread_ratio", "above the mean", "Which GPU stops the workload first, and how far it is above the mean of the workload's GPUs."),
+        ("Idlest GPU of each workload", "memwarden_imbalance_straggler_info", "memwarden_imbalance_utilization_lag_ratio", "below the mean", "Which GPU lags, and how far it is below the mean. One that waits for others counts as busy."),
+    ):
+        b.table(title, f"{info}{{{every}}} * on (job, instance, workload) group_left () {ratio}", width=8, unit="percentunit", names={"Value": name}, description=description)
+    b.lines("Share of the workloads' resident memory", [(f"memwarden_imbalance_workload_memory_share_ratio{{{WORK}}}", "{{workload}}")], "percentunit",
+            stack=True, description="Of all workloads of the node.", min=0, max=1)
+
+    b.row("Fragmentation of host memory")
+    b.timeline("State of each zone", [(numbered("memwarden_fragmentation_host_state", "state", PIECES, HERE), "node {{node}}, {{zone}}")], width=8,
+               mappings=words(PIECES), steps=[level(YELLOW, 1), level(RED, 2)],
+               description="fragmenting: ever less of the free memory serves huge pages. fragmented: nearly none does, and huge pages were refused.")
+    b.lines("Unusable for huge pages", [(f"memwarden_fragmentation_unusable_free_ratio{{{HERE}}}", "node {{node}}, {{zone}}")], "percentunit",
+            description="Share of the free memory in blocks too small for a huge page, mean of five minutes. High alone it is healthy: most memory may be file cache.", min=0, max=1)
+    b.lines("Trend", [(f"memwarden_fragmentation_unusable_free_change_ratio{{{HERE}}}", "node {{node}}, {{zone}}")], "percentunit",
+            description="How much that mean is above the mean of the last hour.")
+
+    b.row("Findings and analyzers")
+    b.lines("Findings in force", [
+        (f'sum by (analyzer) (memwarden_findings{{{HERE},severity="{severity}"}})', "{{analyzer}}, " + severity) for severity in ("critical", "warning", "info")
+    ], "short", stack=True, description="By analyzer and severity.", min=0, decimals=0, overrides=[
+        like("/critical$/", ("color", {"mode": "fixed", "fixedColor": RED})),
+        like("/warning$/", ("color", {"mode": "fixed", "fixedColor": ORANGE})),
+        like("/info$/", ("color", {"mode": "fixed", "fixedColor": SKY})),
+    ])
+    b.timeline("Analyzers", [(f"memwarden_analyzer_up{{{HERE}}}", "{{analyzer}}")], width=8,
+               mappings=words([("failed", RED), ("complete", SKY)]), description="Whether the last run was complete.")
+    b.lines("Time an analyzer takes", [(f"memwarden_analyzer_duration_seconds{{{HERE}}}", "{{analyzer}}")], "s", stack=True,
+            description="Of each tick.", min=0)
+    b.lines("Failures of analyzers", [(f"increase(memwarden_analyzer_panics_total{{{HERE}}}[$__rate_interval])", "{{analyzer}}")], "short", width=12,
+            description="Defects that were caught; after each the analyzer began anew.", min=0, decimals=0)
+    b.lines("Followed and left out", [
+        (f"memwarden_forecast_resources{{{HERE}}}", "resources followed"),
+        (f"memwarden_forecast_resources_omitted{{{HERE}}}", "resources left out"),
+        (f"memwarden_leak_subjects{{{HERE}}}", "leak subjects followed"),
+        (f"memwarden_leak_subjects_omitted{{{HERE}}}", "leak subjects left out"),
+    ], "short", width=12, description="What is left out is beyond analyzers.exhaustion.most and analyzers.leak.most.", min=0, decimals=0)
+
     b.row("Health of the telling")
     b.table("Sources", f"memwarden_source_status{{{HERE}}} == 1", hide=("Value",))
     b.lines("Time a sample takes", [(f"memwarden_source_duration_seconds{{{HERE}}}", "{{source}}")], "s", width=12, stack=True, min=0)
@@ -172,10 +351,48 @@ def board():
         (f"rate(memwarden_http_limited_total{{{HERE}}}[$__rate_interval])", "HTTP, {{reason}}"),
     ], "ops", min=0)
 
+    return dashboard("node", "Host memory, GPUs, workloads, forecasts, leaks, and the health of the telling.", b, [
+        variable("instance", "label_values(memwarden_build_info, instance)", "Node"),
+        variable("gpu", 'label_values(memwarden_gpu_info{instance=~"$instance"}, gpu)', "GPU"),
+        variable("workload", 'label_values(memwarden_workload_info{instance=~"$instance"}, workload)', "Workload"),
+    ])
+
+
+def fleet():
+    """From the recording rules alone, so that it is as quick for a thousand nodes as for one."""
+    b = Board()
+    risk, tte = "instance:memwarden_forecast_risk:max", "instance:memwarden_forecast_time_to_exhaustion_seconds:min"
+    colors = [level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)]
+    b.row("Now")
+    b.stat("Nodes", f"count({risk}{{{HERE}}})", "short", description="Nodes whose forecasts are known.")
+    b.stat("At high risk or worse", f"sum({risk}{{{HERE}}} >= bool 2)", "short", steps=[level(ORANGE, 1)], description="Nodes with a resource that may run out within a quarter of an hour.")
+    b.stat("At critical risk", f"sum({risk}{{{HERE}}} >= bool 3)", "short", steps=[level(RED, 1)], description="Nodes with a resource that runs out now.")
+    b.stat("Least time left, p50", f'min({tte}{{{HERE},estimate="p50"}})', "s", noValue="none foreseen", description="On the node where memory runs out first.")
+    b.stat("Leaks", f"sum(instance:memwarden_leak_leaking:count{{{HERE}}})", "short", steps=[level(RED, 1)], description="Workloads, ranks and GPU processes that leak.")
+    b.stat("Critical findings", f'sum(instance:memwarden_findings:sum{{{HERE},severity="critical"}})', "short", steps=[level(RED, 1)], description="Statements of the analyzers that are in force.")
+    b.row("Nodes")
+    b.timeline("Risk of the nodes at most risk", [(f"topk(30, {risk}{{{HERE}}})", "{{instance}}")], height=12, mappings=words(LEVELS), steps=colors,
+               description="The highest level of risk of any resource of the node.")
+    b.lines("Time left, p50", [(f'bottomk(20, {tte}{{{HERE},estimate="p50"}})', "{{instance}}")], "s", width=12, height=12, log=True,
+            description="Of the twenty nodes where memory runs out first; a logarithmic scale.")
+    b.lines("Probability of exhaustion within 15 minutes", [(f'topk(20, instance:memwarden_forecast_exhaustion_probability:max{{{HERE},horizon="15m"}})', "{{instance}}")],
+            "percentunit", description="Of the twenty nodes where it is highest.", min=0, max=1)
+    b.lines("Fastest growth per hour of what grows or leaks", [(f"3600 * topk(20, instance:memwarden_leak_growth_bytes_per_second:max{{{HERE}}})", "{{instance}}")],
+            "bytes", description="Of the twenty nodes where it is fastest.", min=0)
+    b.lines("Leaks", [(f"topk(20, instance:memwarden_leak_leaking:count{{{HERE}}})", "{{instance}}")], "short",
+            description="Workloads, ranks and GPU processes that leak, of the twenty nodes with most.", min=0, decimals=0)
+    b.lines("Findings in force", [(f"sum by (severity) (instance:memwarden_findings:sum{{{HERE}}})", "{{severity}}")], "short", width=24, stack=True,
+            description="Of all nodes, by severity.", min=0, decimals=0, overrides=[painted("critical", RED), painted("warning", ORANGE), painted("info", SKY)])
+    return dashboard("fleet", "Which nodes run out of memory first, and which leak. Needs memwarden.recording.rules.yaml.", b, [
+        variable("instance", "label_values(memwarden_build_info, instance)", "Node"),
+    ])
+
+
+def dashboard(name, description, b, variables):
     return {
-        "uid": "memwarden-node",
-        "title": "memwarden / node",
-        "description": "Host memory, GPUs, workloads, and the health of the telling.",
+        "uid": f"memwarden-{name}",
+        "title": f"memwarden / {name}",
+        "description": description,
         "tags": ["memwarden", "gpu", "memory"],
         "schemaVersion": 39,
         "version": 1,
@@ -184,14 +401,7 @@ def board():
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
-        "templating": {
-            "list": [
-                {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}},
-                variable("instance", "label_values(memwarden_build_info, instance)", "Node"),
-                variable("gpu", 'label_values(memwarden_gpu_info{instance=~"$instance"}, gpu)', "GPU"),
-                variable("workload", 'label_values(memwarden_workload_info{instance=~"$instance"}, workload)', "Workload"),
-            ]
-        },
+        "templating": {"list": [{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}}, *variables]},
         "annotations": {
             "list": [{
                 "name": "Alerts", "datasource": SOURCE, "enable": True, "iconColor": "red",
@@ -203,12 +413,13 @@ def board():
 
 
 def main():
-    text = json.dumps(board(), indent=2) + "\n"
-    if "--check" in sys.argv[1:]:
-        if TARGET.read_text() != text:
-            sys.exit(f"{TARGET.name} is out of date; run dashboards/build.py")
-    else:
-        TARGET.write_text(text)
+    for board in (node(), fleet()):
+        target = FOLDER / f"{board['uid']}.json"
+        text = json.dumps(board, indent=2) + "\n"
+        if "--check" not in sys.argv[1:]:
+            target.write_text(text)
+        elif not target.exists() or target.read_text() != text:
+            sys.exit(f"{target.name} is out of date; run dashboards/build.py")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes a memwarden with fake GPUs: every query of the dashboard returns data,
-//! what is gone is gone, and no scrape fails.
+//! A real Prometheus scrapes a memwarden with fake GPUs: every query of the dashboards returns data,
+//! every rule is evaluated, what is gone is gone, and no scrape fails.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Daemon, fake_nvml, free_port, program, request, tool, wait_for};
 
@@ -24,7 +24,7 @@ impl Prometheus {
     fn start(target: SocketAddr) -> Option<Self> {
         let binary = tool("prometheus")?;
         let folder = tempfile::tempdir().unwrap();
-        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("alerts/memwarden.rules.yaml");
+        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("alerts/*.rules.yaml");
         let config = format!(
             "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
              rule_files: [{}]\n\
@@ -51,16 +51,31 @@ impl Prometheus {
         Some(prometheus)
     }
 
+    fn ask(&self, path: &str) -> Value {
+        let answer = request(self.address, &format!("GET /api/v1/{path} HTTP/1.0\r\n\r\n"));
+        let body: Value = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{}", answer.body));
+        assert_eq!(body["status"], "success", "{path}: {body}");
+        body["data"].clone()
+    }
+
     /// The result of an instant query: each series' labels and value.
     fn query(&self, expression: &str) -> Vec<(Value, f64)> {
         let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let answer = request(self.address, &format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\n\r\n"));
-        let body: Value = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{}", answer.body));
-        assert_eq!(body["status"], "success", "{expression}: {body}");
-        let results = body["data"]["result"].as_array().unwrap().iter();
+        let answer = self.ask(&format!("query?query={encoded}"));
+        let results = answer["result"].as_array().unwrap().iter();
         results
             .map(|result| (result["metric"].clone(), result["value"][1].as_str().unwrap().parse().unwrap()))
             .collect()
+    }
+
+    /// The names of the rules whose last evaluation failed, with the reason.
+    fn failed_rules(&self) -> Vec<String> {
+        let groups = self.ask("rules");
+        let groups = groups["groups"].as_array().unwrap().iter();
+        let rules: Vec<&Value> = groups.flat_map(|group| group["rules"].as_array().unwrap()).collect();
+        assert!(rules.len() > 25, "only {} rules", rules.len());
+        let failed = rules.into_iter().filter(|rule| rule["health"] == "err");
+        failed.map(|rule| format!("{}: {}", rule["name"], rule["lastError"])).collect()
     }
 }
 
@@ -71,27 +86,31 @@ impl Drop for Prometheus {
     }
 }
 
-/// Every query of the dashboard, with the variables as Grafana fills them in for "All".
+/// Every query of the dashboards, with the variables as Grafana fills them in for "All".
 fn dashboard_queries() -> BTreeSet<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/memwarden-node.json");
-    let board: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let mut found = BTreeSet::new();
-    for panel in board["panels"].as_array().unwrap() {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            let query = target["expr"].as_str().unwrap();
-            let filled = ["instance", "gpu", "workload"]
-                .iter()
-                .fold(query.to_owned(), |query, name| query.replace(&format!("${name}"), ".*"));
-            found.insert(filled.replace("$__rate_interval", "10s"));
+    for file in ["dashboards/memwarden-node.json", "dashboards/memwarden-fleet.json"] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let board: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        for panel in board["panels"].as_array().unwrap() {
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                let query = target["expr"].as_str().unwrap();
+                let filled = ["instance", "gpu", "workload"]
+                    .iter()
+                    .fold(query.to_owned(), |query, name| query.replace(&format!("${name}"), ".*"));
+                found.insert(filled.replace("$__rate_interval", "10s"));
+            }
         }
     }
-    assert!(found.len() > 30, "only {} queries", found.len());
+    assert!(found.len() > 60, "only {} queries", found.len());
     found
 }
 
-/// Whether a query asks for what not every host has (PSI, a cgroup with a limit, reclaim), and this one has not.
+/// Whether a query asks for what not every host has (PSI, a cgroup with a limit, reclaim), and this one has not,
+/// or for fragmentation, of which nothing is said for the first minute.
 fn may_be_empty(query: &str, page: &str) -> bool {
-    let absent_on_some_hosts = ["pressure", "allocation_stalls", "refaulted", "headroom", "cgroup"];
+    let absent_on_some_hosts =
+        ["pressure", "allocation_stalls", "refaulted", "headroom", "cgroup", "fragmentation"];
     let metric = query
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .find(|word| word.starts_with("memwarden_"));
@@ -103,22 +122,28 @@ fn may_be_empty(query: &str, page: &str) -> bool {
 fn every_dashboard_query_returns_data() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("scenario.json");
-    // Our own pid uses a GPU, so that there is a workload.
+    // Our own pid uses a GPU, so that there is a workload. It takes ever more of the first, which is full
+    // after a minute, so that there is a forecast.
+    let memory =
+        [json!({"ramp": {"from": 20_u64 << 30, "per_second": 1 << 30, "max": 79_u64 << 30}}), json!(1 << 30)];
     let devices: Vec<Value> = (0..2)
         .map(|gpu| {
-            serde_json::json!({
+            json!({
                 "uuid": format!("GPU-00000000-0000-0000-0000-00000000000{gpu}"),
                 "minor": gpu,
                 "pci": format!("0000:{gpu:02x}:00.0"),
                 "utilization": 50,
                 "throttle": 4,
-                "processes": [{"pid": std::process::id(), "memory": 1_073_741_824_u64, "type": "compute", "sm": 40}],
+                "processes": [{"pid": std::process::id(), "memory": memory[gpu], "type": "compute", "sm": 40}],
             })
         })
         .collect();
-    std::fs::write(&scenario, serde_json::json!({"devices": devices}).to_string()).unwrap();
+    std::fs::write(&scenario, json!({"devices": devices}).to_string()).unwrap();
     let library = fake_nvml();
-    let daemon = Daemon::start_with(&["--nvml-library", library.to_str().unwrap()], |command| {
+    // The analyzers want 60 samples.
+    let faster = ["--set", "sampling.interval=100ms", "--set", "sources.gpu.interval=100ms"];
+    let arguments = [["--nvml-library", library.to_str().unwrap()].as_slice(), &faster].concat();
+    let daemon = Daemon::start_with(&arguments, |command| {
         command.env("FAKE_NVML_SCENARIO", &scenario);
     });
     let Some(prometheus) = Prometheus::start(daemon.address) else { return };
@@ -126,8 +151,11 @@ fn every_dashboard_query_returns_data() {
     let page = daemon.metrics();
     missing.retain(|query| !may_be_empty(query, &page));
     let begun = crate::harness::now();
+    // And we grow, so that a process does.
+    let mut held = Vec::new();
     while !missing.is_empty() && begun.elapsed() < SOON {
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_millis(200));
+        held.push(vec![1_u8; 1 << 19]);
         missing.retain(|query| prometheus.query(query).is_empty());
     }
     assert!(
@@ -139,5 +167,7 @@ fn every_dashboard_query_returns_data() {
     for query in dashboard_queries() {
         prometheus.query(&query);
     }
+    let failed = prometheus.failed_rules();
+    assert!(failed.is_empty(), "{failed:?}");
     assert!(prometheus.query("min_over_time(up[10m]) == 1").len() == 1, "a scrape failed");
 }

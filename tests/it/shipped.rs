@@ -12,14 +12,34 @@ fn root(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Every word of a text that looks like one of our metrics.
+const DASHBOARDS: [&str; 2] = ["dashboards/memwarden-node.json", "dashboards/memwarden-fleet.json"];
+const RULES: [&str; 2] = ["alerts/memwarden.rules.yaml", "alerts/memwarden.recording.rules.yaml"];
+
+/// Every word of a text that looks like one of our metrics, or with a colon like what a rule records of one.
 fn named_metrics(text: &str) -> BTreeSet<String> {
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| word.starts_with("memwarden_")).map(str::to_owned).collect()
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
+    let words = words.map(|word| word.trim_matches(':'));
+    let ours = words.filter(|word| word.starts_with("memwarden_") || word.contains(":memwarden_"));
+    ours.map(str::to_owned).collect()
+}
+
+fn rules(file: &str) -> Vec<serde_yaml::Value> {
+    let rules: serde_yaml::Value =
+        serde_yaml::from_str(&std::fs::read_to_string(root(file)).unwrap()).unwrap();
+    let groups = rules["groups"].as_sequence().unwrap().iter();
+    groups.flat_map(|group| group["rules"].as_sequence().unwrap().clone()).collect()
+}
+
+/// The names of what the rules record.
+fn recorded() -> Vec<String> {
+    let rules = RULES.into_iter().flat_map(rules);
+    rules.filter_map(|rule| Some(rule["record"].as_str()?.to_owned())).collect()
 }
 
 fn check(file: &str) {
-    let known: BTreeSet<&str> = catalog::all().map(|desc| desc.name).collect();
+    let recorded = recorded();
+    let mut known: BTreeSet<&str> = catalog::all().map(|desc| desc.name).collect();
+    known.extend(recorded.iter().map(String::as_str));
     let text = std::fs::read_to_string(root(file)).unwrap();
     let named = named_metrics(&text);
     // A name that ends in an underscore stands for all that begin so.
@@ -33,9 +53,7 @@ fn check(file: &str) {
 
 #[test]
 fn every_metric_named_in_a_shipped_file_exists() {
-    for file in
-        ["dashboards/memwarden-node.json", "alerts/memwarden.rules.yaml", "README.md", "ARCHITECTURE.md"]
-    {
+    for file in DASHBOARDS.into_iter().chain(RULES).chain(["README.md", "ARCHITECTURE.md"]) {
         check(file);
     }
     for entry in std::fs::read_dir(root("alerts/tests")).unwrap() {
@@ -45,7 +63,7 @@ fn every_metric_named_in_a_shipped_file_exists() {
 }
 
 #[test]
-fn the_dashboard_is_what_its_script_writes() {
+fn the_dashboards_are_what_their_script_writes() {
     let output = program("python3").arg(root("dashboards/build.py")).arg("--check").output();
     match output {
         Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
@@ -54,43 +72,39 @@ fn the_dashboard_is_what_its_script_writes() {
 }
 
 #[test]
-fn the_dashboard_can_be_provisioned() {
-    let board: Value =
-        serde_json::from_str(&std::fs::read_to_string(root("dashboards/memwarden-node.json")).unwrap())
-            .unwrap();
-    assert!(board.get("id").is_none() && board.get("__inputs").is_none());
-    assert_eq!(board["uid"], "memwarden-node");
-    let panels = board["panels"].as_array().unwrap();
-    let mut ids = BTreeSet::new();
-    let mut taken = BTreeSet::new();
-    for panel in panels {
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
-        let place = |name: &str| panel["gridPos"][name].as_u64().unwrap();
-        assert!(place("x") + place("w") <= 24, "{panel}");
-        for x in place("x")..place("x") + place("w") {
-            for y in place("y")..place("y") + place("h") {
-                assert!(taken.insert((x, y)), "{} lies on another panel", panel["title"]);
+fn the_dashboards_can_be_provisioned() {
+    for file in DASHBOARDS {
+        let board: Value = serde_json::from_str(&std::fs::read_to_string(root(file)).unwrap()).unwrap();
+        assert!(board.get("id").is_none() && board.get("__inputs").is_none());
+        assert_eq!(format!("dashboards/{}.json", board["uid"].as_str().unwrap()), file);
+        let panels = board["panels"].as_array().unwrap();
+        let mut ids = BTreeSet::new();
+        let mut taken = BTreeSet::new();
+        for panel in panels {
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+            let place = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+            assert!(place("x") + place("w") <= 24, "{panel}");
+            for x in place("x")..place("x") + place("w") {
+                for y in place("y")..place("y") + place("h") {
+                    assert!(taken.insert((x, y)), "{} lies on another panel", panel["title"]);
+                }
             }
-        }
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            assert_eq!(target["datasource"]["uid"], "${datasource}");
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                assert_eq!(target["datasource"]["uid"], "${datasource}");
+            }
         }
     }
 }
 
 #[test]
 fn every_alert_is_complete() {
-    let text = std::fs::read_to_string(root("alerts/memwarden.rules.yaml")).unwrap();
-    let rules: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
     let tests: String = std::fs::read_dir(root("alerts/tests"))
         .unwrap()
         .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
         .collect();
     let mut count = 0;
-    for rule in
-        rules["groups"].as_sequence().unwrap().iter().flat_map(|group| group["rules"].as_sequence().unwrap())
-    {
-        let name = rule["alert"].as_str().unwrap();
+    for rule in rules("alerts/memwarden.rules.yaml") {
+        let Some(name) = rule["alert"].as_str() else { continue };
         count += 1;
         let severity = rule["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning", "info"].contains(&severity), "{name}: {severity}");
@@ -100,4 +114,25 @@ fn every_alert_is_complete() {
         assert!(tests.contains(&format!("alertname: {name}\n")), "{name} has no test");
     }
     assert!(count >= 15, "only {count} alerts");
+}
+
+#[test]
+fn every_recorded_series_is_tested() {
+    let tests = std::fs::read_to_string(root("alerts/tests/recording.yaml")).unwrap()
+        + &std::fs::read_to_string(root("alerts/tests/forecast.yaml")).unwrap();
+    for name in recorded() {
+        assert!(tests.contains(&format!("expr: {name}\n")), "{name} has no test");
+    }
+}
+
+#[test]
+fn one_nodes_files_need_no_recording_rules_file() {
+    let fleet: Vec<String> = rules("alerts/memwarden.recording.rules.yaml")
+        .iter()
+        .map(|rule| rule["record"].as_str().unwrap().to_owned())
+        .collect();
+    for file in ["dashboards/memwarden-node.json", "alerts/memwarden.rules.yaml"] {
+        let text = std::fs::read_to_string(root(file)).unwrap();
+        assert!(!fleet.iter().any(|name| text.contains(name)), "{file}");
+    }
 }
