@@ -92,7 +92,7 @@ def main():
             env=dict(os.environ, FAKE_NVML_SCENARIO=str(scenario)))
         (folder / "prometheus.yml").write_text(
             "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
-            f"rule_files: [{ROOT}/alerts/memwarden.rules.yaml]\n"
+            f"rule_files: [{ROOT}/alerts/memwarden.rules.yaml, {ROOT}/alerts/memwarden.recording.rules.yaml]\n"
             f"scrape_configs: [{{job_name: memwarden, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n")
         while True:
             try:

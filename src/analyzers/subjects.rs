@@ -16,6 +16,21 @@ const SHARE: f64 = 0.01;
 /// How long a subject that is gone is remembered, in seconds: a source that fails for a while loses nothing.
 const REMEMBER: f64 = 300.0;
 
+/// Seconds by which the start of a life may wander with the host's clock and still be the same life.
+const SAME_LIFE: f64 = 5.0;
+
+/// One subject as a tick shows it.
+#[derive(Debug)]
+pub(super) struct Fed<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) sample: Sample,
+    /// Bytes.
+    pub(super) limit: Option<f64>,
+    /// What tells its present life from an earlier one, in seconds: what was learned of a workload that was killed
+    /// and begins again says nothing of the new one. 0 where there is only one life.
+    pub(super) life: f64,
+}
+
 /// What is followed of one subject.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
@@ -24,6 +39,7 @@ pub(super) struct Followed {
     seen: f64,
     /// When it was first seen, on that clock.
     born: f64,
+    life: f64,
     due: f64,
     pub(super) said: Option<Said>,
 }
@@ -63,6 +79,7 @@ struct Saved {
     tracker: Tracker,
     seen: f64,
     born: f64,
+    life: f64,
 }
 
 impl Subjects {
@@ -85,9 +102,7 @@ impl Subjects {
     /// Feeds one subject and assesses it where that is due.
     pub(super) fn feed(
         &mut self,
-        subject: &Subject,
-        sample: Sample,
-        limit: Option<f64>,
+        Fed { subject, sample, limit, life }: Fed<'_>,
         horizons: &[f64],
         now: Timestamp,
     ) -> Option<&mut Followed> {
@@ -97,9 +112,12 @@ impl Subjects {
                 self.omitted += 1;
                 return None;
             }
-            self.followed.insert(subject.clone(), Followed { born: at, ..Followed::default() });
+            self.followed.insert(subject.clone(), Followed { born: at, life, ..Followed::default() });
         }
         let followed = self.followed.get_mut(subject)?;
+        if (followed.life - life).abs() > SAME_LIFE {
+            *followed = Followed { born: at, life, ..Followed::default() };
+        }
         followed.seen = at;
         followed.tracker.push(at, sample);
         if at >= followed.due {
@@ -131,6 +149,7 @@ impl Subjects {
                 tracker: followed.tracker.clone(),
                 seen: followed.seen,
                 born: followed.born,
+                life: followed.life,
             })
             .collect();
         Box::new(move || serde_json::to_value(all))
@@ -141,10 +160,11 @@ impl Subjects {
         let saved: Vec<Saved> = serde_json::from_value(saved)?;
         let sound = saved
             .into_iter()
-            .filter(|saved| saved.tracker.is_sound() && saved.seen.is_finite() && saved.born.is_finite());
-        for Saved { subject, tracker, seen, born } in sound.take(self.most) {
+            .filter(|saved| saved.tracker.is_sound())
+            .filter(|saved| [saved.seen, saved.born, saved.life].iter().all(|time| time.is_finite()));
+        for Saved { subject, tracker, seen, born, life } in sound.take(self.most) {
             self.last = self.last.max(seen);
-            self.followed.insert(subject, Followed { tracker, seen, born, ..Followed::default() });
+            self.followed.insert(subject, Followed { tracker, seen, born, life, ..Followed::default() });
         }
         Ok(())
     }

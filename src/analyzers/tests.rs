@@ -201,6 +201,29 @@ fn file_cache_is_no_leak() {
     assert!(said.findings.is_empty(), "{:?}", said.findings);
 }
 
+#[test]
+fn a_workload_that_begins_again_is_foreseen_again() {
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    // Two hours flat, a leak of ten minutes, a kill, and the same leak once more.
+    let put = |second: u32, batch: &mut Batch| {
+        let life = if second < 7_800 { 100.0 } else { 7_800.0 };
+        let leaked = f64::from(if second < 7_800 { second.saturating_sub(7_200) } else { second - 7_800 });
+        let used = GIB + leaked * GIB / 200.0 + noise(second) * GIB / 512.0;
+        let name: Label = "train".into();
+        let name = std::slice::from_ref(&name);
+        bytes(batch, &memory::metrics::TOTAL, &[], 5.0 * GIB);
+        bytes(batch, &memory::metrics::AVAILABLE, &[], 4.0 * GIB - leaked * GIB / 200.0);
+        bytes(batch, &workload::metrics::RSS, name, used);
+        bytes(batch, &workload::metrics::ANON, name, used);
+        bytes(batch, &workload::metrics::SHMEM, name, 0.0);
+        batch.put_some(&workload::metrics::START, name, crate::model::units::Seconds::new(life));
+    };
+    let said = run(&mut *analyzer, 0, 8_100, put);
+    // 4 GiB at 5 MiB/s are 800 s, of which 300 have passed.
+    let p50 = value(&said, TTE, &["workload", "p50"]).unwrap();
+    assert!((p50 - 500.0).abs() < 100.0, "{p50}");
+}
+
 #[cfg(feature = "gpu")]
 #[test]
 fn what_a_driver_sees_grow_is_never_called_a_leak() {

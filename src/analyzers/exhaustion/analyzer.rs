@@ -3,7 +3,7 @@
 use super::{Level, metrics, resources, risk};
 use crate::analyzers::Registration;
 use crate::analyzers::leak::State;
-use crate::analyzers::subjects::{Said, Subjects};
+use crate::analyzers::subjects::{Fed, Said, Subjects};
 use crate::analyzers::tracker::Assessment;
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
@@ -46,12 +46,13 @@ impl Analyzer for Exhaustion {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         self.subjects.begin(now);
         for resource in resources::all(view) {
-            let limit = Some(resource.limit);
-            let Some(followed) =
-                self.subjects.feed(&resource.subject, resource.sample, limit, &HORIZONS, now)
-            else {
-                continue;
+            let fed = Fed {
+                subject: &resource.subject,
+                sample: resource.sample,
+                limit: Some(resource.limit),
+                life: resource.life,
             };
+            let Some(followed) = self.subjects.feed(fed, &HORIZONS, now) else { continue };
             let headroom = (resource.limit - resource.sample.used).max(0.0);
             put_bytes(&metrics::HEADROOM, &resource.subject, headroom, out);
             if let Some(said) = &followed.said {

@@ -16,7 +16,12 @@ pub(super) struct Resource {
     pub(super) sample: Sample,
     /// Bytes.
     pub(super) limit: f64,
+    /// What tells its present life from an earlier one.
+    pub(super) life: f64,
 }
+
+/// Two kills are two lives, whatever the start of a life may wander.
+const KILL: f64 = 60.0;
 
 impl Resource {
     /// What can be done before it runs out.
@@ -41,6 +46,7 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
         subject: Subject::cgroup(path),
         sample: group.sample,
         limit: group.limit,
+        life: group.life,
     }));
     gpus(view, &mut found);
     workloads(view, &groups, rest, &mut found);
@@ -57,6 +63,7 @@ fn host(view: &View<'_>) -> Option<Resource> {
         subject: Subject::host(),
         sample: Sample { used, unreclaimable, allocated: None },
         limit,
+        life: 0.0,
     })
 }
 
@@ -64,6 +71,7 @@ fn host(view: &View<'_>) -> Option<Resource> {
 struct Group {
     sample: Sample,
     limit: f64,
+    life: f64,
 }
 
 /// One metric of cgroups or workloads by its only label.
@@ -73,18 +81,20 @@ fn by_label<M: Metric>(view: &View<'_>, metric: &'static M) -> BTreeMap<Label, f
 
 /// What the kernel cannot reclaim counts: a group full of file cache is healthy.
 fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
-    use cgroup::metrics::{ANON, KERNEL, LIMIT, SHMEM, WORKING_SET};
+    use cgroup::metrics::{ANON, EVENTS, KERNEL, LIMIT, SHMEM, WORKING_SET};
     let limits = by_label(view, &LIMIT);
     if limits.is_empty() {
         return BTreeMap::new();
     }
     let (anon, shmem, kernel) = (by_label(view, &ANON), by_label(view, &SHMEM), by_label(view, &KERNEL));
     let working = by_label(view, &WORKING_SET);
+    let kills = |path: &Label| view.value(&EVENTS, &[path.clone(), "oom_kill".into()]).unwrap_or(0.0);
     let group = |(path, limit): (Label, f64)| {
         let unreclaimable = anon.get(&path).zip(shmem.get(&path)).map(|(anon, shmem)| anon + shmem);
         let kernel = kernel.get(&path).copied().unwrap_or(0.0);
         let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(&path).copied())?;
-        Some((path, Group { sample: Sample { used, unreclaimable, allocated: None }, limit }))
+        let life = KILL * kills(&path);
+        Some((path, Group { sample: Sample { used, unreclaimable, allocated: None }, limit, life }))
     };
     limits.into_iter().filter_map(group).collect()
 }
@@ -98,7 +108,7 @@ fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
         let [gpu, uuid] = &*point.labels else { continue };
         let (used, limit) = (point.value, point.value + free);
         let sample = Sample { used, unreclaimable: None, allocated: None };
-        found.push(Resource { subject: Subject::gpu(gpu, uuid), sample, limit });
+        found.push(Resource { subject: Subject::gpu(gpu, uuid), sample, limit, life: 0.0 });
     }
 }
 
@@ -107,7 +117,7 @@ fn gpus(_view: &View<'_>, _found: &mut Vec<Resource>) {}
 
 /// Each workload against what would stop it first: a limit on its cgroup's path, or the host.
 fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>, found: &mut Vec<Resource>) {
-    use workload::metrics::{ANON, INFO, RSS, SHMEM};
+    use workload::metrics::{ANON, INFO, RSS, SHMEM, START};
     let place = INFO.desc.labels.iter().position(|label| *label == "cgroup");
     let cgroup_of: BTreeMap<&Label, &Label> = view
         .points(&INFO)
@@ -126,7 +136,9 @@ fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>
         let left = limits.map(|group| group.limit - group.sample.used).chain(rest).reduce(f64::min);
         let Some(left) = left else { continue };
         let sample = Sample { used, unreclaimable, allocated: None };
-        found.push(Resource { subject: Subject::workload(name), sample, limit: used + left.max(0.0) });
+        let life = view.value(&START, std::slice::from_ref(name)).unwrap_or(0.0);
+        let limit = used + left.max(0.0);
+        found.push(Resource { subject: Subject::workload(name), sample, limit, life });
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{State, metrics};
 use crate::analyzers::Registration;
-use crate::analyzers::subjects::{Said, Subjects};
+use crate::analyzers::subjects::{Fed, Said, Subjects};
 use crate::analyzers::tracker::{Sample, Watched};
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
@@ -46,12 +46,15 @@ struct Parts {
     used: f64,
     anon: Option<f64>,
     shmem: Option<f64>,
+    /// When its oldest process started, in seconds since 1970; 0 for a process, whose pid is one life.
+    life: f64,
 }
 
 impl Parts {
-    fn sample(self) -> Sample {
+    fn fed(self, subject: &Subject) -> Fed<'_> {
         let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
-        Sample { used: self.used, unreclaimable, allocated: None }
+        let sample = Sample { used: self.used, unreclaimable, allocated: None };
+        Fed { subject, sample, limit: None, life: self.life }
     }
 }
 
@@ -61,7 +64,7 @@ impl Analyzer for Leak {
         let subjects = subjects(view);
         self.calm.retain(|subject, _| subjects.contains_key(subject));
         for (subject, parts) in subjects {
-            let Some(followed) = self.subjects.feed(&subject, parts.sample(), None, &[], now) else {
+            let Some(followed) = self.subjects.feed(parts.fed(&subject), &[], now) else {
                 continue;
             };
             let Some(said) = &followed.said else { continue };
@@ -97,7 +100,7 @@ fn state(subject: &Subject, said: &Said) -> State {
 
 /// Everything that may leak, with what is known of its memory.
 fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
-    use workload::metrics::{ANON, PROCESS_ANON, PROCESS_RSS, PROCESS_SHMEM, RSS, SHMEM};
+    use workload::metrics::{ANON, PROCESS_ANON, PROCESS_RSS, PROCESS_SHMEM, RSS, SHMEM, START};
     let mut found: BTreeMap<Subject, Parts> = BTreeMap::new();
     let workload = |labels: &[Label]| labels.first().map(Subject::workload);
     let process = |labels: &[Label]| match labels {
@@ -117,6 +120,7 @@ fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
     fill(view.points(&RSS), &workload, |parts, value| parts.used = value);
     fill(view.points(&ANON), &workload, |parts, value| parts.anon = Some(value));
     fill(view.points(&SHMEM), &workload, |parts, value| parts.shmem = Some(value));
+    fill(view.points(&START), &workload, |parts, value| parts.life = value);
     fill(view.points(&PROCESS_RSS), &process, |parts, value| parts.used = value);
     fill(view.points(&PROCESS_ANON), &process, |parts, value| parts.anon = Some(value));
     fill(view.points(&PROCESS_SHMEM), &process, |parts, value| parts.shmem = Some(value));

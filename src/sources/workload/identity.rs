@@ -59,14 +59,20 @@ impl Identity {
 
     /// That of a configured matcher, found at this process first.
     pub(super) fn of_matcher(name: &Label, root: &ProcessRow) -> Self {
-        Self::new(Kind::Matcher, name.to_string(), root.naming_cgroup.as_deref().unwrap_or_default())
+        Self::new(Kind::Matcher, name.to_string(), charged(root))
     }
 
     /// That of the tree below `root`, which uses a GPU.
     pub(super) fn of_tree(root: &ProcessRow) -> Self {
         let name = format!("{}-{}", root.comm, root.key.pid);
-        Self::new(Kind::Gpu, name, root.naming_cgroup.as_deref().unwrap_or_default())
+        Self::new(Kind::Gpu, name, charged(root))
     }
+}
+
+/// The cgroup whose limit would stop it: the memory controller's, which on v1 need not be the one that names it.
+fn charged(root: &ProcessRow) -> &str {
+    let naming = || root.naming_cgroup.as_deref().unwrap_or_default();
+    root.cgroup.as_ref().map_or_else(naming, |path| path.as_str())
 }
 
 /// What a process's cgroup says.
