@@ -1,0 +1,1 @@
+//! Every report over frames that are made up.
