@@ -69,8 +69,8 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
     text.push_str(&format!("{verdict}\n"));
     if worst.is_some_and(|(_, found)| found.current > 0.5) {
         text.push_str(
-            "  Huge pages and large network buffers may not be had at once: echo 1 > \
-             /proc/sys/vm/compact_memory compacts, and raising vm.min_free_kbytes keeps more in large blocks.\n",
+            "  Huge pages and large network buffers may not be had at once: sysctl vm.compact_memory=1 compacts, \
+             and a larger vm.min_free_kbytes keeps more in large blocks.\n",
         );
     }
     if let Some(share) = threshold.filter(|_| alarm) {

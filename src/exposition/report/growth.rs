@@ -65,8 +65,10 @@ impl Growths {
             }
             let growth = self.all.entry(subject.clone()).or_default();
             let state = row.label("state");
-            if state == "leaking" && growth.state != "leaking" {
-                marks.push(Mark { t_s: now, text: format!("{subject} leaks"), alarm: true });
+            // Its workload tells it for a process.
+            let own = subject.resource.as_str() != "process";
+            if own && state == "leaking" && growth.state != "leaking" {
+                marks.push(Mark { t_s: now, text: format!("{subject}: found to leak"), alarm: true });
             }
             state.clone_into(&mut growth.state);
             growth.take((sight, &index), &subject, now, begun_unix);

@@ -37,14 +37,21 @@ pub(super) struct Row<'a> {
     recommendation: Option<&'a str>,
 }
 
-/// What leaks first, then what grows fastest; the gone last among equals.
+/// What leaks first, then whole workloads before their parts, then what grows fastest.
 pub(super) fn ranked(recorder: &Recorder) -> Vec<(&Subject, &Growth)> {
     let mut all: Vec<_> = recorder.growths.all.iter().collect();
-    all.sort_by(|(_, a), (_, b)| {
+    all.sort_by(|(one, a), (two, b)| {
         let pace = |growth: &Growth| growth.per_second.unwrap_or(0.0);
-        rank(&b.state).cmp(&rank(&a.state)).then_with(|| pace(b).total_cmp(&pace(a)))
+        rank(&b.state)
+            .cmp(&rank(&a.state))
+            .then(is_part(one).cmp(&is_part(two)))
+            .then_with(|| pace(b).total_cmp(&pace(a)))
     });
     all
+}
+
+fn is_part(subject: &Subject) -> bool {
+    subject.resource.as_str() == "process"
 }
 
 pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
@@ -101,6 +108,10 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, pai
         text.push_str(&format!(", since {}{before}", clock(since)));
     }
     text.push_str(".\n");
+    if is_part(subject) {
+        // The same evidence and advice as that of its workload.
+        return;
+    }
     if let (Some(rise), Some(window)) = (growth.rise, growth.window) {
         let score =
             |envelope: &str| growth.scores.get(envelope).map_or(UNKNOWN.to_owned(), |z| format!("{z:.1}"));

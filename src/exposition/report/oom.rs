@@ -141,10 +141,18 @@ fn verdict(all: &[(&Subject, &Resource)]) -> String {
     }
     match resource.tte {
         Some(Tte { p50_seconds: Some(p50), .. }) => {
-            format!("{subject} runs out in {} if it goes on as it does.", time(p50))
+            format!("Memory of {subject} runs out in {} if it goes on as it does.", time(p50))
         }
         _ if rank(resource.level.as_deref()) > 0 => {
-            format!("The risk of {subject} is {}.", resource.level.as_deref().unwrap_or_default())
+            let far = resource.growth.is_some_and(|growth| growth > 0.0)
+                && resource.share().is_some_and(|used| used < 0.9);
+            let later =
+                if far { " When it runs out is too far off to be told from so short a watch." } else { "" };
+            let rule = resource.rule.as_deref().map_or_else(String::new, |rule| format!(": {rule}"));
+            format!(
+                "The risk of {subject} is {}{rule}.{later}",
+                resource.level.as_deref().unwrap_or_default()
+            )
         }
         _ => "Nothing is foreseen to run out.".to_owned(),
     }

@@ -34,7 +34,7 @@ impl Ended {
     /// How it ended, in words.
     fn words(&self) -> String {
         match (self.code, self.signal) {
-            (Some(0), _) => "ended well".to_owned(),
+            (Some(0), _) => "succeeded".to_owned(),
             (Some(code), _) => format!("ended with code {code}"),
             (None, Some(signal)) => format!("was ended by signal {signal}{}", name_of(signal)),
             (None, None) => "ended".to_owned(),
@@ -67,7 +67,8 @@ pub(super) fn body(ended: &Ended, recorder: &Recorder, paint: Paint) -> Body {
     if let Some(cpu) = ended.cpu_seconds {
         text.push_str(&format!(", {} of CPU time", time(cpu)));
     }
-    text.push_str(&format!(", {} samples\n", recorder.samples));
+    let plural = if recorder.samples == 1 { "" } else { "s" };
+    text.push_str(&format!(", {} sample{plural}\n", recorder.samples));
     let name = ended.workload.as_str();
     let kinds = profile::kinds(recorder, name);
     let seen = !kinds.is_empty();
@@ -142,7 +143,7 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {
         "growing" => "It grows, which may yet end: watch it for longer.".to_owned(),
         "warming" => "It grows, and ever slower: a warm-up, or a cache that fills. No leak.".to_owned(),
         "steady" => "No leak.".to_owned(),
-        _ if seen => "Leak: no verdict, there were too few samples (it takes 60).".to_owned(),
+        _ if seen => "Leak: no verdict, it was too short.".to_owned(),
         _ => "Leak: no verdict.".to_owned(),
     }
 }
