@@ -31,16 +31,18 @@ impl Screen {
         self.live
     }
 
-    /// Puts a text in the place of the one before, cut to the size of the terminal.
-    pub(super) fn show(&mut self, text: &str) {
+    /// Puts a text in the place of the one before, cut to the size of the terminal; the last line is always seen.
+    pub(super) fn show(&mut self, text: &str, last: &str) {
         if !self.live {
             return;
         }
         let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+        // A terminal that does not tell its size says 0.
+        let told = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
         let (columns, rows) =
-            size.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)));
-        let shown: Vec<String> =
-            text.lines().take(rows.max(4) - 1).map(|line| cut(line, columns.max(20))).collect();
+            told.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)));
+        let lines = text.lines().take(rows.saturating_sub(2)).chain([last]);
+        let shown: Vec<String> = lines.map(|line| cut(line, columns)).collect();
         let mut out = self.cleared();
         for line in &shown {
             out.push_str(line);

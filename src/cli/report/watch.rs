@@ -80,7 +80,7 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
         let passed = clock::now().since(begun).as_secs_f64();
         if screen.is_live() {
             let told = tell(kind, &recorder, &about, paint(true));
-            screen.show(&format!("{}{}", told.text, progress(options, passed)));
+            screen.show(&told.text, &progress(options, passed));
         } else if options.monitor {
             lines.write(&tell(kind, &recorder, &about, Default::default()), recorder.seconds())?;
         }
@@ -113,10 +113,10 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
 
 fn progress(options: &Options, passed: f64) -> String {
     if options.monitor {
-        return format!("{passed:.0} s; Ctrl-C ends it\n");
+        return format!("{passed:.0} s; Ctrl-C ends it");
     }
     format!(
-        "{} {passed:.0} s of {:.0} s; Ctrl-C ends it early\n",
+        "{} {passed:.0} s of {:.0} s; Ctrl-C ends it early",
         bar(passed / options.duration),
         options.duration
     )

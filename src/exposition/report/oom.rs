@@ -15,6 +15,9 @@ const SHOWN: usize = 20;
 const DRAWN: usize = 3;
 /// The rank of `high`, from which on a report without a threshold warns.
 const HIGH: usize = 2;
+/// A forecast whose median is nearer than this warns too, in seconds: a short watch cannot be sure of more than
+/// its own length, but whoever asked wants to know.
+const SOON: f64 = 900.0;
 
 #[derive(Serialize)]
 struct Row<'a> {
@@ -58,7 +61,10 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
             resource.share().is_some_and(|used| used > share)
                 || resource.within.get("60m").is_some_and(|p| *p > share)
         }
-        None => rank(resource.level.as_deref()) >= HIGH,
+        None => {
+            let median = resource.tte.and_then(|tte| tte.p50_seconds);
+            rank(resource.level.as_deref()) >= HIGH || median.is_some_and(|median| median < SOON)
+        }
     };
     let alarm = all.iter().any(|(_, resource)| above(resource));
     let mut text = String::new();

@@ -80,6 +80,12 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
     if let (Some(used), Some(total), false) = (used, total, narrow) {
         text.push_str(&format!("Host: {} of {} used.\n", bytes(used.current), bytes(total)));
     }
+    for Gpu { gpu, name, used_bytes, limit_bytes, used_ratio, .. } in &gpus {
+        if let (Some(used), Some(limit), Some(share)) = (used_bytes, limit_bytes, used_ratio) {
+            let (used, limit, share) = (bytes(used.current), bytes(*limit), percent(*share));
+            text.push_str(&format!("GPU {gpu}: {used} of {limit} used, {share}{}.\n", of_model(name)));
+        }
+    }
     if gpus.is_empty() {
         text.push_str(&format!("GPUs: none{}.\n", why_none(recorder)));
     }
@@ -113,6 +119,10 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
         alarm: !over.is_empty(),
         found: used.is_some() && (!narrow || !workloads.is_empty()),
     }
+}
+
+fn of_model(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" ({name})") }
 }
 
 fn above(about: &About, share: f64) -> bool {

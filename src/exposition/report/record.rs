@@ -105,7 +105,11 @@ impl Recorder {
         if let (Some(before), Some(now)) = (self.kills, kills)
             && now > before
         {
-            marks.push(Mark { t_s: self.now, text: "the kernel killed for memory".to_owned(), alarm: true });
+            marks.push(Mark {
+                t_s: self.now,
+                text: "the kernel killed a process for memory".to_owned(),
+                alarm: true,
+            });
         }
         self.kills = kills.or(self.kills);
         self.marks.extend(marks);
