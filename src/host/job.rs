@@ -1,7 +1,9 @@
 //! Running a command of the user's, and standing between it and whoever sends signals.
 //!
 //! The command stays in our process group, so that the terminal's keys, job control and the shell's
-//! `kill %1` reach it as if we were not there. What is sent to us alone is handed on.
+//! `kill %1` reach it as if we were not there. What is sent to us alone is handed on. A process that signals a whole
+//! group, or every process of a job one by one, cannot be told from one that means us: the command then gets it
+//! twice.
 
 use std::ffi::OsString;
 use std::io;

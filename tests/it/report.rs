@@ -151,8 +151,10 @@ fn a_command_keeps_its_output_its_code_and_its_signals() {
 #[test]
 fn each_signal_reaches_the_command_once() {
     for name in ["HUP", "INT", "TERM", "USR1", "USR2"] {
+        // Once it has come, it is waited for a second one.
         let script = format!(
-            "trap 'echo got' {name}; echo ready; i=0; while [ $i -lt 60 ]; do sleep 0.02; i=$((i+1)); done"
+            "trap 'echo got; g=1' {name}; echo ready; i=0; \
+             while [ -z \"$g\" ] && [ $i -lt 500 ]; do sleep 0.02; i=$((i+1)); done; sleep 0.2"
         );
         let mut child = memwarden(&["run", "--quiet", "--", "sh", "-c", &script]).spawn().unwrap();
         let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());

@@ -24,7 +24,9 @@ const NOT_RUNNABLE: u8 = 126;
 /// Run a command and tell what memory it used, at most and when, and whether it leaked.
 ///
 /// The command's input, output, signals and exit code are its own; the report goes to standard error once it has
-/// ended. It and its descendants are one workload. Exit codes: those of the command, 128 and the signal's number
+/// ended. It and its descendants are one workload; of a child that lives for less than the interval only the CPU
+/// time is sure to be counted. HUP, INT, QUIT, TERM, USR1 and USR2 that are sent to memwarden are handed on; what the
+/// terminal sends reaches the command by itself. Exit codes: those of the command, 128 and the signal's number
 /// where a signal ended it, 127 where it is not found, 126 where it cannot be run.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
