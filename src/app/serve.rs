@@ -227,7 +227,7 @@ impl Options {
 }
 
 /// Where the sources read, as the configuration says.
-fn context(paths: &Paths) -> Context {
+pub fn context(paths: &Paths) -> Context {
     Context {
         roots: Arc::new(Roots {
             proc: paths.proc.clone(),

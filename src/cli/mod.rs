@@ -10,6 +10,8 @@ mod metrics;
 mod picture;
 mod plot;
 mod replay;
+mod report;
+mod run;
 mod serve;
 mod snapshot;
 
@@ -28,6 +30,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Run(run::Args),
+    Profile(report::Profile),
+    Oom(report::Oom),
+    Leak(report::Leak),
+    Fragment(report::Fragment),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
     Plot(plot::Args),
@@ -53,6 +60,11 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Serve(args) => args.run(),
+            Command::Run(args) => args.run(),
+            Command::Profile(args) => args.run(),
+            Command::Oom(args) => args.run(),
+            Command::Leak(args) => args.run(),
+            Command::Fragment(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),

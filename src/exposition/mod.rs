@@ -9,6 +9,7 @@ pub mod otlp;
 pub mod plot;
 pub mod prometheus;
 pub mod record;
+pub mod report;
 pub mod status;
 
 /// The newest frame; nothing before the first.

@@ -8,6 +8,7 @@ pub mod cgroup_path;
 pub mod child;
 pub mod clock;
 pub mod fs;
+pub mod job;
 pub mod process;
 pub mod roots;
 pub mod signal;

@@ -22,6 +22,7 @@ mod plot;
 mod prometheus;
 #[cfg(feature = "otlp")]
 mod receiver;
+mod report;
 #[cfg(feature = "otlp")]
 mod roads;
 mod shipped;

@@ -16,6 +16,7 @@ mod roster;
 mod seen;
 mod settle;
 mod top;
+mod tree;
 mod users;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ use options::Rules;
 use roster::Roster;
 use seen::Seen;
 use settle::Claim;
+use tree::Trees;
 use users::Users;
 
 use crate::host::process::{self, ProcRoot};
@@ -66,6 +68,7 @@ struct Workloads {
     /// What cgroup paths name, for the paths in use.
     names: HashMap<Arc<str>, Option<Named>>,
     exits: Exits,
+    trees: Trees,
     unreadable: u64,
     started: bool,
 }
@@ -80,6 +83,7 @@ impl Workloads {
             seen: Vec::new(),
             names: HashMap::new(),
             exits: Exits::default(),
+            trees: Trees::default(),
             unreadable: 0,
             started: false,
         }
@@ -134,7 +138,8 @@ impl Workloads {
                     named
                 });
             }
-            let matched = seen.matched.map(|place| &self.rules.matchers[place].name);
+            let tree = self.trees.name_of(row.key);
+            let matched = tree.or_else(|| seen.matched.map(|place| &self.rules.matchers[place].name));
             claims.push(match (matched, &seen.named) {
                 (Some(name), _) => Some(self.roster.claim(name, || Identity::of_matcher(name, row))),
                 (None, Some(named)) => {
@@ -217,6 +222,9 @@ impl Source for Workloads {
             SourceError::failed(Failure::of(&error), format!("cannot open {path}: {error}"))
         })?;
         self.users.tick();
+        if !self.started {
+            self.trees = Trees::bind(&self.rules.trees, &self.files.root, &mut self.files.buffer);
+        }
         self.follow(&table, at);
         self.settle(&table, &out.facts.gpu_processes);
         self.observe(&table, at);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::matcher::Matcher;
+use super::tree::{self, Tree};
 use crate::model::setting::{Opt, OptKind, Settings, seconds};
 
 macro_rules! opts {
@@ -14,6 +15,8 @@ macro_rules! opts {
 opts! {
     /// Workloads of your own, tried before all others: the processes that meet every given condition, with all their descendants. Several with one name are one workload.
     MATCHERS: "matchers", OptKind::Sections(&[&NAME, &EXECUTABLE, &COMMAND_LINE, &USER, &CGROUP, &ENVIRONMENT]), "[]";
+    /// Process trees that are workloads, tried before the matchers: each by the pid of its first process, which must run when sampling begins, and a name, such as "4711 my-run".
+    TREES: "trees", OptKind::Texts, "[]";
     /// The workload's name.
     NAME: "name", OptKind::Text, "\"\"";
     /// The executable's file name, or its whole path where this has a slash; `*` and `?` are wildcards.
@@ -51,6 +54,7 @@ opts! {
 /// Every option, in the order of the default file.
 pub(super) static ALL: &[&Opt] = &[
     &MATCHERS,
+    &TREES,
     &SLURM,
     &KUBERNETES,
     &CONTAINERS,
@@ -67,7 +71,8 @@ pub(super) static ALL: &[&Opt] = &[
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) matchers: Vec<Matcher>,
-    /// Why matchers were left out.
+    pub(super) trees: Vec<Tree>,
+    /// Why matchers and trees were left out.
     pub(super) problems: Vec<String>,
     pub(super) slurm: bool,
     pub(super) kubernetes: bool,
@@ -81,7 +86,7 @@ pub(super) struct Rules {
     pub(super) pss: bool,
 }
 
-/// The matchers that can match nothing, by their key.
+/// The matchers and trees that can match nothing, by their key.
 pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     let problems = Rules::new(settings).problems;
     let split = |problem: &String| {
@@ -109,9 +114,17 @@ impl Rules {
                 Some(what) => problems.push(format!("matchers[{place}] {what}")),
             }
         }
+        let mut trees = Vec::new();
+        for (place, text) in settings.texts(&TREES).iter().enumerate() {
+            match tree::parse(text) {
+                Ok(tree) => trees.push(tree),
+                Err(what) => problems.push(format!("trees[{place}] {what}")),
+            }
+        }
         let count = |opt| usize::try_from(settings.count(opt)).unwrap_or(usize::MAX);
         Self {
             matchers,
+            trees,
             problems,
             slurm: settings.bool(&SLURM),
             kubernetes: settings.bool(&KUBERNETES),
@@ -150,6 +163,7 @@ mod tests {
             settings.set(opt, Value::Bool(opt.default == "true"));
         }
         settings.set(&UNITS, Value::Texts(vec!["x*".to_owned()]));
+        settings.set(&TREES, Value::Texts(vec!["7 run".to_owned()]));
         for opt in [&MOST, &TOP_PROCESSES, &HOST_TOP] {
             settings.set(opt, Value::Count(opt.default.parse().unwrap()));
         }

@@ -76,6 +76,7 @@ impl Host {
 fn rules() -> Rules {
     Rules {
         matchers: Vec::new(),
+        trees: Vec::new(),
         problems: Vec::new(),
         slurm: true,
         kubernetes: true,
@@ -215,6 +216,21 @@ fn precedence_is_matcher_slurm_pod_container_unit_gpu() {
     let none = Rules { slurm: false, kubernetes: false, containers: false, gpu_trees: false, ..rules() };
     host.workload = Workloads::new(none, &host.tree.roots(), 1_000);
     assert_eq!(host.members(), "");
+}
+
+#[test]
+fn a_tree_is_that_of_the_process_which_ran_at_the_start() {
+    let trees = ["10 run", "77"].map(|text| tree::parse(text).unwrap()).into();
+    let mut host = Host::new(Rules { trees, ..rules() });
+    host.add(&Process::new(10, "python"));
+    host.add(&Process::new(11, "loader").parent(10).cgroup(JOB));
+    assert_eq!(host.members(), "run: 10 11");
+    host.add(&Process::new(12, "loader").parent(11));
+    // A process that gets the pid later is another, and so is one that was not there.
+    host.tree.end(10);
+    host.add(&Process::new(10, "other").start(900));
+    host.add(&Process::new(77, "late"));
+    assert_eq!(host.members(), "run: 11 12");
 }
 
 #[test]

@@ -1,0 +1,175 @@
+//! What every report command can be told.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::app::serve;
+use crate::config::{self, Config, Override};
+use crate::exposition::report::Focus;
+
+/// The shortest and the longest time between two samples, in seconds.
+const SHORTEST: f64 = 0.1;
+const LONGEST: f64 = 60.0;
+/// Samples of a report that was told no interval: twice those that a verdict takes, and some.
+const SAMPLES: f64 = 150.0;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// How long to watch: 5m, or a number of seconds.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = seconds)]
+    pub(super) duration: f64,
+    /// Time between two samples, 0.1 s to 60 s. Without it: 1s, and less where the duration is short, for 150
+    /// samples.
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
+    pub(super) interval: Option<f64>,
+    /// The GPUs to tell, by index or UUID, separated by commas; `all` is all of them.
+    #[arg(long, value_name = "GPUS", value_delimiter = ',', default_value = "all")]
+    pub(super) devices: Vec<String>,
+    /// A process whose tree is to be told, and nothing else; may be given several times.
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) pid: Vec<u32>,
+    /// A workload to be told, and nothing else, by its name; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(super) workload: Vec<String>,
+    /// Warn, and exit with 2, above this share: 90%, or 0.9.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(super) threshold: Option<f64>,
+    /// Go on until Ctrl-C: on a terminal the report is painted anew with each sample, in a pipe a line is
+    /// written when the verdict changes.
+    #[arg(long)]
+    pub(super) monitor: bool,
+    /// Also write the report as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// Also draw the report to this file: .svg or .png.
+    #[arg(long, value_name = "FILE", value_parser = super::output::drawable)]
+    pub(super) plot: Option<PathBuf>,
+    /// Ask a running daemon instead of sampling here, such as http://127.0.0.1:10636.
+    #[arg(long, value_name = "URL")]
+    pub(super) url: Option<String>,
+    /// The daemon's configuration file, for its matchers and paths; without one, the defaults.
+    #[arg(long = "config.file", value_name = "FILE", conflicts_with = "url")]
+    pub(super) config_file: Option<PathBuf>,
+    /// Any option of the configuration by its key; may be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "url")]
+    pub(super) set: Vec<String>,
+}
+
+impl Options {
+    /// Seconds between two samples.
+    pub(super) fn interval(&self) -> f64 {
+        let short =
+            if self.monitor || self.url.is_some() { 1.0 } else { (self.duration / SAMPLES).clamp(0.2, 1.0) };
+        self.interval.unwrap_or(short)
+    }
+
+    /// What the report is to be about; the trees that are sampled here are workloads by these names.
+    pub(super) fn focus(&self, trees: &[String]) -> Focus {
+        let all = self.devices.iter().any(|device| device == "all");
+        let devices: BTreeSet<String> = self.devices.iter().cloned().collect();
+        let pids = if self.url.is_some() {
+            self.pid.iter().map(ToString::to_string).collect()
+        } else {
+            BTreeSet::new()
+        };
+        Focus {
+            devices: (!all).then_some(devices),
+            workloads: self.workload.iter().chain(trees).cloned().collect(),
+            pids,
+        }
+    }
+
+    /// The configuration to sample by, and the names of the trees that `--pid` asks for.
+    pub(super) fn config(&self) -> anyhow::Result<(Config, Vec<String>)> {
+        let plain = load(self.config_file.clone(), &self.set, self.interval(), &[])?;
+        if self.pid.is_empty() {
+            return Ok((plain, Vec::new()));
+        }
+        let mut trees = Vec::new();
+        for pid in &self.pid {
+            let path = plain.paths.proc.join(format!("{pid}/comm"));
+            let comm =
+                std::fs::read_to_string(&path).with_context(|| format!("there is no process {pid}"))?;
+            trees.push((*pid, format!("{}-{pid}", comm.trim().replace(char::is_control, " "))));
+        }
+        let config = load(self.config_file.clone(), &self.set, self.interval(), &trees)?;
+        Ok((config, trees.into_iter().map(|(_, name)| name).collect()))
+    }
+}
+
+/// The configuration of a file, or the defaults, for a sampler at this interval in seconds that watches
+/// these trees, by pid and name.
+pub(in crate::cli) fn load(
+    file: Option<PathBuf>,
+    set: &[String],
+    interval: f64,
+    trees: &[(u32, String)],
+) -> anyhow::Result<Config> {
+    let mut overrides = Vec::new();
+    let mut add = |flag: &str, key: &str, values: Vec<String>| {
+        overrides.push(Override { flag: flag.to_owned(), key: key.to_owned(), values });
+    };
+    let every = Duration::from_secs_f64(interval.clamp(SHORTEST, LONGEST)).as_millis();
+    add("--interval", "sampling.interval", vec![format!("{every}ms")]);
+    if cfg!(feature = "gpu") {
+        add("--interval", "sources.gpu.interval", vec![format!("{every}ms")]);
+    }
+    if !trees.is_empty() {
+        let trees = trees.iter().map(|(pid, name)| format!("{pid} {name}")).collect();
+        add("--pid", "sources.workload.trees", trees);
+    }
+    for text in set {
+        let Some((key, value)) = text.split_once('=') else { bail!("--set {text}: write KEY=VALUE") };
+        add(&format!("--set {key}"), key, vec![value.to_owned()]);
+    }
+    Ok(serve::load(&serve::Options { file, overrides })?)
+}
+
+/// A duration: `5m`, or a number of seconds.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() => seconds,
+        _ => config::duration(text)?.as_secs_f64(),
+    };
+    match seconds {
+        seconds if seconds <= 0.0 => Err("must be more than nothing".to_owned()),
+        seconds if seconds > 31_536_000.0 => Err("must be at most a year".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
+/// A time between two samples.
+pub(in crate::cli) fn interval(text: &str) -> Result<f64, String> {
+    let seconds = seconds(text)?;
+    if (SHORTEST..=LONGEST).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("must be from 100ms to 60s".to_owned())
+    }
+}
+
+/// A share: `90%` or `0.9`.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, by) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim(), 0.01));
+    let share = number.parse::<f64>().ok().map(|number| number * by);
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| format!("expected 90% or 0.9, found `{text}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_may_have_a_unit() {
+        assert_eq!([seconds("60"), seconds("5m"), seconds("0.5")], [Ok(60.0), Ok(300.0), Ok(0.5)]);
+        assert!(["0", "-1", "x", "inf", "400d"].iter().all(|text| seconds(text).is_err()));
+        assert_eq!([share("90%"), share("0.9"), share("1")], [Ok(0.9), Ok(0.9), Ok(1.0)]);
+        assert!(["90", "x", "-1%", "101%"].iter().all(|text| share(text).is_err()));
+        assert!(interval("50ms").is_err() && interval("100ms").is_ok() && interval("61").is_err());
+    }
+}

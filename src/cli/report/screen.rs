@@ -1,0 +1,106 @@
+//! The lower part of a terminal, painted anew again and again.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use crate::exposition::report::Paint;
+
+/// Where the report is shown while it is made: standard error, where that is a terminal.
+pub(super) struct Screen {
+    live: bool,
+    /// Lines that are painted now.
+    lines: usize,
+}
+
+/// Whether colors are wanted (no-color.org).
+pub(super) fn paint(is_terminal: bool) -> Paint {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if is_terminal && !refused && !is_dumb() { Paint::Colors } else { Paint::Plain }
+}
+
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term == "dumb")
+}
+
+impl Screen {
+    pub(super) fn new() -> Self {
+        Self { live: std::io::stderr().is_terminal() && !is_dumb(), lines: 0 }
+    }
+
+    /// Whether anything is shown before the end.
+    pub(super) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Puts a text in the place of the one before, cut to the size of the terminal; the last line is always seen.
+    pub(super) fn show(&mut self, text: &str, last: &str) {
+        if !self.live {
+            return;
+        }
+        let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+        // A terminal that does not tell its size says 0.
+        let told = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+        let (columns, rows) =
+            told.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)));
+        let lines = text.lines().take(rows.saturating_sub(2)).chain([last]);
+        let shown: Vec<String> = lines.map(|line| cut(line, columns)).collect();
+        let mut out = self.cleared();
+        for line in &shown {
+            out.push_str(line);
+            out.push('\n');
+        }
+        self.lines = shown.len();
+        // A terminal that is gone is no reason to end: the report may go into a file.
+        let _ = std::io::stderr().write_all(out.as_bytes());
+    }
+
+    /// Takes away what is shown.
+    pub(super) fn clear(&mut self) {
+        if self.lines > 0 {
+            let _ = std::io::stderr().write_all(self.cleared().as_bytes());
+            self.lines = 0;
+        }
+    }
+
+    /// Moves to the first line that is painted and clears from there (ECMA-48: CPL, ED).
+    fn cleared(&self) -> String {
+        if self.lines == 0 { String::new() } else { format!("\x1b[{}F\x1b[J", self.lines) }
+    }
+}
+
+/// The first columns of a line; colors take no place, and end with the line.
+fn cut(line: &str, columns: usize) -> String {
+    let (mut out, mut taken, mut escape) = (String::new(), 0, false);
+    for letter in line.chars() {
+        let begins = letter == '\x1b';
+        if escape || begins {
+            out.push(letter);
+            escape = begins || !letter.is_ascii_alphabetic();
+        } else if taken < columns {
+            out.push(letter);
+            taken += 1;
+        }
+    }
+    out
+}
+
+/// How far a watch has come: `[#####.....]`.
+pub(super) fn bar(share: f64) -> String {
+    const WIDTH: usize = 30;
+    let full =
+        (0..WIDTH).filter(|place| f64::from(u32::try_from(*place).unwrap_or(0)) < share * 30.0).count();
+    format!("[{}{}]", "#".repeat(full), ".".repeat(WIDTH - full))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_and_colors_are_kept() {
+        assert_eq!(cut("abcdef", 4), "abcd");
+        assert_eq!(cut("ab\x1b[1;31mcdef\x1b[0m", 4), "ab\x1b[1;31mcd\x1b[0m");
+        assert_eq!(bar(0.0), format!("[{}]", ".".repeat(30)));
+        assert_eq!(bar(0.5), format!("[{}{}]", "#".repeat(15), ".".repeat(15)));
+        assert_eq!(bar(2.0), format!("[{}]", "#".repeat(30)));
+    }
+}

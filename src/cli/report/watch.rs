@@ -1,0 +1,171 @@
+//! One report from its first sample to its exit code; the same for all of them.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::eyes::Eyes;
+use super::options::Options;
+use super::output;
+use super::screen::{Screen, bar, paint};
+use crate::exposition::report::{About, Kind, Recorder, Told, tell};
+use crate::host::clock;
+
+/// The exit code for what is above the threshold.
+const ABOVE: u8 = 2;
+/// A daemon that fails so often in a row is not asked again.
+const FAILURES: u32 = 5;
+
+/// Watches, tells, and says how it went.
+pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let (recorder, about) = runtime.block_on(watch(kind, options))?;
+    let is_terminal = std::io::stdout().is_terminal();
+    let told = tell(kind, &recorder, &about, paint(is_terminal));
+    if !told.found && recorder_is_narrow(options) {
+        bail!("nothing was seen of {}", wanted(options));
+    }
+    std::io::stdout().lock().write_all(told.text.as_bytes())?;
+    output::write(&told, options.output.as_deref(), options.plot.as_deref())?;
+    Ok(if told.alarm { ExitCode::from(ABOVE) } else { ExitCode::SUCCESS })
+}
+
+fn recorder_is_narrow(options: &Options) -> bool {
+    !options.workload.is_empty() || !options.pid.is_empty()
+}
+
+/// What was asked for, in words.
+fn wanted(options: &Options) -> String {
+    let pids = options.pid.iter().map(|pid| format!("process {pid}"));
+    let workloads = options.workload.iter().map(|name| format!("workload {name}"));
+    pids.chain(workloads).collect::<Vec<_>>().join(", ")
+}
+
+async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About)> {
+    let (mut eyes, focus) = Eyes::open(options)?;
+    let mut recorder = Recorder::new(focus);
+    let interval = Duration::from_secs_f64(options.interval());
+    let mut about = About {
+        daemon: options.url.clone().unwrap_or_default(),
+        interval_seconds: interval.as_secs_f64(),
+        threshold: options.threshold,
+        remarks: Vec::new(),
+    };
+    let mut stop = Stop::listen().context("cannot listen for signals")?;
+    let mut screen = Screen::new();
+    let mut lines = Lines::default();
+    let begun = clock::now();
+    let mut due = begun;
+    let mut failures = 0;
+    loop {
+        match eyes.look().await {
+            Ok(sight) => {
+                recorder.take(sight);
+                failures = 0;
+            }
+            Err(error) if recorder.samples() == 0 => return Err(error),
+            Err(error) => {
+                failures += 1;
+                about.remarks.retain(|remark| !remark.starts_with("after "));
+                let after = clock::now().since(begun).as_secs_f64();
+                about.remarks.push(format!("after {after:.0} s: {error:#}"));
+            }
+        }
+        let passed = clock::now().since(begun).as_secs_f64();
+        if screen.is_live() {
+            let told = tell(kind, &recorder, &about, paint(true));
+            screen.show(&told.text, &progress(options, passed));
+        } else if options.monitor {
+            lines.write(&tell(kind, &recorder, &about, Default::default()), recorder.seconds())?;
+        }
+        let over = !options.monitor && passed >= options.duration;
+        if over || failures >= FAILURES {
+            break;
+        }
+        due = due.plus(interval);
+        let mut left = due.since(clock::now());
+        if left.is_zero() {
+            // Late samples are left out, never made up for.
+            due = clock::now();
+            left = Duration::from_millis(1);
+        }
+        let until_end = Duration::from_secs_f64((options.duration - passed).max(0.001));
+        let wait = if options.monitor { left } else { left.min(until_end) };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = stop.asked() => {
+                if !options.monitor {
+                    about.remarks.push(format!("ended early, after {passed:.0} s of {:.0} s", options.duration));
+                }
+                break;
+            }
+        }
+    }
+    screen.clear();
+    Ok((recorder, about))
+}
+
+fn progress(options: &Options, passed: f64) -> String {
+    if options.monitor {
+        return format!("{passed:.0} s; Ctrl-C ends it");
+    }
+    format!(
+        "{} {passed:.0} s of {:.0} s; Ctrl-C ends it early",
+        bar(passed / options.duration),
+        options.duration
+    )
+}
+
+/// What is written of a watch without an end where there is no terminal.
+#[derive(Default)]
+struct Lines {
+    last: String,
+}
+
+impl Lines {
+    /// Writes a line where the verdict is another than before.
+    fn write(&mut self, told: &Told, seconds: f64) -> std::io::Result<()> {
+        // The figures in a verdict change with each sample; its words are what counts.
+        let words: String = told.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+        if words != self.last {
+            self.last = words;
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{seconds:.0} s: {}", told.plot.subtitle)?;
+            out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// The signals that end a watch before its time.
+struct Stop {
+    signals: [Signal; 3],
+}
+
+impl Stop {
+    fn listen() -> std::io::Result<Self> {
+        let listen = |kind| signal(kind);
+        Ok(Self {
+            signals: [
+                listen(SignalKind::interrupt())?,
+                listen(SignalKind::terminate())?,
+                listen(SignalKind::hangup())?,
+            ],
+        })
+    }
+
+    async fn asked(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.signals;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}

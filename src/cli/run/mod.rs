@@ -1,0 +1,163 @@
+//! `memwarden run`: a command, watched from its start to its end, and a report.
+//!
+//! The command comes first: it is started before anything else is, its signals, its exit code and its terminal
+//! are its own, and whatever fails on our side is said and does it no harm.
+
+mod watcher;
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+use self::watcher::Watcher;
+use super::report::{interval, load, output};
+use crate::exposition::report::{About, Ended, Paint, tell_run};
+use crate::host::job::{self, Event, Inbox, Job};
+use crate::host::{clock, process};
+
+/// The codes that shells give for commands that cannot be found and that cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_RUNNABLE: u8 = 126;
+
+/// Run a command and tell what memory it used, at most and when, and whether it leaked.
+///
+/// The command's input, output, signals and exit code are its own; the report goes to standard error once it has
+/// ended. It and its descendants are one workload; of a child that lives for less than the interval only the CPU
+/// time is sure to be counted. HUP, INT, QUIT, TERM, USR1 and USR2 that are sent to memwarden are handed on; what the
+/// terminal sends reaches the command by itself. Exit codes: those of the command, 128 and the signal's number
+/// where a signal ended it, 127 where it is not found, 126 where it cannot be run.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  memwarden run -- python train.py --epochs 3
+  memwarden run --output run.json --plot run.svg -- torchrun --nproc-per-node 8 train.py")]
+pub(super) struct Args {
+    /// Also write the report as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Also draw the report to this file: .svg or .png.
+    #[arg(long, value_name = "FILE", value_parser = output::drawable)]
+    plot: Option<PathBuf>,
+    /// Time between two samples, 0.1 s to 60 s. Without it: 0.2 s for the first two minutes, then 1 s.
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
+    interval: Option<f64>,
+    /// The workload's name; without it, the command's and its pid.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Print no report.
+    #[arg(long, short)]
+    quiet: bool,
+    /// The daemon's configuration file; without one, the defaults.
+    #[arg(long = "config.file", value_name = "FILE")]
+    config_file: Option<PathBuf>,
+    /// Any option of the configuration by its key; may be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        // What is wrong with our own options is said before the command is started.
+        let plain = load(self.config_file.clone(), &self.set, 1.0, &[])?;
+        let proc = plain.paths.proc.as_path();
+        let mut inbox = Inbox::open(proc)?;
+        let (program, arguments) = self.command.split_first().expect("clap asks for one at least");
+        let before = job::ticks_of_children(proc);
+        let begun = clock::now();
+        let mut job = match Job::start(program, arguments) {
+            Ok(job) => job,
+            Err(error) => return Ok(not_started(program, &error)),
+        };
+        let name = self.name.clone().unwrap_or_else(|| name_of(program, job.pid()));
+        let config = load(self.config_file.clone(), &self.set, 1.0, &[(job.pid(), name.clone())]);
+        let watcher = config.and_then(|config| Ok(Watcher::start(config, &name, self.interval)?));
+        let status = wait(&mut job, &mut inbox);
+        let took = clock::now().since(begun);
+        let after = job::ticks_of_children(proc);
+        let ended = Ended {
+            command: self.shown(),
+            workload: name,
+            code: status.as_ref().ok().and_then(ExitStatus::code),
+            signal: status.as_ref().ok().and_then(signal_of),
+            seconds: took.as_secs_f64(),
+            cpu_seconds: after.zip(before).map(|(after, before)| seconds(after.saturating_sub(before))),
+        };
+        if let Err(error) = watcher.and_then(|watcher| self.report(watcher, &ended)) {
+            // Standard error may be closed; the command's exit code is what counts.
+            let _ = writeln!(std::io::stderr(), "memwarden: no report: {error:#}");
+        }
+        Ok(status.map_or(ExitCode::FAILURE, |status| ExitCode::from(job::exit_code(status))))
+    }
+
+    fn report(&self, watcher: Watcher, ended: &Ended) -> anyhow::Result<()> {
+        let recorder = watcher.stop()?;
+        let samples = u32::try_from(recorder.samples()).unwrap_or(u32::MAX);
+        let mean = recorder.seconds() / f64::from(samples.saturating_sub(1).max(1));
+        let about = About { interval_seconds: self.interval.unwrap_or(mean), ..About::default() };
+        let colors =
+            std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+        let told = tell_run(ended, &recorder, &about, if colors { Paint::Colors } else { Paint::Plain });
+        if !self.quiet {
+            std::io::stderr().lock().write_all(format!("\n{}", told.text).as_bytes())?;
+        }
+        output::write(&told, self.output.as_deref(), self.plot.as_deref())
+    }
+
+    /// The command for people, not too long.
+    fn shown(&self) -> String {
+        const LONGEST: usize = 80;
+        let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
+        let all = words.join(" ").replace(char::is_control, " ");
+        if all.chars().count() <= LONGEST {
+            return all;
+        }
+        all.chars().take(LONGEST - 3).chain("...".chars()).collect()
+    }
+}
+
+/// Waits for the command's end and hands on what is sent to us meanwhile.
+fn wait(job: &mut Job, inbox: &mut Inbox) -> std::io::Result<ExitStatus> {
+    loop {
+        if let Some(status) = job.ended()? {
+            return Ok(status);
+        }
+        for event in inbox.wait() {
+            // What the terminal sends, the command has been sent as well.
+            if let Event::Sent(signal) = event {
+                job.signal(signal);
+            }
+        }
+    }
+}
+
+fn not_started(program: &OsString, error: &std::io::Error) -> ExitCode {
+    let found = error.kind() != ErrorKind::NotFound;
+    let program = program.to_string_lossy();
+    let text = if found {
+        format!("memwarden: cannot run {program}: {error}\n")
+    } else {
+        format!("memwarden: {program}: command not found\n")
+    };
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    ExitCode::from(if found { NOT_RUNNABLE } else { NOT_FOUND })
+}
+
+/// The program's own name and the pid, as a label can hold them.
+fn name_of(program: &OsString, pid: u32) -> String {
+    let file = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
+    let short: String = file.chars().filter(|letter| !letter.is_control()).take(60).collect();
+    format!("{}-{pid}", short.trim())
+}
+
+fn signal_of(status: &ExitStatus) -> Option<i32> {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.signal()
+}
+
+fn seconds(ticks: u64) -> f64 {
+    Duration::from_micros(ticks.saturating_mul(1_000_000 / process::clock_ticks())).as_secs_f64()
+}

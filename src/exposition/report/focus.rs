@@ -1,0 +1,74 @@
+//! What a report is about: all there is, or some GPUs, workloads and processes.
+
+use std::collections::BTreeSet;
+
+use super::sight::{self, Sight};
+use crate::model::finding::Subject;
+
+/// What a report is about; nothing given is everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Focus {
+    /// GPUs, by index or UUID.
+    pub devices: Option<BTreeSet<String>>,
+    /// Workloads by name.
+    pub workloads: BTreeSet<String>,
+    /// Processes whose workloads are meant, where a daemon tells which those are.
+    pub pids: BTreeSet<String>,
+}
+
+impl Focus {
+    /// Whether only some workloads are meant.
+    pub fn is_narrow(&self) -> bool {
+        !self.workloads.is_empty() || !self.pids.is_empty()
+    }
+
+    /// Learns to which workloads the processes that are meant belong.
+    pub(super) fn learn(&mut self, sight: &Sight) {
+        for row in sight.rows(sight::PROCESS_RSS) {
+            if self.pids.contains(row.label("pid")) && !row.label("workload").is_empty() {
+                self.workloads.insert(row.label("workload").to_owned());
+            }
+        }
+    }
+
+    /// Whether a GPU is meant.
+    pub(super) fn has_gpu(&self, gpu: &str, uuid: &str) -> bool {
+        self.devices.as_ref().is_none_or(|devices| devices.contains(gpu) || devices.contains(uuid))
+    }
+
+    /// Whether a workload is meant; the one without a name is that of all other processes.
+    pub(super) fn has_workload(&self, name: &str) -> bool {
+        !self.is_narrow() || self.workloads.contains(name)
+    }
+
+    /// Whether a subject of an analyzer is meant.
+    pub(super) fn has(&self, subject: &Subject) -> bool {
+        match subject.resource.as_str() {
+            "gpu" => self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str()) && !self.is_narrow(),
+            "gpu_process" => {
+                self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str())
+                    && (!self.is_narrow() || self.pids.contains(subject.pid.as_str()))
+            }
+            "workload" | "process" | "rank" => self.has_workload(subject.workload.as_str()),
+            _ => !self.is_narrow(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_meant_is_what_was_given() {
+        let all = Focus::default();
+        let gpu = Subject::gpu(&"1".into(), &"GPU-b".into());
+        let workload = Subject::workload(&"a".into());
+        assert!(all.has(&gpu) && all.has(&workload) && all.has(&Subject::host()) && all.has_workload(""));
+        let first = Focus { devices: Some(["0".to_owned()].into()), ..Focus::default() };
+        assert!(!first.has(&gpu) && first.has(&workload));
+        let narrow = Focus { workloads: ["a".to_owned()].into(), ..Focus::default() };
+        assert!(narrow.has(&workload) && !narrow.has(&Subject::host()) && !narrow.has_workload("b"));
+        assert!(narrow.has(&Subject::process(&"a".into(), &"7".into())));
+    }
+}

@@ -1,0 +1,148 @@
+//! Running a command of the user's, and standing between it and whoever sends signals.
+//!
+//! The command stays in our process group, so that the terminal's keys, job control and the shell's
+//! `kill %1` reach it as if we were not there. What is sent to us alone is handed on. A process that signals a whole
+//! group, or every process of a job one by one, cannot be told from one that means us: the command then gets it
+//! twice.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+
+/// What is handed on, but for those that were ignored when we started.
+const HANDED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// A command that runs, or ran.
+#[derive(Debug)]
+pub struct Job {
+    child: Child,
+}
+
+/// What happened to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A child may have ended.
+    Child,
+    /// A signal that was sent to us alone.
+    Sent(i32),
+    /// A signal of the terminal, or of the kernel: it went to the whole process group.
+    Everybody(i32),
+}
+
+/// Signals, as they come in.
+pub struct Inbox {
+    signals: SignalsInfo<WithOrigin>,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").finish_non_exhaustive()
+    }
+}
+
+impl Inbox {
+    /// Takes over the signals that are handed on. Those that are ignored, as under `nohup`, stay so.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open(proc: &Path) -> io::Result<Self> {
+        let ignored = std::fs::read_to_string(proc.join("self/status")).map_or(0, |text| ignored(&text));
+        let wanted = HANDED_ON.iter().copied().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+        let signals = SignalsInfo::new(wanted.chain([SIGCHLD]))?;
+        Ok(Self { signals })
+    }
+
+    /// Waits for what happens next.
+    pub fn wait(&mut self) -> Vec<Event> {
+        let events = self.signals.wait().map(|origin| match (origin.signal, origin.process) {
+            (SIGCHLD, _) => Event::Child,
+            (signal, Some(_)) => Event::Sent(signal),
+            (signal, None) => Event::Everybody(signal),
+        });
+        events.collect()
+    }
+}
+
+/// The signals that are ignored, as bits, from the text of `/proc/PID/status`.
+fn ignored(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+impl Job {
+    /// Starts a command with our input, output and environment.
+    ///
+    /// # Errors
+    /// The operating system's: not found, not executable.
+    #[expect(clippy::disallowed_methods, reason = "this is where the user's command is started")]
+    pub fn start(program: &OsString, arguments: &[OsString]) -> io::Result<Self> {
+        Ok(Self { child: Command::new(program).args(arguments).spawn()? })
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Hands a signal on. It is our unreaped child, so that the pid cannot be another's.
+    pub fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
+            // It may have ended meanwhile, or be another user's by now: nothing can be done about either.
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// How it ended, where it has; reaps it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+}
+
+/// The exit code that a shell would give: 128 and the signal's number where one ended it.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    u8::try_from(code & 0xff).unwrap_or(1)
+}
+
+/// The CPU time of all children that were reaped and all of theirs, in clock ticks; absent where the kernel
+/// does not tell (`cutime` and `cstime` of proc_pid_stat(5)).
+pub fn ticks_of_children(proc: &Path) -> Option<u64> {
+    children(&std::fs::read_to_string(proc.join("self/stat")).ok()?)
+}
+
+fn children(stat: &str) -> Option<u64> {
+    // The name before may have spaces and brackets.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(13);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ignored_is_read_from_the_mask() {
+        assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000001001\n"), 0x1001);
+        assert_eq!(ignored(""), 0);
+        assert_eq!(ignored("SigIgn:\tzz"), 0);
+    }
+
+    #[test]
+    fn the_time_of_children_is_found_behind_any_name() {
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 30 12 20 0 1";
+        assert_eq!(children(stat), Some(42));
+        assert_eq!(children("7 (a) S 1"), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! The report commands and `run`, as a user runs them.
+
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Daemon, free_port, memwarden, signal, wait_for};
+
+fn ran(args: &[&str]) -> Output {
+    memwarden(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn every_report_is_told_written_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["profile", "oom", "leak", "fragment"] {
+        let (output, plot) =
+            (folder.path().join(format!("{kind}.json")), folder.path().join(format!("{kind}.svg")));
+        let done = ran(&[
+            kind,
+            "--duration",
+            "0.6",
+            "--interval",
+            "0.2",
+            "--output",
+            output.to_str().unwrap(),
+            "--plot",
+            plot.to_str().unwrap(),
+        ]);
+        let (out, err) = (text(&done.stdout), text(&done.stderr));
+        // A node that is nearly full may well be above the threshold of `oom`.
+        assert!(matches!(done.status.code(), Some(0 | 2)), "{kind}: {out}{err}");
+        assert!(out.starts_with(&format!("memwarden {kind}")) && err.is_empty(), "{kind}: {out}{err}");
+        let report = json(&output);
+        assert_eq!((&report["schema"], &report["kind"]), (&"memwarden.report/1".into(), &kind.into()));
+        assert!(report["samples"].as_u64().unwrap() >= 3, "{report}");
+        assert!(std::fs::read_to_string(&plot).unwrap().contains("<svg"));
+        let again = ran(&["plot", output.to_str().unwrap(), "-o", "-"]);
+        assert!(again.status.success(), "{kind}: {}", text(&again.stderr));
+    }
+}
+
+#[test]
+fn above_the_threshold_is_an_exit_code() {
+    let code = |args: &[&str]| {
+        let mut all = vec!["profile", "--duration", "0.2"];
+        all.extend_from_slice(args);
+        let done = ran(&all);
+        (done.status.code(), text(&done.stdout))
+    };
+    let (above, out) = code(&["--threshold", "0"]);
+    assert!(above == Some(2) && out.contains("Above the threshold of 0 %"), "{out}");
+    assert_eq!(code(&["--threshold", "100%"]).0, Some(0));
+    assert_eq!(code(&["--threshold", "x"]).0, Some(2), "clap's own code for what it does not understand");
+}
+
+#[test]
+fn what_is_not_there_is_an_error() {
+    let url = format!("http://127.0.0.1:{}", free_port());
+    for (args, expected) in [
+        (&["oom", "--url", url.as_str(), "--duration", "1"][..], "(is `memwarden serve` running there?)"),
+        (&["oom", "--url", "https://x"], "write http://HOST:PORT"),
+        (&["leak", "--pid", "4194305", "--duration", "0.2"], "there is no process 4194305"),
+        (&["profile", "--workload", "none", "--duration", "0.2"], "nothing was seen of workload none"),
+        (&["profile", "--set", "sources.nothing.x=1", "--duration", "0.2"], "sources.nothing.x"),
+    ] {
+        let done = ran(args);
+        assert_eq!(done.status.code(), Some(1), "{args:?}");
+        assert!(text(&done.stderr).contains(expected), "{args:?}: {}", text(&done.stderr));
+        assert!(done.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_daemon_can_be_asked_instead() {
+    let daemon = Daemon::start(&["--set", "sampling.interval=100ms"]);
+    daemon.metrics();
+    let url = format!("http://{}/", daemon.address);
+    let done = ran(&["profile", "--url", &url, "--duration", "0.6", "--interval", "0.1"]);
+    let out = text(&done.stdout);
+    assert!(
+        done.status.success() && out.contains("host used") && out.contains(&url),
+        "{out}{}",
+        text(&done.stderr)
+    );
+}
+
+#[test]
+fn a_process_is_told_with_its_tree() {
+    let own = std::process::id().to_string();
+    let done = ran(&["profile", "--pid", &own, "--duration", "0.3", "--interval", "0.1"]);
+    let out = text(&done.stdout);
+    // The report's own process is a child of this one.
+    assert!(
+        done.status.success() && out.contains(&format!("-{own} resident")),
+        "{out}{}",
+        text(&done.stderr)
+    );
+    assert!(!out.contains("host used"), "{out}");
+}
+
+#[test]
+fn a_watch_without_end_ends_on_request_and_still_tells() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out.json");
+    let mut command =
+        memwarden(&["leak", "--monitor", "--interval", "0.1", "--output", output.to_str().unwrap()]);
+    let mut child = command.spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    std::io::BufRead::read_line(&mut lines, &mut first).unwrap();
+    assert!(first.starts_with("0 s: "), "{first}");
+    signal(child.id(), "INT");
+    let status = wait_for("the end", Duration::from_secs(10), || child.try_wait().unwrap());
+    assert!(matches!(status.code(), Some(0 | 2)), "{status}");
+    assert_eq!(json(&output)["kind"], "leak");
+}
+
+#[test]
+fn a_command_keeps_its_output_its_code_and_its_signals() {
+    for (script, code, out, told) in [
+        ("echo out; exit 7", 7, "out\n", "ended with code 7"),
+        ("kill -SEGV $$", 139, "", "was ended by signal 11 (SEGV)"),
+        ("cat", 0, "", "succeeded"),
+    ] {
+        let done = ran(&["run", "--", "sh", "-c", script]);
+        assert_eq!(done.status.code(), Some(code), "{script}");
+        assert_eq!(text(&done.stdout), out);
+        assert!(text(&done.stderr).contains(told), "{script}: {}", text(&done.stderr));
+    }
+    for (command, code, told) in [
+        ("no-such-command", 127, "no-such-command: command not found"),
+        ("/etc/passwd", 126, "cannot run /etc/passwd"),
+    ] {
+        let done = ran(&["run", "--", command]);
+        assert_eq!(done.status.code(), Some(code));
+        assert!(text(&done.stderr).contains(told), "{}", text(&done.stderr));
+    }
+}
+
+#[test]
+fn each_signal_reaches_the_command_once() {
+    for name in ["HUP", "INT", "TERM", "USR1", "USR2"] {
+        // Once it has come, it is waited for a second one.
+        let script = format!(
+            "trap 'echo got; g=1' {name}; echo ready; i=0; \
+             while [ -z \"$g\" ] && [ $i -lt 500 ]; do sleep 0.02; i=$((i+1)); done; sleep 0.2"
+        );
+        let mut child = memwarden(&["run", "--quiet", "--", "sh", "-c", &script]).spawn().unwrap();
+        let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        std::io::BufRead::read_line(&mut lines, &mut first).unwrap();
+        signal(child.id(), name);
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut lines, &mut rest).unwrap();
+        assert_eq!((first.as_str(), rest.as_str()), ("ready\n", "got\n"), "{name}");
+        assert!(child.wait().unwrap().success(), "{name}");
+    }
+}
+
+#[test]
+fn a_command_and_its_children_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("run.json");
+    // The shell's own child holds 64 MiB for a while: tr reads, tail keeps.
+    let script = "head -c 67108864 /dev/zero | tail -c 67108864 | (sleep 1; cat >/dev/null)";
+    let done =
+        ran(&["run", "--output", output.to_str().unwrap(), "--name", "mine", "--", "sh", "-c", script]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let report = json(&output);
+    assert_eq!(
+        (&report["kind"], &report["workload"], &report["exit_code"]),
+        (&"run".into(), &"mine".into(), &0.into())
+    );
+    let peak = report["memory"]["anonymous_bytes"]["max"].as_f64().unwrap();
+    assert!(peak > 60e6, "{report}");
+    assert!(report["cpu_seconds"].as_f64().is_some() && report["duration_seconds"].as_f64().unwrap() > 0.9);
+}
+
+#[test]
+fn a_command_runs_where_sampling_cannot() {
+    let done = ran(&["run", "--set", "paths.proc=/nonexistent", "--", "sh", "-c", "echo out; exit 3"]);
+    assert_eq!((done.status.code(), text(&done.stdout).as_str()), (Some(3), "out\n"));
+    assert!(text(&done.stderr).contains("could be sampled"), "{}", text(&done.stderr));
+}
