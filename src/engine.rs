@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// Hands over what [`Engine::save`] of an earlier run gave.
-    pub fn restore(&mut self, saved: serde_json::Map<String, serde_json::Value>) {
+    pub fn restore(&mut self, saved: analyze::Kept) {
         self.analyzers.restore(saved);
     }
 

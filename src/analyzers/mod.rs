@@ -8,6 +8,7 @@
 pub mod exhaustion;
 pub mod fragmentation;
 pub mod imbalance;
+mod latch;
 pub mod leak;
 pub mod replay;
 pub mod stats;

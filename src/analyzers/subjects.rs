@@ -40,6 +40,8 @@ pub(super) struct Followed {
     /// When it was first seen, on that clock.
     born: f64,
     life: f64,
+    /// When its growth began, in seconds since 1970; absent unless it grows.
+    since_unix: Option<f64>,
     due: f64,
     pub(super) said: Option<Said>,
 }
@@ -50,8 +52,8 @@ pub(super) struct Said {
     pub(super) assessment: Assessment,
     /// Seconds on the monotonic clock.
     at: f64,
-    /// When the state of its growth began, in seconds since 1970.
-    pub(super) since_unix: f64,
+    /// When its growth began, in seconds since 1970; absent unless it grows.
+    pub(super) since_unix: Option<f64>,
 }
 
 impl Said {
@@ -80,6 +82,8 @@ struct Saved {
     seen: f64,
     born: f64,
     life: f64,
+    #[serde(default)]
+    since_unix: Option<f64>,
 }
 
 impl Subjects {
@@ -123,12 +127,11 @@ impl Subjects {
         if at >= followed.due {
             followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
             let assessment = followed.tracker.assess(limit, horizons);
-            let unix = now.unix().as_secs_f64();
-            let since_unix = match (&followed.said, assessment.growing_for_seconds) {
-                (_, Some(seconds)) => unix - seconds,
-                (Some(before), None) if before.assessment.leak == assessment.leak => before.since_unix,
-                _ => unix,
-            };
+            // Told once, it stays: a gap in what was seen must not move it.
+            followed.since_unix = assessment
+                .growing_for_seconds
+                .map(|seconds| followed.since_unix.unwrap_or_else(|| now.unix().as_secs_f64() - seconds));
+            let since_unix = followed.since_unix;
             followed.said = Some(Said { assessment, at, since_unix });
         }
         Some(followed)
@@ -150,21 +153,24 @@ impl Subjects {
                 seen: followed.seen,
                 born: followed.born,
                 life: followed.life,
+                since_unix: followed.since_unix,
             })
             .collect();
-        Box::new(move || serde_json::to_value(all))
+        Box::new(move |out| serde_json::to_writer(out, &all))
     }
 
     /// Takes over what an earlier run kept; what cannot be its work is left out.
-    pub(super) fn restore(&mut self, saved: serde_json::Value) -> Result<(), serde_json::Error> {
-        let saved: Vec<Saved> = serde_json::from_value(saved)?;
+    pub(super) fn restore(&mut self, saved: &str) -> Result<(), serde_json::Error> {
+        let saved: Vec<Saved> = serde_json::from_str(saved)?;
         let sound = saved
             .into_iter()
             .filter(|saved| saved.tracker.is_sound())
             .filter(|saved| [saved.seen, saved.born, saved.life].iter().all(|time| time.is_finite()));
-        for Saved { subject, tracker, seen, born, life } in sound.take(self.most) {
-            self.last = self.last.max(seen);
-            self.followed.insert(subject, Followed { tracker, seen, born, life, ..Followed::default() });
+        // After a restart nobody can tell whether a pid is still the same process.
+        let lasting = sound.filter(|saved| saved.subject.pid.is_empty()).take(self.most);
+        for Saved { subject, tracker, seen, born, life, since_unix } in lasting {
+            self.followed
+                .insert(subject, Followed { tracker, seen, born, life, since_unix, due: 0.0, said: None });
         }
         Ok(())
     }

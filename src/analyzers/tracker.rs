@@ -25,6 +25,8 @@ const FOLLOW: f64 = 0.05;
 const RESTART: f64 = 2.0 / 3.0;
 /// When it has lasted for this share of the history.
 const RESTART_LASTS: f64 = 0.15;
+/// A rise over a gap by more than this share is growth.
+const GREW: f64 = 0.005;
 /// The largest value that is believed, in bytes: 8 PiB.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
 
@@ -131,7 +133,7 @@ impl Tracker {
             return false;
         }
         if let Some(told) = self.told {
-            self.pass(at - told);
+            self.pass(at - told, sample.used > self.used * (1.0 + GREW));
         }
         self.told = Some(at);
         let own = sample.allocated.filter(believed);
@@ -153,14 +155,17 @@ impl Tracker {
     }
 
     /// Lets the observed time go on by a step of the told time.
-    fn pass(&mut self, step: f64) {
+    ///
+    /// A gap counts as one interval, so that a host that slept is not taken for one that stood still. But where the
+    /// series `grew` meanwhile it was the looking on that stopped, and the growth took all of the time.
+    fn pass(&mut self, step: f64, grew: bool) {
         let known = self.interval > 0.0;
         if known && (step < 0.0 || step > GAP * self.interval) {
             self.gaps = if step > 0.0 { self.gaps + 1 } else { 0 };
             if self.gaps >= NEW_INTERVAL {
                 (self.interval, self.gaps) = (step, 0);
             }
-            self.elapsed += self.interval;
+            self.elapsed += if grew && step > 0.0 { step } else { self.interval };
             return;
         }
         self.gaps = 0;

@@ -1,6 +1,6 @@
 //! The sampler thread: a tick, a frame, a wait. It waits for nothing but its own clock.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -49,14 +49,11 @@ pub fn start(
     let config = config.clone();
     let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
         let interval = config.sampling.interval;
-        let keeper = Keeping::start(&config);
+        let keeper = keeper(&config);
         let mut engine = Engine::new(EVERYTHING, &config, context, Arc::clone(&events));
-        if let Some(saved) = keeper.as_ref().and_then(|keeping| keeping.load()) {
-            engine.restore(saved);
-        }
         run(&mut engine, interval, &inbox, &events, &frames, keeper.as_ref());
         if let Some(keeping) = keeper {
-            keeping.keeper.finish(engine.save(), LAST_SAVE);
+            keeping.finish(engine.save(), LAST_SAVE);
         }
     })?;
     Ok(Sampler { requests, thread })
@@ -87,32 +84,14 @@ impl Sampler {
 /// How long the end waits for the state to be written.
 const LAST_SAVE: Duration = Duration::from_millis(700);
 
-/// Keeping what the analyzers know.
-struct Keeping {
-    path: PathBuf,
-    boot_id: String,
-    keeper: state::Keeper,
-}
-
-impl Keeping {
-    /// Nothing where there is no place to keep it, or no way to tell one boot from another.
-    fn start(config: &Config) -> Option<Self> {
-        let given =
-            || std::env::var_os("STATE_DIRECTORY").map(|folder| Path::new(&folder).join("state.json"));
-        let path = config.state_file.clone().or_else(given)?;
-        let boot_id = fs::read_text(&config.paths.proc.join("sys/kernel/random/boot_id")).ok()?;
-        match state::Keeper::start(path.clone(), boot_id.clone()) {
-            Ok(keeper) => Some(Self { path, boot_id, keeper }),
-            Err(error) => {
-                tracing::warn!(%error, "No thread to write the state.");
-                None
-            }
-        }
-    }
-
-    fn load(&self) -> Option<state::Saved> {
-        state::load(&self.path, &self.boot_id)
-    }
+/// Starts keeping what the analyzers know; nothing where there is no place for it, or no way to tell one boot from
+/// another.
+fn keeper(config: &Config) -> Option<state::Keeper> {
+    let given = || std::env::var_os("STATE_DIRECTORY").map(|folder| Path::new(&folder).join("state.json"));
+    let path = config.state_file.clone().or_else(given)?;
+    let boot_id = fs::read_text(&config.paths.proc.join("sys/kernel/random/boot_id")).ok()?;
+    let started = state::Keeper::start(path, boot_id);
+    started.inspect_err(|error| tracing::warn!(%error, "No thread to keep the state.")).ok()
 }
 
 fn run(
@@ -121,17 +100,20 @@ fn run(
     inbox: &Receiver<Request>,
     events: &Events,
     frames: &watch::Sender<Option<Arc<Frame>>>,
-    keeping: Option<&Keeping>,
+    keeping: Option<&state::Keeper>,
 ) {
     let mut due = clock::now();
     let mut saved = due;
     loop {
+        if let Some(kept) = keeping.and_then(state::Keeper::loaded) {
+            engine.restore(kept);
+        }
         let now = clock::now();
         let frame = engine.tick(now);
         frames.send_replace(Some(frame));
         if let Some(keeping) = keeping.filter(|_| now.since(saved) >= state::EVERY) {
             saved = now;
-            keeping.keeper.keep(engine.save());
+            keeping.keep(engine.save());
         }
         let done = clock::now();
         let took = done.since(now);

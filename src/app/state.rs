@@ -2,16 +2,18 @@
 //!
 //! One JSON file, replaced as a whole. A file that is damaged, of another boot
 //! or of another version is ignored with a warning: it can only ever save the
-//! analyzers some minutes of looking on. Disks are left to a thread of their own.
+//! analyzers some minutes of looking on. Disks are left to a thread of their own,
+//! and nothing waits for it.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::Deserialize;
 
+use crate::engine::analyze::Kept;
 use crate::host::{clock, fs};
 use crate::model::analyzer::Keepsake;
 
@@ -19,30 +21,26 @@ use crate::model::analyzer::Keepsake;
 pub(super) const EVERY: Duration = Duration::from_secs(60);
 /// Grows when an older file can no longer be understood.
 const VERSION: u32 = 1;
-/// 12,000 followed subjects take about 40 MiB.
+/// A followed subject takes about 10 KiB, and there are 8,000 at most.
 const LARGEST: u64 = 128 << 20;
 
-/// What is kept, by analyzer.
-pub(super) type Saved = Map<String, Value>;
+/// What is to be kept, by analyzer, yet to be written down.
+pub(super) type Keepsakes = Vec<(&'static str, Keepsake)>;
 
-/// The same, yet to be written down.
-type Keepsakes = Vec<(&'static str, Keepsake)>;
-
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct File {
     memwarden_state: u32,
     /// The monotonic clock that the times in it are of.
     boot_id: String,
-    saved_unix_seconds: f64,
-    analyzers: Saved,
+    analyzers: Kept,
 }
 
 /// Reads what an earlier run kept; nothing where there is none, or none that is of use.
-pub(super) fn load(path: &Path, boot_id: &str) -> Option<Saved> {
+fn load(path: &Path, boot_id: &str) -> Option<Kept> {
     let shown = path.display();
     let bytes = match fs::read_bounded(path, LARGEST) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
             tracing::warn!(path = %shown, %error, "The state of an earlier run cannot be read; beginning anew.");
             return None;
@@ -68,23 +66,35 @@ pub(super) fn load(path: &Path, boot_id: &str) -> Option<Saved> {
     Some(file.analyzers)
 }
 
-/// The thread that writes.
-#[derive(Debug)]
+/// The thread that reads once and writes now and then.
 pub(super) struct Keeper {
     jobs: SyncSender<Keepsakes>,
+    loaded: Receiver<Kept>,
     thread: JoinHandle<()>,
 }
 
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper").finish_non_exhaustive()
+    }
+}
+
 impl Keeper {
-    /// Starts the thread, which writes to `path`.
+    /// Starts the thread, for the file at `path`.
     ///
     /// # Errors
     /// The operating system's, where it gives no thread.
-    pub(super) fn start(path: PathBuf, boot_id: String) -> std::io::Result<Self> {
+    pub(super) fn start(path: PathBuf, boot_id: String) -> io::Result<Self> {
         let (jobs, inbox) = sync_channel(1);
-        let run = move || write_all(&path, &boot_id, &inbox);
+        let (found, loaded) = channel();
+        let run = move || keep_all(&path, &boot_id, &found, &inbox);
         let thread = std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
-        Ok(Self { jobs, thread })
+        Ok(Self { jobs, loaded, thread })
+    }
+
+    /// What an earlier run kept, once, as soon as it was read.
+    pub(super) fn loaded(&self) -> Option<Kept> {
+        self.loaded.try_recv().ok()
     }
 
     /// Has `saved` written; while a disk is slow, what comes meanwhile is left out.
@@ -98,7 +108,7 @@ impl Keeper {
     /// Has the last state written, and waits for it at most so long.
     pub(super) fn finish(self, saved: Keepsakes, deadline: Duration) {
         self.keep(saved);
-        let Self { jobs, thread } = self;
+        let Self { jobs, thread, .. } = self;
         drop(jobs);
         let begun = clock::now();
         while !thread.is_finished() && clock::now().since(begun) < deadline {
@@ -107,22 +117,14 @@ impl Keeper {
     }
 }
 
-fn write_all(path: &Path, boot_id: &str, inbox: &Receiver<Keepsakes>) {
+fn keep_all(path: &Path, boot_id: &str, found: &Sender<Kept>, inbox: &Receiver<Keepsakes>) {
+    if let Some(kept) = load(path, boot_id) {
+        // The sampler may have ended meanwhile.
+        let _ = found.send(kept);
+    }
     let mut failing = false;
     for keepsakes in inbox {
-        let known =
-            keepsakes.into_iter().filter_map(|(name, keepsake)| Some((name.to_owned(), keepsake().ok()?)));
-        let analyzers: Saved = known.collect();
-        let file = File {
-            memwarden_state: VERSION,
-            boot_id: boot_id.to_owned(),
-            saved_unix_seconds: clock::now().unix().as_secs_f64(),
-            analyzers,
-        };
-        let written = serde_json::to_vec(&file)
-            .map_err(std::io::Error::other)
-            .and_then(|bytes| fs::write_atomically(path, &bytes));
-        match written {
+        match fs::write_atomically(path, |out| write(out, boot_id, keepsakes)) {
             Ok(()) if std::mem::take(&mut failing) => tracing::info!("The state can be written again."),
             Ok(()) => {}
             Err(error) => {
@@ -134,41 +136,63 @@ fn write_all(path: &Path, boot_id: &str, inbox: &Receiver<Keepsakes>) {
     }
 }
 
+/// Writes the file piece by piece: as a tree it would take ten times the memory of what it holds.
+fn write(out: &mut dyn Write, boot_id: &str, keepsakes: Keepsakes) -> io::Result<()> {
+    let saved = clock::now().unix().as_secs_f64();
+    write!(out, "{{\"memwarden_state\":{VERSION},\"boot_id\":")?;
+    serde_json::to_writer(&mut *out, boot_id)?;
+    write!(out, ",\"saved_unix_seconds\":{saved},\"analyzers\":{{")?;
+    for (place, (name, keepsake)) in keepsakes.into_iter().enumerate() {
+        out.write_all(if place == 0 { b"" } else { b"," })?;
+        serde_json::to_writer(&mut *out, name)?;
+        out.write_all(b":")?;
+        keepsake(out)?;
+    }
+    out.write_all(b"}}\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn saved(value: u32) -> Saved {
-        [("leak".to_owned(), Value::from(value))].into_iter().collect()
+    fn keepsakes() -> Keepsakes {
+        vec![
+            ("leak", Box::new(|out| serde_json::to_writer(out, &7))),
+            ("exhaustion", Box::new(|out| serde_json::to_writer(out, "x"))),
+        ]
     }
 
-    fn keepsakes(value: u32) -> Keepsakes {
-        vec![("leak", Box::new(move || Ok(Value::from(value))))]
+    fn shown(kept: Option<Kept>) -> Option<Vec<String>> {
+        Some(kept?.iter().map(|(name, saved)| format!("{name}={}", saved.get())).collect())
     }
 
     #[test]
     fn what_was_kept_is_read_on_the_same_boot_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
-        assert_eq!(load(&path, "a"), None);
+        assert!(load(&path, "a").is_none());
         let keeper = Keeper::start(path.clone(), "a".to_owned()).unwrap();
-        keeper.finish(keepsakes(7), Duration::from_secs(60));
-        assert_eq!(load(&path, "a"), Some(saved(7)));
-        assert_eq!(load(&path, "b"), None);
+        keeper.finish(keepsakes(), Duration::from_secs(60));
+        let expected = vec!["exhaustion=\"x\"".to_owned(), "leak=7".to_owned()];
+        assert_eq!(shown(load(&path, "a")), Some(expected.clone()));
+        assert!(load(&path, "b").is_none());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        let keeper = Keeper::start(path, "a".to_owned()).unwrap();
+        assert_eq!(shown(keeper.loaded.recv().ok()), Some(expected));
     }
 
     #[test]
     fn a_damaged_file_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
-        Keeper::start(path.clone(), "a".to_owned()).unwrap().finish(keepsakes(7), Duration::from_secs(60));
+        Keeper::start(path.clone(), "a".to_owned()).unwrap().finish(keepsakes(), Duration::from_secs(60));
         let whole = std::fs::read(&path).unwrap();
-        for end in 0..whole.len() {
+        for end in 0..whole.len() - 1 {
             std::fs::write(&path, &whole[..end]).unwrap();
-            assert_eq!(load(&path, "a"), None, "cut at {end}");
+            assert!(load(&path, "a").is_none(), "cut at {end}");
         }
         std::fs::write(&path, String::from_utf8(whole).unwrap().replace("state\":1", "state\":2")).unwrap();
-        assert_eq!(load(&path, "a"), None);
+        assert!(load(&path, "a").is_none());
+        assert!(load(folder.path(), "a").is_none(), "a folder");
     }
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::message;
 use crate::analyzers::Registration;
@@ -28,12 +28,15 @@ crate::metrics! {
     pub FINDINGS: Gauge<Count> = "memwarden_findings" {analyzer, severity}.counting("{finding}");
 }
 
+/// What an earlier run kept, by analyzer.
+pub type Kept = std::collections::BTreeMap<String, Box<RawValue>>;
+
 /// The analyzers that run.
 pub(super) struct Analyzers {
     running: Vec<Running>,
     events: Arc<Events>,
     /// What an earlier run of the daemon kept, of analyzers that are not built yet.
-    saved: serde_json::Map<String, Value>,
+    saved: Kept,
 }
 
 struct Running {
@@ -41,11 +44,12 @@ struct Running {
     settings: Settings,
     analyzer: Box<dyn Analyzer>,
     panics: u64,
+    failing: bool,
 }
 
 impl Analyzers {
     pub(super) fn new(events: Arc<Events>) -> Self {
-        Self { running: Vec::new(), events, saved: serde_json::Map::new() }
+        Self { running: Vec::new(), events, saved: Kept::new() }
     }
 
     /// Takes over a configuration; an analyzer whose section did not change goes on with what it knows.
@@ -55,11 +59,10 @@ impl Analyzers {
             let Some(wanted) = config.analyzers.get(registration.name).filter(|part| part.enabled) else {
                 continue;
             };
-            let same = |running: &Running| {
-                running.registration.name == registration.name && running.settings == wanted.settings
-            };
-            let running = match before.iter().position(same) {
-                Some(place) => before.swap_remove(place),
+            let same = |running: &Running| running.registration.name == registration.name;
+            let running = match before.iter().position(same).map(|place| before.swap_remove(place)) {
+                Some(running) if running.settings == wanted.settings => running,
+                Some(running) => self.inherit(running, &wanted.settings),
                 None => self.build(registration, &wanted.settings),
             };
             self.running.push(running);
@@ -69,19 +72,31 @@ impl Analyzers {
     fn build(&mut self, registration: &'static Registration, settings: &Settings) -> Running {
         let mut analyzer = (registration.build)(settings);
         if let Some(saved) = self.saved.remove(registration.name)
-            && let Err(error) = analyzer.restore(saved)
+            && let Err(error) = analyzer.restore(saved.get())
         {
             tracing::warn!(analyzer = registration.name, %error, "What an earlier run kept is of no use.");
         }
-        Running { registration, settings: settings.clone(), analyzer, panics: 0 }
+        Running { registration, settings: settings.clone(), analyzer, panics: 0, failing: false }
+    }
+
+    /// The analyzer with other settings, knowing what it knew.
+    fn inherit(&mut self, before: Running, settings: &Settings) -> Running {
+        let mut text = Vec::new();
+        let written = before.analyzer.save().map(|keepsake| keepsake(&mut text));
+        if let Some(Ok(())) = written
+            && let Ok(known) = serde_json::from_slice(&text)
+        {
+            self.saved.insert(before.registration.name.to_owned(), known);
+        }
+        self.build(before.registration, settings)
     }
 
     /// Hands over what an earlier run kept.
-    pub(super) fn restore(&mut self, saved: serde_json::Map<String, Value>) {
+    pub(super) fn restore(&mut self, saved: Kept) {
         self.saved = saved;
         for running in &mut self.running {
             if let Some(saved) = self.saved.remove(running.registration.name)
-                && let Err(error) = running.analyzer.restore(saved)
+                && let Err(error) = running.analyzer.restore(saved.get())
             {
                 let analyzer = running.registration.name;
                 tracing::warn!(analyzer, %error, "What an earlier run kept is of no use.");
@@ -100,37 +115,45 @@ impl Analyzers {
 
     /// Runs each over what the sources put into `batch`, adds its gauges, and returns the findings.
     pub(super) fn run(&mut self, at: Timestamp, batch: &mut Batch) -> Vec<Finding> {
-        let mut analysis = Analysis::default();
+        let (mut said, mut findings) = (Batch::new(), Vec::new());
         for running in &mut self.running {
             let name = running.registration.name;
-            let before = analysis.findings.len();
             let begun = clock::now();
             let view = View::new(batch.families());
             let outcome = catch_unwind(AssertUnwindSafe(|| {
+                let mut analysis = Analysis::default();
                 running.analyzer.analyze(&view, at, &mut analysis);
+                analysis
             }));
             let took = clock::now().since(begun);
-            if let Err(panic) = &outcome {
-                running.panics += 1;
-                running.analyzer = (running.registration.build)(&running.settings);
-                analysis.findings.truncate(before);
-                tracing::error!(
-                    analyzer = name,
-                    panic = message(&**panic),
-                    "An analyzer failed and begins anew."
-                );
-            }
-            let out = &mut analysis.batch;
-            out.put(&ANALYZER_UP, &[name.into()], Flag(outcome.is_ok()));
-            out.put(&ANALYZER_DURATION, &[name.into()], took.into());
-            out.put(&ANALYZER_PANICS, &[name.into()], Count(running.panics));
+            running.failing &= outcome.is_err();
+            said.put(&ANALYZER_UP, &[name.into()], Flag(outcome.is_ok()));
+            // Of one that fails nothing is taken: half of what it says may be wrong.
+            let analysis = outcome.unwrap_or_else(|panic| running.failed(&*panic));
+            said.put(&ANALYZER_DURATION, &[name.into()], took.into());
+            said.put(&ANALYZER_PANICS, &[name.into()], Count(running.panics));
             for severity in Severity::ALL {
-                let of = analysis.findings[before..].iter().filter(|finding| finding.severity == severity);
-                out.put(&FINDINGS, &[name.into(), severity.label().into()], Count(of.count() as u64));
+                let of = analysis.findings.iter().filter(|finding| finding.severity == severity);
+                said.put(&FINDINGS, &[name.into(), severity.label().into()], Count(of.count() as u64));
             }
+            said.absorb(analysis.batch);
+            findings.extend(analysis.findings);
         }
-        batch.absorb(analysis.batch);
-        self.events.found(&analysis.findings);
-        analysis.findings
+        batch.absorb(said);
+        self.events.found(&findings);
+        findings
+    }
+}
+
+impl Running {
+    /// Begins anew after a panic, which is logged once until a run is complete again.
+    fn failed(&mut self, panic: &(dyn std::any::Any + Send)) -> Analysis {
+        self.panics += 1;
+        self.analyzer = (self.registration.build)(&self.settings);
+        if !std::mem::replace(&mut self.failing, true) {
+            let (analyzer, panic) = (self.registration.name, message(panic));
+            tracing::error!(analyzer, panic, "An analyzer failed and begins anew.");
+        }
+        Analysis::default()
     }
 }

@@ -26,6 +26,10 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// # Errors
 /// The operating system's, or `InvalidData` for more bytes.
 pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        // A pipe would be waited for, and a device has no end.
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
     let mut bytes = Vec::new();
     File::open(path)?.take(largest.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > largest {
@@ -37,22 +41,29 @@ pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
 /// Replaces a file as a whole: a reader sees the old bytes or the new ones, also after a crash.
 ///
 /// # Errors
-/// The operating system's; the old file is as it was, and nothing is left beside it.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// The operating system's or `write`'s; the old file is as it was, and nothing is left beside it.
+pub fn write_atomically(
+    path: &Path,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push(".new");
     let beside = path.with_file_name(name);
-    let write = || {
-        // It names users and jobs: nobody else's business.
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
+    // What a crash left, or somebody else put there: never written through.
+    let _ = std::fs::remove_file(&beside);
+    // It names users and jobs: nobody else's business.
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = (|| {
+        let mut out = io::BufWriter::new(file);
+        write(&mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
         std::fs::rename(&beside, path)
-    };
-    write().inspect_err(|_| {
-        // What cannot be removed either is overwritten by the next attempt.
+    })();
+    written.inspect_err(|_| {
+        // What cannot be removed either is removed by the next attempt.
         let _ = std::fs::remove_file(&beside);
     })
 }
@@ -164,14 +175,18 @@ mod tests {
     fn a_file_is_replaced_as_a_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
-        write_atomically(&path, b"one").unwrap();
-        write_atomically(&path, b"two").unwrap();
+        write_atomically(&path, |out| out.write_all(b"one")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", folder.path().join("f.new")).unwrap();
+        write_atomically(&path, |out| out.write_all(b"two")).unwrap();
         assert_eq!(read_bounded(&path, 3).unwrap(), b"two");
         assert_eq!(read_bounded(&path, 2).unwrap_err().kind(), io::ErrorKind::InvalidData);
         let nowhere = folder.path().join("none/f");
-        assert_eq!(write_atomically(&nowhere, b"x").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            write_atomically(&nowhere, |out| out.write_all(b"x")).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         std::fs::create_dir(folder.path().join("d")).unwrap();
-        assert!(write_atomically(&folder.path().join("d"), b"x").is_err());
+        assert!(write_atomically(&folder.path().join("d"), |out| out.write_all(b"x")).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 

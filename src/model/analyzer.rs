@@ -22,17 +22,17 @@ pub trait Analyzer: Send {
         None
     }
 
-    /// Takes over what [`Analyzer::save`] of an earlier run gave.
+    /// Takes over what [`Analyzer::save`] of an earlier run wrote; it may have begun to look on meanwhile.
     ///
     /// # Errors
     /// What cannot be understood; the analyzer is as if nothing had been given.
-    fn restore(&mut self, _saved: serde_json::Value) -> Result<(), serde_json::Error> {
+    fn restore(&mut self, _saved: &str) -> Result<(), serde_json::Error> {
         Ok(())
     }
 }
 
-/// A copy of what an analyzer knows, which writes itself down when it is called.
-pub type Keepsake = Box<dyn FnOnce() -> Result<serde_json::Value, serde_json::Error> + Send>;
+/// A copy of what an analyzer knows, which writes itself down as JSON when it is called.
+pub type Keepsake = Box<dyn FnOnce(&mut dyn std::io::Write) -> Result<(), serde_json::Error> + Send>;
 
 /// What the sources put in this tick.
 #[derive(Clone, Copy, Debug)]

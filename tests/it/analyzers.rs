@@ -92,7 +92,8 @@ fn a_host_that_fills_up_is_found_told_and_known_after_a_restart() {
     assert!(daemon.wait(Duration::from_secs(5)).success());
 
     let daemon = host.daemon();
-    daemon.wait_frames(3.0);
+    // Read by another thread, and known from the next frame on: far sooner than it could be learned anew.
+    daemon.wait_frames(5.0);
     assert!(foreseen(&daemon).is_some(), "{}", daemon.log());
     drop(daemon);
 

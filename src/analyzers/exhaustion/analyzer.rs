@@ -2,6 +2,7 @@
 
 use super::{Level, metrics, resources, risk};
 use crate::analyzers::Registration;
+use crate::analyzers::latch::Latch;
 use crate::analyzers::leak::State;
 use crate::analyzers::subjects::{Fed, Said, Subjects};
 use crate::analyzers::tracker::Assessment;
@@ -21,7 +22,7 @@ const FULL_GPU: f64 = 0.89;
 static MOST: Opt = Opt {
     key: "most",
     help: "The most resources that are followed at once; 2.5 KiB each. Those beyond are counted.",
-    kind: OptKind::Count(1, 10_000),
+    kind: OptKind::Count(1, 4_000),
     default: "1000",
 };
 
@@ -34,17 +35,19 @@ pub static REGISTRATION: Registration = Registration {
     check: |_| Vec::new(),
     build: |settings| {
         let most = usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX);
-        Box::new(Exhaustion { subjects: Subjects::new(most) })
+        Box::new(Exhaustion { subjects: Subjects::new(most), levels: Latch::default() })
     },
 };
 
 struct Exhaustion {
     subjects: Subjects,
+    levels: Latch<Level>,
 }
 
 impl Analyzer for Exhaustion {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         self.subjects.begin(now);
+        self.levels.begin(now);
         for resource in resources::all(view) {
             let fed = Fed {
                 subject: &resource.subject,
@@ -56,7 +59,7 @@ impl Analyzer for Exhaustion {
             let headroom = (resource.limit - resource.sample.used).max(0.0);
             put_bytes(&metrics::HEADROOM, &resource.subject, headroom, out);
             if let Some(said) = &followed.said {
-                put(&resource, said, now, out);
+                put(&resource, said, &mut self.levels, now, out);
             }
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
@@ -67,7 +70,7 @@ impl Analyzer for Exhaustion {
         Some(self.subjects.save())
     }
 
-    fn restore(&mut self, saved: serde_json::Value) -> Result<(), serde_json::Error> {
+    fn restore(&mut self, saved: &str) -> Result<(), serde_json::Error> {
         self.subjects.restore(saved)
     }
 }
@@ -83,7 +86,13 @@ fn put_bytes(
 }
 
 /// Puts what was said of one resource. A time to exhaustion runs down between two assessments.
-fn put(resource: &resources::Resource, said: &Said, now: Timestamp, out: &mut Analysis) {
+fn put(
+    resource: &resources::Resource,
+    said: &Said,
+    levels: &mut Latch<Level>,
+    now: Timestamp,
+    out: &mut Analysis,
+) {
     let (subject, assessment) = (&resource.subject, &said.assessment);
     let batch = &mut out.batch;
     let left = |seconds: f64| Seconds::new((seconds - said.age(now)).max(0.0));
@@ -100,12 +109,14 @@ fn put(resource: &resources::Resource, said: &Said, now: Timestamp, out: &mut An
     if let Some(basis) = assessment.basis {
         batch.put(&metrics::BASIS, &subject.labels_and(basis.word()), Flag(true));
     }
-    let Some((level, rule)) = judged(resource, assessment) else { return };
+    let Some((found, rule)) = judged(resource, assessment) else { return };
+    let (level, since) = levels.tell(subject, found, now);
+    let rule = if found == level { rule } else { "it was so within the last minute" };
     for each in Level::ALL {
         batch.put(&metrics::RISK, &subject.labels_and(each.word()), Flag(each == level));
     }
     if level > Level::Low {
-        out.findings.push(finding(resource, said, level, rule, now));
+        out.findings.push(finding(resource, said, (level, since), rule, now));
     }
 }
 
@@ -129,7 +140,7 @@ fn judged(resource: &resources::Resource, assessment: &Assessment) -> Option<(Le
 fn finding(
     resource: &resources::Resource,
     said: &Said,
-    level: Level,
+    (level, since): (Level, f64),
     rule: &'static str,
     now: Timestamp,
 ) -> Finding {
@@ -160,7 +171,7 @@ fn finding(
             Level::Medium | Level::High => Severity::Warning,
             Level::Critical => Severity::Critical,
         },
-        since_unix_seconds: said.since_unix,
+        since_unix_seconds: since,
         summary: format!("Memory of {} may run out: {rule}.", resource.subject),
         evidence,
         advice: resource.advice(),

@@ -81,17 +81,20 @@ fn by_label<M: Metric>(view: &View<'_>, metric: &'static M) -> BTreeMap<Label, f
 
 /// What the kernel cannot reclaim counts: a group full of file cache is healthy.
 fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
-    use cgroup::metrics::{ANON, EVENTS, KERNEL, LIMIT, SHMEM, WORKING_SET};
+    use cgroup::metrics::{ANON, EVENTS, KERNEL, LIMIT, SHMEM, SLAB, WORKING_SET};
     let limits = by_label(view, &LIMIT);
     if limits.is_empty() {
         return BTreeMap::new();
     }
-    let (anon, shmem, kernel) = (by_label(view, &ANON), by_label(view, &SHMEM), by_label(view, &KERNEL));
+    let (anon, shmem) = (by_label(view, &ANON), by_label(view, &SHMEM));
+    let (kernel, slab) = (by_label(view, &KERNEL), by_label(view, &SLAB));
     let working = by_label(view, &WORKING_SET);
     let kills = |path: &Label| view.value(&EVENTS, &[path.clone(), "oom_kill".into()]).unwrap_or(0.0);
     let group = |(path, limit): (Label, f64)| {
         let unreclaimable = anon.get(&path).zip(shmem.get(&path)).map(|(anon, shmem)| anon + shmem);
-        let kernel = kernel.get(&path).copied().unwrap_or(0.0);
+        // Most of the slab is caches of names and inodes, which go first; where it is not told apart, nothing is added.
+        let kernel =
+            kernel.get(&path).zip(slab.get(&path)).map_or(0.0, |(kernel, slab)| (kernel - slab).max(0.0));
         let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(&path).copied())?;
         let life = KILL * kills(&path);
         Some((path, Group { sample: Sample { used, unreclaimable, allocated: None }, limit, life }))

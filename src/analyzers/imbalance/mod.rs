@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 
 use self::spread::Spread;
 use super::Registration;
+use super::latch::Latch;
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
@@ -59,6 +60,8 @@ struct Imbalance {
     last: Option<f64>,
     /// By workload (empty for the node) and what is uneven: since when, on both clocks.
     uneven: BTreeMap<(Label, &'static str), (f64, f64)>,
+    /// Whether the fullest GPU is about to stop its workload.
+    full: Latch<bool>,
 }
 
 /// A GPU as a workload uses it.
@@ -79,6 +82,7 @@ struct Device {
 impl Analyzer for Imbalance {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         let devices = devices(view);
+        self.full.begin(now);
         self.follow(view, now);
         let mut groups: BTreeMap<Label, Vec<Seat>> = BTreeMap::new();
         for point in view.points(&workload::metrics::GPU_MEMORY) {
@@ -117,7 +121,7 @@ impl Imbalance {
     }
 
     fn memory(
-        &self,
+        &mut self,
         name: &Label,
         seats: &[Seat],
         devices: &BTreeMap<(Label, Label), Device>,
@@ -136,13 +140,18 @@ impl Imbalance {
         let others = seats.iter().filter_map(device).map(|other| (other.free - full.free).max(0.0));
         let stranded: f64 = others.sum();
         out.batch.put(&metrics::STRANDED, label, whole(stranded));
-        let Some(since) = self.held(name, "memory", spread.above >= UNEVEN, now, still) else { return };
+        // The node's jobs have nothing to do with each other: one that fills its GPU is no bottleneck of the others.
+        let uneven = spread.above >= UNEVEN && !name.is_empty();
+        let Some(since) = self.held(name, "memory", uneven, now, still) else { return };
         let share = full.used / (full.used + full.free).max(1.0);
+        let subject = subject(name);
+        let full = self.full.tell(&subject, share >= FULL, now).0;
+        let level = if full { ("bottleneck", Severity::Warning) } else { ("uneven", Severity::Info) };
         out.findings.push(Finding {
             analyzer: REGISTRATION.name,
-            subject: subject(name),
-            state: if share >= FULL { "bottleneck" } else { "uneven" },
-            severity: if share >= FULL { Severity::Warning } else { Severity::Info },
+            subject,
+            state: level.0,
+            severity: level.1,
             since_unix_seconds: since,
             summary: format!(
                 "GPU {} holds {:.0} % more than the mean of the GPUs of {}.",
@@ -177,7 +186,6 @@ impl Imbalance {
         let idlest = &seats[spread.least];
         out.batch.put_some(&metrics::IDLEST, std::slice::from_ref(name), Ratio::new(spread.below));
         out.batch.put(&metrics::STRAGGLER, &place(name, idlest), Flag(true));
-        // The node's jobs have nothing to do with each other.
         let lags = spread.below >= LAGS && !name.is_empty();
         let Some(since) = self.held(name, "utilization", lags, now, still) else { return };
         let mut subject = subject(name);
@@ -340,7 +348,6 @@ mod tests {
         let (shown, findings) = say([30, 75], [0.9, 0.3]);
         assert!(shown.iter().any(|line| line.ends_with(r#"["train"] 48318382080.000"#)), "{shown:?}");
         expect![[r#"
-            bottleneck: GPU 1 holds 43 % more than the mean of the GPUs of the node.
             bottleneck: GPU 1 holds 43 % more than the mean of the GPUs of train.
             straggler: GPU 1 is 50 % less busy than the mean of the GPUs of train."#]]
         .assert_eq(&findings.join("\n"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{State, metrics};
 use crate::analyzers::Registration;
+use crate::analyzers::latch::Latch;
 use crate::analyzers::subjects::{Fed, Said, Subjects};
 use crate::analyzers::tracker::{Sample, Watched};
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
@@ -17,7 +18,7 @@ use crate::sources::workload;
 static MOST: Opt = Opt {
     key: "most",
     help: "The most subjects that are followed at once; 2.5 KiB each. Those beyond are counted.",
-    kind: OptKind::Count(1, 10_000),
+    kind: OptKind::Count(1, 4_000),
     default: "2000",
 };
 
@@ -30,7 +31,7 @@ pub static REGISTRATION: Registration = Registration {
     check: |_| Vec::new(),
     build: |settings| {
         let most = usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX);
-        Box::new(Leak { subjects: Subjects::new(most), calm: BTreeMap::new() })
+        Box::new(Leak { subjects: Subjects::new(most), calm: BTreeMap::new(), told: Latch::default() })
     },
 };
 
@@ -38,6 +39,7 @@ struct Leak {
     subjects: Subjects,
     /// The anonymous and the shared memory of each subject when it last did not grow.
     calm: BTreeMap<Subject, Parts>,
+    told: Latch<State>,
 }
 
 /// What a subject's memory is made of, in bytes; absent where the kernel does not say.
@@ -61,6 +63,7 @@ impl Parts {
 impl Analyzer for Leak {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         self.subjects.begin(now);
+        self.told.begin(now);
         let subjects = subjects(view);
         self.calm.retain(|subject, _| subjects.contains_key(subject));
         for (subject, parts) in subjects {
@@ -73,9 +76,12 @@ impl Analyzer for Leak {
                 self.calm.insert(subject.clone(), parts);
             }
             put(&subject, said, state, out);
-            if state >= State::Growing {
+            // What does not grow is all the same to people.
+            let (told, since) = self.told.tell(&subject, state.max(State::Warming), now);
+            if told >= State::Growing {
                 let kind = kind(&subject, said, parts, self.calm.get(&subject).copied());
-                out.findings.push(finding(subject, said, state, kind, now));
+                let since = said.since_unix.unwrap_or(since);
+                out.findings.push(finding(subject, said, (told, since), kind, now));
             }
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
@@ -86,7 +92,7 @@ impl Analyzer for Leak {
         Some(self.subjects.save())
     }
 
-    fn restore(&mut self, saved: serde_json::Value) -> Result<(), serde_json::Error> {
+    fn restore(&mut self, saved: &str) -> Result<(), serde_json::Error> {
         self.subjects.restore(saved)
     }
 }
@@ -146,7 +152,7 @@ fn put(subject: &Subject, said: &Said, state: State, out: &mut Analysis) {
     let growth = assessment.growth.and_then(|growth| BytesPerSecond::new(growth.bytes_per_second));
     batch.put_some(&metrics::GROWTH, &labels, growth);
     if state >= State::Growing {
-        batch.put_some(&metrics::SINCE, &labels, Seconds::new(said.since_unix));
+        batch.put_some(&metrics::SINCE, &labels, said.since_unix.and_then(Seconds::new));
         batch.put_some(&metrics::CONFIDENCE, &labels, assessment.confidence.and_then(Ratio::new));
     }
     let Some(evidence) = &assessment.evidence else { return };
@@ -163,6 +169,7 @@ fn put(subject: &Subject, said: &Said, state: State, out: &mut Analysis) {
 enum Kind {
     Anonymous,
     Shared,
+    Either,
     Used,
     GpuReserved,
 }
@@ -172,6 +179,7 @@ impl Kind {
         match self {
             Self::Anonymous => "anonymous memory",
             Self::Shared => "shared memory",
+            Self::Either => "anonymous or shared memory",
             Self::Used => "resident memory",
             Self::GpuReserved => "GPU memory that the driver sees",
         }
@@ -184,6 +192,9 @@ impl Kind {
             }
             Self::Shared => {
                 "Look for tensors in /dev/shm that nobody frees: data-loader workers, queues, shared caches."
+            }
+            Self::Either => {
+                "Look which of the two grows (memwarden_workload_rss_anon_bytes, _rss_shmem_bytes)."
             }
             Self::Used => "Look which of its mappings grows; the kernel does not tell the kinds apart here.",
             Self::GpuReserved => {
@@ -200,12 +211,19 @@ fn kind(subject: &Subject, said: &Said, now: Parts, calm: Option<Parts>) -> Kind
     if said.assessment.watched == Watched::Used {
         return Kind::Used;
     }
-    let calm = calm.unwrap_or_default();
+    // It grew before it was first seen, so that nobody knows what it grew from.
+    let Some(calm) = calm else { return Kind::Either };
     let rise = |now: Option<f64>, calm: Option<f64>| now.unwrap_or(0.0) - calm.unwrap_or(0.0);
     if rise(now.shmem, calm.shmem) > rise(now.anon, calm.anon) { Kind::Shared } else { Kind::Anonymous }
 }
 
-fn finding(subject: Subject, said: &Said, state: State, kind: Kind, now: Timestamp) -> Finding {
+fn finding(
+    subject: Subject,
+    said: &Said,
+    (state, since): (State, f64),
+    kind: Kind,
+    now: Timestamp,
+) -> Finding {
     let assessment = &said.assessment;
     let mut evidence = Vec::new();
     let mut add = |what, value: Option<f64>| {
@@ -220,7 +238,7 @@ fn finding(subject: Subject, said: &Said, state: State, kind: Kind, now: Timesta
     add("center_standard_errors", seen.map(|seen| seen.center_z));
     add("peak_standard_errors", seen.map(|seen| seen.peak_z));
     add("confidence_ratio", assessment.confidence);
-    let minutes = (now.unix().as_secs_f64() - said.since_unix).max(0.0) / 60.0;
+    let minutes = (now.unix().as_secs_f64() - since).max(0.0) / 60.0;
     let verb = if state == State::Leaking { "leaks" } else { "grows" };
     Finding {
         analyzer: REGISTRATION.name,
@@ -228,7 +246,7 @@ fn finding(subject: Subject, said: &Said, state: State, kind: Kind, now: Timesta
         subject,
         state: state.word(),
         severity: if state == State::Leaking { Severity::Warning } else { Severity::Info },
-        since_unix_seconds: said.since_unix,
+        since_unix_seconds: since,
         evidence,
         advice: kind.advice(),
     }

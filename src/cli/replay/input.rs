@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 
 use crate::cli::fetch;
 use crate::exposition::record::{csv, prometheus, report};
-use crate::host::clock;
+use crate::host::{clock, fs};
 use crate::model::series::Series;
 
 /// A file may be this large, in bytes: it is read into memory.
@@ -19,11 +19,7 @@ const POINTS: f64 = 10_000.0;
 /// The series in a file: one of a CSV file, all of a report's.
 pub(super) fn file(path: &Path) -> anyhow::Result<Vec<Series>> {
     let name = path.display().to_string();
-    let found = std::fs::metadata(path).with_context(|| format!("cannot read {name}"))?;
-    if found.len() > LARGEST_FILE {
-        bail!("{name}: {} bytes are more than the 1 GiB that is read", found.len());
-    }
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let bytes = fs::read_bounded(path, LARGEST_FILE).with_context(|| format!("cannot read {name}"))?;
     if bytes.trim_ascii_start().starts_with(b"{") {
         let found = report::read(&bytes).with_context(|| name.clone())?;
         if found.is_empty() {

@@ -117,6 +117,7 @@ impl Row {
             uuid: label("uuid"),
             workload: label("workload"),
             pid: label("pid"),
+            zone: label("zone"),
         }
     }
 }

@@ -1,0 +1,96 @@
+//! A level that rises at once and falls late, so that nobody is told twice of one thing.
+
+use std::collections::BTreeMap;
+
+use crate::model::finding::Subject;
+use crate::model::time::Timestamp;
+
+/// Seconds for which a lower level must have held.
+const HOLD: f64 = 60.0;
+
+/// The level of each subject, as it is told.
+#[derive(Debug)]
+pub(super) struct Latch<L> {
+    levels: BTreeMap<Subject, Held<L>>,
+    last: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held<L> {
+    level: L,
+    since_unix: f64,
+    /// Since when it would be lower, in seconds on the monotonic clock.
+    falling: Option<f64>,
+    seen: f64,
+}
+
+impl<L> Default for Latch<L> {
+    fn default() -> Self {
+        Self { levels: BTreeMap::new(), last: 0.0 }
+    }
+}
+
+impl<L: Copy + Ord> Latch<L> {
+    /// Begins a tick: subjects that were not in the one before are forgotten.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        let last = self.last;
+        self.levels.retain(|_, held| held.seen >= last);
+        self.last = now.monotonic().as_secs_f64();
+    }
+
+    /// The level to tell where `level` was found, and since when, in seconds since 1970.
+    pub(super) fn tell(&mut self, subject: &Subject, level: L, now: Timestamp) -> (L, f64) {
+        let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());
+        let new = Held { level, since_unix: unix, falling: None, seen: at };
+        let Some(held) = self.levels.get_mut(subject) else {
+            self.levels.insert(subject.clone(), new);
+            return (level, unix);
+        };
+        held.seen = at;
+        if level >= held.level {
+            held.falling = None;
+        } else {
+            held.falling.get_or_insert(at);
+        }
+        if level > held.level || held.falling.is_some_and(|since| at - since >= HOLD) {
+            *held = new;
+        }
+        (held.level, held.since_unix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_rises_at_once_and_falls_after_a_minute() {
+        let mut latch = Latch::default();
+        let subject = Subject::host();
+        let mut told = Vec::new();
+        for second in 0..200 {
+            let now = Timestamp::from_secs(second);
+            latch.begin(now);
+            // Up and down each second until second 100, then low.
+            let level = if second < 100 { second % 2 } else { 0 };
+            told.push(latch.tell(&subject, level, now));
+        }
+        assert_eq!((told[0], told[1]), ((0, 0.0), (1, 1.0)));
+        assert!(told[1..160].iter().all(|told| *told == (1, 1.0)), "{told:?}");
+        assert_eq!(told[160], (0, 160.0));
+    }
+
+    #[test]
+    fn a_subject_that_is_gone_is_forgotten() {
+        let mut latch = Latch::default();
+        for second in 0..3 {
+            latch.begin(Timestamp::from_secs(second));
+            if second != 1 {
+                assert_eq!(
+                    latch.tell(&Subject::host(), 5 - second, Timestamp::from_secs(second)).0,
+                    5 - second
+                );
+            }
+        }
+    }
+}
