@@ -6,6 +6,7 @@ use crate::analyzers::exhaustion::{Basis, Level};
 use crate::analyzers::leak::{Envelope, State};
 use crate::analyzers::replay::Said;
 use crate::analyzers::tracker::{Assessment, Watched};
+use crate::exposition::plot::{self, TimeAxis};
 use crate::model::series::Series;
 
 /// When the verdict changed, and to what.
@@ -50,7 +51,7 @@ pub(super) fn write(
     }
     line(out, "verdict", verdict(now, last.at))?;
     for (at, _) in changes(said).filter(|(_, state)| *state == State::Leaking) {
-        line(out, "alarm", format!("leaking from t = {}", time(at)))?;
+        line(out, "alarm", format!("leaking from {}", moment(at)))?;
     }
     line(out, "forecast", forecast(end, last.used, horizon))?;
     if let Some(risk) = now.risk {
@@ -63,9 +64,9 @@ pub(super) fn write(
 fn verdict(now: &Assessment, at: f64) -> String {
     let mut text = now.leak.word().to_owned();
     if let (Some(lasted), Some(growth)) = (now.growing_for_seconds, now.growth) {
-        let since = time((at - lasted).max(0.0));
+        let since = moment((at - lasted).max(0.0));
         text.push_str(&format!(
-            " since t = {since}, {}/h of {}",
+            " since {since}, {}/h of {}",
             bytes(growth.bytes_per_second * 3600.0),
             now.watched.words()
         ));
@@ -161,6 +162,14 @@ fn signed(change: f64) -> String {
 }
 
 /// Seconds for people.
+/// A time of the series: since it begins, or in UTC where it counts from 1970.
+fn moment(seconds: f64) -> String {
+    match plot::report::clock(seconds) {
+        axis @ TimeAxis::Utc => plot::moment(axis, seconds),
+        _ => format!("t = {}", time(seconds)),
+    }
+}
+
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),
