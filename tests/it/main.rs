@@ -11,8 +11,8 @@ mod analyzers;
 mod bad_days;
 mod config;
 mod daemon;
-#[cfg(feature = "gpu")]
 mod forecast;
+#[cfg(feature = "gpu")]
 mod gpu;
 mod harness;
 mod layers;
