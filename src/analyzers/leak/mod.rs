@@ -14,7 +14,7 @@
 //! for white noise plus a random walk ([`super::stats::trend`]). The windows, blocks and envelopes are those
 //! of the design in Machida et al. 2013 and Matias et al. made to survive their null tests: Mann-Kendall
 //! calls half of all random walks trends, this about 6 %. The end of growth is seen by comparing the newest
-//! gain with every earlier gain over the same time ([`ended`]).
+//! gain with every earlier gain over the same time (`ended`).
 //!
 //! # When it stays silent
 //! `insufficient` before 60 samples; nothing while values are missing. A fall that lasts (to below two

@@ -1,7 +1,7 @@
 //! PyTorch allocator snapshots, of every release that writes them.
 //!
-//! [`decode`] goes by what a file has, never by a version: a field that a
-//! release did not write yet is absent, not zero. [`analyze`] says what the
+//! [`decode()`] goes by what a file has, never by a version: a field that a
+//! release did not write yet is absent, not zero. [`analysis::analyze`] says what the
 //! snapshot means. Formats: torch/csrc/cuda/Module.cpp (`memorySnapshot`) and
 //! torch/csrc/cuda/memory_snapshot.cpp.
 
