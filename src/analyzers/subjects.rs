@@ -7,13 +7,22 @@ use serde::{Deserialize, Serialize};
 use super::tracker::{Assessment, Sample, Tracker};
 use crate::model::analyzer::Keepsake;
 use crate::model::finding::Subject;
+use crate::model::setting::{Opt, OptKind, Settings};
 use crate::model::time::Timestamp;
+
+/// The option of every analyzer that follows subjects.
+pub(super) static MOST: Opt = Opt {
+    key: "most",
+    help: "The most subjects that are followed at once; 2.5 KiB each. Those beyond are counted.",
+    kind: OptKind::Count(1, 4_000),
+    default: "2000",
+};
 
 /// Seconds between two assessments of one subject: a hundredth of what it is followed for, within these.
 const OFTEN: f64 = 1.0;
 const SELDOM: f64 = 10.0;
 const SHARE: f64 = 0.01;
-/// How long a subject that is gone is remembered, in seconds: a source that fails for a while loses nothing.
+/// How long a subject that is gone is remembered at most, in seconds: a source that fails for a while loses nothing.
 const REMEMBER: f64 = 300.0;
 
 /// Seconds by which the start of a life may wander with the host's clock and still be the same life.
@@ -68,8 +77,8 @@ impl Said {
 pub(super) struct Subjects {
     followed: BTreeMap<Subject, Followed>,
     most: usize,
-    /// The tick before, in seconds on the monotonic clock.
-    last: f64,
+    /// This tick and the one before, in seconds on the monotonic clock.
+    ticks: [f64; 2],
     /// Subjects of this tick that were not followed for lack of room.
     pub(super) omitted: u64,
 }
@@ -87,20 +96,36 @@ struct Saved {
 }
 
 impl Subjects {
-    /// Follows at most `most` subjects.
-    pub(super) fn new(most: usize) -> Self {
-        Self { followed: BTreeMap::new(), most, last: 0.0, omitted: 0 }
+    /// Follows as many as [`MOST`] says.
+    pub(super) fn new(settings: &Settings) -> Self {
+        let most = usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX);
+        Self { followed: BTreeMap::new(), most, ticks: [0.0; 2], omitted: 0 }
     }
 
     /// Begins a tick.
     pub(super) fn begin(&mut self, now: Timestamp) {
         let now = now.monotonic().as_secs_f64();
+        let before = self.ticks[1];
         self.omitted = 0;
         self.followed.retain(|subject, followed| {
             // A pid that comes back is another process.
-            if subject.pid.is_empty() { now - followed.seen < REMEMBER } else { followed.seen >= self.last }
+            let gone_for = if subject.pid.is_empty() {
+                // What lived for seconds has taught us nothing worth keeping for minutes.
+                REMEMBER.min(followed.seen - followed.born)
+            } else {
+                0.0
+            };
+            followed.seen >= before || now - followed.seen < gone_for
         });
-        self.last = now;
+        self.ticks = [before, now];
+    }
+
+    /// Forgets who has been gone for longest, and says whether there was one.
+    fn forget_one(&mut self) -> bool {
+        let gone = self.followed.iter().filter(|(_, followed)| followed.seen < self.ticks[0]);
+        let oldest =
+            gone.min_by(|(_, a), (_, b)| a.seen.total_cmp(&b.seen)).map(|(subject, _)| subject.clone());
+        oldest.is_some_and(|subject| self.followed.remove(&subject).is_some())
     }
 
     /// Feeds one subject and assesses it where that is due.
@@ -112,7 +137,8 @@ impl Subjects {
     ) -> Option<&mut Followed> {
         let at = now.monotonic().as_secs_f64();
         if !self.followed.contains_key(subject) {
-            if self.followed.len() >= self.most {
+            // Where one was left out, there is none to forget.
+            if self.followed.len() >= self.most && (self.omitted > 0 || !self.forget_one()) {
                 self.omitted += 1;
                 return None;
             }

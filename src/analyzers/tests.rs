@@ -254,3 +254,27 @@ fn subjects_are_bounded_and_those_that_end_are_forgotten() {
     assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(10.0));
     assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(0.0));
 }
+
+#[test]
+fn a_workload_is_remembered_for_as_long_as_it_was_followed() {
+    let mut analyzer = build(&leak::REGISTRATION);
+    let put = |batch: &mut Batch, names: std::ops::Range<u32>| {
+        for name in names {
+            let labels = [format!("tree-{name}").as_str().into()];
+            bytes(batch, &workload::metrics::RSS, &labels, GIB);
+        }
+    };
+    // One that lasts, and ten new ones every second that live for five.
+    let said = run(&mut *analyzer, 0, 600, |second, batch| {
+        put(batch, 0..1);
+        put(batch, 1 + second * 10..1 + (second + 5) * 10);
+    });
+    let followed = value(&said, "memwarden_leak_subjects", &[]);
+    assert!(followed.is_some_and(|followed| (51.0..=102.0).contains(&followed)), "{followed:?}");
+    // The one that lasted is remembered, and yields to new ones where there is no room.
+    let said = run(&mut *analyzer, 600, 700, |_, batch| put(batch, 9_000..9_001));
+    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(2.0));
+    let said = run(&mut *analyzer, 700, 702, |_, batch| put(batch, 10_000..12_000));
+    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(2_000.0));
+    assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(0.0));
+}

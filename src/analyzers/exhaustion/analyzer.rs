@@ -4,11 +4,10 @@ use super::{Level, metrics, resources, risk};
 use crate::analyzers::Registration;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::leak::State;
-use crate::analyzers::subjects::{Fed, Said, Subjects};
+use crate::analyzers::subjects::{self, Fed, Said, Subjects};
 use crate::analyzers::tracker::Assessment;
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
-use crate::model::setting::{Opt, OptKind};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
 
@@ -19,24 +18,14 @@ const HORIZON_LABELS: [&str; 4] = ["1m", "5m", "15m", "60m"];
 /// Without growth a full GPU is no danger: allocators reserve all there is on purpose.
 const FULL_GPU: f64 = 0.89;
 
-static MOST: Opt = Opt {
-    key: "most",
-    help: "The most resources that are followed at once; 2.5 KiB each. Those beyond are counted.",
-    kind: OptKind::Count(1, 4_000),
-    default: "1000",
-};
-
 /// When each resource runs out.
 pub static REGISTRATION: Registration = Registration {
     name: "exhaustion",
     about: "When the host, each cgroup with a limit, each GPU and each workload runs out of memory.",
-    options: &[&MOST],
+    options: &[&subjects::MOST],
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
-    build: |settings| {
-        let most = usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX);
-        Box::new(Exhaustion { subjects: Subjects::new(most), levels: Latch::default() })
-    },
+    build: |settings| Box::new(Exhaustion { subjects: Subjects::new(settings), levels: Latch::default() }),
 };
 
 struct Exhaustion {

@@ -5,33 +5,24 @@ use std::collections::BTreeMap;
 use super::{State, metrics};
 use crate::analyzers::Registration;
 use crate::analyzers::latch::Latch;
-use crate::analyzers::subjects::{Fed, Said, Subjects};
+use crate::analyzers::subjects::{self, Fed, Said, Subjects};
 use crate::analyzers::tracker::{Sample, Watched};
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
-use crate::model::setting::{Opt, OptKind};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
 use crate::sources::workload;
-
-static MOST: Opt = Opt {
-    key: "most",
-    help: "The most subjects that are followed at once; 2.5 KiB each. Those beyond are counted.",
-    kind: OptKind::Count(1, 4_000),
-    default: "2000",
-};
 
 /// What leaks.
 pub static REGISTRATION: Registration = Registration {
     name: "leak",
     about: "Whether the memory of a workload, of a process of it, or of a process on a GPU leaks.",
-    options: &[&MOST],
+    options: &[&subjects::MOST],
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
     build: |settings| {
-        let most = usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX);
-        Box::new(Leak { subjects: Subjects::new(most), calm: BTreeMap::new(), told: Latch::default() })
+        Box::new(Leak { subjects: Subjects::new(settings), calm: BTreeMap::new(), told: Latch::default() })
     },
 };
 
