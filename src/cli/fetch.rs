@@ -1,47 +1,71 @@
-//! One HTTP request of a command: plain HTTP, a bounded answer, a time limit.
+//! HTTP requests of commands: plain HTTP, bounded answers, a time limit.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use http::{Request, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-/// A month of a series at 15 s has 7 MB.
-const LARGEST: usize = 256 << 20;
-/// A server that computes for longer than this is asked for too much.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The body of a successful answer to GET.
-///
-/// # Errors
-/// No address, no answer in two minutes, a status that is no success (with what the server said), or too much.
-pub(super) fn get(url: &str) -> anyhow::Result<Vec<u8>> {
-    let uri: http::Uri = url.parse().with_context(|| format!("{url} is no address"))?;
-    match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => bail!("{url}: https is not spoken here; use a tunnel or a proxy on this host"),
-        _ => bail!("{url} has no scheme; write http:// before it"),
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let asked = runtime.block_on(async { tokio::time::timeout(PATIENCE, ask(uri)).await });
-    asked
-        .with_context(|| format!("{url} did not answer in {} s", PATIENCE.as_secs()))?
-        .with_context(|| format!("cannot get {url}"))
+/// Asks servers; keeps its connection to each.
+pub(super) struct Fetcher {
+    client: Client<HttpConnector, Empty<Bytes>>,
+    /// The largest answer that is read, in bytes.
+    largest: usize,
+    patience: Duration,
 }
 
-async fn ask(uri: http::Uri) -> anyhow::Result<Vec<u8>> {
-    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let answer = client.get(uri).await?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?.to_bytes();
-    if !status.is_success() {
-        let said: String = String::from_utf8_lossy(&body).chars().take(300).collect();
-        bail!("{status}: {}", said.trim());
+impl Fetcher {
+    /// Reads answers of at most `largest` bytes that come within `patience`.
+    pub(super) fn new(largest: usize, patience: Duration) -> Self {
+        Self { client: Client::builder(TokioExecutor::new()).build_http(), largest, patience }
     }
-    Ok(body.to_vec())
+
+    /// The body of a successful answer to GET.
+    ///
+    /// # Errors
+    /// No answer in time, a status that is no success (with what the server said), or too much.
+    pub(super) async fn get(&self, uri: &Uri) -> anyhow::Result<Bytes> {
+        let answer = tokio::time::timeout(self.patience, self.ask(uri)).await;
+        answer
+            .map_err(|_| anyhow::anyhow!("no answer within {} s", self.patience.as_secs()))
+            .and_then(|read| read)
+            .with_context(|| format!("cannot get {uri}"))
+    }
+
+    async fn ask(&self, uri: &Uri) -> anyhow::Result<Bytes> {
+        let request =
+            Request::get(uri.clone()).header(header::ACCEPT, "application/json").body(Empty::new())?;
+        let answer =
+            self.client.request(request).await.map_err(|error| match std::error::Error::source(&error) {
+                Some(cause) if error.is_connect() => anyhow::anyhow!("{cause} (is it running there?)"),
+                _ => anyhow::Error::new(error),
+            })?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), self.largest).collect().await;
+        let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?.to_bytes();
+        if !status.is_success() {
+            let said: String = String::from_utf8_lossy(&body).chars().take(300).collect();
+            bail!("it answers {status}: {}", said.trim());
+        }
+        Ok(body)
+    }
+}
+
+/// The address that `text` is.
+///
+/// # Errors
+/// No address, no host, or another scheme than http.
+pub(super) fn address(text: &str) -> anyhow::Result<Uri> {
+    let uri: Uri = text.parse().with_context(|| format!("{text} is no address"))?;
+    match uri.scheme_str() {
+        Some("http") if uri.host().is_some() => Ok(uri),
+        Some("https") => bail!("{text}: https is not spoken here; use a tunnel or a proxy on this host"),
+        _ => bail!("{text} has no scheme; write http:// before it"),
+    }
 }
 
 /// Text as one part of a query (RFC 3986 section 2.3: all but unreserved characters are encoded).
@@ -70,7 +94,7 @@ mod tests {
     fn what_is_no_http_is_said() {
         for (url, why) in [("localhost:9090", "scheme"), ("https://a/", "https"), ("http://[", "no address")]
         {
-            let error = format!("{:#}", get(url).unwrap_err());
+            let error = format!("{:#}", address(url).unwrap_err());
             assert!(error.contains(why), "{url}: {error}");
         }
     }

@@ -1,12 +1,18 @@
 //! Pictures that commands write: the format by the file's name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
 #[cfg(feature = "png")]
 use crate::exposition::plot::png;
 use crate::exposition::plot::{Picture, svg};
+
+/// A file that a picture can be drawn to, as an option's value.
+pub(super) fn drawable(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    Format::of(&path).map(|_| path).map_err(|error| error.to_string())
+}
 
 /// The format of a picture.
 #[derive(Clone, Copy, Debug)]

@@ -75,7 +75,7 @@ fn reports_and_pictures_are_written() {
     }
     let (code, _, err) = run(&["--plot", "out.gif", &fixture("leak.pickle")]);
     assert_eq!(code, 2);
-    assert!(err.contains("must end in .svg"), "{err}");
+    assert!(err.contains("ends in .svg or .png; of a page, in .html"), "{err}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::model::units::{Flag, Ratio};
 
 crate::metrics! {
-    /// Mean over the last five minutes of the share of the zone's free memory in blocks too small for a 2 MiB page; absent before a minute was seen.
+    /// Mean over the last five minutes of the share of the zone's free memory in blocks of fewer than 2^9 pages (2 MiB, a huge page, where a page has 4 KiB); absent before a minute was seen.
     pub UNUSABLE: Gauge<Ratio> = "memwarden_fragmentation_unusable_free_ratio" {node, zone, order};
     /// How much that mean is above the mean of the last hour; below zero where free memory came together.
     pub CHANGE: Gauge<Ratio> = "memwarden_fragmentation_unusable_free_change_ratio" {node, zone, order};

@@ -1,7 +1,7 @@
 //! Whether the host's free memory is in pieces too small to be of use.
 //!
 //! # What it says
-//! Of each zone: the share of free memory that cannot serve a 2 MiB page, smoothed, its trend, and a state:
+//! Of each zone: the share of free memory that cannot serve 2^9 pages (a huge page of x86-64), smoothed, its trend, and a state:
 //! `fine`, `fragmenting` or `fragmented`.
 //!
 //! # Method

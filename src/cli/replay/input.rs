@@ -2,10 +2,11 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use crate::cli::fetch;
+use crate::cli::fetch::{self, Fetcher};
 use crate::exposition::record::{csv, prometheus, report};
 use crate::host::{clock, fs};
 use crate::model::series::Series;
@@ -41,6 +42,11 @@ pub(super) struct Asked {
     pub(super) step: f64,
 }
 
+/// A month of a series at 15 s has 7 MB.
+const LARGEST: usize = 256 << 20;
+/// A server that computes for longer than this is asked for too much.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// The series that answer a query, asked for in stretches that a server answers.
 pub(super) fn server(asked: &Asked) -> anyhow::Result<Vec<Series>> {
     let now = clock::now().unix().as_secs_f64();
@@ -53,13 +59,15 @@ pub(super) fn server(asked: &Asked) -> anyhow::Result<Vec<Series>> {
     let shown = std::io::stderr().is_terminal();
     let base = asked.url.trim_end_matches('/');
     let query = fetch::encoded(&asked.query);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let fetcher = Fetcher::new(LARGEST, PATIENCE);
     let mut found = Vec::new();
     let mut from = begin;
     while from <= end {
         let to = (from + asked.step * POINTS).min(end);
         let url =
             format!("{base}/api/v1/query_range?query={query}&start={from}&end={to}&step={}", asked.step);
-        let body = fetch::get(&url)?;
+        let body = runtime.block_on(fetcher.get(&fetch::address(&url)?))?;
         prometheus::join(&mut found, prometheus::read(&body).with_context(|| base.to_owned())?);
         if shown {
             let done = ((to - begin) / (end - begin) * 100.0).min(100.0);

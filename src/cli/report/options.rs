@@ -45,7 +45,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
     /// Also draw the report to this file: .svg or .png.
-    #[arg(long, value_name = "FILE", value_parser = super::output::drawable)]
+    #[arg(long, value_name = "FILE", value_parser = crate::cli::picture::drawable)]
     pub(super) plot: Option<PathBuf>,
     /// Ask a running daemon instead of sampling here, such as http://127.0.0.1:10636.
     #[arg(long, value_name = "URL")]

@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Also draw the report to this file: .svg or .png.
-    #[arg(long, value_name = "FILE", value_parser = output::drawable)]
+    #[arg(long, value_name = "FILE", value_parser = crate::cli::picture::drawable)]
     plot: Option<PathBuf>,
     /// Time between two samples, 0.1 s to 60 s. Without it: 0.2 s for the first two minutes, then 1 s.
     #[arg(long, value_name = "DURATION", value_parser = interval)]

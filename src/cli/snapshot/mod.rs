@@ -9,10 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use crate::cli::picture as drawing;
 use crate::config;
-#[cfg(feature = "png")]
-use crate::exposition::plot::png;
-use crate::exposition::plot::svg;
 use crate::model::units::Bytes;
 use crate::training::pickle::Limits;
 use crate::training::snapshot::analysis::{Analysis, Comparison, Options, analyze, compare};
@@ -85,14 +83,17 @@ fn size(text: &str) -> Result<Bytes, String> {
     config::size(text)
 }
 
+/// A page is drawn here; the pictures are every command's.
 fn drawable(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("svg" | "html") => Ok(path),
-        #[cfg(feature = "png")]
-        Some("png") => Ok(path),
-        _ => Err("must end in .svg, .html or .png (where memwarden is built with png)".to_owned()),
+    if is_page(&path) {
+        return Ok(path);
     }
+    drawing::drawable(text).map_err(|error| format!("{error}; of a page, in .html"))
+}
+
+fn is_page(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"))
 }
 
 impl Args {
@@ -186,13 +187,11 @@ impl Args {
                 analysis,
             });
             let picture = picture::draw(&drawn.collect::<Vec<_>>());
-            let picture = match path.extension().and_then(|extension| extension.to_str()) {
-                Some("html") => picture::page(&picture).into_bytes(),
-                #[cfg(feature = "png")]
-                Some("png") => png::render(&picture)?,
-                _ => svg::render(&picture).into_bytes(),
-            };
-            std::fs::write(path, picture).with_context(|| path.display().to_string())?;
+            if is_page(path) {
+                std::fs::write(path, picture::page(&picture)).with_context(|| path.display().to_string())?;
+            } else {
+                drawing::Format::of(path)?.write(&picture, path)?;
+            }
         }
         if self.format == Format::Text {
             let mut out = String::new();

@@ -100,8 +100,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
         lines.next();
         columns
     } else {
-        let limit = (first.split(',').count() > 2).then_some(2);
-        Columns { at: 0, used: 1, limit, ..Columns::default() }
+        Columns { at: 0, used: 1, limit: Some(2), ..Columns::default() }
     };
     let mut series = Series { name: name.to_owned(), ..Series::default() };
     let mut unknown = 0_usize;
@@ -271,10 +270,10 @@ mod tests {
             "#]],
         );
         check(
-            b"0,10\n\n1,1e1",
+            b"0,10\n\n1,1e1,100",
             expect![[r#"
                 Row { at: 0.0, used: 10.0, limit: None, unreclaimable: None, allocated: None }
-                Row { at: 1.0, used: 10.0, limit: None, unreclaimable: None, allocated: None }
+                Row { at: 1.0, used: 10.0, limit: Some(100.0), unreclaimable: None, allocated: None }
             "#]],
         );
     }
