@@ -14,6 +14,7 @@ mod report;
 mod run;
 mod serve;
 mod snapshot;
+mod snapshot_digest;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,9 @@ enum Command {
     Plot(plot::Args),
     Snapshot(snapshot::Args),
     Replay(replay::Args),
+    /// Read a snapshot for the daemon, which starts this itself.
+    #[command(hide = true)]
+    SnapshotDigest(snapshot_digest::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
@@ -70,6 +74,7 @@ impl Cli {
             Command::Plot(args) => args.run(),
             Command::Snapshot(args) => args.run(),
             Command::Replay(args) => args.run(),
+            Command::SnapshotDigest(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]

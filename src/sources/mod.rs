@@ -22,6 +22,7 @@ pub mod kmsg;
 pub mod memory;
 pub mod pressure;
 pub mod process;
+pub mod snapshots;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod vmstat;
@@ -39,6 +40,7 @@ pub static REGISTRY: &[&Registration] = &[
     &process::REGISTRATION,
     &cgroup::REGISTRATION,
     &workload::REGISTRATION,
+    &snapshots::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 

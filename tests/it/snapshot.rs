@@ -1,8 +1,9 @@
 //! `memwarden snapshot`, as a user runs it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::harness::memwarden;
+use crate::harness::{Daemon, memwarden, wait_for};
 
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/snapshots").join(name);
@@ -100,4 +101,40 @@ fn what_cannot_be_read_is_said_and_the_others_are_told() {
     let (code, _, err) = run(&["--max-memory", "1kB", &fixture("leak.pickle")]);
     assert_eq!(code, 1);
     assert!(err.contains("--max-memory"), "{err}");
+}
+
+#[test]
+fn a_watched_folder_is_read_as_snapshots_appear() {
+    let (folder, limit) = (folder(), Duration::from_secs(40));
+    let config = folder.path().join("memwarden.yaml");
+    let runs = folder.path().join("runs");
+    std::fs::create_dir(&runs).unwrap();
+    let text = "sources:\n  snapshots:\n    every: 1s\n    folders: [{name: sft, path: runs}]\n";
+    std::fs::write(&config, text).unwrap();
+    let daemon =
+        Daemon::start(&["--config.file", config.to_str().unwrap(), "--set", "sources.gpu.enabled=false"]);
+    let line = |name: &str| {
+        wait_for(name, limit, || {
+            let text = daemon.metrics();
+            text.lines().find(|line| line.starts_with(name)).map(str::to_owned)
+        })
+    };
+
+    std::fs::copy(fixture("leak.pickle"), runs.join("rank3.pickle")).unwrap();
+    let suspects = line("memwarden_snapshot_leak_suspect_bytes{watch=\"sft\",rank=\"3\"}");
+    assert!(suspects.ends_with(" 80000"), "{suspects}");
+    line("memwarden_snapshot_reserved_bytes{watch=\"sft\",rank=\"3\",device=\"0\"}");
+    line("memwarden_source_status{source=\"snapshots\",status=\"ok\"} 1");
+
+    std::fs::write(runs.join("rank4.pickle"), b"\x80\x04cos\nsystem\n").unwrap();
+    line("memwarden_snapshot_errors_total{watch=\"sft\"} 1");
+    let said = wait_for("the reason", limit, || {
+        daemon.log().lines().find(|line| line.contains("cannot be read")).map(str::to_owned)
+    });
+    assert!(said.contains("rank4.pickle") && said.contains("byte 2"), "{said}");
+
+    std::fs::remove_file(runs.join("rank3.pickle")).unwrap();
+    wait_for("the end of the rank", limit, || {
+        (!daemon.metrics().contains("memwarden_snapshot_reserved_bytes{")).then_some(())
+    });
 }

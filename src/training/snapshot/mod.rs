@@ -7,6 +7,7 @@
 
 pub mod analysis;
 mod decode;
+pub mod digest;
 mod error;
 mod events;
 mod fields;

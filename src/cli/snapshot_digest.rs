@@ -1,0 +1,42 @@
+//! `memwarden snapshot-digest`: reads one snapshot for the daemon, in a process whose memory is its own.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::host::{child, fs};
+use crate::training::pickle::Limits;
+use crate::training::snapshot::decode;
+use crate::training::snapshot::digest::Digest;
+
+/// The command line, written by the daemon and by nobody else.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The snapshot.
+    file: PathBuf,
+    /// The most memory to take, in bytes.
+    #[arg(long)]
+    max_memory: u64,
+    /// Where the kernel's process files are.
+    #[arg(long)]
+    proc: PathBuf,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        child::die_with_parent();
+        child::step_back(&self.proc);
+        let digest = digest(&self.file, self.max_memory);
+        std::io::stdout().lock().write_all(serde_json::to_string(&digest)?.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What a file says, or why it says nothing, in words.
+fn digest(file: &Path, max_memory: u64) -> Result<Digest, String> {
+    let largest = Limits::for_file(0, max_memory).file_bytes;
+    let bytes = fs::read_bounded(file, largest).map_err(|error| error.to_string())?;
+    let limits = Limits::for_file(bytes.len() as u64, max_memory);
+    let digest = decode(&bytes, &limits).and_then(|snapshot| Digest::of(&snapshot));
+    digest.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+}

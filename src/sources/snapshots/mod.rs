@@ -1,0 +1,173 @@
+//! PyTorch allocator snapshots in watched folders, read as they appear.
+//!
+//! A thread of its own looks into the folders, and a process of its own, which lets everything else go first, reads
+//! each file: a folder on a dead server stalls nothing, and a large snapshot takes no memory of the daemon's.
+
+mod folder;
+pub mod metrics;
+mod watcher;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use self::watcher::{Known, Watch, Watcher};
+use crate::host::child::WorkerCommand;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::setting::{Opt, OptKind, Settings, seconds};
+use crate::model::source::{Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Count, Ratio, Seconds};
+use crate::sources::{Context, Registration};
+use crate::training::snapshot::digest::{Device, Digest};
+
+static FOLDERS: Opt = Opt {
+    key: "folders",
+    help: "Folders in which jobs write allocator snapshots (*.pickle, *.pkl); the newest of each rank is read.",
+    kind: OptKind::Sections(&[&NAME, &PATH]),
+    default: "[]",
+};
+static NAME: Opt =
+    Opt { key: "name", help: "The value of the label `watch`.", kind: OptKind::Text, default: "\"\"" };
+static PATH: Opt = Opt { key: "path", help: "The folder.", kind: OptKind::Path, default: "\"\"" };
+static EVERY: Opt = Opt {
+    key: "every",
+    help: "How often the folders are looked into; a file is read once it has not changed for so long.",
+    kind: seconds(1, 3600),
+    default: "10s",
+};
+static MOST_MEMORY: Opt = Opt {
+    key: "max_memory",
+    help: "The most memory that reading one snapshot may take, in a process of its own; about ten times the file.",
+    kind: OptKind::Size,
+    default: "1GiB",
+};
+
+/// Watched folders of snapshots.
+pub static REGISTRATION: Registration = Registration {
+    name: "snapshots",
+    about: "Fragmentation and leak suspects from PyTorch allocator snapshots, as jobs write them into watched folders.",
+    on_by_default: true,
+    options: &[&FOLDERS, &EVERY, &MOST_MEMORY],
+    metrics: metrics::METRICS,
+    needs: &[],
+    check,
+    build: |settings, context| Box::new(Snapshots::new(settings, context)),
+};
+
+fn check(settings: &Settings) -> Vec<(String, String)> {
+    let mut names = std::collections::BTreeSet::new();
+    let mut problems = Vec::new();
+    for (place, section) in settings.sections(&FOLDERS).iter().enumerate() {
+        let key = format!("folders[{place}]");
+        match section.text(&NAME) {
+            None => problems.push((key.clone(), "has no name".to_owned())),
+            Some(name) if !names.insert(name.clone()) => {
+                problems.push((key.clone(), format!("has the name {name} of another")));
+            }
+            Some(_) => {}
+        }
+        if section.path(&PATH).is_none() {
+            problems.push((key, "has no path".to_owned()));
+        }
+    }
+    problems
+}
+
+struct Snapshots {
+    watches: Vec<Watch>,
+    every: Duration,
+    max_memory: Bytes,
+    proc: PathBuf,
+    command: Option<WorkerCommand>,
+    watcher: Option<Watcher>,
+}
+
+impl Snapshots {
+    fn new(settings: &Settings, context: &Context) -> Self {
+        let watches = settings.sections(&FOLDERS).into_iter().filter_map(|section| {
+            Some(Watch { name: section.text(&NAME)?.as_str().into(), path: section.path(&PATH)? })
+        });
+        Self {
+            watches: watches.collect(),
+            every: settings.duration(&EVERY),
+            max_memory: settings.size(&MOST_MEMORY),
+            proc: context.roots.proc.clone(),
+            command: context.worker.as_ref().map(|worker| WorkerCommand {
+                program: worker.program.clone(),
+                arguments: vec!["snapshot-digest".into()],
+            }),
+            watcher: None,
+        }
+    }
+
+    fn start(&mut self) -> Result<&Watcher, SourceError> {
+        if self.watcher.is_none() {
+            let Some(command) = self.command.clone() else {
+                return Err(SourceError::unavailable("no process may be started to read snapshots"));
+            };
+            let reader = watcher::reader(command, self.max_memory, self.proc.clone());
+            let started = Watcher::start(self.watches.clone(), self.every, reader);
+            self.watcher = Some(started.map_err(|error| {
+                SourceError::failed(Failure::Io, format!("cannot start a thread for snapshots: {error}"))
+            })?);
+        }
+        self.watcher.as_ref().ok_or_else(|| SourceError::unavailable("the thread did not start"))
+    }
+}
+
+impl Source for Snapshots {
+    fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        if self.watches.is_empty() {
+            return Err(SourceError::unavailable("sources.snapshots.folders names no folder"));
+        }
+        let known = self.start()?.known();
+        for watched in &known.watched {
+            put(watched.name.clone(), &watched.known, out);
+        }
+        match known.watched.iter().find_map(|watched| watched.known.problem.as_ref()) {
+            Some((kind, why)) => Err(SourceError::failed(*kind, why.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn put(watch: Label, known: &Known, out: &mut Batch) {
+    out.put(&metrics::READ, std::slice::from_ref(&watch), Count(known.read));
+    out.put(&metrics::ERRORS, std::slice::from_ref(&watch), Count(known.errors));
+    for file in &known.files {
+        let rank = file.rank.clone();
+        out.put(&metrics::TIME, &[watch.clone(), rank.clone()], Seconds::from(file.written));
+        if let Some(digest) = &file.digest {
+            put_digest(&watch, &rank, digest, out);
+        }
+    }
+}
+
+fn put_digest(watch: &Label, rank: &Label, digest: &Digest, out: &mut Batch) {
+    for device in &digest.devices {
+        let Device { reserved, allocated, active, requested, .. } = *device;
+        let labels = [watch.clone(), rank.clone(), device.device.to_string().as_str().into()];
+        for (metric, bytes) in [
+            (&metrics::RESERVED, reserved),
+            (&metrics::ALLOCATED, allocated),
+            (&metrics::ACTIVE, active),
+            (&metrics::REQUESTED, requested),
+            (&metrics::INACTIVE_SPLIT, device.inactive_split),
+            (&metrics::RELEASABLE, device.releasable),
+            (&metrics::STUCK, device.stuck),
+            (&metrics::LARGEST_FREE, device.largest_free),
+        ] {
+            out.put(metric, &labels, Bytes::new(bytes));
+        }
+    }
+    for request in &digest.requests {
+        let labels = [watch.clone(), rank.clone(), request.size.as_str().into()];
+        out.put(&metrics::REQUEST, &labels, Bytes::new(request.bytes));
+        out.put_some(&metrics::UNUSABLE, &labels, request.unusable.and_then(Ratio::new));
+        out.put_some(&metrics::LOST, &labels, request.lost.and_then(Ratio::new));
+    }
+    let labels = [watch.clone(), rank.clone()];
+    out.put(&metrics::FAILURES, &labels, Count(digest.failures));
+    out.put_some(&metrics::SUSPECTS, &labels, digest.suspect_bytes.map(Bytes::new));
+}

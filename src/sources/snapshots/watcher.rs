@@ -1,0 +1,213 @@
+//! The thread that looks into the folders and has the files read, one after the other.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::folder::{self, Stamp};
+use crate::host::child::{self, WorkerCommand};
+use crate::model::label::Label;
+use crate::model::source::Failure;
+use crate::model::units::Bytes;
+use crate::training::snapshot::digest::Digest;
+
+/// A snapshot that takes longer than this to read is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What the reader says, at most.
+const LONGEST: usize = 1 << 20;
+
+/// A folder to watch.
+#[derive(Clone, Debug)]
+pub(super) struct Watch {
+    pub(super) name: Label,
+    pub(super) path: PathBuf,
+}
+
+/// Everything that is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct World {
+    pub(super) watched: Vec<Watched>,
+}
+
+/// What is known of one folder.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    pub(super) name: Label,
+    pub(super) known: Known,
+}
+
+/// The files of a folder.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) read: u64,
+    pub(super) errors: u64,
+    /// Why the folder cannot be listed.
+    pub(super) problem: Option<(Failure, String)>,
+    pub(super) files: Vec<File>,
+}
+
+/// The newest file of one rank.
+#[derive(Clone, Debug)]
+pub(super) struct File {
+    pub(super) rank: Label,
+    /// Since 1970.
+    pub(super) written: Duration,
+    /// Absent where it could not be read.
+    pub(super) digest: Option<Arc<Digest>>,
+}
+
+/// How a file becomes a digest; the error is one sentence.
+pub(super) type Reader = Box<dyn Fn(&Path) -> Result<Digest, String> + Send>;
+
+/// Reads in a process of its own.
+pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -> Reader {
+    Box::new(move |file| {
+        let arguments = [
+            "--max-memory".into(),
+            max_memory.get().to_string().into(),
+            "--proc".into(),
+            proc.clone().into_os_string(),
+            "--".into(),
+            file.as_os_str().to_owned(),
+        ];
+        let said = child::hear(&command, &arguments, LONGEST, PATIENCE).map_err(|error| error.to_string())?;
+        serde_json::from_slice::<Result<Digest, String>>(&said)
+            .unwrap_or_else(|_| Err("its reader ended without an answer; was there no memory?".to_owned()))
+    })
+}
+
+/// The running thread; it ends with this.
+pub(super) struct Watcher {
+    world: Arc<Mutex<Arc<World>>>,
+    _stop: Sender<()>,
+}
+
+impl Watcher {
+    /// Starts looking.
+    pub(super) fn start(watches: Vec<Watch>, every: Duration, reader: Reader) -> std::io::Result<Self> {
+        let world = Arc::new(Mutex::new(Arc::new(World::default())));
+        let shared = Arc::clone(&world);
+        let (stop, stopped) = channel();
+        std::thread::Builder::new().name("snapshots".to_owned()).spawn(move || {
+            let mut rounds: Vec<(Watch, Round)> =
+                watches.into_iter().map(|watch| (watch, Round::default())).collect();
+            loop {
+                for place in 0..rounds.len() {
+                    let (watch, round) = &mut rounds[place];
+                    round.turn(watch, &reader);
+                    let known = |(watch, round): &(Watch, Round)| Watched {
+                        name: watch.name.clone(),
+                        known: round.known.clone(),
+                    };
+                    let now = Arc::new(World { watched: rounds.iter().map(known).collect() });
+                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                }
+                if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { world, _stop: stop })
+    }
+
+    /// What is known now.
+    pub(super) fn known(&self) -> Arc<World> {
+        // Held for the time of a copy of a pointer only.
+        Arc::clone(&self.world.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What one folder was like the last time, and what was read of it.
+#[derive(Default)]
+struct Round {
+    seen: BTreeMap<String, (PathBuf, Stamp)>,
+    read: BTreeMap<String, (Stamp, File)>,
+    known: Known,
+}
+
+impl Round {
+    /// Looks once, and reads what is new and has not changed since the last look.
+    fn turn(&mut self, watch: &Watch, reader: &Reader) {
+        let now = match folder::newest(&watch.path) {
+            Ok(now) => now,
+            Err(error) => {
+                let why = format!("cannot list {}: {error}", watch.path.display());
+                self.known.problem = Some((Failure::of(&error), why));
+                return;
+            }
+        };
+        self.known.problem = None;
+        self.read.retain(|rank, _| now.contains_key(rank));
+        for (rank, (path, stamp)) in &now {
+            let settled = self.seen.get(rank).is_some_and(|(_, before)| before == stamp);
+            let known = self.read.get(rank).is_some_and(|(read, _)| read == stamp);
+            if !settled || known {
+                continue;
+            }
+            let digest = reader(path);
+            match &digest {
+                Ok(digest) => {
+                    self.known.read += 1;
+                    let advice = digest.advice.join("; ");
+                    tracing::info!(watch = %watch.name, file = %path.display(), advice, "A snapshot was read.");
+                }
+                Err(why) => {
+                    self.known.errors += 1;
+                    tracing::warn!(watch = %watch.name, file = %path.display(), why, "A snapshot cannot be read.");
+                }
+            }
+            let digest = digest.ok().map(Arc::new);
+            let file = File { rank: rank.as_str().into(), written: stamp.written, digest };
+            self.read.insert(rank.clone(), (*stamp, file));
+        }
+        self.seen = now;
+        self.known.files = self.read.values().map(|(_, file)| file.clone()).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_once_it_rests_and_forgotten_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch { name: "runs".into(), path: folder.path().to_path_buf() };
+        let reader: Reader = Box::new(|path| match std::fs::read(path) {
+            Ok(bytes) if bytes.starts_with(b"good") => Ok(Digest { failures: 3, ..Digest::default() }),
+            _ => Err("bad".to_owned()),
+        });
+        let path = folder.path().join("rank7.pickle");
+        let mut round = Round::default();
+        let known = |round: &Round| (round.known.read, round.known.errors, round.known.files.len());
+
+        round.turn(&watch, &reader);
+        assert_eq!(known(&round), (0, 0, 0));
+        std::fs::write(&path, "go").unwrap();
+        round.turn(&watch, &reader);
+        assert_eq!(known(&round), (0, 0, 0), "it may still be written");
+        std::fs::write(&path, "good").unwrap();
+        round.turn(&watch, &reader);
+        assert_eq!(known(&round), (0, 0, 0));
+        round.turn(&watch, &reader);
+        assert_eq!(known(&round), (1, 0, 1));
+        round.turn(&watch, &reader);
+        assert_eq!(known(&round), (1, 0, 1), "read once");
+        assert_eq!(round.known.files[0].digest.as_ref().unwrap().failures, 3);
+
+        std::fs::write(&path, "bad now").unwrap();
+        round.turn(&watch, &reader);
+        round.turn(&watch, &reader);
+        assert_eq!(known(&round), (1, 1, 1));
+        assert!(round.known.files[0].digest.is_none(), "an old figure is not shown for a new file");
+        std::fs::remove_file(&path).unwrap();
+        round.turn(&watch, &reader);
+        assert_eq!(known(&round), (1, 1, 0));
+
+        let gone = Watch { name: "gone".into(), path: folder.path().join("none") };
+        round.turn(&gone, &reader);
+        assert!(matches!(round.known.problem, Some((Failure::NotFound, _))));
+    }
+}
