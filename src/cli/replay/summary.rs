@@ -161,7 +161,6 @@ fn signed(change: f64) -> String {
     format!("{sign}{}", bytes(change))
 }
 
-/// Seconds for people.
 /// A time of the series: since it begins, or in UTC where it counts from 1970.
 fn moment(seconds: f64) -> String {
     match plot::report::clock(seconds) {
@@ -170,6 +169,7 @@ fn moment(seconds: f64) -> String {
     }
 }
 
+/// Seconds for people.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),

@@ -1,0 +1,47 @@
+//! Performance logs of training jobs: files for people and tools that read files.
+//!
+//! A [`Row`] is what one rank did at one step. [`table`] and [`text`] write it as a line, [`summary`] sums up all of
+//! them as JSON, [`tensorboard`] writes event files, and [`files`] keeps files from growing without end. The table and
+//! the names in the summary are those of FlagScale's performance monitor (xiaodouzi666/FlagScale-new-feature,
+//! flagscale/train/perf_monitor/perf_logger.py), so that what reads its files reads these.
+
+pub mod files;
+pub mod summary;
+pub mod table;
+pub mod tensorboard;
+pub mod text;
+
+/// What one rank did, as known when its step was seen. What is not known is absent, in every format.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// Seconds since 1970.
+    pub unix_seconds: f64,
+    /// The optimizer step.
+    pub step: u64,
+    /// The duration of a step, in seconds.
+    pub step_seconds: Option<f64>,
+    /// Tokens a second, of all ranks together.
+    pub tokens_per_second: Option<f64>,
+    /// Samples a second, of all ranks together.
+    pub samples_per_second: Option<f64>,
+    /// Floating-point operations a second, of all GPUs together.
+    pub flops: Option<f64>,
+    /// Floating-point operations a second and GPU.
+    pub flops_per_gpu: Option<f64>,
+    /// Model FLOPS utilization, 0 to 1.
+    pub mfu: Option<f64>,
+    /// The loss.
+    pub loss: Option<f64>,
+    /// Bytes that the allocator has given to the job, the largest of all ranks.
+    pub allocated: Option<f64>,
+    /// Bytes that the allocator holds from the driver, the largest of all ranks.
+    pub reserved: Option<f64>,
+}
+
+const TERA: f64 = 1e12;
+const GIB: f64 = 1_073_741_824.0;
+
+/// A time as `2025-06-24 11:27:20`, in UTC.
+fn stamp(unix_seconds: f64) -> String {
+    super::plot::moment(super::plot::TimeAxis::Utc, unix_seconds)
+}

@@ -1,0 +1,51 @@
+//! The text log: a line a step, for people.
+
+use std::fmt::Write as _;
+
+use super::{GIB, Row, TERA, stamp};
+
+/// One line; what is not known is not in it.
+pub fn line(row: &Row) -> String {
+    let mut out = format!("[{} UTC] step {}", stamp(row.unix_seconds), row.step);
+    let mut say = |name: &str, value: Option<f64>, scale: f64, digits: usize, unit: &str| {
+        if let Some(value) = value {
+            // Writing to a string cannot fail.
+            let _ = write!(out, " | {name} {:.digits$}{unit}", value / scale);
+        }
+    };
+    say("step time", row.step_seconds, 0.001, 1, " ms");
+    say("throughput", row.tokens_per_second, 1.0, 0, " tokens/s");
+    say("samples", row.samples_per_second, 1.0, 2, "/s");
+    say("compute", row.flops_per_gpu, TERA, 2, " TFLOP/s per GPU");
+    say("MFU", row.mfu, 0.01, 1, " %");
+    say("loss", row.loss, 1.0, 4, "");
+    say("allocated", row.allocated, GIB, 2, " GiB");
+    say("reserved", row.reserved, GIB, 2, " GiB");
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_told() {
+        let row = Row {
+            unix_seconds: 1_750_764_440.0,
+            step: 10,
+            step_seconds: Some(0.5),
+            tokens_per_second: Some(8_192.4),
+            mfu: Some(0.412),
+            loss: Some(2.317_2),
+            ..Row::default()
+        };
+        expect![[r#"
+            [2025-06-24 11:27:20 UTC] step 10 | step time 500.0 ms | throughput 8192 tokens/s | MFU 41.2 % | loss 2.3172
+        "#]]
+        .assert_eq(&line(&row));
+        assert_eq!(line(&Row::default()), "[1970-01-01 00:00:00 UTC] step 0\n");
+    }
+}
