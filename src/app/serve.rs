@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::perf_log::PerfLog;
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
 use crate::config::{self, Config, Override, Paths};
@@ -39,6 +40,7 @@ const SERVING_THREADS: usize = 2;
 #[cfg(feature = "otlp")]
 const LAST_PUSH: Duration = Duration::from_secs(2);
 const LAST_SAMPLE: Duration = Duration::from_secs(1);
+const LAST_LINES: Duration = Duration::from_millis(500);
 /// A frame older than this many intervals means that the sampler is stuck.
 const STALE_INTERVALS: u32 = 5;
 
@@ -91,6 +93,7 @@ struct Daemon<'a> {
     /// The age at which a frame means that the sampler is stuck.
     stale_after: watch::Sender<Duration>,
     sampler: Sampler,
+    perf_log: Option<PerfLog>,
     #[cfg(feature = "otlp")]
     push: Push,
 }
@@ -116,6 +119,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let push = Push::start(&config, &frames, &events, instance(&addresses));
     let sampler = sampler::start(&config, context(&config.paths), Arc::clone(&events), publish)
         .context("cannot start the sampler")?;
+    let perf_log = perf_log(&config, &frames);
     let serving = tokio::spawn(server.run(stopped));
     let mut daemon = Daemon {
         options,
@@ -125,6 +129,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         frames,
         stale_after,
         sampler,
+        perf_log,
         #[cfg(feature = "otlp")]
         push,
     };
@@ -158,12 +163,15 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     notify::stopping();
     // The receiver is gone only if the server ended by itself.
     let _ = stop.send(true);
-    let Daemon { sampler, .. } = daemon;
+    let Daemon { sampler, perf_log, .. } = daemon;
     #[cfg(feature = "otlp")]
     let push = daemon.push;
     let ending = tokio::task::spawn_blocking(move || {
         #[cfg(feature = "otlp")]
         push.stop(LAST_PUSH);
+        if let Some(perf_log) = perf_log {
+            perf_log.finish(LAST_LINES);
+        }
         sampler.stop(LAST_SAMPLE);
     });
     let _ = tokio::join!(serving, ending);
@@ -200,6 +208,11 @@ impl Daemon<'_> {
         if config.otlp != self.config.otlp {
             self.push.restart(&config, &self.frames, &self.events)?;
         }
+        if config.perf_logs != self.config.perf_logs {
+            // The old one's files are closed before the new one's are opened.
+            self.perf_log = None;
+            self.perf_log = perf_log(&config, &self.frames);
+        }
         self.logger.set_level(&config.log);
         if config.log.format != self.config.log.format || config.web != self.config.web {
             tracing::warn!("The sections web and log.format take effect at the next start.");
@@ -224,6 +237,14 @@ impl Options {
     fn shown_file(&self) -> String {
         self.file.as_ref().map_or_else(|| "none (defaults)".to_owned(), |file| file.display().to_string())
     }
+}
+
+/// Writes performance logs where the configuration asks for them; that they cannot be is said, never fatal.
+fn perf_log(config: &Config, frames: &Frames) -> Option<PerfLog> {
+    PerfLog::start(&config.perf_logs, frames).unwrap_or_else(|error| {
+        tracing::error!(%error, "No thread to write performance logs.");
+        None
+    })
 }
 
 /// Where the sources read, as the configuration says.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::perf_logs::PerfLogs;
 use super::read::Tables;
 use super::schema::{self, Schema};
 use super::value;
@@ -23,6 +24,8 @@ pub struct Config {
     pub web: Web,
     /// Pushing over OTLP.
     pub otlp: Otlp,
+    /// Performance logs of training jobs.
+    pub perf_logs: PerfLogs,
     /// The daemon's log.
     pub log: Log,
     /// Each registered source's section.
@@ -195,6 +198,7 @@ impl Config {
         };
         let web = web(&sections[schema::WEB.key], complain);
         let otlp = otlp(&sections[schema::OTLP.key], complain);
+        let perf_logs = PerfLogs::check(&sections[schema::PERF_LOGS.key], complain);
         let log = &sections[schema::LOG.key];
         let log = Log {
             level: log.choice(&schema::LEVEL),
@@ -206,7 +210,7 @@ impl Config {
         };
         let (sources, analyzers) = (group(schema::SOURCES), group(schema::ANALYZERS));
         let state_file = sections[schema::STATE.key].path(&schema::STATE_FILE);
-        Some(Self { sampling, paths, state_file, web, otlp, log, sources, analyzers })
+        Some(Self { sampling, paths, state_file, web, otlp, perf_logs, log, sources, analyzers })
     }
 }
 

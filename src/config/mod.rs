@@ -6,6 +6,7 @@
 
 mod checked;
 pub mod default_file;
+mod perf_logs;
 mod problem;
 mod read;
 pub mod schema;
@@ -15,6 +16,7 @@ mod value;
 pub use checked::{
     Config, Listen, Log, LogFormat, Otlp, OtlpNames, OtlpProtocol, PartConfig, Paths, Sampling, Web,
 };
+pub use perf_logs::PerfLogs;
 pub use problem::{ConfigError, Problem};
 pub(crate) use read::parse_section;
 pub use read::{Override, parse, parse_str};

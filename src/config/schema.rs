@@ -55,7 +55,7 @@ impl PartSchema {
 }
 
 /// The fixed sections, in the order of the default file.
-pub static SECTIONS: &[&Opt] = &[&SAMPLING, &PATHS, &STATE, &WEB, &OTLP, &LOG];
+pub static SECTIONS: &[&Opt] = &[&SAMPLING, &PATHS, &STATE, &WEB, &OTLP, &PERF_LOGS, &LOG];
 
 macro_rules! opts {
     ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {
@@ -148,6 +148,21 @@ opts! {
     NAMES: "names", OptKind::Choice(&["memwarden", "semconv", "both"]), "both";
     /// Resource attributes, beside those of OTEL_RESOURCE_ATTRIBUTES.
     RESOURCE: "resource_attributes", OptKind::Map, "{}";
+
+    /// Performance logs of training jobs, a folder for each workload; for people and tools that read files.
+    PERF_LOGS: "perf_logs", OptKind::Section(&[
+        &PERF_FOLDER, &PERF_EVERY, &PERF_FORMATS, &PERF_SIZE, &PERF_FILES,
+    ]), "";
+    /// The folder; empty writes none.
+    PERF_FOLDER: "folder", OptKind::Path, "\"\"";
+    /// A line for every so many steps; where steps are shorter than sampling, for every sample at most.
+    PERF_EVERY: "every_steps", OptKind::Count(1, 1_000_000), "10";
+    /// What is written: text (perf.log), table (perf_realtime.log), summary (perf_summary.json) and tensorboard (event files).
+    PERF_FORMATS: "formats", OptKind::Texts, "[text, table, summary, tensorboard]";
+    /// The size at which a file is turned over.
+    PERF_SIZE: "max_size", OptKind::Size, "10MiB";
+    /// How many older files are kept of each.
+    PERF_FILES: "max_files", OptKind::Count(0, 1000), "10";
 
     /// The daemon's own log, on standard error.
     LOG: "log", OptKind::Section(&[&LEVEL, &FORMAT]), "";

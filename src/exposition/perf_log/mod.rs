@@ -6,6 +6,7 @@
 //! flagscale/train/perf_monitor/perf_logger.py), so that what reads its files reads these.
 
 pub mod files;
+pub mod rows;
 pub mod summary;
 pub mod table;
 pub mod tensorboard;
