@@ -165,7 +165,7 @@ fn a_detail_is_kept_as_written_within_limits() {
         let line = format!(r#"{{"type":"event","name":"x","detail":{detail}}}"#);
         match parse(line.as_bytes()).map(|message| message.body) {
             Ok(Body::Event(event)) => Ok(event.detail),
-            other => Err(other),
+            other => Err(format!("{other:?}")),
         }
     };
     assert_eq!(event(r#"{"a": [1.50]}"#).unwrap().unwrap(), r#"{"a": [1.50]}"#);
