@@ -11,7 +11,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("history", &["model"]),
     ("host", &["model"]),
     ("training", &["model"]),
-    ("sources", &["model", "host"]),
+    ("sources", &["model", "host", "training"]),
     ("analyzers", &["model", "history", "training", "sources"]),
     ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("exposition", &["model", "config", "events", "host"]),
