@@ -16,7 +16,7 @@ use crate::host::{cgroup_path, process};
 #[cfg(feature = "gpu")]
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, vmstat};
-use crate::training::{older_logs, pickle, snapshot};
+use crate::training::{log_lines, messages, older_logs, pickle, snapshot};
 use crate::{app, config};
 
 macro_rules! targets {
@@ -113,6 +113,25 @@ targets! {
     older_logs(bytes) {
         let _ = older_logs::read(bytes);
     }
+    /// A log of a training framework: each line as every framework's, and all of it followed in two pieces.
+    log_lines(bytes) {
+        let mut splitter = log_lines::Splitter::default();
+        let mut tracker = log_lines::Tracker::new(None);
+        let (front, rest) = bytes.split_at(bytes.len() / 2);
+        for (piece, at) in [(front, 1), (rest, 2), (b"\n".as_slice(), 3)] {
+            splitter.feed(piece, |line| {
+                assert!(line.len() <= log_lines::LONGEST, "a line that was not cut");
+                tracker.line(line, std::time::Duration::from_secs(at));
+                let text = log_lines::clean(line).text;
+                for framework in log_lines::Framework::ALL {
+                    let _ = framework.read(&text);
+                }
+            });
+        }
+        let latest = tracker.latest();
+        let numbers = [latest.step_seconds, latest.loss, latest.flops_per_gpu, latest.grad_norm];
+        assert!(numbers.into_iter().flatten().all(f64::is_finite), "a number that is none");
+    }
     /// The JSON of a report, and the chart it gives, as SVG.
     plot_report(bytes) {
         if let Ok(report) = plot::report::read(bytes) {
@@ -202,6 +221,10 @@ targets! {
                 assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
             }
         }
+    }
+    /// A line of the job socket.
+    job_messages(bytes) {
+        let _ = messages::parse(bytes).map_err(|problem| problem.to_string());
     }
     /// What a collector answers to a push.
     #[cfg(feature = "otlp")]

@@ -25,6 +25,7 @@ pub mod process;
 pub mod snapshots;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod training;
 pub mod vmstat;
 pub mod workload;
 
@@ -41,6 +42,7 @@ pub static REGISTRY: &[&Registration] = &[
     &cgroup::REGISTRATION,
     &workload::REGISTRATION,
     &snapshots::REGISTRATION,
+    &training::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 

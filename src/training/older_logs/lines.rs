@@ -149,9 +149,27 @@ fn gpu(line: &str) -> Option<Said<'_>> {
     })
 }
 
+fn step(line: &str) -> Option<Said<'_>> {
+    let PerfStep { flops, seconds, bytes, .. } = flagscale_step(line)?;
+    Some(Said::Step { flops, seconds, bytes })
+}
+
+/// A row of FlagScale's table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerfStep {
+    /// The iteration.
+    pub step: u64,
+    /// 10^12 operations a second and GPU, as the tool has them.
+    pub flops: f64,
+    /// Seconds of the step.
+    pub seconds: f64,
+    /// Bytes that PyTorch's allocator has given out; 0 is "not tracked".
+    pub bytes: f64,
+}
+
 /// FlagScale's table: date, time, step, TFLOPS/GPU, TFLOPS, samples/s, tokens/s, ms, GB
 /// (xiaodouzi666/FlagScale-new-feature, flagscale/train/perf_monitor/perf_logger.py); 0 GB is "not tracked".
-fn step(line: &str) -> Option<Said<'_>> {
+pub fn flagscale_step(line: &str) -> Option<PerfStep> {
     let mut cells = line.split_whitespace();
     let (date, clock, step) = (cells.next()?, cells.next()?, cells.next()?);
     if date.len() != 10 || clock.len() != 8 || step.bytes().any(|byte| !byte.is_ascii_digit()) {
@@ -160,7 +178,7 @@ fn step(line: &str) -> Option<Said<'_>> {
     stamp::find(line)?;
     let numbers: Vec<f64> = cells.map(|cell| cell.parse().ok()).collect::<Option<_>>()?;
     let [flops, _, _, _, millis, gigabytes] = numbers[..] else { return None };
-    Some(Said::Step { flops, seconds: millis / 1000.0, bytes: gigabytes * GIB })
+    Some(PerfStep { step: step.parse().ok()?, flops, seconds: millis / 1000.0, bytes: gigabytes * GIB })
 }
 
 /// A number at the front of a text, followed by its unit with or without a space.

@@ -1,0 +1,173 @@
+//! Floating point operations of training: per token, per iteration, per GPU, and what share of the peak that is.
+//!
+//! Public tools count by different conventions and then compare: the same job
+//! prints 11 % less on Megatron 0.12 than on 0.11. So each figure here names
+//! its [`Convention`], and none is given where a size of the model is missing.
+
+pub mod estimate;
+mod parameters;
+pub mod peaks;
+pub mod published;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+pub use parameters::{active_parameters, parameters};
+pub use shape::Shape;
+
+use shape::{Sizes, count};
+
+/// The longest sequence believed, in tokens.
+const LONGEST_SEQUENCE: u64 = 1 << 32;
+
+/// How operations are counted; exposed as a label, never mixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Convention {
+    /// What the model needs, with attention over the whole square of the sequence (Megatron-LM to core 0.11,
+    /// `num_floating_point_operations` of megatron/training/training.py; PaLM's appendix B).
+    Full,
+    /// What the model needs, with attention over the half below the diagonal (Megatron-LM from core 0.12).
+    Causal,
+    /// Six operations a parameter and token, attention not counted (Kaplan et al., arXiv 2001.08361; of a mixture
+    /// of experts the parameters that a token visits).
+    SixN,
+    /// What the GPUs execute: [`Convention::Full`] and what is computed again in the backward pass.
+    Hardware(Recompute),
+}
+
+/// What is computed again in the backward pass, to save memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Recompute {
+    /// Nothing.
+    #[default]
+    None,
+    /// The core of attention.
+    Selective,
+    /// The forward pass of every layer.
+    Full,
+}
+
+impl Recompute {
+    /// From the `recompute` of the job protocol.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "none" => Some(Self::None),
+            "selective" => Some(Self::Selective),
+            "full" => Some(Self::Full),
+            _ => None,
+        }
+    }
+}
+
+impl Convention {
+    /// The value of the `flops_convention` label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Causal => "causal",
+            Self::SixN => "6n",
+            Self::Hardware(_) => "hardware",
+        }
+    }
+}
+
+/// Operations of forward and backward pass of one token in a sequence of `sequence` tokens.
+///
+/// With `L` layers, hidden width `h`, `n` heads and `g` key heads of width `d`, feed-forward width `f`, vocabulary
+/// `V` and sequence `s`: `6 [ L (h (nd + 2gd) + nd h) + m h (f L_dense + (k f_expert + f_shared) L_moe) + h V ] +
+/// 12 nd s L`, `m` being 3 with a gate and 2 without; causal attention is `6 nd s L`. That is Megatron-LM's
+/// `num_floating_point_operations` (core 0.10 to HEAD; routers, norms and biases are not counted there either).
+/// Hardware with selective recomputation counts attention twice, as Korthikanti et al. do (arXiv 2205.05198),
+/// with full recomputation the layers 4/3 times and the logits once (Narayanan et al., arXiv 2104.04473).
+///
+/// Where fewer parameters are trained than there are (LoRA), the weight gradients, a third of the products with
+/// weights, count for the share that is trained: nobody computes the others.
+///
+/// Nothing where a size is missing or the model is of a kind that these formulas do not describe.
+pub fn flops_per_token(shape: &Shape, sequence: u64, convention: Convention) -> Option<f64> {
+    let trained = (2.0 + shape.trained()) / 3.0;
+    if convention == Convention::SixN {
+        return positive(6.0 * active_parameters(shape)? * trained);
+    }
+    if !(1..=LONGEST_SEQUENCE).contains(&sequence) {
+        return None;
+    }
+    let parts = Parts::of(&shape.sizes()?, count(sequence));
+    let needed = trained * (parts.weights + parts.logits);
+    positive(match convention {
+        Convention::SixN => return None,
+        Convention::Full | Convention::Hardware(Recompute::None) => needed + parts.attention,
+        Convention::Causal => needed + parts.attention / 2.0,
+        Convention::Hardware(Recompute::Selective) => needed + 2.0 * parts.attention,
+        Convention::Hardware(Recompute::Full) => {
+            needed + parts.attention + (parts.weights + parts.attention) / 3.0
+        }
+    })
+}
+
+/// Operations of one token, by what they are for.
+struct Parts {
+    /// Products with the weights of the layers.
+    weights: f64,
+    /// Scores and their products with the values, over the whole square.
+    attention: f64,
+    /// The output layer.
+    logits: f64,
+}
+
+impl Parts {
+    fn of(sizes: &Sizes, sequence: f64) -> Self {
+        Self {
+            weights: 6.0 * (sizes.layers * sizes.attention_weights() + sizes.visited_ffn_weights()),
+            attention: 12.0 * sizes.query * sequence * sizes.layers,
+            logits: 6.0 * sizes.hidden * sizes.vocab,
+        }
+    }
+}
+
+/// Operations of one optimizer step of the whole job: `global_batch` sequences of all data-parallel ranks together.
+pub fn flops_per_iteration(
+    shape: &Shape,
+    sequence: u64,
+    global_batch: u64,
+    convention: Convention,
+) -> Option<f64> {
+    positive(flops_per_token(shape, sequence, convention)? * count(sequence) * count(global_batch))
+}
+
+/// Operations of sequences of different lengths packed into one batch: attention costs the sum of the squares of
+/// their lengths (Megatron-LM HEAD, `num_floating_point_operations` with packed sequences).
+pub fn flops_of_packed(shape: &Shape, lengths: &[u64], convention: Convention) -> Option<f64> {
+    let each = lengths
+        .iter()
+        .map(|length| Some(flops_per_token(shape, *length, convention)? * count(*length)))
+        .sum::<Option<f64>>()?;
+    positive(each)
+}
+
+/// Operations a second that one GPU achieves, from the tokens a second of **one rank**.
+///
+/// A rank's own tokens are those of its data-parallel replica, and `world / data_parallel` GPUs share the work on
+/// them; so the job does `data_parallel` times as much, on `world` GPUs. Nothing for a `data_parallel` that is zero
+/// or does not divide `world`.
+pub fn flops_per_gpu(
+    flops_per_token: f64,
+    rank_tokens_per_second: f64,
+    world: u64,
+    data_parallel: u64,
+) -> Option<f64> {
+    if world == 0 || data_parallel == 0 || !world.is_multiple_of(data_parallel) {
+        return None;
+    }
+    positive(flops_per_token * rank_tokens_per_second * count(data_parallel) / count(world))
+}
+
+/// The share of the peak, 0 to 1; both in operations a second.
+pub fn utilization(flops_per_second: f64, peak: f64) -> Option<f64> {
+    if peak > 0.0 { positive(flops_per_second / peak) } else { None }
+}
+
+/// A quantity that has been measured or counted: neither zero nor beyond numbers.
+fn positive(value: f64) -> Option<f64> {
+    (value.is_finite() && value > 0.0).then_some(value)
+}

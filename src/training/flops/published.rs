@@ -1,0 +1,83 @@
+//! Published formulas in closed form, as their papers and programs print them.
+//!
+//! The conventions of this module's parent are what is exposed; these are for
+//! comparing with figures in papers and logs, and hold the tests.
+
+use super::positive;
+
+/// A GPT with feed-forward width 4h and as many key heads as heads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gpt {
+    /// Layers.
+    pub layers: f64,
+    /// Hidden width.
+    pub hidden: f64,
+    /// Vocabulary, padding included.
+    pub vocab: f64,
+    /// Tokens of a sequence.
+    pub sequence: f64,
+}
+
+impl Gpt {
+    fn scaled(&self, factor: f64, attention: f64, logits: f64) -> f64 {
+        let Self { layers, hidden, vocab, sequence } = *self;
+        factor
+            * sequence
+            * layers
+            * hidden
+            * hidden
+            * (1.0 + sequence / (attention * hidden) + vocab / (logits * layers * hidden))
+    }
+
+    /// Operations of one sequence with every layer's forward pass computed twice:
+    /// `96 s L h^2 (1 + s / 6h + V / 16Lh)` (Narayanan et al., arXiv 2104.04473, equation 3).
+    pub fn narayanan96(&self) -> f64 {
+        self.scaled(96.0, 6.0, 16.0)
+    }
+
+    /// Operations of one sequence that the model needs: `72 s L h^2 (1 + s / 6h + V / 12Lh)`
+    /// (Korthikanti et al., arXiv 2205.05198, appendix A).
+    pub fn model72(&self) -> f64 {
+        self.scaled(72.0, 6.0, 12.0)
+    }
+
+    /// Operations of one sequence with selective recomputation: `72 s L h^2 (1 + s / 3h + V / 12Lh)`
+    /// (Korthikanti et al., arXiv 2205.05198, appendix A).
+    pub fn selective72(&self) -> f64 {
+        self.scaled(72.0, 3.0, 12.0)
+    }
+
+    /// Parameters: `12 L h^2 (1 + 13 / 12h + (V + s) / 12Lh)` (Narayanan et al., arXiv 2104.04473, equation 2).
+    pub fn parameters(&self) -> f64 {
+        let Self { layers, hidden, vocab, sequence } = *self;
+        12.0 * layers
+            * hidden
+            * hidden
+            * (1.0 + 13.0 / (12.0 * hidden) + (vocab + sequence) / (12.0 * layers * hidden))
+    }
+}
+
+/// Operations of one token: `6N + 12 L H Q T` (Chowdhery et al., arXiv 2204.02311, appendix B; `estimate_mfu` of
+/// nanoGPT's model.py, whose N leaves out the position embedding).
+pub fn palm(parameters: f64, layers: f64, heads: f64, head_dim: f64, sequence: f64) -> f64 {
+    6.0 * parameters + 12.0 * layers * heads * head_dim * sequence
+}
+
+/// Operations of one token: `6 (N - N_emb) + 6 L n (d_qk + d_v) s`, N being the active parameters (torchtitan,
+/// torchtitan/models/utils.py, `get_dense_model_nparams_and_flops`).
+pub fn torchtitan(
+    parameters: f64,
+    embedding: f64,
+    layers: f64,
+    heads: f64,
+    head_dims: [f64; 2],
+    sequence: f64,
+) -> f64 {
+    6.0 * (parameters - embedding) + 6.0 * layers * heads * head_dims.iter().sum::<f64>() * sequence
+}
+
+/// Seconds to train with full recomputation: `8 T P / (n X)`, for T tokens, P parameters, n GPUs that do X
+/// operations a second each (Narayanan et al., arXiv 2104.04473, equation 4).
+pub fn seconds_to_train(tokens: f64, parameters: f64, gpus: f64, flops_per_gpu: f64) -> Option<f64> {
+    positive(8.0 * tokens * parameters / (gpus * flops_per_gpu))
+}

@@ -1,0 +1,212 @@
+//! The shape of a model, as the job tells it, and what follows from it.
+//!
+//! Nothing is guessed: a size that the model's kind does not fix and that was
+//! not told leaves the formulas that need it without a value.
+
+/// The largest dimension believed: far above any model, and products of a few stay exact in `f64`.
+const LARGEST_DIMENSION: u64 = 1 << 24;
+/// The most parameters believed, 2^50.
+const MOST_PARAMETERS: u64 = 1 << 50;
+
+/// The `model` object of the job protocol's `hello`. A size of zero is one that was not told.
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+#[serde(default)]
+pub struct Shape {
+    /// What it is: `gpt`, `llama`, `qwen2`, `qwen3`, `mixtral`, `aquila`, …, as Hugging Face's `model_type`.
+    pub kind: Option<String>,
+    /// Transformer layers.
+    pub layers: Option<u64>,
+    /// Width of the residual stream.
+    pub hidden: Option<u64>,
+    /// Width of a dense layer's feed-forward network.
+    pub ffn: Option<u64>,
+    /// Query heads.
+    pub heads: Option<u64>,
+    /// Key and value heads; all of the query heads where it was not told.
+    pub kv_heads: Option<u64>,
+    /// Width of a head; hidden / heads where it was not told.
+    pub head_dim: Option<u64>,
+    /// Entries of the vocabulary, padding included.
+    pub vocab: Option<u64>,
+    /// Whether the feed-forward network has a gate (SwiGLU, GeGLU): three matrices in place of two.
+    pub gated: Option<bool>,
+    /// Experts of a mixture layer, shared ones excluded.
+    pub experts: Option<u64>,
+    /// Experts that each token visits.
+    pub experts_per_token: Option<u64>,
+    /// Width of one expert; `ffn` where it was not told.
+    pub expert_ffn: Option<u64>,
+    /// Width of the shared experts of a layer together.
+    pub shared_expert_ffn: Option<u64>,
+    /// Layers that are mixtures; all where it was not told.
+    pub moe_layers: Option<u64>,
+    /// All parameters, experts included.
+    pub parameters: Option<u64>,
+    /// The parameters that are trained.
+    pub trainable: Option<u64>,
+    /// Whether the output layer shares the weights of the input embedding.
+    pub tied_embeddings: Option<bool>,
+}
+
+/// What is known of a kind of model beyond its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// Biases everywhere, learned positions, two matrices (GPT-2, GPT-3, Megatron's default).
+    Gpt,
+    /// No biases, rotary positions, a gate (LLaMA, Mistral, Aquila, Mixtral).
+    Llama,
+    /// As LLaMA, with biases on query, key and value (Qwen2, Qwen2.5).
+    Qwen2,
+    /// As LLaMA, with a norm on query and key, and a head dimension of its own (Qwen3).
+    Qwen3,
+    /// A kind whose attention or layers are not those the formulas count.
+    Foreign,
+    /// Not told, or not known.
+    Unknown,
+}
+
+/// Kinds that are no decoder of plain attention layers: latent attention, state spaces, encoders.
+const FOREIGN: [&str; 20] = [
+    "deepseek_v2",
+    "deepseek_v3",
+    "kimi",
+    "minicpm3",
+    "mamba",
+    "jamba",
+    "bamba",
+    "zamba",
+    "nemotron_h",
+    "granitemoehybrid",
+    "qwen3_next",
+    "rwkv",
+    "t5",
+    "mt5",
+    "bart",
+    "whisper",
+    "bert",
+    "roberta",
+    "vit",
+    "clip",
+];
+
+impl Family {
+    pub(super) fn of(kind: Option<&str>) -> Self {
+        let kind = kind.unwrap_or_default().to_ascii_lowercase().replace(['-', '.'], "_");
+        match kind.as_str() {
+            "gpt" | "gpt2" | "gpt3" => Self::Gpt,
+            "llama" | "llama2" | "llama3" | "mistral" | "mixtral" | "aquila" | "aquila2" | "aquila3" => {
+                Self::Llama
+            }
+            "qwen" | "qwen2" | "qwen2_5" | "qwen2_moe" => Self::Qwen2,
+            "qwen3" | "qwen3_moe" => Self::Qwen3,
+            other if FOREIGN.iter().any(|foreign| other.starts_with(foreign)) => Self::Foreign,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The sizes of a model, all of them known, each exact in `f64`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sizes {
+    pub(super) family: Family,
+    pub(super) layers: f64,
+    pub(super) hidden: f64,
+    /// Query heads times the head dimension.
+    pub(super) query: f64,
+    /// Key (or value) heads times the head dimension.
+    pub(super) keys: f64,
+    pub(super) head_dim: f64,
+    pub(super) vocab: f64,
+    /// Matrices of a feed-forward network.
+    pub(super) matrices: f64,
+    pub(super) dense_layers: f64,
+    pub(super) ffn: f64,
+    pub(super) moe_layers: f64,
+    pub(super) experts: f64,
+    pub(super) experts_per_token: f64,
+    pub(super) expert_ffn: f64,
+    pub(super) shared_ffn: f64,
+}
+
+/// A size that was told, if it can be one.
+fn told(size: Option<u64>) -> Option<u64> {
+    size.filter(|size| (1..=LARGEST_DIMENSION).contains(size))
+}
+
+/// A size as the formulas take it.
+fn number(size: u64) -> f64 {
+    // The largest dimension fits; what does not would be no size.
+    u32::try_from(size).map_or(f64::NAN, f64::from)
+}
+
+/// A number of parameters or tokens as the formulas take it.
+#[expect(clippy::cast_precision_loss, reason = "what is counted here stays below 2^53")]
+pub(super) const fn count(number: u64) -> f64 {
+    number as f64
+}
+
+impl Shape {
+    /// The model as its sizes; nothing where one is missing, contradicts another, or is beyond belief.
+    pub(super) fn sizes(&self) -> Option<Sizes> {
+        let family = Family::of(self.kind.as_deref());
+        if family == Family::Foreign {
+            return None;
+        }
+        let all = [self.layers, self.hidden, self.heads, self.vocab];
+        let [Some(layers), Some(hidden), Some(heads), Some(vocab)] = all.map(told) else { return None };
+        let head_dim = match told(self.head_dim) {
+            Some(given) => given,
+            None => hidden.is_multiple_of(heads).then_some(hidden / heads)?,
+        };
+        let kv_heads = told(self.kv_heads).unwrap_or(heads);
+        let gated = match (self.gated, family) {
+            (Some(gated), _) => gated,
+            (None, Family::Gpt) => false,
+            (None, Family::Unknown | Family::Foreign) => return None,
+            (None, _) => true,
+        };
+        let ffn = told(self.ffn).or((family == Family::Gpt).then_some(4 * hidden));
+        let experts = told(self.experts).unwrap_or(0);
+        let moe_layers = if experts == 0 { 0 } else { told(self.moe_layers).unwrap_or(layers) };
+        let dense_layers = layers.checked_sub(moe_layers)?;
+        let (chosen, expert_ffn, shared) = match moe_layers {
+            0 => (0, 0, 0),
+            _ => (
+                told(self.experts_per_token).filter(|chosen| *chosen <= experts)?,
+                told(self.expert_ffn).or(ffn)?,
+                told(self.shared_expert_ffn).unwrap_or(0),
+            ),
+        };
+        let ffn = if dense_layers == 0 { 0 } else { ffn? };
+        (kv_heads <= heads).then_some(Sizes {
+            family,
+            layers: number(layers),
+            hidden: number(hidden),
+            query: number(heads) * number(head_dim),
+            keys: number(kv_heads) * number(head_dim),
+            head_dim: number(head_dim),
+            vocab: number(vocab),
+            matrices: if gated { 3.0 } else { 2.0 },
+            dense_layers: number(dense_layers),
+            ffn: number(ffn),
+            moe_layers: number(moe_layers),
+            experts: number(experts),
+            experts_per_token: number(chosen),
+            expert_ffn: number(expert_ffn),
+            shared_ffn: number(shared),
+        })
+    }
+
+    /// The parameters as told.
+    pub(super) fn told_parameters(&self) -> Option<f64> {
+        self.parameters.filter(|all| (1..=MOST_PARAMETERS).contains(all)).map(count)
+    }
+
+    /// The share of parameters that are trained, 0 to 1; 1 where it was not told.
+    pub(super) fn trained(&self) -> f64 {
+        match (self.parameters, self.trainable) {
+            (Some(all), Some(trained)) if all > 0 && trained < all => count(trained) / count(all),
+            _ => 1.0,
+        }
+    }
+}

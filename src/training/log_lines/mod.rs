@@ -1,0 +1,109 @@
+//! The lines that training frameworks print, and the messages of PyTorch about memory that did not suffice.
+//!
+//! One file a framework, each naming where the form of its lines comes from.
+//! A line of no known form is passed over: logs hold much else.
+
+mod clean;
+mod deepspeed;
+mod flagscale;
+mod hugging_face;
+mod lightning;
+mod llama_factory;
+mod megatron;
+mod mind_spore;
+mod nanogpt;
+pub mod oom;
+mod progress_bar;
+mod reading;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod torchtitan;
+mod tracker;
+
+pub use clean::{LONGEST, Line, Splitter, clean};
+pub use reading::{PHASES, Reading};
+pub use tracker::{Counts, Tracker};
+
+/// Whose lines they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Framework {
+    /// Megatron-LM, Megatron-DeepSpeed, AMD Primus.
+    Megatron,
+    /// torchtitan.
+    Torchtitan,
+    /// DeepSpeed.
+    DeepSpeed,
+    /// LLaMA-Factory's `trainer_log.jsonl`.
+    LlamaFactory,
+    /// PyTorch Lightning and NVIDIA NeMo.
+    Lightning,
+    /// nanoGPT.
+    NanoGpt,
+    /// MindFormers.
+    MindFormers,
+    /// MindRLHF.
+    MindRlhf,
+    /// FlagScale's performance logs.
+    FlagScale,
+    /// Hugging Face's Trainer, and what is built on it.
+    HuggingFace,
+}
+
+impl Framework {
+    /// Every framework, in the order in which a line is tried: those with the clearest marks first.
+    pub const ALL: [Self; 10] = [
+        Self::Megatron,
+        Self::Torchtitan,
+        Self::DeepSpeed,
+        Self::LlamaFactory,
+        Self::Lightning,
+        Self::NanoGpt,
+        Self::MindFormers,
+        Self::MindRlhf,
+        Self::FlagScale,
+        Self::HuggingFace,
+    ];
+
+    /// The name in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Megatron => "megatron",
+            Self::Torchtitan => "torchtitan",
+            Self::DeepSpeed => "deepspeed",
+            Self::LlamaFactory => "llama_factory",
+            Self::Lightning => "lightning",
+            Self::NanoGpt => "nanogpt",
+            Self::MindFormers => "mindformers",
+            Self::MindRlhf => "mindrlhf",
+            Self::FlagScale => "flagscale",
+            Self::HuggingFace => "hugging_face",
+        }
+    }
+
+    /// The framework of that name in the configuration.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|framework| framework.name() == name)
+    }
+
+    /// What a line without decoration says in this framework's form.
+    pub fn read(self, line: &str) -> Option<Reading> {
+        match self {
+            Self::Megatron => megatron::read(line),
+            Self::Torchtitan => torchtitan::read(line),
+            Self::DeepSpeed => deepspeed::read(line),
+            Self::LlamaFactory => llama_factory::read(line),
+            Self::Lightning => lightning::read(line),
+            Self::NanoGpt => nanogpt::read(line),
+            Self::MindFormers => mind_spore::formers(line),
+            Self::MindRlhf => mind_spore::rlhf(line),
+            Self::FlagScale => flagscale::read(line),
+            Self::HuggingFace => hugging_face::read(line),
+        }
+    }
+}
+
+/// What a line says in the first framework's form that it fits.
+pub fn read(line: &str) -> Option<(Framework, Reading)> {
+    Framework::ALL.into_iter().find_map(|framework| Some((framework, framework.read(line)?)))
+}

@@ -1,0 +1,105 @@
+//! What PyTorch says when the GPU's memory does not suffice, and what that means.
+
+use super::scan::{after, bytes, whole};
+
+/// The figures of one message, in bytes; what it does not say is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Oom {
+    /// The GPU as the process counts it; newer messages may leave the number out.
+    pub gpu: Option<u32>,
+    /// What was asked for.
+    pub tried: Option<u64>,
+    /// What the GPU has.
+    pub total: Option<u64>,
+    /// What the driver had left.
+    pub free: Option<u64>,
+    /// What the process held, contexts and libraries included.
+    pub in_use: Option<u64>,
+    /// What tensors took.
+    pub allocated: Option<u64>,
+    /// What the allocator held and no tensor took, and could not give back.
+    pub unallocated: Option<u64>,
+}
+
+/// Why there was not enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The allocator held enough, in pieces too small.
+    Fragmentation,
+    /// There was not enough.
+    Exhaustion,
+    /// The message does not have the figures.
+    Unknown,
+}
+
+impl Cause {
+    /// Every cause, so that their counters start at zero.
+    pub const ALL: [Self; 3] = [Self::Fragmentation, Self::Exhaustion, Self::Unknown];
+
+    /// The value of the `cause` label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Fragmentation => "fragmentation",
+            Self::Exhaustion => "exhaustion",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Oom {
+    /// Why: when the message is written the allocator has given back every segment that is wholly free, so what it
+    /// still holds unallocated are pieces of segments in use (CUDACachingAllocator.cpp). If these would have been
+    /// enough, they were fragments.
+    pub fn cause(&self) -> Cause {
+        match (self.tried, self.unallocated) {
+            (Some(tried), Some(held)) if held >= tried => Cause::Fragmentation,
+            (Some(_), Some(_)) => Cause::Exhaustion,
+            _ => Cause::Unknown,
+        }
+    }
+}
+
+/// The message in a line.
+///
+/// From PyTorch 2.1: `CUDA out of memory. Tried to allocate X. GPU n has a total capacity of T of which F is free. …
+/// this process has U memory in use. … A is allocated by PyTorch, and R is reserved by PyTorch but unallocated.`
+/// Before: `CUDA out of memory. Tried to allocate X (GPU 0; T total capacity; A already allocated; F free; R reserved
+/// in total by PyTorch)`. On AMD and Ascend `HIP` and `NPU` stand for `CUDA`.
+pub fn find(line: &str) -> Option<Oom> {
+    let (_, rest) = line.split_once("out of memory. Tried to allocate ")?;
+    let tried = bytes(rest);
+    let amount_before = |words: &str| before(rest, words);
+    let number = |text: &str| whole(text).and_then(|gpu| gpu.try_into().ok());
+    if let Some(inside) = ["(GPU ", "(NPU "].iter().find_map(|open| after(rest, open)) {
+        let allocated = amount_before(" already allocated");
+        let reserved = amount_before(" reserved in total by PyTorch");
+        return Some(Oom {
+            gpu: number(inside),
+            tried,
+            total: amount_before(" total capacity"),
+            free: amount_before(" free;"),
+            in_use: None,
+            allocated,
+            unallocated: reserved.zip(allocated).and_then(|(held, used)| held.checked_sub(used)),
+        });
+    }
+    let capacity = after(rest, "total capacity of ");
+    Some(Oom {
+        gpu: after(rest, ". GPU ").and_then(number),
+        tried,
+        total: capacity.and_then(bytes),
+        free: amount_before(" is free"),
+        in_use: after(rest, "this process has ").and_then(bytes),
+        allocated: amount_before(" is allocated by PyTorch")
+            .or_else(|| amount_before(" allocated by PyTorch")),
+        unallocated: amount_before(" is reserved by PyTorch but unallocated"),
+    })
+}
+
+/// The amount that stands before some words: `396.27 MiB is reserved …`.
+fn before(text: &str, words: &str) -> Option<u64> {
+    let mut parts = text.split_once(words)?.0.rsplitn(3, ' ');
+    let (unit, number) = (parts.next()?, parts.next()?);
+    let number = number.rsplit('(').next()?;
+    bytes(&format!("{number} {unit}"))
+}
