@@ -66,6 +66,7 @@ fn the_socket_goes_with_the_daemon_and_comes_back_with_a_reload() {
     std::fs::write(&file, "sampling: {interval: 200ms}\n").unwrap();
     let mut daemon = Daemon::start(&["--config.file", file.to_str().unwrap()]);
     let first = connect(&daemon);
+    daemon.wait_value("memwarden_training_clients", |clients| clients == 1.0);
     std::fs::write(&file, "sampling: {interval: 200ms}\nsources: {training: {clients: 3}}\n").unwrap();
     daemon.signal("HUP");
     daemon.wait_value("memwarden_training_clients", |clients| clients == 0.0);
