@@ -16,6 +16,7 @@ use crate::host::process::fixture::{Process, Tree};
 use crate::model::facts::{Facts, GpuProcess, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::timeline::Timeline;
+use crate::training::flops::peaks::Override;
 
 const START: u64 = 1_700_000_000;
 
@@ -41,6 +42,7 @@ pub(super) fn rules(path: &Path) -> Rules {
         line: 1_024,
         memory: 4_096,
         timeline: 100,
+        peaks: Vec::new(),
     }
 }
 
@@ -181,7 +183,7 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
     check(
         &shown,
         expect![[r#"
-            memwarden_rank_info{workload="slurm/17",rank="3",local_rank="3",world="8",pid="PID",gpu="2",uuid="GPU-aa",run="llama-sft",client="memwarden.py 0.1",framework="torch",framework_version="2.9.1",precision="bf16",recompute="none"} 1
+            memwarden_rank_info{workload="slurm/17",rank="3",local_rank="3",world="8",pid="PID",gpu="2",uuid="GPU-5f1d2a7c-0a3b-4c8e-9d55-0d9b6a1f0e11",run="llama-sft",client="memwarden.py 0.1",framework="torch",framework_version="2.9.1",precision="bf16",recompute="none"} 1
             memwarden_training_message_age_seconds{workload="slurm/17",rank="3"} 0
             memwarden_training_step{workload="slurm/17",rank="3"} 120
             memwarden_training_steps_total{workload="slurm/17",rank="3"} 1
@@ -198,19 +200,19 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
             memwarden_training_phase_seconds_total{workload="slurm/17",rank="3",phase="forward"} 24.6
             memwarden_training_phases_total{workload="slurm/17",rank="3",phase="forward"} 120
             memwarden_training_phase_allocated_peak_bytes{workload="slurm/17",rank="3",phase="forward"} 66571993088
-            memwarden_training_allocator_allocated_bytes{workload="slurm/17",rank="3",device="0"} 61203283968
-            memwarden_training_allocator_allocated_peak_bytes{workload="slurm/17",rank="3",device="0"} 66571993088
-            memwarden_training_allocator_active_bytes{workload="slurm/17",rank="3",device="0"} 61303283968
-            memwarden_training_allocator_reserved_bytes{workload="slurm/17",rank="3",device="0"} 70866960384
-            memwarden_training_allocator_reserved_peak_bytes{workload="slurm/17",rank="3",device="0"} 70866960384
-            memwarden_training_allocator_requested_bytes{workload="slurm/17",rank="3",device="0"} 60813283968
-            memwarden_training_allocator_inactive_split_bytes{workload="slurm/17",rank="3",device="0"} 3221225472
-            memwarden_training_allocator_releasable_bytes{workload="slurm/17",rank="3",device="0"} 1073741824
-            memwarden_training_allocator_largest_free_bytes{workload="slurm/17",rank="3",device="0"} 536870912
-            memwarden_training_device_free_bytes{workload="slurm/17",rank="3",device="0"} 9663676416
-            memwarden_training_device_total_bytes{workload="slurm/17",rank="3",device="0"} 85899345920
-            memwarden_training_allocator_retries_total{workload="slurm/17",rank="3",device="0"} 0
-            memwarden_training_allocator_ooms_total{workload="slurm/17",rank="3",device="0"} 0
+            memwarden_training_allocator_allocated_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 61203283968
+            memwarden_training_allocator_allocated_peak_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 66571993088
+            memwarden_training_allocator_active_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 61303283968
+            memwarden_training_allocator_reserved_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 70866960384
+            memwarden_training_allocator_reserved_peak_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 70866960384
+            memwarden_training_allocator_requested_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 60813283968
+            memwarden_training_allocator_inactive_split_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 3221225472
+            memwarden_training_allocator_releasable_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 1073741824
+            memwarden_training_allocator_largest_free_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 536870912
+            memwarden_training_device_free_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 9663676416
+            memwarden_training_device_total_bytes{workload="slurm/17",rank="3",device="0",gpu="2"} 85899345920
+            memwarden_training_allocator_retries_total{workload="slurm/17",rank="3",device="0",gpu="2"} 0
+            memwarden_training_allocator_ooms_total{workload="slurm/17",rank="3",device="0",gpu="2"} 0
             memwarden_training_pinned_bytes{workload="slurm/17",rank="3"} 4294967296
             memwarden_training_parameters{workload="slurm/17",rank="3",kind="all"} 8030261248
             memwarden_training_parameters{workload="slurm/17",rank="3",kind="trainable"} 41943040
@@ -478,4 +480,45 @@ fn the_thread_hears_and_ends() {
     drop(hold);
     assert!(!path.exists());
     wait(&|| shared.clients().is_empty());
+}
+
+#[test]
+fn flops_are_told_by_their_convention_and_a_share_only_of_a_known_peak() {
+    let mut world = World::new();
+    let mut stream = world.connect();
+    world.source.rules.peaks = vec![Override { name: "Thing 1".to_owned(), flops: 1e15 }];
+    let hello = |device: &str| {
+        format!(
+            r#"{{"type":"hello","v":1,"rank":0,"world":8,"data_parallel":4,"sequence_length":4096,"precision":"bf16","devices":{{"0":{{"name":"{device}"}}}},"model":{{"kind":"llama","layers":32,"hidden":4096,"ffn":14336,"heads":32,"kv_heads":8,"head_dim":128,"vocab":128256,"gated":true,"parameters":8030261248,"trainable":8030261248}}}}"#
+        ) + "\n"
+    };
+    world.send(&mut stream, &hello("Thing 1"));
+    for step in 0..10 {
+        let tokens = step * 10_000;
+        world.send(&mut stream, &format!("{{\"type\":\"step\",\"step\":{step},\"tokens\":{tokens}}}\n"));
+        pass(1);
+    }
+    let flops = |shown: &str| -> Vec<String> {
+        shown
+            .lines()
+            .filter(|line| ["flops", "mfu"].iter().any(|word| line.contains(word)))
+            .map(str::to_owned)
+            .collect()
+    };
+    let shown = flops(&world.sample().0);
+    check(
+        &shown.join("\n"),
+        expect![[r#"
+        memwarden_training_flops_per_second{workload="slurm/17",rank="0",convention="full"} 257352007680000
+        memwarden_training_flops_per_second{workload="slurm/17",rank="0",convention="causal"} 241245880320000
+        memwarden_training_flops_per_second{workload="slurm/17",rank="0",convention="6n"} 240907837440000
+        memwarden_training_flops_per_second{workload="slurm/17",rank="0",convention="hardware"} 257352007680000
+        memwarden_training_mfu_ratio{workload="slurm/17",rank="0",convention="full"} 0.25735200768
+        memwarden_training_mfu_ratio{workload="slurm/17",rank="0",convention="causal"} 0.24124588032
+        memwarden_training_mfu_ratio{workload="slurm/17",rank="0",convention="6n"} 0.24090783744
+        memwarden_training_mfu_ratio{workload="slurm/17",rank="0",convention="hardware"} 0.25735200768
+    "#]],
+    );
+    world.send(&mut stream, &hello("Thing 2"));
+    assert_eq!(flops(&world.sample().0), shown[..4], "no peak is known of the other");
 }
