@@ -10,6 +10,7 @@ pub mod fragmentation;
 pub mod imbalance;
 mod latch;
 pub mod leak;
+mod ranks;
 pub mod replay;
 pub mod stats;
 mod subjects;

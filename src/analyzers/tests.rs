@@ -225,6 +225,50 @@ fn a_workload_that_begins_again_is_foreseen_again() {
     assert!((p50 - 500.0).abs() < 100.0, "{p50}");
 }
 
+/// A rank whose tensors grow within what its allocator has taken, of which nothing changes.
+fn growing_rank(second: u32, batch: &mut Batch) {
+    use crate::sources::training::metrics::{ALLOCATED, DEVICE_FREE, INFO, RESERVED};
+    let mut info: Vec<Label> = INFO.desc.labels.iter().map(|_| Label::default()).collect();
+    for (name, value) in [("workload", "job"), ("rank", "3"), ("pid", "9")] {
+        info[INFO.desc.labels.iter().position(|label| *label == name).unwrap()] = value.into();
+    }
+    batch.put(&INFO, &info, Flag(true));
+    let labels = ["job".into(), "3".into(), "0".into(), "5".into()];
+    bytes(
+        batch,
+        &ALLOCATED,
+        &labels,
+        30.0 * GIB + f64::from(second) * GIB / 128.0 + noise(second) * GIB / 64.0,
+    );
+    bytes(batch, &RESERVED, &labels, 60.0 * GIB);
+    bytes(batch, &DEVICE_FREE, &labels, 10.0 * GIB);
+}
+
+#[test]
+fn an_allocator_runs_out_by_its_tensors_and_not_by_what_it_has_taken() {
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    let said = run(&mut *analyzer, 0, 1800, growing_rank);
+    let labels = ["allocator", "5", "job", "9"];
+    let with = |last: &'static str| [labels.as_slice(), &[last]].concat();
+    let left = value(&said, "memwarden_forecast_headroom_bytes", &labels).unwrap();
+    assert!((left / GIB - 26.0).abs() < 0.2, "{left}");
+    // 40 GiB at 8 MiB/s are 5,120 s, of which 1,800 have passed: the driver sees nothing grow.
+    let p50 = value(&said, TTE, &with("p50")).unwrap();
+    assert!((p50 - 3_320.0).abs() < 400.0, "{p50}");
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn what_the_job_says_is_allocated_tells_a_leak_from_a_reserve() {
+    let mut analyzer = build(&leak::REGISTRATION);
+    let said = run(&mut *analyzer, 0, 3600, |second, batch| {
+        growing_rank(second, batch);
+        let labels = ["5".into(), "GPU-5".into(), "9".into()];
+        bytes(batch, &crate::sources::gpu::metrics::PROCESS_MEMORY, &labels, 61.0 * GIB);
+    });
+    assert_eq!(value(&said, "memwarden_leak_state", &["gpu_process", "9", "leaking"]), Some(1.0));
+}
+
 #[cfg(feature = "gpu")]
 #[test]
 fn what_a_driver_sees_grow_is_never_called_a_leak() {

@@ -1,13 +1,14 @@
 //! What can run out, found in a frame, with the figures that count against its limit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::analyzers::ranks;
 use crate::analyzers::tracker::Sample;
 use crate::model::analyzer::View;
 use crate::model::desc::Metric;
 use crate::model::finding::Subject;
 use crate::model::label::Label;
-use crate::sources::{cgroup, memory, workload};
+use crate::sources::{cgroup, memory, training, workload};
 
 /// Something that can run out.
 #[derive(Debug)]
@@ -29,7 +30,9 @@ impl Resource {
         match self.subject.resource.as_str() {
             "host" => "Look which workload grows; save a checkpoint before the kernel chooses a victim.",
             "cgroup" => "Save a checkpoint and raise the limit, or find what in the group grows.",
-            "gpu" => "Save a checkpoint; a smaller batch, or activation checkpointing, needs less.",
+            "gpu" | "allocator" => {
+                "Save a checkpoint; a smaller batch, or activation checkpointing, needs less."
+            }
             _ => "Save a checkpoint; fewer data-loader workers or a smaller batch need less.",
         }
     }
@@ -49,6 +52,7 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
         life: group.life,
     }));
     gpus(view, &mut found);
+    allocators(view, &mut found);
     workloads(view, &groups, rest, &mut found);
     found
 }
@@ -117,6 +121,28 @@ fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
 
 #[cfg(not(feature = "gpu"))]
 fn gpus(_view: &View<'_>, _found: &mut Vec<Resource>) {}
+
+/// Each rank's allocator: its tensors, against all that it has taken of its device and what is free there.
+///
+/// What it took it keeps, so that the driver's figure lies still while the tensors in it grow.
+fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
+    use training::metrics::{ALLOCATED, DEVICE_FREE, RESERVED};
+    let pids = ranks::pids(view);
+    let mut seen = BTreeSet::new();
+    for point in view.points(&ALLOCATED) {
+        let [workload, rank, _, gpu] = &*point.labels else { continue };
+        let of = |metric| view.value(metric, &point.labels);
+        let Some((reserved, free)) = of(&RESERVED).zip(of(&DEVICE_FREE)) else { continue };
+        let Some(pid) = pids.get(&[workload, rank]) else { continue };
+        let subject = Subject::allocator(workload, pid, gpu);
+        // Of several devices that the driver does not tell apart, the first is followed.
+        if !seen.insert(subject.clone()) {
+            continue;
+        }
+        let sample = Sample { used: point.value, unreclaimable: None, allocated: None };
+        found.push(Resource { subject, sample, limit: reserved + free, life: 0.0 });
+    }
+}
 
 /// Each workload against what would stop it first: a limit on its cgroup's path, or the host.
 fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>, found: &mut Vec<Resource>) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{State, metrics};
 use crate::analyzers::Registration;
 use crate::analyzers::latch::Latch;
+use crate::analyzers::ranks;
 use crate::analyzers::subjects::{self, Fed, Said, Subjects};
 use crate::analyzers::tracker::{Sample, Watched};
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
@@ -12,7 +13,7 @@ use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
-use crate::sources::workload;
+use crate::sources::{training, workload};
 
 /// What leaks.
 pub static REGISTRATION: Registration = Registration {
@@ -39,6 +40,8 @@ struct Parts {
     used: f64,
     anon: Option<f64>,
     shmem: Option<f64>,
+    /// What the process' own allocator says is in use.
+    allocated: Option<f64>,
     /// When its oldest process started, in seconds since 1970; 0 for a process, whose pid is one life.
     life: f64,
 }
@@ -46,7 +49,7 @@ struct Parts {
 impl Parts {
     fn fed(self, subject: &Subject) -> Fed<'_> {
         let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
-        let sample = Sample { used: self.used, unreclaimable, allocated: None };
+        let sample = Sample { used: self.used, unreclaimable, allocated: self.allocated };
         Fed { subject, sample, limit: None, life: self.life }
     }
 }
@@ -130,6 +133,16 @@ fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
         },
         |parts, value| parts.used = value,
     );
+    let pids = ranks::pids(view);
+    for point in view.points(&training::metrics::ALLOCATED) {
+        let [workload, rank, _, gpu] = &*point.labels else { continue };
+        let Some(pid) = pids.get(&[workload, rank]).filter(|_| !gpu.is_empty()) else { continue };
+        // The driver's figure has the GPU's UUID, which the job's has not; GPU and process are the same.
+        let of_process = found.iter_mut().filter(|(subject, _)| subject.pid == **pid && subject.gpu == *gpu);
+        for (_, parts) in of_process.filter(|(subject, _)| subject.resource.as_str() == "gpu_process") {
+            parts.allocated = Some(point.value);
+        }
+    }
     found
 }
 

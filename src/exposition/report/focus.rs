@@ -49,7 +49,7 @@ impl Focus {
                 self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str())
                     && (!self.is_narrow() || self.pids.contains(subject.pid.as_str()))
             }
-            "workload" | "process" | "rank" => self.has_workload(subject.workload.as_str()),
+            "workload" | "process" | "rank" | "allocator" => self.has_workload(subject.workload.as_str()),
             _ => !self.is_narrow(),
         }
     }

@@ -148,6 +148,8 @@ fn usage(sight: &Sight, subject: &Subject, headroom: f64) -> Option<(f64, f64)> 
             let used = value(sight::GPU_USED, &gpu)?;
             Some((used, used + value(sight::GPU_FREE, &gpu)?))
         }
+        // What reports read of a daemon does not have the figures of allocators.
+        "allocator" => None,
         "cgroup" => {
             let limit = value(sight::CGROUP_LIMIT, &[("cgroup", subject.cgroup.as_str())])?;
             Some((limit - headroom, limit))

@@ -5,7 +5,9 @@
 //! stream, or of its process, ends its series.
 
 pub mod client;
+mod compute;
 pub mod counts;
+mod energy;
 mod expose;
 mod face;
 pub mod lines;
@@ -27,8 +29,10 @@ use std::time::Duration;
 pub use options::Rules;
 
 use client::{Client, Shared, State};
+use energy::{Effort, Energy};
 use face::{Face, Faces};
 use listener::{Hold, lock};
+use rank::Rank;
 use ring::Ring;
 
 use crate::model::checkpoint::Checkpoints;
@@ -39,6 +43,7 @@ use crate::model::time::Timestamp;
 use crate::model::timeline::{Entry, Kind};
 use crate::model::units::{Bytes, Count};
 use crate::sources::Registration;
+use crate::training::messages::Hello;
 
 /// What training jobs tell.
 pub static REGISTRATION: Registration = Registration {
@@ -69,6 +74,7 @@ struct Training {
     ring: Ring,
     /// Who each connection was when it was last seen, and the failures counted of it.
     known: HashMap<u64, (Face, u64)>,
+    energy: Energy,
     /// Failures of each workload, and when one of its ranks was last seen.
     ooms: BTreeMap<Label, (u64, Timestamp)>,
 }
@@ -76,7 +82,16 @@ struct Training {
 impl Training {
     fn new(rules: Rules, proc: PathBuf, checkpoints: &'static Checkpoints) -> Self {
         let ring = Ring::new(rules.timeline);
-        Self { rules, proc, checkpoints, thread: None, ring, known: HashMap::new(), ooms: BTreeMap::new() }
+        Self {
+            rules,
+            proc,
+            checkpoints,
+            thread: None,
+            ring,
+            known: HashMap::new(),
+            energy: Energy::default(),
+            ooms: BTreeMap::new(),
+        }
     }
 
     fn shared(&mut self) -> Result<Arc<Shared>, SourceError> {
@@ -96,7 +111,15 @@ impl Training {
     }
 
     /// Takes what happened to one client to the timeline, and what it told to `out` while it lives.
-    fn see(&mut self, client: &Client, ended: bool, at: Timestamp, faces: &mut Faces, out: &mut Batch) {
+    fn see(
+        &mut self,
+        client: &Client,
+        ended: bool,
+        at: Timestamp,
+        faces: &mut Faces,
+        efforts: &mut BTreeMap<Label, Effort>,
+        out: &mut Batch,
+    ) {
         let mut rank = lock(&client.rank);
         let Some(hello) = rank.hello.clone() else { return };
         let known = self.known.remove(&client.number);
@@ -141,6 +164,8 @@ impl Training {
         }
         if living.is_some() {
             expose::put(&rank, &hello, &face, client.pid, at, out);
+            compute::put(&rank, &hello, &face, at, &self.rules.peaks, out);
+            strive(efforts, &rank, &hello, &face, client.pid, at);
         }
         let ooms = rank.ooms;
         drop(rank);
@@ -167,8 +192,9 @@ impl Source for Training {
         });
         let connected = clients.iter().filter(|(_, ended)| !ended).count() as u64;
         let mut faces = Faces::default();
+        let mut efforts = BTreeMap::new();
         for (client, ended) in &clients {
-            self.see(client, *ended, at, &mut faces, out);
+            self.see(client, *ended, at, &mut faces, &mut efforts, out);
         }
         self.known.retain(|number, _| clients.iter().any(|(client, _)| client.number == *number));
         self.ooms.retain(|_, (_, seen)| at.since(*seen) < REMEMBERED);
@@ -181,6 +207,7 @@ impl Source for Training {
         for (workload, (ooms, _)) in &self.ooms {
             out.put(&metrics::OOMS, std::slice::from_ref(workload), Count(*ooms));
         }
+        self.energy.put(&efforts, at, out);
         out.facts.timeline = self.ring.timeline();
         out.put(&metrics::CLIENTS, &[], Count(connected));
         put_counts(&shared, out);
@@ -193,6 +220,27 @@ impl Source for Training {
     fn finish(&mut self) {
         self.thread = None;
     }
+}
+
+/// Adds a rank to what its workload's ranks do together.
+fn strive(
+    efforts: &mut BTreeMap<Label, Effort>,
+    rank: &Rank,
+    hello: &Hello,
+    face: &Face,
+    pid: Option<u32>,
+    at: Timestamp,
+) {
+    // The ranks of one replica all tell its tokens.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of GPUs")]
+    let share = compute::replicas(hello).map(|replicas| replicas as f64 / hello.world.unwrap_or(1) as f64);
+    let tokens = rank.token_rate.per_second(at).zip(share).map(|(tokens, share)| tokens * share);
+    let first = !efforts.contains_key(&face.workload);
+    let effort = efforts.entry(face.workload.clone()).or_default();
+    effort.add(first, tokens);
+    effort.elsewhere |= face.gpus.is_empty();
+    effort.gpus.extend(face.gpus.iter().map(|(_, uuid)| uuid.clone()));
+    effort.pids.extend(pid);
 }
 
 fn put_counts(shared: &Shared, out: &mut Batch) {

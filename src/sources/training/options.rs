@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use super::compute;
 use crate::host::job_socket::Access;
 use crate::model::setting::{Opt, OptKind, Settings};
+use crate::training::flops::peaks::Override;
 use crate::training::messages;
 
 static SOCKET: Opt = Opt {
@@ -61,9 +63,16 @@ static TIMELINE: Opt = Opt {
     default: "2000",
 };
 
+static PEAKS: Opt = Opt {
+    key: "peak_flops",
+    help: "Operations a second of a device with dense matrices, by its name (a * at the end stands for any rest), where the built-in table has none or another: 'NVIDIA H100*': 989e12.",
+    kind: OptKind::Map,
+    default: "{}",
+};
+
 /// Every option.
 pub(super) static OPTIONS: &[&Opt] =
-    &[&SOCKET, &MODE, &OWNER, &CLIENTS, &CLIENTS_PER_USER, &RATE, &LINE, &MEMORY, &TIMELINE];
+    &[&SOCKET, &MODE, &OWNER, &CLIENTS, &CLIENTS_PER_USER, &RATE, &LINE, &MEMORY, &TIMELINE, &PEAKS];
 
 /// The options, read.
 #[derive(Clone, Debug)]
@@ -84,6 +93,8 @@ pub struct Rules {
     pub memory: usize,
     /// Entries of the timeline.
     pub timeline: usize,
+    /// Peaks of devices.
+    pub peaks: Vec<Override>,
 }
 
 impl Rules {
@@ -105,6 +116,7 @@ impl Rules {
             line: size(&LINE).min(messages::LONGEST),
             memory: size(&MEMORY),
             timeline: count(&TIMELINE),
+            peaks: compute::overrides(&settings.map(&PEAKS)).0,
         }
     }
 }
@@ -124,6 +136,12 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     let line = settings.size(&LINE).get();
     if !(256..=messages::LONGEST as u64).contains(&line) {
         wrong.push(("line".to_owned(), "a line has between 256B and 64KiB".to_owned()));
+    }
+    for name in compute::overrides(&settings.map(&PEAKS)).1 {
+        wrong.push((
+            "peak_flops".to_owned(),
+            format!("the peak of `{name}` is no number above 0, such as 989e12"),
+        ));
     }
     wrong
 }

@@ -16,6 +16,7 @@ use crate::host::process::fixture::{Process, Tree};
 use crate::model::facts::{Facts, GpuProcess, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::timeline::Timeline;
+use crate::training::flops::peaks::Override;
 
 const START: u64 = 1_700_000_000;
 
@@ -41,6 +42,7 @@ pub(super) fn rules(path: &Path) -> Rules {
         line: 1_024,
         memory: 4_096,
         timeline: 100,
+        peaks: Vec::new(),
     }
 }
 
@@ -478,4 +480,45 @@ fn the_thread_hears_and_ends() {
     drop(hold);
     assert!(!path.exists());
     wait(&|| shared.clients().is_empty());
+}
+
+#[test]
+fn flops_are_told_by_their_convention_and_a_share_only_of_a_known_peak() {
+    let mut world = World::new();
+    let mut stream = world.connect();
+    world.source.rules.peaks = vec![Override { name: "Thing 1".to_owned(), flops: 1e15 }];
+    let hello = |device: &str| {
+        format!(
+            r#"{{"type":"hello","v":1,"rank":0,"world":8,"data_parallel":4,"sequence_length":4096,"precision":"bf16","devices":{{"0":{{"name":"{device}"}}}},"model":{{"kind":"llama","layers":32,"hidden":4096,"ffn":14336,"heads":32,"kv_heads":8,"head_dim":128,"vocab":128256,"gated":true,"parameters":8030261248,"trainable":8030261248}}}}"#
+        ) + "\n"
+    };
+    world.send(&mut stream, &hello("Thing 1"));
+    for step in 0..10 {
+        let tokens = step * 10_000;
+        world.send(&mut stream, &format!("{{\"type\":\"step\",\"step\":{step},\"tokens\":{tokens}}}\n"));
+        pass(1);
+    }
+    let flops = |shown: &str| -> Vec<String> {
+        shown
+            .lines()
+            .filter(|line| ["flops", "mfu"].iter().any(|word| line.contains(word)))
+            .map(str::to_owned)
+            .collect()
+    };
+    let shown = flops(&world.sample().0);
+    check(
+        &shown.join("\n"),
+        expect![[r#"
+        memwarden_training_flops_per_second{workload="slurm/17",rank="0",convention="full"} 257352007680000
+        memwarden_training_flops_per_second{workload="slurm/17",rank="0",convention="causal"} 241245880320000
+        memwarden_training_flops_per_second{workload="slurm/17",rank="0",convention="6n"} 240907837440000
+        memwarden_training_flops_per_second{workload="slurm/17",rank="0",convention="hardware"} 257352007680000
+        memwarden_training_mfu_ratio{workload="slurm/17",rank="0",convention="full"} 0.25735200768
+        memwarden_training_mfu_ratio{workload="slurm/17",rank="0",convention="causal"} 0.24124588032
+        memwarden_training_mfu_ratio{workload="slurm/17",rank="0",convention="6n"} 0.24090783744
+        memwarden_training_mfu_ratio{workload="slurm/17",rank="0",convention="hardware"} 0.25735200768
+    "#]],
+    );
+    world.send(&mut stream, &hello("Thing 2"));
+    assert_eq!(flops(&world.sample().0), shown[..4], "no peak is known of the other");
 }

@@ -1,0 +1,107 @@
+//! What a rank computes, from the shape of its model and its tokens; the formulas are those of `training::flops`.
+
+use std::collections::BTreeMap;
+
+use super::face::Face;
+use super::metrics as m;
+use super::rank::Rank;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::time::Timestamp;
+use crate::model::units::{PerSecond, Ratio};
+use crate::training::flops::peaks::{self, Override, Precision};
+use crate::training::flops::{self, Convention, Shape};
+use crate::training::messages::{self, Hello, Model};
+
+/// Puts operations a second and their share of the peak, for each way to count them.
+pub(super) fn put(
+    rank: &Rank,
+    hello: &Hello,
+    face: &Face,
+    at: Timestamp,
+    overrides: &[Override],
+    out: &mut Batch,
+) {
+    let (Some(model), Some(tokens)) = (&hello.model, rank.token_rate.per_second(at)) else { return };
+    let Some(replicas) = replicas(hello) else { return };
+    let shape = shape(model);
+    let recompute = match hello.recompute {
+        None => flops::Recompute::from_name("none"),
+        Some(recompute) => flops::Recompute::from_name(recompute.word()),
+    };
+    let conventions = [
+        Some(Convention::Full),
+        Some(Convention::Causal),
+        Some(Convention::SixN),
+        recompute.map(Convention::Hardware),
+    ];
+    let peak = peak(hello, overrides);
+    for convention in conventions.into_iter().flatten() {
+        let sequence = hello.sequence_length.unwrap_or(0);
+        let each = flops::flops_per_token(&shape, sequence, convention)
+            .and_then(|each| flops::flops_per_gpu(each, tokens, world(hello), replicas));
+        let Some(each) = each else { continue };
+        let [workload, rank] = face.labels();
+        let labels: [Label; 3] = [workload, rank, convention.label().into()];
+        out.put_some(&m::FLOPS, &labels, PerSecond::new(each));
+        let share = peak.and_then(|peak| flops::utilization(each, peak));
+        out.put_some(&m::MFU, &labels, share.and_then(Ratio::new));
+    }
+}
+
+fn world(hello: &Hello) -> u64 {
+    hello.world.unwrap_or(1)
+}
+
+/// How many replicas of the model there are; a process that is alone is one, told or not.
+pub(super) fn replicas(hello: &Hello) -> Option<u64> {
+    let told = hello.data_parallel.or_else(|| (world(hello) == 1).then_some(1));
+    told.filter(|replicas| *replicas > 0 && world(hello).is_multiple_of(*replicas))
+}
+
+/// The peak of the rank's device in its precision; nothing where its devices differ.
+fn peak(hello: &Hello, overrides: &[Override]) -> Option<f64> {
+    let precision = Precision::from_name(hello.precision.as_deref()?)?;
+    let mut names = hello.devices.iter().flatten().map(|(_, device)| device.name.as_deref());
+    let first = names.next()??;
+    names.all(|name| name == Some(first)).then(|| peaks::peak(first, precision, overrides)).flatten()
+}
+
+/// The model as the formulas take it.
+fn shape(model: &messages::Model) -> Shape {
+    let Model { layers, hidden, ffn, heads, kv_heads, head_dim, vocab, gated, .. } = *model;
+    let Model { experts, experts_per_token, expert_ffn, shared_expert_ffn, moe_layers, .. } = *model;
+    Shape {
+        kind: model.kind.clone(),
+        layers,
+        hidden,
+        ffn,
+        heads,
+        kv_heads,
+        head_dim,
+        vocab,
+        gated,
+        experts,
+        experts_per_token,
+        expert_ffn,
+        shared_expert_ffn,
+        moe_layers,
+        parameters: model.parameters,
+        trainable: model.trainable,
+        ..Shape::default()
+    }
+}
+
+/// Reads the peaks that the configuration gives, in operations a second with dense matrices: `989e12`.
+///
+/// What is no number is left out, and given back by its name.
+pub(super) fn overrides(given: &BTreeMap<String, String>) -> (Vec<Override>, Vec<String>) {
+    let (mut read, mut wrong) = (Vec::new(), Vec::new());
+    for (name, text) in given {
+        match text.parse::<f64>().ok().filter(|flops| flops.is_finite() && *flops > 0.0) {
+            Some(flops) => read.push(Override { name: name.clone(), flops }),
+            None => wrong.push(name.clone()),
+        }
+    }
+    (read, wrong)
+}
