@@ -7,7 +7,7 @@ use super::label::Label;
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub struct Subject {
-    /// What it is: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `allocator`.
+    /// What it is: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`.
     pub resource: Label,
     /// The cgroup's path.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
@@ -74,6 +74,11 @@ impl Subject {
     /// The allocator of a process of a workload, on one GPU, whose index is empty where it is not known.
     pub fn allocator(workload: &Label, pid: &Label, gpu: &Label) -> Self {
         Self { resource: "allocator".into(), gpu: gpu.clone(), ..Self::process(workload, pid) }
+    }
+
+    /// A rank of a workload, by its pid, which is empty where it is not known.
+    pub fn rank(workload: &Label, pid: &Label) -> Self {
+        Self { resource: "rank".into(), ..Self::process(workload, pid) }
     }
 
     /// Label values in the order of the labels that every analyzer's metrics begin with:

@@ -1,8 +1,9 @@
-//! Whether the host's free memory is in pieces too small to be of use.
+//! Whether free memory is in pieces too small to be of use: the host's, and that of the jobs' allocators.
 //!
 //! # What it says
-//! Of each zone: the share of free memory that cannot serve 2^9 pages (a huge page of x86-64), smoothed, its trend, and a state:
-//! `fine`, `fragmenting` or `fragmented`.
+//! Of each zone: the share of free memory that cannot serve 2^9 pages (a huge page of x86-64), smoothed, its
+//! trend, and a state: `fine`, `fragmenting` or `fragmented`. Of the allocator of each rank that pushes its figures: what
+//! is free and cannot be given back, what is lost to rounding, and the same states.
 //!
 //! # Method
 //! The unusable free index of the kernel's extfrag (mm/vmstat.c, `unusable_free_index`; Gorman and Whitcroft,
@@ -12,14 +13,24 @@
 //! five minutes a page fault or a compaction was refused a huge page. The index alone is no verdict: a host
 //! whose free memory is small because the rest is file cache has a high index and is healthy.
 //!
+//!
+//! Of an allocator: reserved − active − releasable is stuck between live blocks (the inactive split where the
+//! releasable part is not told; PyTorch notes on CUDA semantics, `memory_stats`). `fragmented`: at least a
+//! twentieth of what is reserved is stuck, and the allocator's retries or failures rose in the last ten minutes.
+//! `fragmenting`: as much is stuck, and it is more than the device has free. (reserved − allocated) / reserved is
+//! never a verdict: a cache that can be given back is healthy.
+//!
 //! # When it stays silent
 //! Before a minute was seen; in the zone DMA, which is of no use to a training job; where `buddyinfo` is off.
-//! What an allocator in a GPU process wastes is not seen from outside: `memwarden snapshot` tells it.
+//! What an allocator wastes is not seen from outside: where the job does not push it, `memwarden snapshot` tells it,
+//! and tells it for the sizes that the job really asks for.
 //!
 //! # False alarms
 //! Huge pages are also refused for a memory limit or by policy (`defrag=never`), which the kernel's counters
-//! do not tell apart; with an index above 0.9 beside it that is called `fragmented`.
+//! do not tell apart; with an index above 0.9 beside it that is called `fragmented`. An allocation that failed
+//! for true exhaustion while a twentieth was stuck is called `fragmented` for ten minutes.
 
+mod allocator;
 pub mod metrics;
 
 use std::collections::BTreeMap;
@@ -45,10 +56,10 @@ const NEARLY_ALL: f64 = 0.9;
 /// The rise of the fast mean over the slow one that is a trend.
 const RISE: f64 = 0.1;
 
-/// Fragmentation of the host's free memory.
+/// Fragmentation of free memory.
 pub static REGISTRATION: Registration = Registration {
     name: "fragmentation",
-    about: "Whether the host's free memory is in pieces too small for huge pages, and getting worse.",
+    about: "Whether free memory is in pieces too small to be of use: the host's, and that of the jobs' allocators.",
     options: &[],
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
@@ -61,6 +72,7 @@ struct Fragmentation {
     refusals: Option<f64>,
     /// When a huge page was last refused, in seconds on the monotonic clock.
     refused: Option<f64>,
+    allocators: allocator::Allocators,
 }
 
 #[derive(Debug)]
@@ -132,6 +144,7 @@ impl Analyzer for Fragmentation {
             }
         }
         self.zones.retain(|_, zone| at - zone.seen < SLOW);
+        self.allocators.analyze(view, now, out);
     }
 }
 

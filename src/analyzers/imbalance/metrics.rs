@@ -1,6 +1,6 @@
 //! What `imbalance` exposes.
 
-use crate::model::units::{Bytes, Flag, Ratio};
+use crate::model::units::{Bytes, Count, Flag, Ratio};
 
 crate::metrics! {
     /// How much more memory the workload uses on its fullest GPU than on the mean of its GPUs, as a share of that mean; workload is absent for all GPUs of the node together; absent for fewer than two GPUs.
@@ -15,4 +15,16 @@ crate::metrics! {
     pub STRAGGLER: Gauge<Flag> = "memwarden_imbalance_straggler_info" {workload, gpu, uuid};
     /// The workload's share of the resident memory of all workloads of the node.
     pub SHARE: Gauge<Ratio> = "memwarden_imbalance_workload_memory_share_ratio" {workload};
+    /// How much longer the slowest rank takes for a step than the mean of the workload's ranks, as a share of that mean, over a minute; absent for fewer than two ranks, and where one does not tell.
+    pub STEP_SPREAD: Gauge<Ratio> = "memwarden_imbalance_step_time_spread_ratio" {workload};
+    /// The rank that takes longest for a step; always 1, absent where the spread is.
+    pub SLOWEST: Gauge<Flag> = "memwarden_imbalance_slowest_rank_info" {workload, rank};
+    /// The share of its time that one rank waits for data more than the one that waits least, over a minute.
+    pub LOADER_SPREAD: Gauge<Ratio> = "memwarden_imbalance_loader_wait_spread_ratio" {workload};
+    /// How many steps the last rank is behind the first, as they were last heard of.
+    pub BEHIND: Gauge<Count> = "memwarden_imbalance_steps_behind" {workload}.counting("{step}");
+    /// How much more the fullest rank has allocated than the mean of the workload's ranks, as a share of that mean.
+    pub RANK_SPREAD: Gauge<Ratio> = "memwarden_imbalance_rank_memory_spread_ratio" {workload};
+    /// The rank that has allocated most; always 1, absent where the spread is.
+    pub FULLEST_RANK: Gauge<Flag> = "memwarden_imbalance_fullest_rank_info" {workload, rank};
 }

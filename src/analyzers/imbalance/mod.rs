@@ -1,14 +1,18 @@
-//! Whether a workload uses its GPUs evenly, and which one holds the others up.
+//! Whether a workload uses its GPUs evenly, and which GPU or rank holds the others up.
 //!
 //! # What it says
 //! Of each workload on two or more GPUs, and of the node: how far the fullest GPU is above the mean, which it
 //! is, what stays unused on the others once it is full, how far the idlest GPU is below the mean, and which it
-//! is. Of each workload, its share of the node's resident memory.
+//! is. Of each workload, its share of the node's resident memory. Of each workload of which two or more ranks tell
+//! their steps: the slowest rank and by how much, who waits for data, how many steps the last is behind, and the
+//! rank that has allocated most.
 //!
 //! # Method
 //! Memory as the driver attributes it to the workload's processes, (largest − mean) / mean. Utilization as an
 //! exponential mean over a minute, (mean − least) / mean, because a pipeline's GPUs are busy in turns. A
-//! finding needs a spread of at least 0.2, or a lag of at least 0.3, that has held for a minute.
+//! finding needs a spread of at least 0.2, or a lag of at least 0.3, that has held for a minute. Step times and the
+//! wait for data are exponential means over a minute; a finding needs a tenth that has held for a minute, or a rank
+//! that is three steps and ten seconds of steps behind for a minute.
 //!
 //! # When it stays silent
 //! On one GPU; where the driver does not attribute memory; of the lag while the GPUs idle (below 5 %).
@@ -16,9 +20,11 @@
 //! # False alarms
 //! Pipeline stages are uneven by design: such a finding is information until the fullest GPU is at 90 %.
 //! A GPU that waits in a collective counts as busy to the driver, so that the idlest GPU is often the one
-//! the others wait for; step times, which tell it surely, come from the job.
+//! the others wait for. Ranks in step with each other all take as long as the slowest: the wait for data, or the
+//! GPUs' utilization, tells them apart then, their step times do not.
 
 pub mod metrics;
+mod ranks;
 mod spread;
 
 use std::collections::BTreeMap;
@@ -46,7 +52,7 @@ const FULL: f64 = 0.9;
 /// Imbalance across GPUs.
 pub static REGISTRATION: Registration = Registration {
     name: "imbalance",
-    about: "Whether each workload uses its GPUs evenly, and which GPU holds the others up.",
+    about: "Whether each workload uses its GPUs evenly, and which GPU or rank holds the others up.",
     options: &[],
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
@@ -62,6 +68,7 @@ struct Imbalance {
     uneven: BTreeMap<(Label, &'static str), (f64, f64)>,
     /// Whether the fullest GPU is about to stop its workload.
     full: Latch<bool>,
+    ranks: ranks::Ranks,
 }
 
 /// A GPU as a workload uses it.
@@ -102,6 +109,7 @@ impl Analyzer for Imbalance {
             self.utilization(name, seats, now, &mut still, out);
         }
         self.uneven = still;
+        self.ranks.analyze(view, now, out);
         shares(view, out);
     }
 }

@@ -1,0 +1,223 @@
+//! What is lost in the allocator of a rank, from the figures that the job pushes.
+
+use std::collections::BTreeMap;
+
+use super::{REGISTRATION, State, metrics};
+use crate::analyzers::ranks;
+use crate::model::analyzer::{Analysis, View};
+use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Flag, Ratio};
+use crate::sources::training::metrics as training;
+
+/// From this share of what is reserved on, memory that is stuck is worth a word: below, the next request's size
+/// decides more than the allocator does.
+const WORTH: f64 = 0.05;
+/// Seconds for which a failed try of the allocator counts.
+const RECENT: f64 = 600.0;
+
+/// What is remembered of the allocators, by workload, rank, device and GPU.
+#[derive(Debug, Default)]
+pub(super) struct Allocators {
+    known: BTreeMap<Box<[Label]>, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// Retries and failures together, as they were told last.
+    tries: Option<f64>,
+    /// When they last rose, in seconds on the monotonic clock.
+    failed: Option<f64>,
+    state: State,
+    since_unix: f64,
+    seen: f64,
+}
+
+/// One allocator, in bytes.
+struct Figures {
+    reserved: f64,
+    /// Lost to rounding inside blocks that are in use; absent where the request sizes are not told.
+    internal: Option<f64>,
+    /// Free, and not to be given back to the device.
+    stuck: f64,
+    /// Free in all.
+    free: f64,
+    largest_free: Option<f64>,
+    device_free: Option<f64>,
+}
+
+impl Figures {
+    fn of(view: &View<'_>, labels: &[Label]) -> Option<Self> {
+        let told = |metric| view.value(metric, labels);
+        let (reserved, active) = told(&training::RESERVED).zip(told(&training::ACTIVE))?;
+        let free = (reserved - active).max(0.0);
+        let releasable = told(&training::RELEASABLE);
+        // Where the releasable part is not told, what lies between live blocks is the part that cannot be released.
+        let stuck = releasable
+            .map(|releasable| (free - releasable).max(0.0))
+            .or_else(|| told(&training::INACTIVE_SPLIT))?;
+        Some(Self {
+            reserved,
+            internal: told(&training::REQUESTED).map(|requested| (active - requested).max(0.0)),
+            stuck,
+            free,
+            largest_free: told(&training::LARGEST_FREE),
+            device_free: told(&training::DEVICE_FREE),
+        })
+    }
+
+    fn judge(&self, failed: bool) -> State {
+        if self.reserved <= 0.0 || self.stuck < WORTH * self.reserved {
+            State::Fine
+        } else if failed {
+            State::Fragmented
+        } else if self.device_free.is_some_and(|free| free < self.stuck) {
+            State::Fragmenting
+        } else {
+            State::Fine
+        }
+    }
+}
+
+impl Allocators {
+    /// Says what there is to say of each allocator.
+    pub(super) fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
+        let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());
+        let pids = ranks::pids(view);
+        for point in view.points(&training::RESERVED) {
+            let labels = &point.labels;
+            let Some(figures) = Figures::of(view, labels) else { continue };
+            let new = || Known { tries: None, failed: None, state: State::Fine, since_unix: unix, seen: at };
+            let known = self.known.entry(labels.clone()).or_insert_with(new);
+            known.seen = at;
+            let tries = view.value(&training::RETRIES, labels).into_iter();
+            let tries =
+                tries.chain(view.value(&training::ALLOCATOR_OOMS, labels)).reduce(|one, two| one + two);
+            let before = std::mem::replace(&mut known.tries, tries);
+            if tries.zip(before).is_some_and(|(now, before)| now > before) {
+                known.failed = Some(at);
+            }
+            let state = figures.judge(known.failed.is_some_and(|failed| at - failed <= RECENT));
+            if state != known.state {
+                (known.state, known.since_unix) = (state, unix);
+            }
+            put(&figures, labels, state, out);
+            let [workload, rank, _, gpu] = &**labels else { continue };
+            if state != State::Fine {
+                let pid = pids.get(&[workload, rank]).copied().cloned().unwrap_or_default();
+                let subject = Subject::allocator(workload, &pid, gpu);
+                out.findings.push(finding(&figures, subject, rank, state, known.since_unix));
+            }
+        }
+        self.known.retain(|_, known| known.seen >= at);
+    }
+}
+
+fn put(figures: &Figures, labels: &[Label], state: State, out: &mut Analysis) {
+    let share = |part: f64, of: f64| if of > 0.0 { Ratio::new((part / of).min(1.0)) } else { None };
+    out.batch.put(&metrics::STUCK, labels, whole(figures.stuck));
+    out.batch.put_some(&metrics::STUCK_SHARE, labels, share(figures.stuck, figures.reserved));
+    out.batch.put_some(&metrics::INTERNAL, labels, figures.internal.map(whole));
+    let beyond =
+        figures.largest_free.and_then(|largest| share((figures.free - largest).max(0.0), figures.free));
+    out.batch.put_some(&metrics::BEYOND_LARGEST, labels, beyond);
+    for each in State::ALL {
+        let labels: Vec<Label> = labels.iter().cloned().chain([each.word().into()]).collect();
+        out.batch.put(&metrics::ALLOCATOR_STATE, &labels, Flag(each == state));
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part of what is reserved, at least 0"
+)]
+fn whole(bytes: f64) -> Bytes {
+    Bytes::new(bytes as u64)
+}
+
+fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, since: f64) -> Finding {
+    let percent = figures.stuck / figures.reserved * 100.0;
+    let why = match state {
+        State::Fragmented => "allocations failed at first or for good meanwhile",
+        _ => "the device has less free than that",
+    };
+    let mut evidence = vec![
+        Evidence { what: "stuck_bytes", value: figures.stuck },
+        Evidence { what: "reserved_bytes", value: figures.reserved },
+    ];
+    evidence.extend(figures.largest_free.map(|value| Evidence { what: "largest_free_bytes", value }));
+    evidence.extend(figures.device_free.map(|value| Evidence { what: "device_free_bytes", value }));
+    Finding {
+        analyzer: REGISTRATION.name,
+        subject,
+        state: state.word(),
+        severity: if state == State::Fragmented { Severity::Warning } else { Severity::Info },
+        since_unix_seconds: since,
+        summary: format!(
+            "The allocator of rank {rank} holds {} ({percent:.0} % of what it reserved) free between live blocks, and {why}.",
+            whole(figures.stuck)
+        ),
+        evidence,
+        advice: "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: segments that grow in place leave no such gaps; \
+                 a memory snapshot tells whose blocks are around them.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::point::Batch;
+    use crate::model::units::Count;
+
+    const GIB: u64 = 1 << 30;
+
+    /// GiB reserved, active, releasable and free on the device, and the retries; a minute between two.
+    fn states(told: &[[u64; 5]]) -> Vec<String> {
+        let mut analyzer = Allocators::default();
+        let labels: [Label; 4] = ["sft".into(), "0".into(), "0".into(), "3".into()];
+        let mut said = Vec::new();
+        for (minute, [reserved, active, releasable, free, retries]) in (0..).zip(told) {
+            let mut batch = Batch::new();
+            for (metric, amount) in [
+                (&training::RESERVED, reserved),
+                (&training::ACTIVE, active),
+                (&training::RELEASABLE, releasable),
+                (&training::DEVICE_FREE, free),
+            ] {
+                batch.put(metric, &labels, Bytes::new(amount * GIB));
+            }
+            batch.put(&training::RETRIES, &labels, Count(*retries));
+            let mut out = Analysis::default();
+            analyzer.analyze(&View::new(batch.families()), Timestamp::from_secs(minute * 60), &mut out);
+            let state = out.findings.first().map_or("fine", |finding| finding.state);
+            let (families, ..) = out.batch.seal();
+            let of = |name: &str| {
+                let family = families.iter().find(|family| family.desc.name.ends_with(name)).unwrap();
+                family.points[0].value
+            };
+            said.push(format!("{state} {:.2}", of("_stuck_share_ratio")));
+        }
+        said
+    }
+
+    #[test]
+    fn cached_memory_is_no_fragmentation_and_a_share_is_no_verdict() {
+        // All that is free can be given back.
+        assert_eq!(states(&[[60, 20, 40, 1, 0], [60, 20, 40, 1, 3]]), ["fine 0.00", "fine 0.00"]);
+        // A third is stuck, and the device has plenty.
+        assert_eq!(states(&[[30, 20, 0, 40, 0]]), ["fine 0.33"]);
+    }
+
+    #[test]
+    fn stuck_memory_counts_where_it_is_missed() {
+        let told = [[70, 50, 5, 8, 0], [70, 50, 5, 8, 1], [70, 50, 5, 8, 1], [70, 50, 5, 30, 1]];
+        assert_eq!(
+            states(&told),
+            ["fragmenting 0.21", "fragmented 0.21", "fragmented 0.21", "fragmented 0.21"]
+        );
+        let long_ago: Vec<[u64; 5]> = [vec![[70, 50, 5, 30, 0]], vec![[70, 50, 5, 30, 1]; 13]].concat();
+        assert_eq!(states(&long_ago)[12..], ["fine 0.21", "fine 0.21"]);
+    }
+}

@@ -1,0 +1,377 @@
+//! Which rank of a workload the others wait for, and which is the fullest.
+
+use std::collections::BTreeMap;
+
+use super::metrics;
+use super::spread::Spread;
+use crate::analyzers::imbalance::{MINUTE, REGISTRATION, UNEVEN};
+use crate::analyzers::ranks;
+use crate::model::analyzer::{Analysis, View};
+use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::label::Label;
+use crate::model::point::Point;
+use crate::model::time::Timestamp;
+use crate::model::units::{Count, Flag, Ratio};
+use crate::sources::training::metrics::{ALLOCATED, PHASE_SECONDS, STEP, STEP_LAST};
+
+/// The least that the slowest rank is above the mean of a finding.
+const SLOW: f64 = 0.1;
+/// Seconds of steps by which a rank must be behind, so that ranks that are seen at different moments are not.
+const BEHIND: f64 = 10.0;
+/// And steps.
+const STEPS_BEHIND: f64 = 3.0;
+/// What a rank spends waiting for data, which the others then spend waiting for it.
+const LOADER: &str = "loader";
+
+/// What is remembered of the ranks.
+#[derive(Debug, Default)]
+pub(super) struct Ranks {
+    known: BTreeMap<[Label; 2], Known>,
+    last: Option<f64>,
+    /// By workload and what is uneven: since when, on both clocks.
+    uneven: Uneven,
+}
+
+type Uneven = BTreeMap<(Label, &'static str), (f64, f64)>;
+
+/// A finding before its subject is known.
+struct Said {
+    rank: Label,
+    state: &'static str,
+    severity: Severity,
+    since: f64,
+    summary: String,
+    evidence: Vec<Evidence>,
+    advice: &'static str,
+}
+
+/// One rank, over a minute.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Seconds a step, mean.
+    step: Option<f64>,
+    /// Seconds a second that it waited for data, mean.
+    loader: Option<f64>,
+    /// What its phase told last, in seconds.
+    loader_seconds: Option<f64>,
+}
+
+/// A rank as this tick shows it.
+#[derive(Clone, Debug, Default)]
+struct Seat {
+    rank: Label,
+    step: Option<f64>,
+    step_seconds: Option<f64>,
+    loader: Option<f64>,
+    allocated: Option<f64>,
+}
+
+impl Ranks {
+    /// Says what there is to say of each workload with two or more ranks.
+    pub(super) fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
+        let at = now.monotonic().as_secs_f64();
+        let passed = self.last.replace(at).map_or(0.0, |last| (at - last).max(0.0));
+        let groups = self.seats(view, passed);
+        let pids = ranks::pids(view);
+        let mut still = BTreeMap::new();
+        for (workload, seats) in groups.iter().filter(|(_, seats)| seats.len() > 1) {
+            let mut found = self.steps(workload, seats, now, &mut still, out);
+            found.extend(self.memory(workload, seats, now, &mut still, out));
+            // Of a rank that is slow for several reasons the first is told.
+            let mut told: Vec<Label> = Vec::new();
+            for Said { rank, state, severity, since, summary, evidence, advice } in found {
+                if told.contains(&rank) {
+                    continue;
+                }
+                let pid = pids.get(&[workload, &rank]).copied().cloned().unwrap_or_default();
+                out.findings.push(Finding {
+                    analyzer: REGISTRATION.name,
+                    subject: Subject::rank(workload, &pid),
+                    state,
+                    severity,
+                    since_unix_seconds: since,
+                    summary,
+                    evidence,
+                    advice,
+                });
+                told.push(rank);
+            }
+        }
+        self.uneven = still;
+    }
+
+    fn seats(&mut self, view: &View<'_>, passed: f64) -> BTreeMap<Label, Vec<Seat>> {
+        let mut found: BTreeMap<[Label; 2], Seat> = BTreeMap::new();
+        let key = |point: &Point| [point.labels[0].clone(), point.labels[1].clone()];
+        for point in view.points(&STEP) {
+            found.entry(key(point)).or_default().step = Some(point.value);
+        }
+        for point in view.points(&STEP_LAST) {
+            found.entry(key(point)).or_default().step_seconds = Some(point.value);
+        }
+        for point in view.points(&PHASE_SECONDS).iter().filter(|point| point.labels[2].as_str() == LOADER) {
+            found.entry(key(point)).or_default().loader = Some(point.value);
+        }
+        for point in view.points(&ALLOCATED) {
+            // Of several devices the fullest counts.
+            let seat = found.entry(key(point)).or_default();
+            seat.allocated = Some(seat.allocated.map_or(point.value, |known| known.max(point.value)));
+        }
+        self.known.retain(|key, _| found.contains_key(key));
+        let mut groups: BTreeMap<Label, Vec<Seat>> = BTreeMap::new();
+        for ([workload, rank], mut seat) in found {
+            let known = self.known.entry([workload.clone(), rank.clone()]).or_default();
+            seat.step_seconds = known.follow_steps(seat.step_seconds, passed);
+            seat.loader = known.follow_loader(seat.loader, passed);
+            seat.rank = rank;
+            groups.entry(workload).or_default().push(seat);
+        }
+        groups
+    }
+
+    fn steps(
+        &self,
+        workload: &Label,
+        seats: &[Seat],
+        now: Timestamp,
+        still: &mut Uneven,
+        out: &mut Analysis,
+    ) -> Vec<Said> {
+        let mut found = Vec::new();
+        let label = std::slice::from_ref(workload);
+        // Of each rank or of none: one that does not tell would make another the slowest.
+        let each = |of: fn(&Seat) -> Option<f64>| {
+            let all: Option<Vec<f64>> = seats.iter().map(of).collect();
+            all.and_then(|all| Some((Spread::of(&all)?, all)))
+        };
+        if let Some((spread, _)) = each(|seat| seat.step_seconds) {
+            let slowest = &seats[spread.largest].rank;
+            out.batch.put_some(&metrics::STEP_SPREAD, label, Ratio::new(spread.above));
+            out.batch.put(&metrics::SLOWEST, &[workload.clone(), slowest.clone()], Flag(true));
+            if let Some(since) = self.held(workload, "slow", spread.above >= SLOW, now, still) {
+                let how = format!("takes {:.0} % longer for a step than the mean", spread.above * 100.0);
+                let evidence = vec![
+                    Evidence { what: "step_spread_ratio", value: spread.above },
+                    Evidence { what: "mean_step_seconds", value: spread.mean },
+                ];
+                found.push(straggler(workload, slowest, &how, since, evidence));
+            }
+        }
+        // In step with each other, all ranks take as long as the slowest: who waits for its data holds up the rest.
+        if let Some((spread, waits)) = each(|seat| seat.loader) {
+            let most = waits[spread.largest];
+            let apart = most - waits[spread.least];
+            out.batch.put_some(&metrics::LOADER_SPREAD, label, Ratio::new(apart));
+            if let Some(since) = self.held(workload, "loader", apart >= SLOW, now, still) {
+                let how = format!("waits {:.0} % of its time for data", most * 100.0);
+                let evidence = vec![Evidence { what: "loader_spread_ratio", value: apart }];
+                found.push(straggler(workload, &seats[spread.largest].rank, &how, since, evidence));
+            }
+        }
+        if let Some((behind, last)) = behind(seats) {
+            out.batch.put(&metrics::BEHIND, label, whole(behind));
+            let seconds = last.step_seconds.map(|seconds| behind * seconds);
+            let late = behind >= STEPS_BEHIND && seconds.is_some_and(|seconds| seconds >= BEHIND);
+            if let Some(since) = self.held(workload, "behind", late, now, still) {
+                let how = format!("is {behind:.0} steps behind the first");
+                let evidence = vec![Evidence { what: "behind_steps", value: behind }];
+                found.push(straggler(workload, &last.rank, &how, since, evidence));
+            }
+        }
+        found
+    }
+
+    fn memory(
+        &self,
+        workload: &Label,
+        seats: &[Seat],
+        now: Timestamp,
+        still: &mut Uneven,
+        out: &mut Analysis,
+    ) -> Option<Said> {
+        let used: Vec<f64> = seats.iter().map(|seat| seat.allocated).collect::<Option<_>>()?;
+        let spread = Spread::of(&used)?;
+        let fullest = &seats[spread.largest].rank;
+        out.batch.put_some(&metrics::RANK_SPREAD, std::slice::from_ref(workload), Ratio::new(spread.above));
+        out.batch.put(&metrics::FULLEST_RANK, &[workload.clone(), fullest.clone()], Flag(true));
+        let since = self.held(workload, "memory", spread.above >= UNEVEN, now, still)?;
+        let percent = spread.above * 100.0;
+        Some(Said {
+            rank: fullest.clone(),
+            state: "uneven",
+            severity: Severity::Info,
+            since,
+            summary: format!(
+                "Rank {fullest} of {workload} has {percent:.0} % more allocated than the mean of its ranks."
+            ),
+            evidence: vec![
+                Evidence { what: "rank_spread_ratio", value: spread.above },
+                Evidence { what: "mean_allocated_bytes", value: spread.mean },
+            ],
+            advice: "Move layers, shards or micro-batches off the fullest rank; pipelines are uneven by design.",
+        })
+    }
+
+    /// Since when, in seconds since 1970, something has held for a minute.
+    fn held(
+        &self,
+        workload: &Label,
+        what: &'static str,
+        holds: bool,
+        now: Timestamp,
+        still: &mut Uneven,
+    ) -> Option<f64> {
+        if !holds {
+            return None;
+        }
+        let key = (workload.clone(), what);
+        let at = now.monotonic().as_secs_f64();
+        let since = self.uneven.get(&key).copied().unwrap_or((at, now.unix().as_secs_f64()));
+        still.insert(key, since);
+        (at - since.0 >= MINUTE).then_some(since.1)
+    }
+}
+
+impl Known {
+    fn follow_steps(&mut self, seconds: Option<f64>, passed: f64) -> Option<f64> {
+        self.step = mean(self.step, seconds, passed);
+        self.step
+    }
+
+    /// The share of its time that a rank waits for data, from the total that it tells.
+    fn follow_loader(&mut self, total: Option<f64>, passed: f64) -> Option<f64> {
+        let before = std::mem::replace(&mut self.loader_seconds, total);
+        let waited = total.zip(before).map(|(now, before)| now - before);
+        let share = waited.filter(|waited| *waited >= 0.0 && passed > 0.0).map(|waited| waited / passed);
+        if total.is_some() && share.is_none() {
+            return self.loader;
+        }
+        self.loader = mean(self.loader, share, passed);
+        // A long wait is told when it ends, and then for more than the second that it is told in.
+        self.loader.map(|share| share.min(1.0))
+    }
+}
+
+/// An exponential mean over a minute; nothing where nothing is told.
+fn mean(known: Option<f64>, value: Option<f64>, passed: f64) -> Option<f64> {
+    let value = value?;
+    let share = -(-passed / MINUTE).exp_m1();
+    Some(known.map_or(value, |known| known + share * (value - known)))
+}
+
+/// How many steps the last rank is behind the first, and which it is; nothing where one does not tell.
+fn behind(seats: &[Seat]) -> Option<(f64, &Seat)> {
+    let mut steps = seats.iter().map(|seat| Some((seat.step?, seat)));
+    let first = steps.next()??;
+    let (mut front, mut last) = (first.0, first);
+    for each in steps {
+        let (step, seat) = each?;
+        front = front.max(step);
+        if step < last.0 {
+            last = (step, seat);
+        }
+    }
+    Some((front - last.0, last.1))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a difference of counts, at least 0"
+)]
+fn whole(steps: f64) -> Count {
+    Count(steps as u64)
+}
+
+fn straggler(workload: &Label, rank: &Label, how: &str, since: f64, evidence: Vec<Evidence>) -> Said {
+    Said {
+        rank: rank.clone(),
+        state: "straggler",
+        severity: Severity::Warning,
+        since,
+        summary: format!("Rank {rank} of {workload} {how}."),
+        evidence,
+        advice: "Look at its GPU's clocks and throttling, its input pipeline, and what else runs on its processors.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::desc::Metric;
+    use crate::model::point::Batch;
+    use crate::model::units::{Bytes, Seconds};
+
+    /// One rank: steps a second, seconds of waiting for data a second, GiB.
+    type Rank = (f64, f64, u64);
+
+    /// Two minutes of ranks; the findings and the values of the last second.
+    fn say(ranks: &[Rank]) -> (Vec<String>, Vec<String>) {
+        let mut analyzer = Ranks::default();
+        let mut last = Analysis::default();
+        for second in 0..180_u32 {
+            let mut batch = Batch::new();
+            for (rank, (pace, loader, allocated)) in ranks.iter().enumerate() {
+                let labels: [Label; 2] = ["sft".into(), rank.to_string().as_str().into()];
+                batch.put(&STEP, &labels, whole(f64::from(second) * pace));
+                batch.put_some(&STEP_LAST, &labels, Seconds::new(1.0 / pace));
+                let waited = Seconds::new(f64::from(second) * loader);
+                batch.put_some(
+                    &PHASE_SECONDS,
+                    &[labels[0].clone(), labels[1].clone(), LOADER.into()],
+                    waited,
+                );
+                let place = [labels[0].clone(), labels[1].clone(), "0".into(), "".into()];
+                batch.put(&ALLOCATED, &place, Bytes::new(allocated << 30));
+            }
+            last = Analysis::default();
+            analyzer.analyze(&View::new(batch.families()), Timestamp::from_secs(second.into()), &mut last);
+        }
+        let findings = last.findings.iter().map(|finding| format!("{}: {}", finding.state, finding.summary));
+        let (families, ..) = last.batch.seal();
+        let shown = families.iter().flat_map(|family| {
+            let name = family.desc.name.trim_start_matches("memwarden_imbalance_");
+            family.points.iter().map(move |point| {
+                format!("{name} {} {:.2}", point.labels[point.labels.len() - 1], point.value)
+            })
+        });
+        (findings.collect(), shown.collect())
+    }
+
+    #[test]
+    fn even_ranks_and_a_single_one_have_no_finding() {
+        assert!(say(&[(2.0, 0.02, 40); 4]).0.is_empty());
+        let (findings, shown) = say(&[(2.0, 0.5, 40)]);
+        assert!(findings.is_empty() && shown.is_empty(), "{shown:?}");
+    }
+
+    #[test]
+    fn the_slowest_the_one_that_waits_and_the_fullest_are_named() {
+        let (findings, shown) = say(&[(2.0, 0.02, 40), (2.0, 0.02, 40), (1.6, 0.02, 40)]);
+        assert_eq!(findings, ["straggler: Rank 2 of sft takes 15 % longer for a step than the mean."]);
+        assert!(shown.contains(&"steps_behind sft 72.00".to_owned()), "{shown:?}");
+        let (findings, _) = say(&[(2.0, 0.02, 40), (2.0, 0.4, 40)]);
+        assert_eq!(findings, ["straggler: Rank 1 of sft waits 40 % of its time for data."]);
+        let (findings, _) = say(&[(2.0, 0.02, 70), (2.0, 0.02, 30)]);
+        assert_eq!(findings, ["uneven: Rank 0 of sft has 40 % more allocated than the mean of its ranks."]);
+    }
+
+    #[test]
+    fn a_rank_that_is_stuck_is_behind() {
+        let mut analyzer = Ranks::default();
+        let mut last = Analysis::default();
+        for second in 0..300_u32 {
+            let mut batch = Batch::new();
+            for rank in ["0", "1"] {
+                let labels: [Label; 2] = ["sft".into(), rank.into()];
+                let step = if rank == "1" { second.min(100) } else { second };
+                batch.put(&STEP, &labels, whole(step.into()));
+                batch.put_some(&STEP_LAST, &labels, Seconds::new(1.0));
+            }
+            last = Analysis::default();
+            analyzer.analyze(&View::new(batch.families()), Timestamp::from_secs(second.into()), &mut last);
+        }
+        assert_eq!(last.findings[0].summary, "Rank 1 of sft is 199 steps behind the first.");
+        assert!(metrics::BEHIND.desc().name.ends_with("steps_behind"));
+    }
+}
