@@ -107,6 +107,7 @@ fn frame(sequence: u64) -> Arc<Frame> {
         families: series::families(),
         sources: Vec::new(),
         findings: Vec::new(),
+        timeline: Arc::default(),
     })
 }
 

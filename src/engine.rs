@@ -170,11 +170,12 @@ impl Engine {
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
         self.put_self(at, &mut batch, &reports);
-        let (families, dropped, _) = batch.seal();
+        let (families, dropped, facts) = batch.seal();
         for (what, count) in dropped {
             *self.dropped.entry(what).or_default() += count;
         }
-        let frame = Arc::new(Frame { sequence: self.sequence, at, families, sources: reports, findings });
+        let (sequence, timeline) = (self.sequence, facts.timeline);
+        let frame = Arc::new(Frame { sequence, at, families, sources: reports, findings, timeline });
         self.last = Some(Arc::clone(&frame));
         frame
     }

@@ -16,7 +16,7 @@ use crate::host::{cgroup_path, process};
 #[cfg(feature = "gpu")]
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, vmstat};
-use crate::training::{log_lines, older_logs, pickle, snapshot};
+use crate::training::{log_lines, messages, older_logs, pickle, snapshot};
 use crate::{app, config};
 
 macro_rules! targets {
@@ -221,6 +221,10 @@ targets! {
                 assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
             }
         }
+    }
+    /// A line of the job socket.
+    job_messages(bytes) {
+        let _ = messages::parse(bytes).map_err(|problem| problem.to_string());
     }
     /// What a collector answers to a push.
     #[cfg(feature = "otlp")]

@@ -80,5 +80,6 @@ fn kind(desc: &Desc) -> &'static str {
     match desc.kind {
         Kind::Gauge => "gauge",
         Kind::Counter => "counter",
+        Kind::Histogram => "histogram",
     }
 }

@@ -11,6 +11,7 @@ pub mod prometheus;
 pub mod record;
 pub mod report;
 pub mod status;
+pub mod timeline;
 
 /// The newest frame; nothing before the first.
 pub type Frames = tokio::sync::watch::Receiver<Option<std::sync::Arc<crate::model::frame::Frame>>>;

@@ -15,7 +15,16 @@ pub enum Kind {
     Gauge,
     /// A cumulative total that only restarts at zero.
     Counter,
+    /// Counts of values by size. Its last label is `le`: the points of one histogram are the cumulative counts of its
+    /// buckets by their bound, `+Inf` last, and the sum of all values, whose `le` is [`SUM`].
+    Histogram,
 }
+
+/// The `le` of the point that has the sum of a histogram's values.
+pub const SUM: &str = "sum";
+
+/// The `le` of the last bucket, which has all values.
+pub const INFINITE: &str = "+Inf";
 
 /// The name the OpenTelemetry semantic conventions have for the same thing (v1.44.0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -50,7 +59,7 @@ pub struct Desc {
     help: &'static str,
     /// Label names, in the order their values are given.
     pub labels: &'static [&'static str],
-    /// Gauge or counter.
+    /// Gauge, counter or histogram.
     pub kind: Kind,
     /// The name's unit suffix, without `_total`.
     #[serde(skip)]
@@ -176,6 +185,10 @@ metric_kind!(
 metric_kind!(
     /// A metric that only grows; its name ends in `_total`.
     Counter
+);
+metric_kind!(
+    /// A metric that counts values by size; its last label is `le`.
+    Histogram
 );
 
 /// Declares metrics; the doc comment is the HELP text.

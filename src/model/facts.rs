@@ -2,10 +2,11 @@
 //!
 //! Sources never import each other; one that knows something another needs
 //! leaves it here. The registry's order is the order of telling:
-//! `kmsg` before `gpu`, `gpu` and `process` before `workload`.
+//! `kmsg` before `gpu`, `gpu` and `process` before `workload`, `workload` before `training`.
 
 use super::ids::ProcessKey;
 use super::label::Label;
+use super::timeline::Timeline;
 use super::units::Bytes;
 
 /// What one tick's sources left for each other.
@@ -17,6 +18,10 @@ pub struct Facts {
     pub gpu_processes: Vec<GpuProcess>,
     /// XIDs that the kernel log named since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
+    /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.
+    pub members: Vec<(ProcessKey, Label)>,
+    /// What happened to training jobs lately, by the `training` source.
+    pub timeline: std::sync::Arc<Timeline>,
 }
 
 /// Every process of the host at one instant.

@@ -1,9 +1,12 @@
 //! Everything known at one tick. A frame never changes.
 
+use std::sync::Arc;
+
 use super::finding::Finding;
 use super::point::Family;
 use super::source::Status;
 use super::time::Timestamp;
+use super::timeline::Timeline;
 
 /// Everything known at one tick.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub struct Frame {
     pub sources: Vec<SourceReport>,
     /// What the analyzers state, those in force.
     pub findings: Vec<Finding>,
+    /// What happened to training jobs lately.
+    pub timeline: Arc<Timeline>,
 }
 
 /// How one source fared in this frame.

@@ -4,10 +4,12 @@
 //! here imports another room.
 
 pub mod analyzer;
+pub mod checkpoint;
 pub mod desc;
 pub mod facts;
 pub mod finding;
 pub mod frame;
+pub mod histogram;
 pub mod ids;
 pub mod label;
 pub mod point;
@@ -15,4 +17,5 @@ pub mod series;
 pub mod setting;
 pub mod source;
 pub mod time;
+pub mod timeline;
 pub mod units;

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use foldhash::HashMapExt as _;
 use foldhash::HashSetExt as _;
 
-use super::desc::{Desc, Metric};
+use super::desc::{Desc, Histogram, INFINITE, Metric, SUM};
 use super::facts::Facts;
+use super::histogram::Buckets;
 use super::label::Label;
-use super::units::Unit;
+use super::units::{Count, Unit};
 
 /// One value of one series.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -89,6 +90,34 @@ impl Batch {
         if let Some(value) = value {
             self.put(metric, labels, value);
         }
+    }
+
+    /// Adds a histogram, whole or not at all. Labels are given in the order of the declaration, without `le`.
+    pub fn put_histogram<U: Unit, const FROM: i32, const COUNT: usize>(
+        &mut self,
+        metric: &'static Histogram<U>,
+        labels: &[Label],
+        buckets: &Buckets<FROM, COUNT>,
+    ) {
+        let desc = metric.desc();
+        if self.family(desc).points.len() + COUNT + 2 > desc.budget {
+            self.count_dropped(desc, Dropped::Budget, COUNT as u64 + 2);
+            return;
+        }
+        let mut all = labels.to_vec();
+        all.push(INFINITE.into());
+        let mut add = |le: &str, value: f64| {
+            if let Some(last) = all.last_mut() {
+                *last = le.into();
+            }
+            self.add(desc, &all, value);
+        };
+        for (bound, count) in buckets.cumulative() {
+            // With its fraction, as servers write it: the road that nobody rewrites must have the same text.
+            add(&format!("{bound:?}"), Count(count).value());
+        }
+        add(INFINITE, Count(buckets.count()).value());
+        add(SUM, buckets.sum());
     }
 
     /// Adds a point by declaration; [`Batch::put`] is the typed way.
@@ -184,6 +213,23 @@ mod tests {
         assert_eq!(dropped[&("memwarden_small", Dropped::Budget)], 3);
         assert_eq!(dropped[&("memwarden_share_ratio", Dropped::NotFinite)], 1);
         assert_eq!(dropped[&("memwarden_share_ratio", Dropped::Labels)], 1);
+    }
+
+    #[test]
+    fn a_histogram_is_whole_or_not_there() {
+        static TIMES: Histogram<Ratio> =
+            Histogram::<Ratio>::new("memwarden_share_ratio", "x", &["a", "le"]).budget(7);
+        let mut buckets = Buckets::<0, 2>::default();
+        buckets.observe(1.5);
+        buckets.observe(7.0);
+        let mut batch = Batch::new();
+        batch.put_histogram(&TIMES, &["x".into()], &buckets);
+        batch.put_histogram(&TIMES, &["y".into()], &buckets);
+        let (families, dropped, _) = batch.seal();
+        let points: Vec<_> =
+            families[0].points.iter().map(|point| (point.labels[1].as_str(), point.value)).collect();
+        assert_eq!(points, [("1.0", 0.0), ("2.0", 1.0), ("+Inf", 2.0), ("sum", 8.5)]);
+        assert_eq!(dropped[&("memwarden_share_ratio", Dropped::Budget)], 4);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::{Reload, Setup};
 use crate::events::{Events, HttpLimit};
 use crate::exposition::prometheus::negotiate;
 use crate::exposition::prometheus::pages::{Form, Pages};
-use crate::exposition::{Frames, status};
+use crate::exposition::{Frames, status, timeline};
 use crate::model::frame::Frame;
 
 /// No request of ours needs a body; this much is read and dropped so that the connection can go on.
@@ -59,6 +59,7 @@ enum Route {
     Metrics,
     Frame,
     Findings,
+    Timeline,
     Healthy,
     Ready,
     Reload,
@@ -71,6 +72,7 @@ impl Route {
             "/metrics" => Self::Metrics,
             "/api/v1/frame" => Self::Frame,
             "/api/v1/findings" => Self::Findings,
+            "/api/v1/timeline" => Self::Timeline,
             "/-/healthy" => Self::Healthy,
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
@@ -196,7 +198,7 @@ impl Routes {
             Route::Healthy => return Answer::say(StatusCode::OK, "memwarden is healthy."),
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
-            Route::Status | Route::Metrics | Route::Frame | Route::Findings => {}
+            Route::Status | Route::Metrics | Route::Frame | Route::Findings | Route::Timeline => {}
         }
         let place = {
             let _waits = open.waits();
@@ -210,6 +212,7 @@ impl Routes {
         };
         match route {
             Route::Status => self.status(),
+            Route::Timeline => self.timeline(parts.uri.query().unwrap_or_default()),
             Route::Metrics => {
                 let accept = values(&parts.headers, header::ACCEPT);
                 let format = negotiate::format(accept, self.openmetrics);
@@ -254,6 +257,19 @@ impl Routes {
             negotiate::Encoding::Gzip => answer.with(header::CONTENT_ENCODING, "gzip"),
             negotiate::Encoding::Identity => answer,
         }
+    }
+
+    /// Made for each who asks: hardly two ask for the same.
+    fn timeline(&self, query: &str) -> Answer {
+        let filter = match timeline::Filter::parse(query) {
+            Ok(filter) => filter,
+            Err(sentence) => return Answer::say(StatusCode::BAD_REQUEST, sentence),
+        };
+        let Some(frame) = self.frame() else {
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
+                .with(header::RETRY_AFTER, "1");
+        };
+        Answer::page("application/json", timeline::encode(&frame, &filter).into())
     }
 
     fn status(&self) -> Answer {

@@ -4,8 +4,9 @@ use opentelemetry::metrics::AsyncInstrument;
 use opentelemetry::{Key, KeyValue, Value};
 
 use crate::config::OtlpNames;
-use crate::model::desc::{Desc, Instrument, Kind};
+use crate::model::desc::{Desc, INFINITE, Instrument, Kind, SUM};
 use crate::model::frame::Frame;
+use crate::model::label::Label;
 use crate::model::point::Point;
 
 /// Attributes that the semantic conventions have as whole numbers.
@@ -25,8 +26,32 @@ pub(super) struct Stream {
 
 struct Series {
     desc: &'static Desc,
+    part: Part,
     /// Sorted by key, as the SDK stores each set a second time where they are not.
     attributes: Vec<(Key, Origin)>,
+}
+
+/// Which points of a metric a stream has. The SDK cannot observe a histogram, so one goes as its three parts, whose
+/// names are what the pulled road calls them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    Buckets,
+    Sum,
+    Count,
+}
+
+impl Part {
+    /// Whether a point belongs to it.
+    fn has(self, point: &Point) -> bool {
+        let le = || point.labels.last().map(Label::as_str);
+        match self {
+            Self::All => true,
+            Self::Buckets => le() != Some(SUM),
+            Self::Sum => le() == Some(SUM),
+            Self::Count => le() == Some(INFINITE),
+        }
+    }
 }
 
 enum Origin {
@@ -38,7 +63,9 @@ enum Origin {
 pub(super) fn streams(catalog: &[&'static Desc], names: OtlpNames) -> Vec<Stream> {
     let mut streams: Vec<Stream> = Vec::with_capacity(catalog.len());
     for &desc in catalog {
-        if desc.semconv.is_none() || names != OtlpNames::Semconv {
+        if desc.kind == Kind::Histogram {
+            streams.extend(parts(desc));
+        } else if desc.semconv.is_none() || names != OtlpNames::Semconv {
             streams.push(own(desc));
         }
     }
@@ -47,7 +74,7 @@ pub(super) fn streams(catalog: &[&'static Desc], names: OtlpNames) -> Vec<Stream
     }
     for &desc in catalog {
         let Some(semconv) = &desc.semconv else { continue };
-        let series = Series { desc, attributes: conventional(desc) };
+        let series = Series { desc, part: Part::All, attributes: conventional(desc) };
         match streams.iter_mut().find(|stream| stream.name == semconv.name) {
             Some(stream) => {
                 stream.series.push(series);
@@ -66,19 +93,43 @@ pub(super) fn streams(catalog: &[&'static Desc], names: OtlpNames) -> Vec<Stream
     streams
 }
 
+/// The labels as attributes of the same names.
+fn plain(labels: &[&'static str]) -> Vec<(Key, Origin)> {
+    let labels = labels.iter().enumerate();
+    sorted(labels.map(|(place, name)| (*name, Origin::Label { place, whole: false })).collect())
+}
+
+/// The three parts of a histogram. They only grow; a sum that may fall gets no `_total`, which the pulled names have not.
+fn parts(desc: &'static Desc) -> [Stream; 3] {
+    let unit = desc.suffix.replace('_', ".");
+    let part = |part, name: &str, ucum, labels| Stream {
+        name: format!("{}{unit}.{name}", desc.otlp_name()),
+        kind: Instrument::UpDownCounter,
+        unit: ucum,
+        help: desc.help(),
+        budget: desc.budget,
+        series: vec![Series { desc, part, attributes: plain(labels) }],
+    };
+    let without = desc.labels.split_last().map_or(&[][..], |(_, rest)| rest);
+    [
+        part(Part::Buckets, "bucket", "{value}", desc.labels),
+        part(Part::Sum, "sum", desc.ucum, without),
+        part(Part::Count, "count", "{value}", without),
+    ]
+}
+
 fn own(desc: &'static Desc) -> Stream {
-    let labels = desc.labels.iter().enumerate();
-    let attributes = labels.map(|(place, name)| (*name, Origin::Label { place, whole: false })).collect();
     Stream {
         name: desc.otlp_name(),
         kind: match desc.kind {
             Kind::Gauge => Instrument::Gauge,
-            Kind::Counter => Instrument::Counter,
+            // A histogram goes as its parts.
+            Kind::Counter | Kind::Histogram => Instrument::Counter,
         },
         unit: desc.ucum,
         help: desc.help(),
         budget: desc.budget,
-        series: vec![Series { desc, attributes: sorted(attributes) }],
+        series: vec![Series { desc, part: Part::All, attributes: plain(desc.labels) }],
     }
 }
 
@@ -104,7 +155,8 @@ impl Stream {
         let mut attributes = Vec::new();
         for series in &self.series {
             let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, series.desc));
-            for point in family.iter().flat_map(|family| &family.points) {
+            let points = family.iter().flat_map(|family| &family.points);
+            for point in points.filter(|point| series.part.has(point)) {
                 attributes.clear();
                 // What is empty is not sent, as on the pulled road.
                 attributes.extend(

@@ -6,7 +6,8 @@
 
 use std::fmt::Write as _;
 
-use crate::model::desc::{Desc, Kind};
+use crate::model::desc::{Desc, INFINITE, Kind, SUM};
+use crate::model::label::Label;
 use crate::model::point::Family;
 
 /// A text format.
@@ -36,25 +37,12 @@ pub fn encode(families: &[Family], format: Format) -> String {
     let mut out = String::with_capacity(lines * LINE);
     for family in families.iter().filter(|family| !family.points.is_empty()) {
         header(&mut out, family.desc, format);
+        if family.desc.kind == Kind::Histogram {
+            histograms(&mut out, family);
+            continue;
+        }
         for point in &family.points {
-            out.push_str(family.desc.name);
-            let mut open = false;
-            // To Prometheus an empty label is one that is not there, so it need not be sent.
-            let labels = family.desc.labels.iter().zip(&point.labels).filter(|(_, value)| !value.is_empty());
-            for (name, value) in labels {
-                out.push(if open { ',' } else { '{' });
-                open = true;
-                out.push_str(name);
-                out.push_str("=\"");
-                escape(&mut out, value.as_str(), true);
-                out.push('"');
-            }
-            if open {
-                out.push('}');
-            }
-            out.push(' ');
-            number(&mut out, point.value);
-            out.push('\n');
+            line(&mut out, family.desc, "", &point.labels, point.value);
         }
     }
     if format == Format::OpenMetrics {
@@ -63,10 +51,48 @@ pub fn encode(families: &[Family], format: Format) -> String {
     out
 }
 
+/// One series. Labels are as many of the declared ones as are given.
+fn line(out: &mut String, desc: &Desc, suffix: &str, labels: &[Label], value: f64) {
+    out.push_str(desc.name);
+    out.push_str(suffix);
+    let mut open = false;
+    // To Prometheus an empty label is one that is not there, so it need not be sent.
+    for (name, value) in desc.labels.iter().zip(labels).filter(|(_, value)| !value.is_empty()) {
+        out.push(if open { ',' } else { '{' });
+        open = true;
+        out.push_str(name);
+        out.push_str("=\"");
+        escape(out, value.as_str(), true);
+        out.push('"');
+    }
+    if open {
+        out.push('}');
+    }
+    out.push(' ');
+    number(out, value);
+    out.push('\n');
+}
+
+/// Buckets, then sum, then count, as both formats want them. The bounds are the last label.
+fn histograms(out: &mut String, family: &Family) {
+    let mut count = None;
+    for point in &family.points {
+        let Some((le, labels)) = point.labels.split_last() else { continue };
+        if le.as_str() != SUM {
+            line(out, family.desc, "_bucket", &point.labels, point.value);
+            count = (le.as_str() == INFINITE).then_some(point.value);
+        } else if let Some(count) = count.take() {
+            line(out, family.desc, "_sum", labels, point.value);
+            line(out, family.desc, "_count", labels, count);
+        }
+    }
+}
+
 fn header(out: &mut String, desc: &Desc, format: Format) {
     let kind = match desc.kind {
         Kind::Gauge => "gauge",
         Kind::Counter => "counter",
+        Kind::Histogram => "histogram",
     };
     match format {
         Format::Text => {
@@ -123,9 +149,9 @@ fn number(out: &mut String, value: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::desc::{Counter, Gauge};
-    use crate::model::label::Label;
-    use crate::model::point::Point;
+    use crate::model::desc::{Counter, Gauge, Histogram};
+    use crate::model::histogram::Buckets;
+    use crate::model::point::{Batch, Point};
     use crate::model::units::{Bytes, Count, Flag, Seconds};
     use expect_test::expect;
     use prometheus::Encoder as _;
@@ -200,6 +226,35 @@ mod tests {
         .assert_eq(&encode(&families(), Format::OpenMetrics));
     }
 
+    #[test]
+    fn a_histogram_is_the_same_in_both_formats() {
+        static STEP: Histogram<Seconds> =
+            Histogram::new("memwarden_step_duration_seconds", "Steps.", &["rank", "le"]);
+        let mut batch = Batch::new();
+        let mut buckets = Buckets::<-1, 2>::default();
+        for seconds in [0.25, 0.75, 9.0] {
+            buckets.observe(seconds);
+        }
+        batch.put_histogram(&STEP, &["0".into()], &buckets);
+        batch.put_histogram(&STEP, &["".into()], &Buckets::<-1, 2>::default());
+        let (families, ..) = batch.seal();
+        let series = r#"memwarden_step_duration_seconds_bucket{rank="0",le="0.5"} 1
+memwarden_step_duration_seconds_bucket{rank="0",le="1.0"} 2
+memwarden_step_duration_seconds_bucket{rank="0",le="+Inf"} 3
+memwarden_step_duration_seconds_sum{rank="0"} 10
+memwarden_step_duration_seconds_count{rank="0"} 3
+memwarden_step_duration_seconds_bucket{le="0.5"} 0
+memwarden_step_duration_seconds_bucket{le="1.0"} 0
+memwarden_step_duration_seconds_bucket{le="+Inf"} 0
+memwarden_step_duration_seconds_sum 0
+memwarden_step_duration_seconds_count 0
+"#;
+        let text = "# HELP memwarden_step_duration_seconds Steps.\n# TYPE memwarden_step_duration_seconds histogram\n";
+        assert_eq!(encode(&families, Format::Text), format!("{text}{series}"));
+        let text = "# TYPE memwarden_step_duration_seconds histogram\n# UNIT memwarden_step_duration_seconds seconds\n# HELP memwarden_step_duration_seconds Steps.\n";
+        assert_eq!(encode(&families, Format::OpenMetrics), format!("{text}{series}# EOF\n"));
+    }
+
     /// The same points through the `prometheus` crate.
     fn reference(families: &[Family]) -> String {
         let metric = |family: &Family, point: &Point| {
@@ -224,6 +279,7 @@ mod tests {
                     counter.set_value(point.value);
                     metric.set_counter(counter);
                 }
+                Kind::Histogram => unreachable!("none is generated"),
             }
             metric
         };
@@ -237,6 +293,7 @@ mod tests {
                 converted.set_field_type(match family.desc.kind {
                     Kind::Gauge => proto::MetricType::GAUGE,
                     Kind::Counter => proto::MetricType::COUNTER,
+                    Kind::Histogram => proto::MetricType::HISTOGRAM,
                 });
                 converted.set_metric(family.points.iter().map(|point| metric(family, point)).collect());
                 converted

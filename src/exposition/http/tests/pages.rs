@@ -22,6 +22,7 @@ async fn every_page_answers() {
         ),
         ("/metrics?collect[]=memory&x=%ff", "text/plain; version=0.0.4; charset=utf-8", "memwarden_gpu"),
         ("/api/v1/frame", "application/json", "\"schema_version\":1"),
+        ("/api/v1/timeline?rank=0", "application/json", "\"entries\":[]"),
         ("/-/healthy", "text/plain; charset=utf-8", "healthy"),
         ("/-/ready", "text/plain; charset=utf-8", "ready"),
     ] {
@@ -40,7 +41,7 @@ async fn every_page_answers() {
         };
         assert_eq!(but_date(head.headers), but_date(reply.headers), "{path}");
     }
-    assert_eq!(server.count("memwarden_http_requests_total", "2xx"), 12.0);
+    assert_eq!(server.count("memwarden_http_requests_total", "2xx"), 14.0);
 }
 
 #[tokio::test]

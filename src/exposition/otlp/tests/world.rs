@@ -107,6 +107,7 @@ impl World {
             families,
             sources: Vec::new(),
             findings: Vec::new(),
+            timeline: Arc::default(),
         };
         self.frames.send_replace(Some(Arc::new(frame)));
     }
@@ -132,6 +133,7 @@ impl World {
             families,
             sources: Vec::new(),
             findings: Vec::new(),
+            timeline: Arc::default(),
         };
         frame.value(name, &[]).unwrap_or(0.0)
     }

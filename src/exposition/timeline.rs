@@ -1,0 +1,177 @@
+//! What happened to training jobs, as JSON for `/api/v1/timeline`.
+//!
+//! `workload` and `rank` choose whose, `since` (seconds since 1970) and
+//! `after` (a sequence number, for those who ask again and again) choose how
+//! much. Other parameters mean nothing and are ignored.
+
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+use super::json::SCHEMA_VERSION;
+use crate::model::frame::Frame;
+use crate::model::timeline::Entry;
+
+/// What is asked for; everything where nothing is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    workload: Option<String>,
+    rank: Option<String>,
+    since: Option<f64>,
+    after: Option<u64>,
+}
+
+impl Filter {
+    /// Reads the query of a request, without its question mark.
+    ///
+    /// # Errors
+    /// One sentence on the parameter that is none.
+    pub fn parse(query: &str) -> Result<Self, String> {
+        let mut filter = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decoded(value).ok_or_else(|| format!("The parameter {name} is not UTF-8."))?;
+            match name {
+                "workload" => filter.workload = Some(value),
+                "rank" => filter.rank = Some(value),
+                "since" => {
+                    let seconds = value.parse().ok().filter(|seconds: &f64| seconds.is_finite());
+                    filter.since =
+                        Some(seconds.ok_or("The parameter since is a number of seconds since 1970.")?);
+                }
+                "after" => {
+                    filter.after =
+                        Some(value.parse().map_err(|_| "The parameter after is a sequence number.")?);
+                }
+                _ => {}
+            }
+        }
+        Ok(filter)
+    }
+
+    fn wants(&self, entry: &Entry) -> bool {
+        self.workload.as_ref().is_none_or(|wanted| entry.workload.as_str() == wanted)
+            && self.rank.as_ref().is_none_or(|wanted| entry.rank.as_str() == wanted)
+            && self.since.is_none_or(|since| entry.unix_seconds >= since)
+            && self.after.is_none_or(|after| entry.sequence > after)
+    }
+}
+
+/// Undoes the percent encoding of a query's value; nothing where the bytes are no text.
+fn decoded(value: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, more @ ..] = rest {
+        let escaped = match (first, more) {
+            (b'%', [high, low, ..]) => {
+                let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+                digit(*high).zip(digit(*low)).map(|(high, low)| high * 16 + low)
+            }
+            _ => None,
+        };
+        bytes.push(match (escaped, first) {
+            (Some(byte), _) => byte,
+            (None, b'+') => b' ',
+            (None, other) => *other,
+        });
+        rest = if escaped.is_some() { &more[2..] } else { more };
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// What is asked for of the frame's timeline, as one JSON object, oldest first.
+pub fn encode(frame: &Frame, filter: &Filter) -> Vec<u8> {
+    let mut out = Vec::new();
+    serde_json::to_writer(&mut out, &Shown { frame, filter })
+        .expect("keys are text and writing to memory cannot fail");
+    out
+}
+
+struct Shown<'a> {
+    frame: &'a Frame,
+    filter: &'a Filter,
+}
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let timeline = &self.frame.timeline;
+        let mut out = serializer.serialize_struct("Timeline", 4)?;
+        out.serialize_field("schema_version", &SCHEMA_VERSION)?;
+        out.serialize_field("unix_seconds", &self.frame.at.unix().as_secs_f64())?;
+        out.serialize_field("forgotten", &timeline.forgotten)?;
+        out.serialize_field("entries", &Entries(self))?;
+        out.end()
+    }
+}
+
+struct Entries<'a>(&'a Shown<'a>);
+
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Shown { frame, filter } = self.0;
+        let entries = frame.timeline.entries.iter().map(|entry| &**entry);
+        serializer.collect_seq(entries.filter(|entry| filter.wants(entry)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::time::Timestamp;
+    use crate::model::timeline::{Kind, Timeline};
+    use expect_test::expect;
+    use std::sync::Arc;
+
+    fn frame() -> Frame {
+        let entry = |sequence: u32, kind, rank: &str, detail: Option<&str>| {
+            Arc::new(Entry {
+                sequence: sequence.into(),
+                unix_seconds: 100.5 + f64::from(sequence),
+                kind,
+                workload: "slurm/17".into(),
+                rank: rank.into(),
+                pid: 4711,
+                name: "after eval".into(),
+                step: detail.map(|_| 120),
+                detail: detail.map(|text| serde_json::from_str(text).unwrap()),
+            })
+        };
+        let entries = vec![
+            entry(1, Kind::Start, "0", None),
+            entry(2, Kind::FirstStep, "1", None),
+            entry(3, Kind::Event, "0", Some(r#"{"note": "a"}"#)),
+        ];
+        Frame {
+            sequence: 9,
+            at: Timestamp::from_secs(200),
+            families: Vec::new(),
+            sources: Vec::new(),
+            findings: Vec::new(),
+            timeline: Arc::new(Timeline { entries, forgotten: 4 }),
+        }
+    }
+
+    #[test]
+    fn an_entry_is_an_object() {
+        let filter = Filter::parse("workload=slurm%2f17&rank=0&since=103&x=%ff%").unwrap_err();
+        assert_eq!(filter, "The parameter x is not UTF-8.");
+        let filter = Filter::parse("workload=slurm%2F17&rank=0&since=103&x").unwrap();
+        expect![[r#"{"schema_version":1,"unix_seconds":200.0,"forgotten":4,"entries":[{"sequence":3,"unix_seconds":103.5,"kind":"event","workload":"slurm/17","rank":"0","pid":4711,"name":"after eval","step":120,"detail":{"note": "a"}}]}"#]]
+            .assert_eq(&String::from_utf8(encode(&frame(), &filter)).unwrap());
+    }
+
+    #[test]
+    fn filters_choose_and_say_what_they_do_not_understand() {
+        let sequences = |query: &str| {
+            let text = encode(&frame(), &Filter::parse(query)?);
+            let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            let entries = value["entries"].as_array().unwrap().iter();
+            Ok::<_, String>(entries.map(|entry| entry["sequence"].as_u64().unwrap()).collect::<Vec<_>>())
+        };
+        assert_eq!(sequences("").unwrap(), [1, 2, 3]);
+        assert_eq!(sequences("rank=1").unwrap(), [2]);
+        assert_eq!(sequences("after=2&&").unwrap(), [3]);
+        assert_eq!(sequences("workload=other").unwrap(), [0_u64; 0]);
+        assert_eq!(sequences("since=nan").unwrap_err(), "The parameter since is a number of seconds since 1970.");
+        assert_eq!(sequences("after=-1").unwrap_err(), "The parameter after is a sequence number.");
+        assert_eq!(decoded("a+b%20c%2").unwrap(), "a b c%2");
+    }
+}

@@ -1,0 +1,225 @@
+//! What became of each process' last checkpoint, for readers that must never wait.
+//!
+//! A table of fixed size. One thread writes; a reader takes no lock, asks
+//! nothing of the allocator, and sees either the whole of an entry or none.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+
+use super::ids::ProcessKey;
+
+/// What became of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It is being written.
+    Saving,
+    /// It is on disk.
+    Saved,
+    /// It could not be written.
+    Failed,
+}
+
+/// The last that a process said of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// What became of it.
+    pub state: State,
+    /// When that was heard, in nanoseconds on the monotonic clock of `Timestamp`.
+    pub heard_nanos: u64,
+    /// How many acknowledgements the process has sent, this one included.
+    pub count: u64,
+}
+
+/// Processes that are remembered at once.
+const SLOTS: usize = 1_024;
+
+/// How often a reader looks again at an entry that is being written.
+const ATTEMPTS: usize = 64;
+
+/// One process. `version` is odd while the rest is being written.
+#[derive(Debug)]
+struct Slot {
+    version: AtomicU64,
+    pid: AtomicU64,
+    start: AtomicU64,
+    /// 0 for a slot that is free.
+    state: AtomicU64,
+    heard: AtomicU64,
+    count: AtomicU64,
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            version: AtomicU64::new(0),
+            pid: AtomicU64::new(0),
+            start: AtomicU64::new(0),
+            state: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    fn key(&self) -> Option<ProcessKey> {
+        let pid = u32::try_from(self.pid.load(Ordering::Relaxed)).ok()?;
+        (self.state.load(Ordering::Relaxed) != 0)
+            .then(|| ProcessKey { pid, start: self.start.load(Ordering::Relaxed) })
+    }
+
+    /// Changes it as a whole. Only one thread at a time may call this.
+    fn write(&self, key: ProcessKey, state: u64, heard: u64, count: u64) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.pid.store(key.pid.into(), Ordering::Relaxed);
+        self.start.store(key.start, Ordering::Relaxed);
+        self.state.store(state, Ordering::Relaxed);
+        self.heard.store(heard, Ordering::Relaxed);
+        self.count.store(count, Ordering::Relaxed);
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// What it says of a process; an error where it was written meanwhile.
+    fn read(&self, key: ProcessKey) -> Result<Option<Acknowledgement>, ()> {
+        let version = self.version.load(Ordering::Acquire);
+        if version % 2 == 1 {
+            return Err(());
+        }
+        let found = self.key();
+        let state = match self.state.load(Ordering::Relaxed) {
+            1 => Some(State::Saving),
+            2 => Some(State::Saved),
+            3 => Some(State::Failed),
+            _ => None,
+        };
+        let heard_nanos = self.heard.load(Ordering::Relaxed);
+        let count = self.count.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        if self.version.load(Ordering::Relaxed) != version {
+            return Err(());
+        }
+        Ok(state.filter(|_| found == Some(key)).map(|state| Acknowledgement { state, heard_nanos, count }))
+    }
+}
+
+/// What became of each process' last checkpoint.
+#[derive(Debug)]
+pub struct Checkpoints {
+    slots: [Slot; SLOTS],
+    /// Held by whoever writes.
+    writer: Mutex<()>,
+}
+
+/// What the job socket hears, and the protection reads: one table a daemon.
+static HEARD: Checkpoints = Checkpoints::new();
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Checkpoints {
+    /// Nothing heard yet.
+    pub const fn new() -> Self {
+        Self { slots: [const { Slot::new() }; SLOTS], writer: Mutex::new(()) }
+    }
+
+    /// The daemon's table.
+    pub fn heard() -> &'static Self {
+        &HEARD
+    }
+
+    /// Notes what a process said; false where the table is full.
+    pub fn note(&self, key: ProcessKey, state: State, heard_nanos: u64) -> bool {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.slots.iter().find(|slot| slot.key() == Some(key));
+        let Some(slot) = known.or_else(|| self.slots.iter().find(|slot| slot.key().is_none())) else {
+            return false;
+        };
+        let before = if known.is_some() { slot.count.load(Ordering::Relaxed) } else { 0 };
+        let word = match state {
+            State::Saving => 1,
+            State::Saved => 2,
+            State::Failed => 3,
+        };
+        slot.write(key, word, heard_nanos, before.saturating_add(1));
+        true
+    }
+
+    /// The process has ended.
+    pub fn forget(&self, key: ProcessKey) {
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = self.slots.iter().find(|slot| slot.key() == Some(key)) {
+            slot.write(ProcessKey { pid: 0, start: 0 }, 0, 0, 0);
+        }
+    }
+
+    /// The last that a process said; nothing where it said nothing yet.
+    ///
+    /// Waits for nobody: an entry that is written over and over is skipped.
+    pub fn of(&self, key: ProcessKey) -> Option<Acknowledgement> {
+        self.slots.iter().find_map(|slot| {
+            // A slot that is another's or nobody's costs one look.
+            (0..ATTEMPTS).find_map(|_| {
+                std::hint::spin_loop();
+                slot.read(key).ok()
+            })?
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: ProcessKey = ProcessKey { pid: 7, start: 100 };
+    const AGAIN: ProcessKey = ProcessKey { pid: 7, start: 200 };
+
+    #[test]
+    fn the_last_word_of_each_process_counts() {
+        let table = Checkpoints::new();
+        assert_eq!(table.of(ONE), None);
+        assert!(table.note(ONE, State::Saving, 5));
+        assert!(table.note(ONE, State::Saved, 9));
+        assert_eq!(table.of(ONE), Some(Acknowledgement { state: State::Saved, heard_nanos: 9, count: 2 }));
+        assert_eq!(table.of(AGAIN), None, "another process with the same pid");
+        table.forget(ONE);
+        assert_eq!(table.of(ONE), None);
+    }
+
+    #[test]
+    fn a_full_table_says_so_and_has_room_again_when_one_ends() {
+        let table = Checkpoints::new();
+        let key = |pid: usize| ProcessKey { pid: u32::try_from(pid).unwrap(), start: 1 };
+        assert!((1..=SLOTS).all(|pid| table.note(key(pid), State::Saved, 1)));
+        assert!(!table.note(AGAIN, State::Saved, 1));
+        table.forget(key(500));
+        assert!(table.note(AGAIN, State::Failed, 2));
+        assert_eq!(table.of(AGAIN).unwrap().state, State::Failed);
+    }
+
+    #[test]
+    fn a_reader_never_sees_half_an_entry() {
+        let table = Checkpoints::new();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The time tells the state: one without the other would be half an entry.
+                for turn in 0..20_000_u64 {
+                    let state = if turn % 2 == 0 { State::Saving } else { State::Saved };
+                    table.note(ONE, state, turn);
+                }
+                done.store(true, Ordering::Release);
+            });
+            let mut seen = 0_u32;
+            while !done.load(Ordering::Acquire) || seen == 0 {
+                if let Some(found) = table.of(ONE) {
+                    seen += 1;
+                    assert_eq!(found.state == State::Saving, found.heard_nanos % 2 == 0, "{found:?}");
+                    assert_eq!(found.count, found.heard_nanos + 1);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,165 @@
+//! What the listener's thread and the sampler share: the clients, and how the socket is.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::counts::{Counts, Wrong};
+use super::listener::lock;
+use super::rank::Rank;
+use crate::host::job_socket::Peer;
+use crate::host::process::{self, ProcRoot};
+use crate::model::checkpoint::{self, Checkpoints};
+use crate::model::ids::ProcessKey;
+use crate::model::source::Failure;
+use crate::model::time::Timestamp;
+use crate::training::messages::{self, Body, Problem, SaveState};
+
+/// How the socket is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is not open yet.
+    Opening,
+    /// It is open.
+    Listening,
+    /// It cannot be opened; it is tried again.
+    Failed(Failure, String),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client {
+    /// Counts connections.
+    pub number: u64,
+    /// The pid in the daemon's pid namespace; absent where it has none there.
+    pub pid: Option<u32>,
+    /// The user.
+    pub uid: u32,
+    /// Pid and start time; absent where the process could not be looked at.
+    pub key: Option<ProcessKey>,
+    /// What it told.
+    pub rank: Mutex<Rank>,
+    /// Whether the stream has ended.
+    ended: AtomicBool,
+}
+
+impl Client {
+    /// Whether the stream has ended.
+    pub fn ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Takes one line in.
+    pub(super) fn hear(
+        &self,
+        line: &[u8],
+        now: Timestamp,
+        counts: &Counts,
+        checkpoints: &Checkpoints,
+    ) -> Result<(), (Wrong, String)> {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(());
+        }
+        let message = messages::parse(line).map_err(|problem| (kind(&problem), problem.to_string()))?;
+        counts.message(&message.body);
+        let saved = match &message.body {
+            Body::Checkpoint(checkpoint) => checkpoint.state,
+            _ => None,
+        };
+        lock(&self.rank).apply(message, now)?;
+        if let (Some(key), Some(state)) = (self.key, saved) {
+            let state = match state {
+                SaveState::Saving => checkpoint::State::Saving,
+                SaveState::Saved => checkpoint::State::Saved,
+                SaveState::Failed => checkpoint::State::Failed,
+            };
+            let nanos = u64::try_from(now.monotonic().as_nanos()).unwrap_or(u64::MAX);
+            if !checkpoints.note(key, state, nanos) {
+                return Err((Wrong::Excess, "too many processes have saved checkpoints".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The stream has ended.
+    pub(super) fn part(&self, checkpoints: &Checkpoints) {
+        if let Some(key) = self.key {
+            checkpoints.forget(key);
+        }
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+const fn kind(problem: &Problem) -> Wrong {
+    match problem {
+        Problem::TooLong(_) => Wrong::Length,
+        Problem::Encoding(_) => Wrong::Encoding,
+        Problem::Json(_) => Wrong::Json,
+        Problem::Key { .. } => Wrong::Key,
+    }
+}
+
+/// What the thread and the sampler share.
+#[derive(Debug)]
+pub struct Shared {
+    /// What was counted.
+    pub counts: Counts,
+    proc: PathBuf,
+    most: usize,
+    state: Mutex<State>,
+    /// In the order of connecting; those that have ended stay until the sampler has seen it.
+    clients: Mutex<Vec<Arc<Client>>>,
+}
+
+impl Shared {
+    /// Nobody connected yet; `proc` is where to look who somebody is.
+    pub fn new(proc: PathBuf, most: usize) -> Self {
+        Self {
+            counts: Counts::default(),
+            proc,
+            most,
+            state: Mutex::new(State::Opening),
+            clients: Mutex::default(),
+        }
+    }
+
+    /// How the socket is.
+    pub fn state(&self) -> State {
+        lock(&self.state).clone()
+    }
+
+    pub(super) fn say(&self, state: State) {
+        *lock(&self.state) = state;
+    }
+
+    /// A process has connected.
+    pub(super) fn greet(&self, number: u64, peer: Peer) -> Arc<Client> {
+        let key = peer.pid.and_then(|pid| self.key(pid));
+        let rank = Mutex::default();
+        let Peer { pid, uid } = peer;
+        let client = Arc::new(Client { number, pid, uid, key, rank, ended: AtomicBool::new(false) });
+        let mut clients = lock(&self.clients);
+        if clients.len() > 2 * self.most {
+            // The sampler has not looked for long: what ended meanwhile is not told.
+            clients.retain(|client| !client.ended());
+        }
+        clients.push(Arc::clone(&client));
+        client
+    }
+
+    fn key(&self, pid: u32) -> Option<ProcessKey> {
+        let mut root = ProcRoot::new(self.proc.clone());
+        root.connect().ok()?;
+        let mut buffer = Vec::new();
+        let stat = process::stat(root.read(pid, "stat", &mut buffer).ok()?)?;
+        Some(ProcessKey { pid, start: stat.start })
+    }
+
+    /// Every client and whether it has ended, which is told of each once.
+    pub fn clients(&self) -> Vec<(Arc<Client>, bool)> {
+        let mut clients = lock(&self.clients);
+        let all: Vec<_> = clients.iter().map(|client| (Arc::clone(client), client.ended())).collect();
+        *clients = all.iter().filter(|(_, ended)| !ended).map(|(client, _)| Arc::clone(client)).collect();
+        all
+    }
+}

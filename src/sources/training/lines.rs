@@ -1,0 +1,203 @@
+//! From pieces of a stream to lines, with nothing kept but the line that is not finished.
+
+use std::time::Duration;
+
+use super::counts::Wrong;
+use crate::model::time::Timestamp;
+
+/// How long a line may stay unfinished.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The unfinished line of one stream.
+#[derive(Debug, Default)]
+pub struct Lines {
+    tail: Vec<u8>,
+    /// Whether the rest of the line is thrown away.
+    skipping: bool,
+    /// When the unfinished line began.
+    since: Option<Timestamp>,
+}
+
+/// How much may be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Bytes of a line, its newline included.
+    pub line: usize,
+    /// Bytes of the unfinished one, of which the user's other processes have taken theirs.
+    pub tail: usize,
+}
+
+impl Lines {
+    /// Bytes that are kept.
+    pub fn kept(&self) -> usize {
+        self.tail.len()
+    }
+
+    /// Takes the next piece and gives out each line that it finishes, without its newline, or what is wrong with it.
+    pub fn feed(
+        &mut self,
+        piece: &[u8],
+        room: Room,
+        now: Timestamp,
+        mut each: impl FnMut(Result<&[u8], Wrong>),
+    ) {
+        let mut rest = piece;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (line, after) = (&rest[..end], &rest[end + 1..]);
+            rest = after;
+            self.since = None;
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
+            if self.tail.len() + line.len() >= room.line {
+                each(Err(Wrong::Length));
+            } else if self.tail.is_empty() {
+                each(Ok(line));
+            } else {
+                self.tail.extend_from_slice(line);
+                each(Ok(&self.tail));
+            }
+            self.let_go();
+        }
+        if rest.is_empty() || self.skipping {
+            return;
+        }
+        let long = self.tail.len() + rest.len();
+        let wrong = if long >= room.line {
+            Wrong::Length
+        } else if long > room.tail {
+            Wrong::Memory
+        } else {
+            self.tail.extend_from_slice(rest);
+            self.since.get_or_insert(now);
+            return;
+        };
+        each(Err(wrong));
+        self.skip();
+    }
+
+    /// Whether the unfinished line has taken too long; it is thrown away then.
+    pub fn stalled(&mut self, now: Timestamp) -> bool {
+        let stalled = self.since.is_some_and(|since| now.since(since) >= PATIENCE);
+        if stalled {
+            self.skip();
+        }
+        stalled
+    }
+
+    /// Whether the stream ended within a line.
+    pub fn torn(&self) -> bool {
+        !self.tail.is_empty()
+    }
+
+    fn skip(&mut self) {
+        self.skipping = true;
+        self.since = None;
+        self.let_go();
+    }
+
+    /// Most pieces end with a line, and a client that is idle costs nothing.
+    fn let_go(&mut self) {
+        self.tail = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    const ROOM: Room = Room { line: 8, tail: 100 };
+
+    fn check(pieces: &[&str], room: Room, expected: Expect) {
+        let mut lines = Lines::default();
+        let mut told = String::new();
+        for piece in pieces {
+            lines.feed(piece.as_bytes(), room, Timestamp::from_secs(1), |line| match line {
+                Ok(line) => told.push_str(&format!("{} ", String::from_utf8_lossy(line))),
+                Err(wrong) => told.push_str(&format!("<{}> ", wrong.label())),
+            });
+            told.push_str(&format!("[{}]\n", lines.kept()));
+        }
+        expected.assert_eq(&told);
+    }
+
+    #[test]
+    fn lines_come_in_any_pieces() {
+        check(
+            &["one\ntwo\nth", "re", "e\n\nfour\n", ""],
+            ROOM,
+            expect![[r#"
+                one two [2]
+                [4]
+                three  four [0]
+                [0]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_line_without_an_end_takes_no_memory() {
+        check(
+            &["1234567\n12345678\nok\n", "1234", "5678", "90123456789012345", "67\nafter\n12345678", "9\nx\n"],
+            ROOM,
+            expect![[r#"
+                1234567 <length> ok [0]
+                [4]
+                <length> [0]
+                [0]
+                after <length> [0]
+                x [0]
+            "#]],
+        );
+        check(
+            &["123456", "7\nok\n12", "345", "6\nx\n"],
+            Room { line: 8, tail: 4 },
+            expect![[r#"
+                <memory> [0]
+                ok [2]
+                <memory> [0]
+                x [0]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_line_that_stalls_is_let_go() {
+        let mut lines = Lines::default();
+        let mut feed = |lines: &mut Lines, piece: &str, second| {
+            let mut found = 0;
+            lines.feed(piece.as_bytes(), ROOM, Timestamp::from_secs(second), |_| found += 1);
+            found
+        };
+        assert_eq!(feed(&mut lines, "ab", 10), 0);
+        assert_eq!(feed(&mut lines, "c", 30), 0);
+        assert!(!lines.stalled(Timestamp::from_secs(39)) && lines.torn());
+        assert!(lines.stalled(Timestamp::from_secs(40)) && !lines.torn());
+        assert_eq!(feed(&mut lines, "rest\nok\n", 50), 1);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn pieces_make_no_difference(text in "[a\n]{0,60}", cuts: Vec<proptest::sample::Index>) {
+            let whole = |pieces: &[&str]| {
+                let mut lines = Lines::default();
+                let mut found = Vec::new();
+                for piece in pieces {
+                    lines.feed(piece.as_bytes(), ROOM, Timestamp::from_secs(1), |line| found.push(line.map(<[u8]>::to_vec)));
+                    proptest::prop_assert!(lines.kept() < ROOM.line);
+                }
+                Ok(found)
+            };
+            let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            places.extend([0, text.len()]);
+            places.sort_unstable();
+            let pieces: Vec<&str> = places.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
+            // A line too long is told when it gets too long, or when it ends.
+            let ended = format!("{text}\n");
+            let mut with_end = pieces.clone();
+            with_end.push("\n");
+            proptest::prop_assert_eq!(whole(&with_end)?, whole(&[&ended])?);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The thread that hears jobs: it accepts, reads and parses, and waits for nobody but the kernel.
+//!
+//! It rests between two rounds, so that what many clients send in that time
+//! costs one call each, and so that a flood takes a quarter of a core at most.
+//! A client that sends too much is not read for a while: its socket fills, and
+//! its own client drops what does not fit.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+
+use super::client::{Client, Shared, State};
+use super::counts::{Refused, Wrong};
+use super::lines::{Lines, Room};
+use super::options::Rules;
+use crate::host::clock;
+use crate::host::job_socket::{self, Bound, Peers};
+use crate::model::checkpoint::Checkpoints;
+use crate::model::source::Failure;
+use crate::model::time::Timestamp;
+
+/// The least rest between two rounds.
+const REST: Duration = Duration::from_millis(20);
+/// The longest, whatever a round took.
+const LONGEST_REST: Duration = Duration::from_millis(400);
+/// A rest is so many times as long as the round before it.
+const SHARE: u32 = 3;
+/// What is read of one client in one round.
+const PIECE: usize = 64 * 1024;
+/// Clients accepted in one round.
+const ACCEPTED: usize = 64;
+/// How long a client that sends too much is left alone at most, so that its end is noticed.
+const LONGEST_PAUSE: f64 = 5.0;
+/// How often it tries to listen where it cannot, and looks for lines that stalled.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How long the end of the daemon waits for the thread.
+const FAREWELL: Duration = Duration::from_millis(900);
+/// What epoll tells of the listener and of the wish to end; clients count from above.
+const LISTENER: u64 = 0;
+const WAKE: u64 = 1;
+
+/// The source's hold on the thread; it ends with this.
+#[derive(Debug)]
+pub struct Hold {
+    wake: Arc<OwnedFd>,
+    ended: Receiver<()>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // The counter is full only where this was done before.
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+        let _ = self.ended.recv_timeout(FAREWELL);
+    }
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// The operating system's, where it gives no thread or no descriptor.
+pub fn start(
+    path: PathBuf,
+    rules: Rules,
+    shared: Arc<Shared>,
+    checkpoints: &'static Checkpoints,
+) -> std::io::Result<Hold> {
+    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+    let (end, ended) = channel();
+    let listener = Listener {
+        path,
+        rules,
+        shared,
+        checkpoints,
+        epoll,
+        peers: Peers::new()?,
+        bound: None,
+        connections: HashMap::new(),
+        users: HashMap::new(),
+        paused: Vec::new(),
+        next: WAKE + 1,
+        buffer: vec![0; PIECE].into_boxed_slice(),
+    };
+    let kept = Arc::clone(&wake);
+    std::thread::Builder::new().name("job-socket".to_owned()).spawn(move || {
+        listener.run();
+        drop(kept);
+        // Nobody may be waiting.
+        let _ = end.send(());
+    })?;
+    Ok(Hold { wake, ended })
+}
+
+struct Connection {
+    stream: UnixStream,
+    client: Arc<Client>,
+    lines: Lines,
+    /// Messages that may be sent now; less than none after too many.
+    credit: f64,
+    refilled: Timestamp,
+    /// What was wrong with its messages, each logged once.
+    logged: u32,
+}
+
+#[derive(Default)]
+struct User {
+    connections: usize,
+    kept: usize,
+}
+
+struct Listener {
+    path: PathBuf,
+    rules: Rules,
+    shared: Arc<Shared>,
+    checkpoints: &'static Checkpoints,
+    epoll: OwnedFd,
+    peers: Peers,
+    bound: Option<Bound>,
+    connections: HashMap<u64, Connection>,
+    users: HashMap<u32, User>,
+    /// Clients that are left alone, and until when.
+    paused: Vec<(Timestamp, u64)>,
+    next: u64,
+    buffer: Box<[u8]>,
+}
+
+impl Listener {
+    fn run(mut self) {
+        let mut events: Vec<Event> = Vec::with_capacity(256);
+        loop {
+            self.listen();
+            events.clear();
+            let timeout = self.timeout(clock::now());
+            let timeout = timeout.map(|timeout| Timespec {
+                tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: timeout.subsec_nanos().into(),
+            });
+            let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+            if waited.is_err_and(|error| error != rustix::io::Errno::INTR) {
+                self.shared.say(State::Failed(Failure::Io, "cannot wait for jobs".to_owned()));
+                return;
+            }
+            let begun = clock::now();
+            for event in &events {
+                match event.data.u64() {
+                    WAKE => return,
+                    LISTENER => self.accept(begun),
+                    number => self.hear(number),
+                }
+            }
+            self.look_after(begun);
+            let took = clock::now().since(begun);
+            std::thread::sleep((took * SHARE).clamp(REST, LONGEST_REST));
+        }
+    }
+
+    /// Listens where it does not yet.
+    fn listen(&mut self) {
+        if self.bound.is_some() {
+            return;
+        }
+        let bound = job_socket::bind(&self.path, self.rules.access).and_then(|bound| {
+            epoll::add(&self.epoll, &bound.listener, EventData::new_u64(LISTENER), EventFlags::IN).map_err(
+                |error| job_socket::Problem::System {
+                    what: "wait at",
+                    path: self.path.clone(),
+                    error: error.into(),
+                },
+            )?;
+            Ok(bound)
+        });
+        match bound {
+            Ok(bound) => {
+                self.bound = Some(bound);
+                self.shared.say(State::Listening);
+            }
+            Err(problem) => self.shared.say(State::Failed(problem.kind(), problem.to_string())),
+        }
+    }
+
+    /// How long there is nothing to do but to wait for the kernel.
+    fn timeout(&self, now: Timestamp) -> Option<Duration> {
+        let resumed = self.paused.iter().map(|(until, _)| until.since(now)).min();
+        let unfinished = self.connections.values().any(|connection| connection.lines.torn());
+        let again = (self.bound.is_none() || unfinished).then_some(AGAIN);
+        resumed.into_iter().chain(again).min()
+    }
+
+    fn accept(&mut self, now: Timestamp) {
+        for _ in 0..ACCEPTED {
+            let Some(bound) = &self.bound else { return };
+            let stream = match bound.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    // Without a free descriptor the same client is there again at once: the rest between rounds is
+                    // what keeps this from being a busy loop.
+                    self.shared.counts.refused(Refused::System);
+                    return;
+                }
+            };
+            if let Err(why) = self.welcome(stream, now) {
+                self.shared.counts.refused(why);
+            }
+        }
+    }
+
+    fn welcome(&mut self, stream: UnixStream, now: Timestamp) -> Result<(), Refused> {
+        if self.connections.len() >= self.rules.clients {
+            return Err(Refused::Clients);
+        }
+        let (stream, peer) = self.peers.of(stream).map_err(|_| Refused::System)?;
+        let user = self.users.entry(peer.uid).or_default();
+        if user.connections >= self.rules.clients_per_user {
+            return Err(Refused::User);
+        }
+        let number = self.next;
+        epoll::add(&self.epoll, &stream, EventData::new_u64(number), EventFlags::IN)
+            .map_err(|_| Refused::System)?;
+        user.connections += 1;
+        self.next += 1;
+        let client = self.shared.greet(number, peer);
+        let connection = Connection {
+            stream,
+            client,
+            lines: Lines::default(),
+            credit: 2.0 * self.rules.rate,
+            refilled: now,
+            logged: 0,
+        };
+        self.connections.insert(number, connection);
+        Ok(())
+    }
+
+    /// Reads what a client has sent.
+    fn hear(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let read = match connection.stream.read(&mut self.buffer) {
+            Ok(read) => read,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
+            Err(_) => 0,
+        };
+        if read == 0 {
+            self.part(number);
+            return;
+        }
+        self.shared.counts.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        let now = clock::now();
+        let user = self.users.entry(connection.client.uid).or_default();
+        let before = connection.lines.kept();
+        let taken = user.kept.saturating_sub(before);
+        let room = Room { line: self.rules.line, tail: self.rules.memory.saturating_sub(taken) };
+        let mut lines = std::mem::take(&mut connection.lines);
+        let mut count = 0.0;
+        lines.feed(&self.buffer[..read], room, now, |line| {
+            count += 1.0;
+            let outcome = match line {
+                Ok(line) => connection.client.hear(line, now, &self.shared.counts, self.checkpoints),
+                Err(wrong) => Err((wrong, "a line is too long to be kept".to_owned())),
+            };
+            if let Err((wrong, why)) = outcome {
+                self.shared.counts.wrong(wrong);
+                remark(connection, wrong, &why, now, &self.shared);
+            }
+        });
+        connection.lines = lines;
+        user.kept = taken + connection.lines.kept();
+        let elapsed = now.since(connection.refilled).as_secs_f64();
+        connection.refilled = now;
+        connection.credit = (connection.credit + elapsed * self.rules.rate).min(2.0 * self.rules.rate) - count;
+        if connection.credit < 0.0 {
+            let pause = (-connection.credit / self.rules.rate).min(LONGEST_PAUSE);
+            if epoll::delete(&self.epoll, &connection.stream).is_ok() {
+                self.paused.push((now.plus(Duration::from_secs_f64(pause)), number));
+                self.shared.counts.paused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes up clients that were left alone, and lets go of lines that are never finished.
+    fn look_after(&mut self, now: Timestamp) {
+        let (due, paused): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.paused).into_iter().partition(|(until, _)| until.since(now).is_zero());
+        self.paused = paused;
+        for (_, number) in due {
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            connection.credit = connection.credit.max(0.0);
+            let data = EventData::new_u64(number);
+            if epoll::add(&self.epoll, &connection.stream, data, EventFlags::IN).is_err() {
+                self.part(number);
+            }
+        }
+        for connection in self.connections.values_mut().filter(|connection| connection.lines.torn()) {
+            let before = connection.lines.kept();
+            if connection.lines.stalled(now) {
+                if let Some(user) = self.users.get_mut(&connection.client.uid) {
+                    user.kept = user.kept.saturating_sub(before);
+                }
+                self.shared.counts.wrong(Wrong::Stalled);
+                remark(connection, Wrong::Stalled, "a line was not finished", now, &self.shared);
+            }
+        }
+    }
+
+    fn part(&mut self, number: u64) {
+        let Some(connection) = self.connections.remove(&number) else { return };
+        if connection.lines.torn() {
+            self.shared.counts.wrong(Wrong::Torn);
+        }
+        if let Some(user) = self.users.get_mut(&connection.client.uid) {
+            user.connections -= 1;
+            user.kept = user.kept.saturating_sub(connection.lines.kept());
+            if user.connections == 0 {
+                self.users.remove(&connection.client.uid);
+            }
+        }
+        connection.client.part(self.checkpoints);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        for connection in self.connections.values() {
+            connection.client.part(self.checkpoints);
+        }
+    }
+}
+
+/// Logs what was wrong, once a kind and connection, and not for ever.
+fn remark(connection: &mut Connection, wrong: Wrong, why: &str, now: Timestamp, shared: &Shared) {
+    let bit = 1 << wrong as u32;
+    if connection.logged & bit == 0 && shared.counts.may_log(now) {
+        connection.logged |= bit;
+        let Client { pid, uid, .. } = &*connection.client;
+        let kind = wrong.label();
+        tracing::warn!(pid, uid, kind, why, "A training job sent what is not understood.");
+    }
+}
+
+/// What a lock protects stays whole when a thread panics.
+pub(super) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,159 @@
+//! What `sources.training` can be told.
+
+use std::path::PathBuf;
+
+use crate::host::job_socket::Access;
+use crate::model::setting::{Opt, OptKind, Settings};
+use crate::training::messages;
+
+static SOCKET: Opt = Opt {
+    key: "socket",
+    help: "Where training jobs connect; its folder is made where it is missing.",
+    kind: OptKind::Path,
+    default: "/run/memwarden/job.sock",
+};
+static MODE: Opt = Opt {
+    key: "mode",
+    help: "Who may connect, as the socket's permissions in octal. Jobs run as any user.",
+    kind: OptKind::Text,
+    default: "\"0666\"",
+};
+static OWNER: Opt = Opt {
+    key: "owner",
+    help: "Whose the socket is, as UID or UID:GID in numbers; empty leaves it the daemon's, and another's needs CAP_CHOWN.",
+    kind: OptKind::Text,
+    default: "\"\"",
+};
+static CLIENTS: Opt = Opt {
+    key: "clients",
+    help: "The most processes connected at once; those beyond are turned away and counted.",
+    kind: OptKind::Count(1, 65_536),
+    default: "1024",
+};
+static CLIENTS_PER_USER: Opt = Opt {
+    key: "clients_per_user",
+    help: "The most of them of one user.",
+    kind: OptKind::Count(1, 65_536),
+    default: "512",
+};
+static RATE: Opt = Opt {
+    key: "messages_per_second",
+    help: "What one process may send, on average. What is more stays in its socket, where its client drops it and counts it.",
+    kind: OptKind::Count(1, 1_000_000),
+    default: "1000",
+};
+static LINE: Opt = Opt {
+    key: "line",
+    help: "The longest line of a message, at most 64KiB.",
+    kind: OptKind::Size,
+    default: "64KiB",
+};
+static MEMORY: Opt = Opt {
+    key: "memory_per_user",
+    help: "Memory for the unfinished lines of one user's processes; a line beyond is lost.",
+    kind: OptKind::Size,
+    default: "4MiB",
+};
+static TIMELINE: Opt = Opt {
+    key: "timeline",
+    help: "Events of all jobs that are remembered for /api/v1/timeline, in 4MiB at most.",
+    kind: OptKind::Count(0, 100_000),
+    default: "2000",
+};
+
+/// Every option.
+pub(super) static OPTIONS: &[&Opt] =
+    &[&SOCKET, &MODE, &OWNER, &CLIENTS, &CLIENTS_PER_USER, &RATE, &LINE, &MEMORY, &TIMELINE];
+
+/// The options, read.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Where the socket is; nothing where none is wanted.
+    pub socket: Option<PathBuf>,
+    /// Who may connect.
+    pub access: Access,
+    /// Connections at once.
+    pub clients: usize,
+    /// Of one user.
+    pub clients_per_user: usize,
+    /// Messages per second of one connection.
+    pub rate: f64,
+    /// Bytes of a line, its newline included.
+    pub line: usize,
+    /// Bytes of unfinished lines of one user.
+    pub memory: usize,
+    /// Entries of the timeline.
+    pub timeline: usize,
+}
+
+impl Rules {
+    /// Reads checked settings.
+    pub fn read(settings: &Settings) -> Self {
+        let count = |opt| usize::try_from(settings.count(opt)).unwrap_or(usize::MAX);
+        let size = |opt| usize::try_from(settings.size(opt).get()).unwrap_or(usize::MAX);
+        #[expect(clippy::cast_precision_loss, reason = "at most a million")]
+        let rate = settings.count(&RATE) as f64;
+        Self {
+            socket: settings.path(&SOCKET),
+            access: Access {
+                mode: mode(&settings.choice(&MODE)).unwrap_or(0o666),
+                owner: settings.text(&OWNER).and_then(|text| owner(&text)),
+            },
+            clients: count(&CLIENTS),
+            clients_per_user: count(&CLIENTS_PER_USER),
+            rate,
+            line: size(&LINE).min(messages::LONGEST),
+            memory: size(&MEMORY),
+            timeline: count(&TIMELINE),
+        }
+    }
+}
+
+/// What is wrong with values that are each of the right kind.
+pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
+    let mut wrong = Vec::new();
+    let text = settings.choice(&MODE);
+    if mode(&text).is_none() {
+        wrong.push(("mode".to_owned(), format!("`{text}` is no mode in octal, such as 0660")));
+    }
+    if let Some(text) = settings.text(&OWNER)
+        && owner(&text).is_none()
+    {
+        wrong.push(("owner".to_owned(), format!("`{text}` is neither UID nor UID:GID in numbers")));
+    }
+    let line = settings.size(&LINE).get();
+    if !(256..=messages::LONGEST as u64).contains(&line) {
+        wrong.push(("line".to_owned(), "a line has between 256B and 64KiB".to_owned()));
+    }
+    wrong
+}
+
+fn mode(text: &str) -> Option<u32> {
+    u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777)
+}
+
+fn owner(text: &str) -> Option<(u32, Option<u32>)> {
+    match text.split_once(':') {
+        Some((user, group)) => Some((user.parse().ok()?, Some(group.parse().ok()?))),
+        None => Some((text.parse().ok()?, None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_and_owners_are_numbers() {
+        assert_eq!([mode("0666"), mode("660"), mode("0888"), mode("7777"), mode("")], [
+            Some(0o666),
+            Some(0o660),
+            None,
+            None,
+            None
+        ]);
+        assert_eq!(owner("1000"), Some((1000, None)));
+        assert_eq!(owner("0:27"), Some((0, Some(27))));
+        assert_eq!([owner("root"), owner("1:"), owner("-1")], [None; 3]);
+    }
+}

@@ -1,0 +1,455 @@
+//! What one process told so far. Messages and times in, state out: no socket, no clock.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::counts::Wrong;
+use super::rate::Rate;
+use crate::model::histogram::Buckets;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::model::timeline::Kind;
+use crate::training::messages::{
+    Body, Checkpoint, DeviceMemory, Event, Hello, Measure, Mem, Message, Oom, Params, Phase, SaveState, Step,
+    Turn,
+};
+
+/// Step times from 2 ms to 512 s.
+pub type Durations = Buckets<-9, 19>;
+
+/// Names of phases of one process.
+const PHASES: usize = 32;
+/// Phases within phases.
+const DEPTH: usize = 16;
+/// Times a process may change its rank: it may not know it before the launcher's group is made.
+const CHANGES: u32 = 3;
+/// What waits to be taken to the timeline; it is fetched at each sample.
+const WAITING: usize = 64;
+/// A sender's clock is believed within a day of ours.
+const BELIEVED: f64 = 86_400.0;
+
+/// One thing for the timeline.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Seconds since 1970.
+    pub unix_seconds: f64,
+    /// What kind of thing.
+    pub kind: Kind,
+    /// In the sender's words.
+    pub name: Label,
+    /// At which step.
+    pub step: Option<u64>,
+    /// An object of the kind's own.
+    pub detail: Option<Box<RawValue>>,
+}
+
+/// The totals of one phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Time spent in it, in seconds.
+    pub seconds: Option<f64>,
+    /// Times it ended.
+    pub count: Option<u64>,
+    /// The highest allocation seen in it, in bytes.
+    pub allocated_peak: Option<u64>,
+}
+
+/// What one process told so far.
+#[derive(Debug, Default)]
+pub struct Rank {
+    /// Who it says it is; absent before it said so.
+    pub hello: Option<Box<Hello>>,
+    changes: u32,
+    /// The last step.
+    pub step: Option<u64>,
+    /// Steps since it connected.
+    pub steps: u64,
+    /// How long they took.
+    pub durations: Durations,
+    /// How long the last one took, in seconds.
+    pub last_duration: Option<f64>,
+    /// Its own tokens.
+    pub tokens: Option<u64>,
+    /// How fast they grow.
+    pub token_rate: Rate,
+    /// Its own samples.
+    pub samples: Option<u64>,
+    /// Steps that an overflow skipped.
+    pub skipped: Option<u64>,
+    /// Steps that were not finite.
+    pub nan: Option<u64>,
+    /// The last loss; absent where it was not finite.
+    pub loss: Option<f64>,
+    /// The last learning rate.
+    pub learning_rate: Option<f64>,
+    /// The last norm of the gradients; absent where it was not finite.
+    pub grad_norm: Option<f64>,
+    /// The totals of each phase.
+    pub phases: BTreeMap<Label, Totals>,
+    /// The phases it is in, outermost first.
+    current: Vec<Label>,
+    /// The allocator's figures by ordinal.
+    pub devices: BTreeMap<u16, DeviceMemory>,
+    /// Page-locked memory, in bytes.
+    pub pinned: Option<u64>,
+    /// What the model is made of.
+    pub params: Option<Box<Params>>,
+    /// The last checkpoint, and its step.
+    pub checkpoint: Option<(SaveState, Option<u64>)>,
+    /// When the last one was saved, in seconds since 1970.
+    pub saved_unix: Option<f64>,
+    /// Times the allocator gave up.
+    pub ooms: u64,
+    /// Lines that could not be sent.
+    pub dropped: Option<u64>,
+    /// When it was last heard.
+    pub heard: Option<Timestamp>,
+    told: Vec<Told>,
+}
+
+impl Rank {
+    /// Takes one message in.
+    ///
+    /// # Errors
+    /// What is wrong with it, and one sentence; all the rest of it is taken in.
+    pub fn apply(&mut self, message: Message, now: Timestamp) -> Result<(), (Wrong, String)> {
+        let Message { t, dropped, body } = message;
+        if self.hello.is_none() && !matches!(body, Body::Hello(_)) {
+            return Err((Wrong::NoHello, "a message came before the first hello".to_owned()));
+        }
+        self.heard = Some(now);
+        let ours = now.unix().as_secs_f64();
+        let at = t.filter(|t| (t - ours).abs() <= BELIEVED).unwrap_or(ours);
+        let mut fallen = Fallen(None);
+        fallen.raise("dropped", &mut self.dropped, dropped);
+        match body {
+            Body::Hello(hello) => self.hello(hello, at)?,
+            Body::Step(step) => self.step(step, at, now, &mut fallen)?,
+            Body::Mem(mem) => self.mem(mem, &mut fallen),
+            Body::Phase(phase) => self.phase(phase, &mut fallen)?,
+            Body::Event(event) => self.event(event, at)?,
+            Body::Oom(oom) => self.oom(&oom, at)?,
+            Body::Checkpoint(checkpoint) => self.checkpoint(&checkpoint, at)?,
+            Body::Params(params) => self.params = Some(params),
+            Body::Bye(_) | Body::Unknown => {}
+        }
+        match fallen.0 {
+            Some(key) => Err((Wrong::Falling, format!("the total `{key}` fell"))),
+            None => Ok(()),
+        }
+    }
+
+    fn hello(&mut self, hello: Box<Hello>, at: f64) -> Result<(), (Wrong, String)> {
+        let (rank, world) = (hello.rank.unwrap_or(0), hello.world.unwrap_or(1));
+        if rank >= world {
+            return Err((Wrong::Rank, format!("rank {rank} is not one of a world of {world}")));
+        }
+        let before = self.hello.as_ref().map(|before| before.rank.unwrap_or(0));
+        if before.is_some_and(|before| before != rank) {
+            if self.changes == CHANGES {
+                return Err((Wrong::Rank, format!("its rank changed {CHANGES} times before")));
+            }
+            self.changes += 1;
+        }
+        if before.is_none() {
+            let detail = json!({
+                "world": world,
+                "client": hello.client,
+                "run": hello.job,
+                "framework": hello.framework,
+                "framework_version": hello.framework_version,
+                "precision": hello.precision,
+            });
+            self.tell(at, Kind::Start, "hello", None, to_raw_value(&detail).ok())?;
+        }
+        self.hello = Some(hello);
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        step: Step,
+        at: f64,
+        now: Timestamp,
+        fallen: &mut Fallen,
+    ) -> Result<(), (Wrong, String)> {
+        fallen.raise("tokens", &mut self.tokens, step.tokens);
+        fallen.raise("samples", &mut self.samples, step.samples);
+        fallen.raise("skipped", &mut self.skipped, step.skipped);
+        fallen.raise("nan", &mut self.nan, step.nan);
+        if let Some(tokens) = self.tokens.filter(|_| step.tokens.is_some()) {
+            self.token_rate.push(now, tokens);
+        }
+        if let Some(seconds) = step.seconds {
+            self.durations.observe(seconds);
+            self.last_duration = Some(seconds);
+        }
+        let replace = |known: &mut Option<f64>, told: Option<Measure>| {
+            if let Some(told) = told {
+                *known = told.finite();
+            }
+        };
+        replace(&mut self.loss, step.loss);
+        replace(&mut self.grad_norm, step.grad_norm);
+        self.learning_rate = step.learning_rate.or(self.learning_rate);
+        let Some(number) = step.step else { return Ok(()) };
+        let first = self.step.is_none();
+        self.steps = self.steps.saturating_add(match self.step {
+            Some(before) if number == before => 0,
+            Some(before) if number > before => number - before,
+            // The first one, or one that goes back to an earlier checkpoint.
+            _ => 1,
+        });
+        self.step = Some(number);
+        if first { self.tell(at, Kind::FirstStep, "step", Some(number), None) } else { Ok(()) }
+    }
+
+    fn mem(&mut self, mem: Mem, fallen: &mut Fallen) {
+        self.pinned = mem.pinned.or(self.pinned);
+        for (ordinal, mut told) in mem.devices.into_iter().flatten() {
+            let known = self.devices.entry(ordinal).or_default();
+            let (mut retries, mut ooms) = (known.retries, known.ooms);
+            fallen.raise("devices.retries", &mut retries, told.retries);
+            fallen.raise("devices.ooms", &mut ooms, told.ooms);
+            (told.retries, told.ooms) = (retries, ooms);
+            *known = told;
+        }
+    }
+
+    fn phase(&mut self, phase: Phase, fallen: &mut Fallen) -> Result<(), (Wrong, String)> {
+        let Some((name, turn)) = phase.name.zip(phase.state) else { return Ok(()) };
+        let name = printable(&name);
+        if self.phases.len() >= PHASES && !self.phases.contains_key(&name) {
+            return Err((Wrong::Excess, format!("it has more than {PHASES} phases")));
+        }
+        let totals = self.phases.entry(name.clone()).or_default();
+        fallen.raise("seconds", &mut totals.seconds, phase.seconds);
+        fallen.raise("count", &mut totals.count, phase.count);
+        fallen.raise("allocated_peak", &mut totals.allocated_peak, phase.allocated_peak);
+        match turn {
+            // One that never ends must not keep the others from being seen.
+            Turn::Begin => {
+                if self.current.len() == DEPTH {
+                    self.current.remove(0);
+                }
+                self.current.push(name);
+            }
+            Turn::End => {
+                if let Some(place) = self.current.iter().rposition(|begun| *begun == name) {
+                    self.current.truncate(place);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event, at: f64) -> Result<(), (Wrong, String)> {
+        let name = event.name.unwrap_or_default();
+        let detail = event.detail.and_then(|text| RawValue::from_string(text).ok());
+        self.tell(at, Kind::Event, &name, event.step.or(self.step), detail)
+    }
+
+    fn oom(&mut self, oom: &Oom, at: f64) -> Result<(), (Wrong, String)> {
+        self.ooms = self.ooms.saturating_add(1);
+        let detail = json!({
+            "device": oom.device,
+            "requested": oom.requested,
+            "allocated": oom.allocated,
+            "reserved": oom.reserved,
+            "free": oom.free,
+            "total": oom.total,
+            "snapshot": oom.snapshot,
+        });
+        self.tell(at, Kind::Oom, "oom", self.step, to_raw_value(&detail).ok())
+    }
+
+    fn checkpoint(&mut self, checkpoint: &Checkpoint, at: f64) -> Result<(), (Wrong, String)> {
+        let Some(state) = checkpoint.state else { return Ok(()) };
+        self.checkpoint = Some((state, checkpoint.step));
+        if state == SaveState::Saved {
+            self.saved_unix = Some(at);
+        }
+        let detail = checkpoint.path.as_ref().and_then(|path| to_raw_value(&json!({ "path": path })).ok());
+        self.tell(at, Kind::Checkpoint, state.word(), checkpoint.step.or(self.step), detail)
+    }
+
+    fn tell(
+        &mut self,
+        unix_seconds: f64,
+        kind: Kind,
+        name: &str,
+        step: Option<u64>,
+        detail: Option<Box<RawValue>>,
+    ) -> Result<(), (Wrong, String)> {
+        if self.told.len() == WAITING {
+            return Err((Wrong::Excess, format!("more than {WAITING} events since the last sample")));
+        }
+        self.told.push(Told { unix_seconds, kind, name: printable(name), step, detail });
+        Ok(())
+    }
+
+    /// The innermost phase it is in.
+    pub fn phase_now(&self) -> Option<&Label> {
+        self.current.last()
+    }
+
+    /// What happened since this was last called.
+    pub fn take_told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.told)
+    }
+}
+
+/// The key of a total that fell.
+struct Fallen(Option<&'static str>);
+
+impl Fallen {
+    /// Takes over a total that does not fall.
+    fn raise<T: PartialOrd>(&mut self, key: &'static str, known: &mut Option<T>, told: Option<T>) {
+        match told {
+            Some(told) if known.as_ref().is_some_and(|known| told < *known) => self.0 = Some(key),
+            Some(told) => *known = Some(told),
+            None => {}
+        }
+    }
+}
+
+/// A text of the job's choosing as a label.
+pub(super) fn printable(text: &str) -> Label {
+    if text.contains(char::is_control) { text.replace(char::is_control, "?").into() } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::training::messages::parse;
+    use expect_test::expect;
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_secs(1_700_000_000 + second)
+    }
+
+    /// A rank of world 8 that was told these lines, one a second, and what was wrong with them.
+    fn rank(lines: &[&str]) -> (Rank, Vec<String>) {
+        let mut rank = Rank::default();
+        let mut wrong = Vec::new();
+        for (second, line) in lines.iter().enumerate() {
+            if let Err((kind, why)) = rank.apply(parse(line.as_bytes()).unwrap(), at(second as u64)) {
+                wrong.push(format!("{}: {why}", kind.label()));
+            }
+        }
+        (rank, wrong)
+    }
+
+    const HELLO: &str = r#"{"type":"hello","v":1,"rank":3,"world":8}"#;
+
+    #[test]
+    fn totals_do_not_fall_and_steps_are_counted_over_gaps() {
+        let (rank, wrong) = rank(&[
+            HELLO,
+            r#"{"type":"step","step":100,"tokens":50,"seconds":0.5,"loss":2.5}"#,
+            r#"{"type":"step","step":103,"tokens":40,"samples":9,"loss":"nan","dropped":2}"#,
+            r#"{"type":"step","step":103,"tokens":60}"#,
+            r#"{"type":"step","step":90,"tokens":60,"dropped":1}"#,
+        ]);
+        assert_eq!(wrong, ["falling: the total `tokens` fell", "falling: the total `dropped` fell"]);
+        assert_eq!((rank.step, rank.steps, rank.tokens, rank.samples), (Some(90), 5, Some(60), Some(9)));
+        assert_eq!((rank.loss, rank.dropped, rank.durations.count()), (None, Some(2), 1));
+    }
+
+    #[test]
+    fn a_rank_is_within_its_world_and_hardly_changes() {
+        let (found, wrong) = rank(&[
+            r#"{"type":"step","step":1}"#,
+            r#"{"type":"hello","v":1,"rank":8,"world":8}"#,
+            r#"{"type":"hello","v":1,"rank":0,"world":0}"#,
+            r#"{"type":"hello","v":1}"#,
+        ]);
+        assert_eq!(
+            wrong,
+            [
+                "no_hello: a message came before the first hello",
+                "rank: rank 8 is not one of a world of 8",
+                "rank: rank 0 is not one of a world of 0",
+            ]
+        );
+        assert!(found.hello.is_some());
+        let lines: Vec<String> =
+            (0..6).map(|rank| format!(r#"{{"type":"hello","v":1,"rank":{rank},"world":8}}"#)).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let (found, wrong) = rank(&lines);
+        assert_eq!(wrong.len(), 2);
+        assert_eq!(found.hello.unwrap().rank, Some(3));
+    }
+
+    #[test]
+    fn phases_are_nested_and_bounded() {
+        let (mut found, wrong) = rank(&[
+            HELLO,
+            r#"{"type":"phase","name":"forward","state":"begin"}"#,
+            r#"{"type":"phase","name":"attention","state":"begin"}"#,
+        ]);
+        assert!(wrong.is_empty());
+        assert_eq!(found.phase_now().unwrap().as_str(), "attention");
+        for (line, now) in [
+            (r#"{"type":"phase","name":"loader","state":"end","seconds":2.0,"count":4}"#, Some("attention")),
+            (r#"{"type":"phase","name":"forward","state":"end","seconds":1.5,"count":1,"allocated_peak":9}"#, None),
+        ] {
+            found.apply(parse(line.as_bytes()).unwrap(), at(9)).unwrap();
+            assert_eq!(found.phase_now().map(Label::as_str), now);
+        }
+        let forward = found.phases[&Label::from("forward")];
+        assert_eq!(forward, Totals { seconds: Some(1.5), count: Some(1), allocated_peak: Some(9) });
+        for name in 0..100 {
+            let line = format!(r#"{{"type":"phase","name":"p{name}","state":"begin"}}"#);
+            let _ = found.apply(parse(line.as_bytes()).unwrap(), at(10));
+        }
+        assert_eq!((found.phases.len(), found.current.len()), (PHASES, DEPTH));
+    }
+
+    #[test]
+    fn what_happened_is_told_once_and_in_bounds() {
+        let (mut found, _) = rank(&[
+            HELLO,
+            r#"{"type":"step","t":1700000000.5,"step":7}"#,
+            r#"{"type":"event","t":99,"name":"after\u0007eval","detail":{"a":1}}"#,
+            r#"{"type":"oom","device":"0","requested":5}"#,
+            r#"{"type":"checkpoint","state":"saved","step":6,"path":"/x"}"#,
+            r#"{"type":"step","step":8}"#,
+        ]);
+        let told: Vec<String> = found
+            .take_told()
+            .iter()
+            .map(|told| {
+                let detail = told.detail.as_ref().map_or("", |detail| detail.get());
+                format!("{} {:?} {} {:?} {detail}\n", told.unix_seconds, told.kind, told.name, told.step)
+            })
+            .collect();
+        expect![[r#"
+            1700000000 Start hello None {"client":null,"framework":null,"framework_version":null,"precision":null,"run":null,"world":8}
+            1700000000.5 FirstStep step Some(7) 
+            1700000002 Event after?eval Some(7) {"a":1}
+            1700000003 Oom oom Some(7) {"allocated":null,"device":"0","free":null,"requested":5,"reserved":null,"snapshot":null,"total":null}
+            1700000004 Checkpoint saved Some(6) {"path":"/x"}
+        "#]]
+        .assert_eq(&told.concat());
+        assert_eq!((found.ooms, found.saved_unix), (1, Some(1_700_000_004.0)));
+        let event = parse(br#"{"type":"event","name":"x"}"#).unwrap();
+        let taken = (0..200).filter(|_| found.apply(event.clone(), at(9)).is_ok()).count();
+        assert_eq!((taken, found.take_told().len(), found.take_told().len()), (WAITING, WAITING, 0));
+    }
+
+    #[test]
+    fn the_allocators_counters_do_not_fall() {
+        let (found, wrong) = rank(&[
+            HELLO,
+            r#"{"type":"mem","devices":{"0":{"allocated":9,"retries":3},"1":{"allocated":1}},"pinned":7}"#,
+            r#"{"type":"mem","devices":{"0":{"allocated":5,"retries":2,"ooms":1}}}"#,
+        ]);
+        assert_eq!(wrong, ["falling: the total `devices.retries` fell"]);
+        let zero = &found.devices[&0];
+        assert_eq!((zero.allocated, zero.retries, zero.ooms), (Some(5), Some(3), Some(1)));
+        assert_eq!((found.devices.len(), found.pinned), (2, Some(7)));
+    }
+}

@@ -1,0 +1,133 @@
+//! The newest of what happened, of which no workload takes more than its share.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::model::label::Label;
+use crate::model::timeline::{Entry, Timeline};
+
+/// Bytes that all entries take at most.
+const BYTES: usize = 4 << 20;
+
+/// What an entry takes beside its detail, about.
+const EACH: usize = 256;
+
+/// A bounded timeline.
+#[derive(Debug)]
+pub struct Ring {
+    entries: VecDeque<Arc<Entry>>,
+    /// Bytes by workload.
+    shares: HashMap<Label, usize>,
+    bytes: usize,
+    most: usize,
+    sequence: u64,
+    forgotten: u64,
+    /// What [`Ring::timeline`] gave last, while nothing has happened since.
+    shown: Option<Arc<Timeline>>,
+}
+
+impl Ring {
+    /// At most `most` entries.
+    pub fn new(most: usize) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            shares: HashMap::new(),
+            bytes: 0,
+            most,
+            sequence: 0,
+            forgotten: 0,
+            shown: None,
+        }
+    }
+
+    /// Adds what happened last; its number is given here.
+    pub fn push(&mut self, mut entry: Entry) {
+        self.shown = None;
+        self.sequence += 1;
+        entry.sequence = self.sequence;
+        let size = size(&entry);
+        self.bytes += size;
+        *self.shares.entry(entry.workload.clone()).or_default() += size;
+        self.entries.push_back(Arc::new(entry));
+        while self.entries.len() > self.most || self.bytes > BYTES {
+            self.forget();
+        }
+    }
+
+    /// Forgets the oldest of whoever has the most.
+    fn forget(&mut self) {
+        let largest = self.shares.iter().max_by_key(|(_, share)| **share).map(|(workload, _)| workload.clone());
+        let place = self.entries.iter().position(|entry| Some(&entry.workload) == largest.as_ref());
+        let Some(entry) = self.entries.remove(place.unwrap_or(0)) else { return };
+        let size = size(&entry);
+        self.bytes = self.bytes.saturating_sub(size);
+        self.forgotten += 1;
+        if let Some(share) = self.shares.get_mut(&entry.workload) {
+            *share = share.saturating_sub(size);
+            if *share == 0 {
+                self.shares.remove(&entry.workload);
+            }
+        }
+    }
+
+    /// What is remembered.
+    pub fn timeline(&mut self) -> Arc<Timeline> {
+        let shown = self.shown.get_or_insert_with(|| {
+            let entries = self.entries.iter().cloned().collect();
+            Arc::new(Timeline { entries, forgotten: self.forgotten })
+        });
+        Arc::clone(shown)
+    }
+}
+
+fn size(entry: &Entry) -> usize {
+    EACH + entry.name.as_str().len() + entry.detail.as_ref().map_or(0, |detail| detail.get().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::timeline::Kind;
+
+    fn entry(workload: &str, bytes: usize) -> Entry {
+        Entry {
+            sequence: 0,
+            unix_seconds: 1.0,
+            kind: Kind::Event,
+            workload: workload.into(),
+            rank: "0".into(),
+            pid: 1,
+            name: "x".into(),
+            step: None,
+            detail: Some(serde_json::value::to_raw_value(&"y".repeat(bytes)).unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_noisy_workload_forgets_its_own() {
+        let mut ring = Ring::new(10);
+        ring.push(entry("quiet", 1));
+        ring.push(entry("quiet", 1));
+        for _ in 0..100 {
+            ring.push(entry("noisy", 1));
+        }
+        let shown = ring.timeline();
+        let sequences: Vec<u64> = shown.entries.iter().map(|entry| entry.sequence).collect();
+        assert_eq!(sequences, [1, 2, 95, 96, 97, 98, 99, 100, 101, 102]);
+        assert_eq!(shown.forgotten, 92);
+        assert!(Arc::ptr_eq(&shown, &ring.timeline()), "nothing happened");
+    }
+
+    #[test]
+    fn bytes_are_bounded_too() {
+        let mut ring = Ring::new(100_000);
+        for _ in 0..1_000 {
+            ring.push(entry("a", 16_000));
+        }
+        let bytes: usize = ring.timeline().entries.iter().map(|entry| size(entry)).sum();
+        assert!(bytes <= BYTES && bytes == ring.bytes && bytes > BYTES / 2, "{bytes}");
+        let mut none = Ring::new(0);
+        none.push(entry("a", 1));
+        assert_eq!((none.timeline().entries.len(), none.shares.len(), none.bytes), (0, 0, 0));
+    }
+}
