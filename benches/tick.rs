@@ -1,8 +1,8 @@
 //! What one tick and one encoding cost, on fixed input.
 //!
 //! `cargo bench --bench tick -- 20` runs that many ticks on a node with 2,000
-//! processes, `-- encode 20` encodes 10,000 series that often. The GPU source
-//! is off. `benches/instructions` counts instructions of the same.
+//! processes, `-- encode 20` encodes 10,000 series that often. The sources of GPUs
+//! and of training jobs are off. `benches/instructions` counts instructions of the same.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 mod node;
@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
 fn ticks(count: u32) -> anyhow::Result<()> {
     let node = Node::new().context("cannot write the fixture")?;
     host::process::descriptor_limit();
-    let text = "sources: {gpu: {enabled: false}}";
+    let text = "sources: {gpu: {enabled: false}, training: {enabled: false}}";
     let config = config::parse_str(text, Path::new("bench.yaml"), &app::schema(), &[])?;
     let context = Context { roots: Arc::new(node.roots()), worker: None };
     let mut engine = Engine::new(EVERYTHING, &config, context, Arc::new(Events::new()));

@@ -62,7 +62,8 @@ fn decoded(value: &str) -> Option<String> {
     while let [first, more @ ..] = rest {
         let escaped = match (first, more) {
             (b'%', [high, low, ..]) => {
-                let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+                let digit =
+                    |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
                 digit(*high).zip(digit(*low)).map(|(high, low)| high * 16 + low)
             }
             _ => None,
@@ -170,7 +171,10 @@ mod tests {
         assert_eq!(sequences("rank=1").unwrap(), [2]);
         assert_eq!(sequences("after=2&&").unwrap(), [3]);
         assert_eq!(sequences("workload=other").unwrap(), [0_u64; 0]);
-        assert_eq!(sequences("since=nan").unwrap_err(), "The parameter since is a number of seconds since 1970.");
+        assert_eq!(
+            sequences("since=nan").unwrap_err(),
+            "The parameter since is a number of seconds since 1970."
+        );
         assert_eq!(sequences("after=-1").unwrap_err(), "The parameter after is a sequence number.");
         assert_eq!(decoded("a+b%20c%2").unwrap(), "a b c%2");
     }

@@ -152,6 +152,14 @@ real_unit!(
     /// A growth or a flow, in bytes per second.
     BytesPerSecond, "_bytes_per_second", "By/s"
 );
+real_unit!(
+    /// So many of what the name says in a second; the declaration says what, as `{token}/s`.
+    PerSecond, "_per_second", "{item}/s"
+);
+real_unit!(
+    /// A number without a dimension that is neither a count nor a share; the declaration says what, as `{loss}`.
+    Number, "", "{item}"
+);
 
 impl Seconds {
     /// From whole nanoseconds.

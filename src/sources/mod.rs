@@ -24,6 +24,7 @@ pub mod pressure;
 pub mod process;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod training;
 pub mod vmstat;
 pub mod workload;
 
@@ -39,6 +40,7 @@ pub static REGISTRY: &[&Registration] = &[
     &process::REGISTRATION,
     &cgroup::REGISTRATION,
     &workload::REGISTRATION,
+    &training::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 

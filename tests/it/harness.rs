@@ -8,11 +8,17 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+fn job_socket(folder: &tempfile::TempDir) -> String {
+    format!("sources.training.socket={}", folder.path().join("job.sock").display())
+}
+
 /// A running memwarden; killed when dropped.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) address: SocketAddr,
     log: Arc<Mutex<String>>,
+    /// Where its job socket is: each daemon has its own.
+    jobs: tempfile::TempDir,
 }
 
 /// An HTTP answer.
@@ -70,22 +76,33 @@ impl Daemon {
     pub(crate) fn start_with(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Self {
         let mut all = vec!["serve", "--web.listen-address", "127.0.0.1:0"];
         all.extend_from_slice(args);
+        let jobs = tempfile::tempdir().unwrap();
+        let socket = job_socket(&jobs);
+        all.extend(["--set", &socket]);
         let mut command = memwarden(&all);
         prepare(&mut command);
-        Self::of(command)
+        Self::of(command, jobs)
+    }
+
+    /// Where training jobs connect.
+    pub(crate) fn job_socket(&self) -> PathBuf {
+        self.jobs.path().join("job.sock")
     }
 
     /// `memwarden serve`, started by `starter` with the binary and its arguments at the end.
     pub(crate) fn start_by(starter: &[&str], binary: &Path, args: &[&str]) -> Self {
         let mut command = program(starter[0]);
         command.args(&starter[1..]).arg(binary);
-        command.args(["serve", "--web.listen-address", "127.0.0.1:0"]).args(args);
+        let jobs = tempfile::tempdir().unwrap();
+        command
+            .args(["serve", "--web.listen-address", "127.0.0.1:0", "--set", &job_socket(&jobs)])
+            .args(args);
         without_otel(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self::of(command)
+        Self::of(command, jobs)
     }
 
-    fn of(mut command: Command) -> Self {
+    fn of(mut command: Command, jobs: tempfile::TempDir) -> Self {
         let mut child = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -107,7 +124,7 @@ impl Daemon {
                 .collect();
             text.parse().ok()
         });
-        Self { child, address, log }
+        Self { child, address, log, jobs }
     }
 
     /// Everything logged so far.

@@ -29,3 +29,4 @@ mod shipped;
 mod skip;
 mod snapshot;
 mod tables;
+mod training;

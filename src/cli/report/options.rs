@@ -121,6 +121,10 @@ pub(in crate::cli) fn load(
         let trees = trees.iter().map(|(pid, name)| format!("{pid} {name}")).collect();
         add("--pid", "sources.workload.trees", trees);
     }
+    // The job socket is the daemon's; whoever sets a key of it wants one of their own.
+    if !set.iter().any(|text| text.starts_with("sources.training.")) {
+        add("this command", "sources.training.enabled", vec!["false".to_owned()]);
+    }
     for text in set {
         let Some((key, value)) = text.split_once('=') else { bail!("--set {text}: write KEY=VALUE") };
         add(&format!("--set {key}"), key, vec![value.to_owned()]);

@@ -139,7 +139,14 @@ mod tests {
     #[test]
     fn a_line_without_an_end_takes_no_memory() {
         check(
-            &["1234567\n12345678\nok\n", "1234", "5678", "90123456789012345", "67\nafter\n12345678", "9\nx\n"],
+            &[
+                "1234567\n12345678\nok\n",
+                "1234",
+                "5678",
+                "90123456789012345",
+                "67\nafter\n12345678",
+                "9\nx\n",
+            ],
             ROOM,
             expect![[r#"
                 1234567 <length> ok [0]
@@ -165,7 +172,7 @@ mod tests {
     #[test]
     fn a_line_that_stalls_is_let_go() {
         let mut lines = Lines::default();
-        let mut feed = |lines: &mut Lines, piece: &str, second| {
+        let feed = |lines: &mut Lines, piece: &str, second| {
             let mut found = 0;
             lines.feed(piece.as_bytes(), ROOM, Timestamp::from_secs(second), |_| found += 1);
             found

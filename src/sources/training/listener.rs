@@ -36,6 +36,8 @@ const LONGEST_REST: Duration = Duration::from_millis(400);
 const SHARE: u32 = 3;
 /// What is read of one client in one round.
 const PIECE: usize = 64 * 1024;
+/// Clients heard in one turn; the others are first in the next.
+const EVENTS: usize = 1_024;
 /// Clients accepted in one round.
 const ACCEPTED: usize = 64;
 /// How long a client that sends too much is left alone at most, so that its end is noticed.
@@ -73,28 +75,14 @@ pub fn start(
     shared: Arc<Shared>,
     checkpoints: &'static Checkpoints,
 ) -> std::io::Result<Hold> {
-    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+    let mut listener = Listener::new(path, rules, shared, checkpoints, clock::now)?;
     let (end, ended) = channel();
-    let listener = Listener {
-        path,
-        rules,
-        shared,
-        checkpoints,
-        epoll,
-        peers: Peers::new()?,
-        bound: None,
-        connections: HashMap::new(),
-        users: HashMap::new(),
-        paused: Vec::new(),
-        next: WAKE + 1,
-        buffer: vec![0; PIECE].into_boxed_slice(),
-    };
-    let kept = Arc::clone(&wake);
+    let wake = Arc::clone(&listener.wake);
     std::thread::Builder::new().name("job-socket".to_owned()).spawn(move || {
-        listener.run();
-        drop(kept);
+        while let Some(took) = listener.turn(listener.timeout()) {
+            std::thread::sleep((took * SHARE).clamp(REST, LONGEST_REST));
+        }
+        drop(listener);
         // Nobody may be waiting.
         let _ = end.send(());
     })?;
@@ -118,7 +106,10 @@ struct User {
     kept: usize,
 }
 
-struct Listener {
+/// What the thread does, a turn at a time.
+pub(super) struct Listener {
+    wake: Arc<OwnedFd>,
+    clock: fn() -> Timestamp,
     path: PathBuf,
     rules: Rules,
     shared: Arc<Shared>,
@@ -135,33 +126,57 @@ struct Listener {
 }
 
 impl Listener {
-    fn run(mut self) {
-        let mut events: Vec<Event> = Vec::with_capacity(256);
-        loop {
-            self.listen();
-            events.clear();
-            let timeout = self.timeout(clock::now());
-            let timeout = timeout.map(|timeout| Timespec {
-                tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: timeout.subsec_nanos().into(),
-            });
-            let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
-            if waited.is_err_and(|error| error != rustix::io::Errno::INTR) {
-                self.shared.say(State::Failed(Failure::Io, "cannot wait for jobs".to_owned()));
-                return;
-            }
-            let begun = clock::now();
-            for event in &events {
-                match event.data.u64() {
-                    WAKE => return,
-                    LISTENER => self.accept(begun),
-                    number => self.hear(number),
-                }
-            }
-            self.look_after(begun);
-            let took = clock::now().since(begun);
-            std::thread::sleep((took * SHARE).clamp(REST, LONGEST_REST));
+    pub(super) fn new(
+        path: PathBuf,
+        rules: Rules,
+        shared: Arc<Shared>,
+        checkpoints: &'static Checkpoints,
+        clock: fn() -> Timestamp,
+    ) -> std::io::Result<Self> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        Ok(Self {
+            wake,
+            clock,
+            path,
+            rules,
+            shared,
+            checkpoints,
+            epoll,
+            peers: Peers::new()?,
+            bound: None,
+            connections: HashMap::new(),
+            users: HashMap::new(),
+            paused: Vec::new(),
+            next: WAKE + 1,
+            buffer: vec![0; PIECE].into_boxed_slice(),
+        })
+    }
+
+    /// Waits for something to do and does it; how long it took, or nothing where the thread is to end.
+    pub(super) fn turn(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        self.listen();
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+        if waited.is_err_and(|error| error != rustix::io::Errno::INTR) {
+            self.shared.say(State::Failed(Failure::Io, "cannot wait for jobs".to_owned()));
+            return None;
         }
+        let begun = (self.clock)();
+        for event in &events {
+            match event.data.u64() {
+                WAKE => return None,
+                LISTENER => self.accept(begun),
+                number => self.hear(number),
+            }
+        }
+        self.look_after(begun);
+        Some((self.clock)().since(begun))
     }
 
     /// Listens where it does not yet.
@@ -189,7 +204,8 @@ impl Listener {
     }
 
     /// How long there is nothing to do but to wait for the kernel.
-    fn timeout(&self, now: Timestamp) -> Option<Duration> {
+    fn timeout(&self) -> Option<Duration> {
+        let now = (self.clock)();
         let resumed = self.paused.iter().map(|(until, _)| until.since(now)).min();
         let unfinished = self.connections.values().any(|connection| connection.lines.torn());
         let again = (self.bound.is_none() || unfinished).then_some(AGAIN);
@@ -255,7 +271,7 @@ impl Listener {
             return;
         }
         self.shared.counts.bytes.fetch_add(read as u64, Ordering::Relaxed);
-        let now = clock::now();
+        let now = (self.clock)();
         let user = self.users.entry(connection.client.uid).or_default();
         let before = connection.lines.kept();
         let taken = user.kept.saturating_sub(before);
@@ -277,7 +293,8 @@ impl Listener {
         user.kept = taken + connection.lines.kept();
         let elapsed = now.since(connection.refilled).as_secs_f64();
         connection.refilled = now;
-        connection.credit = (connection.credit + elapsed * self.rules.rate).min(2.0 * self.rules.rate) - count;
+        connection.credit =
+            (connection.credit + elapsed * self.rules.rate).min(2.0 * self.rules.rate) - count;
         if connection.credit < 0.0 {
             let pause = (-connection.credit / self.rules.rate).min(LONGEST_PAUSE);
             if epoll::delete(&self.epoll, &connection.stream).is_ok() {

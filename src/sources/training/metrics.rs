@@ -3,7 +3,7 @@
 //! `rank` is the global rank a process gave itself. Where two of one workload
 //! gave themselves the same, the later one's has its pid behind it: `0@4711`.
 
-use crate::model::units::{Bytes, Count, Flag, Joules, Seconds};
+use crate::model::units::{Bytes, Count, Flag, Joules, Number, PerSecond, Ratio, Seconds};
 
 /// Devices, phases and groups: a few of each rank.
 const SEVERAL: usize = 8_000;
@@ -33,15 +33,15 @@ crate::metrics! {
     /// Tokens the rank itself has trained on since its process began.
     pub TOKENS: Counter<Count> = "memwarden_training_tokens_total" {workload, rank}.counting("{token}");
     /// Tokens the rank itself trains on in a second, over half a minute or a few steps; falls when steps stay out.
-    pub TOKEN_RATE: Gauge<Count> = "memwarden_training_tokens_per_second" {workload, rank}.counting("{token}/s");
+    pub TOKEN_RATE: Gauge<PerSecond> = "memwarden_training_throughput_tokens_per_second" {workload, rank}.counting("{token}/s");
     /// Samples the rank itself has trained on since its process began.
     pub SAMPLES: Counter<Count> = "memwarden_training_samples_total" {workload, rank}.counting("{sample}");
     /// The loss of the last step; absent where it was not finite.
-    pub LOSS: Gauge<Count> = "memwarden_training_loss" {workload, rank}.counting("{loss}");
+    pub LOSS: Gauge<Number> = "memwarden_training_loss" {workload, rank}.counting("{loss}");
     /// The learning rate of the last step.
-    pub LEARNING_RATE: Gauge<Count> = "memwarden_training_learning_rate" {workload, rank}.counting("{rate}");
+    pub LEARNING_RATE: Gauge<Number> = "memwarden_training_learning_rate" {workload, rank}.counting("{rate}");
     /// The norm of the gradients of the last step; absent where it was not finite.
-    pub GRAD_NORM: Gauge<Count> = "memwarden_training_gradient_norm" {workload, rank}.counting("{norm}");
+    pub GRAD_NORM: Gauge<Number> = "memwarden_training_gradient_norm" {workload, rank}.counting("{norm}");
     /// Steps that an overflow of the loss scale skipped.
     pub SKIPPED: Counter<Count> = "memwarden_training_skipped_steps_total" {workload, rank}.counting("{step}");
     /// Steps whose loss or gradients were not finite.
@@ -119,6 +119,10 @@ crate::metrics! {
     pub RECEIVED: Counter<Bytes> = "memwarden_training_received_bytes_total" {};
     /// Times a process was not read for a while because it sent more than it may.
     pub PAUSED: Counter<Count> = "memwarden_training_client_pauses_total" {}.counting("{pause}");
+    /// Operations a second that one GPU achieves for the rank, by how they are counted: full, causal, 6n, hardware; absent where the model's shape, its sequence length or its tokens are not told.
+    pub FLOPS: Gauge<PerSecond> = "memwarden_training_flops_per_second" {workload, rank, convention}.counting("{flop}/s");
+    /// The same as a share of what the GPU can do with dense matrices of the rank's precision; absent for a GPU whose peak is not known.
+    pub MFU: Gauge<Ratio> = "memwarden_training_mfu_ratio" {workload, rank, convention};
     /// Energy of the GPUs that the workload's ranks are on, for one token, over half a minute or a few steps; absent where a GPU does not tell its energy or is shared with others.
     pub JOULES_PER_TOKEN: Gauge<Joules> = "memwarden_training_token_energy_joules" {workload};
 }

@@ -145,13 +145,10 @@ mod tests {
 
     #[test]
     fn modes_and_owners_are_numbers() {
-        assert_eq!([mode("0666"), mode("660"), mode("0888"), mode("7777"), mode("")], [
-            Some(0o666),
-            Some(0o660),
-            None,
-            None,
-            None
-        ]);
+        assert_eq!(
+            [mode("0666"), mode("660"), mode("0888"), mode("7777"), mode("")],
+            [Some(0o666), Some(0o660), None, None, None]
+        );
         assert_eq!(owner("1000"), Some((1000, None)));
         assert_eq!(owner("0:27"), Some((0, Some(27))));
         assert_eq!([owner("root"), owner("1:"), owner("-1")], [None; 3]);

@@ -61,6 +61,8 @@ pub struct Totals {
 pub struct Rank {
     /// Who it says it is; absent before it said so.
     pub hello: Option<Box<Hello>>,
+    /// When it first said that it has the rank it has.
+    pub since: Option<Timestamp>,
     changes: u32,
     /// The last step.
     pub step: Option<u64>,
@@ -104,6 +106,8 @@ pub struct Rank {
     pub ooms: u64,
     /// Lines that could not be sent.
     pub dropped: Option<u64>,
+    /// Whether it said that it ends.
+    pub said_bye: bool,
     /// When it was last heard.
     pub heard: Option<Timestamp>,
     told: Vec<Told>,
@@ -125,7 +129,7 @@ impl Rank {
         let mut fallen = Fallen(None);
         fallen.raise("dropped", &mut self.dropped, dropped);
         match body {
-            Body::Hello(hello) => self.hello(hello, at)?,
+            Body::Hello(hello) => self.hello(hello, at, now)?,
             Body::Step(step) => self.step(step, at, now, &mut fallen)?,
             Body::Mem(mem) => self.mem(mem, &mut fallen),
             Body::Phase(phase) => self.phase(phase, &mut fallen)?,
@@ -133,7 +137,8 @@ impl Rank {
             Body::Oom(oom) => self.oom(&oom, at)?,
             Body::Checkpoint(checkpoint) => self.checkpoint(&checkpoint, at)?,
             Body::Params(params) => self.params = Some(params),
-            Body::Bye(_) | Body::Unknown => {}
+            Body::Bye(_) => self.said_bye = true,
+            Body::Unknown => {}
         }
         match fallen.0 {
             Some(key) => Err((Wrong::Falling, format!("the total `{key}` fell"))),
@@ -141,7 +146,7 @@ impl Rank {
         }
     }
 
-    fn hello(&mut self, hello: Box<Hello>, at: f64) -> Result<(), (Wrong, String)> {
+    fn hello(&mut self, hello: Box<Hello>, at: f64, now: Timestamp) -> Result<(), (Wrong, String)> {
         let (rank, world) = (hello.rank.unwrap_or(0), hello.world.unwrap_or(1));
         if rank >= world {
             return Err((Wrong::Rank, format!("rank {rank} is not one of a world of {world}")));
@@ -163,6 +168,9 @@ impl Rank {
                 "precision": hello.precision,
             });
             self.tell(at, Kind::Start, "hello", None, to_raw_value(&detail).ok())?;
+        }
+        if before != Some(rank) {
+            self.since = Some(now);
         }
         self.hello = Some(hello);
         Ok(())
@@ -394,7 +402,10 @@ mod tests {
         assert_eq!(found.phase_now().unwrap().as_str(), "attention");
         for (line, now) in [
             (r#"{"type":"phase","name":"loader","state":"end","seconds":2.0,"count":4}"#, Some("attention")),
-            (r#"{"type":"phase","name":"forward","state":"end","seconds":1.5,"count":1,"allocated_peak":9}"#, None),
+            (
+                r#"{"type":"phase","name":"forward","state":"end","seconds":1.5,"count":1,"allocated_peak":9}"#,
+                None,
+            ),
         ] {
             found.apply(parse(line.as_bytes()).unwrap(), at(9)).unwrap();
             assert_eq!(found.phase_now().map(Label::as_str), now);

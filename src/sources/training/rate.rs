@@ -32,7 +32,8 @@ impl Rate {
         }
         self.kept.push_back((at, total));
         while self.kept.len() > FEWEST
-            && (self.kept.len() > MOST || self.kept.get(1).is_some_and(|(second, _)| at.since(*second) >= WINDOW))
+            && (self.kept.len() > MOST
+                || self.kept.get(1).is_some_and(|(second, _)| at.since(*second) >= WINDOW))
         {
             self.kept.pop_front();
         }

@@ -14,7 +14,7 @@ const EACH: usize = 256;
 
 /// A bounded timeline.
 #[derive(Debug)]
-pub struct Ring {
+pub(super) struct Ring {
     entries: VecDeque<Arc<Entry>>,
     /// Bytes by workload.
     shares: HashMap<Label, usize>,
@@ -28,7 +28,7 @@ pub struct Ring {
 
 impl Ring {
     /// At most `most` entries.
-    pub fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self {
             entries: VecDeque::new(),
             shares: HashMap::new(),
@@ -41,7 +41,7 @@ impl Ring {
     }
 
     /// Adds what happened last; its number is given here.
-    pub fn push(&mut self, mut entry: Entry) {
+    pub(super) fn push(&mut self, mut entry: Entry) {
         self.shown = None;
         self.sequence += 1;
         entry.sequence = self.sequence;
@@ -56,7 +56,8 @@ impl Ring {
 
     /// Forgets the oldest of whoever has the most.
     fn forget(&mut self) {
-        let largest = self.shares.iter().max_by_key(|(_, share)| **share).map(|(workload, _)| workload.clone());
+        let largest =
+            self.shares.iter().max_by_key(|(_, share)| **share).map(|(workload, _)| workload.clone());
         let place = self.entries.iter().position(|entry| Some(&entry.workload) == largest.as_ref());
         let Some(entry) = self.entries.remove(place.unwrap_or(0)) else { return };
         let size = size(&entry);
@@ -71,7 +72,7 @@ impl Ring {
     }
 
     /// What is remembered.
-    pub fn timeline(&mut self) -> Arc<Timeline> {
+    pub(super) fn timeline(&mut self) -> Arc<Timeline> {
         let shown = self.shown.get_or_insert_with(|| {
             let entries = self.entries.iter().cloned().collect();
             Arc::new(Timeline { entries, forgotten: self.forgotten })

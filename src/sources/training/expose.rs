@@ -1,0 +1,169 @@
+//! From what a rank told to points.
+
+use super::face::Face;
+use super::metrics as m;
+use super::rank::{Rank, printable};
+use crate::model::desc::Metric;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Seconds};
+use crate::training::messages::{DeviceMemory, Hello, Params, SaveState};
+
+/// Groups of layers that are told one by one.
+const GROUPS: usize = 16;
+
+/// Puts everything of one rank.
+pub(super) fn put(rank: &Rank, hello: &Hello, face: &Face, pid: Option<u32>, at: Timestamp, out: &mut Batch) {
+    let labels = face.labels();
+    out.put(&m::INFO, &info(hello, face, pid), Flag(true));
+    out.put_some(&m::MESSAGE_AGE, &labels, rank.heard.map(|heard| at.since(heard).into()));
+    put_steps(rank, &labels, at, out);
+    put_phases(rank, &labels, out);
+    for (ordinal, device) in &rank.devices {
+        let gpu = face.gpu(hello, *ordinal).cloned().unwrap_or_default();
+        put_device(device, &[labels[0].clone(), labels[1].clone(), (*ordinal).into(), gpu], out);
+    }
+    out.put_some(&m::PINNED, &labels, rank.pinned.map(Bytes::new));
+    if let Some(params) = &rank.params {
+        put_params(params, &labels, out);
+    }
+    if let Some((state, step)) = rank.checkpoint {
+        for each in SaveState::ALL {
+            out.put(&m::CHECKPOINT, &and(&labels, each.word().into()), Flag(*each == state));
+        }
+        out.put_some(&m::CHECKPOINT_STEP, &labels, step.map(Count));
+    }
+    out.put_some(&m::CHECKPOINT_SAVED, &labels, rank.saved_unix.and_then(Seconds::new));
+    out.put_some(&m::DROPPED, &labels, rank.dropped.map(Count));
+}
+
+fn and([workload, rank]: &[Label; 2], last: Label) -> [Label; 3] {
+    [workload.clone(), rank.clone(), last]
+}
+
+fn info(hello: &Hello, face: &Face, pid: Option<u32>) -> [Label; 13] {
+    let text = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
+    let (gpu, uuid) = match &face.gpus[..] {
+        [(gpu, uuid)] => (gpu.clone(), uuid.clone()),
+        _ => Default::default(),
+    };
+    [
+        face.workload.clone(),
+        face.rank.clone(),
+        hello.local_rank.unwrap_or(0).into(),
+        hello.world.unwrap_or(1).into(),
+        pid.map(Label::from).unwrap_or_default(),
+        gpu,
+        uuid,
+        text(&hello.job),
+        text(&hello.client),
+        text(&hello.framework),
+        text(&hello.framework_version),
+        text(&hello.precision),
+        hello.recompute.map(|recompute| recompute.word().into()).unwrap_or_default(),
+    ]
+}
+
+fn put_steps(rank: &Rank, labels: &[Label; 2], at: Timestamp, out: &mut Batch) {
+    if rank.step.is_some() {
+        out.put_some(&m::STEP, labels, rank.step.map(Count));
+        out.put(&m::STEPS, labels, Count(rank.steps));
+    }
+    if rank.last_duration.is_some() {
+        out.put_histogram(&m::STEP_DURATION, labels, &rank.durations);
+        out.put_some(&m::STEP_LAST, labels, rank.last_duration.and_then(Seconds::new));
+    }
+    out.put_some(&m::TOKENS, labels, rank.tokens.map(Count));
+    out.put_some(&m::TOKEN_RATE, labels, rank.token_rate.per_second(at).and_then(PerSecond::new));
+    out.put_some(&m::SAMPLES, labels, rank.samples.map(Count));
+    out.put_some(&m::LOSS, labels, rank.loss.and_then(Number::new));
+    out.put_some(&m::LEARNING_RATE, labels, rank.learning_rate.and_then(Number::new));
+    out.put_some(&m::GRAD_NORM, labels, rank.grad_norm.and_then(Number::new));
+    out.put_some(&m::SKIPPED, labels, rank.skipped.map(Count));
+    out.put_some(&m::NAN, labels, rank.nan.map(Count));
+}
+
+fn put_phases(rank: &Rank, labels: &[Label; 2], out: &mut Batch) {
+    for (name, totals) in &rank.phases {
+        let labels = and(labels, name.clone());
+        out.put_some(&m::PHASE_SECONDS, &labels, totals.seconds.and_then(Seconds::new));
+        out.put_some(&m::PHASES, &labels, totals.count.map(Count));
+        out.put_some(&m::PHASE_PEAK, &labels, totals.allocated_peak.map(Bytes::new));
+    }
+    if let Some(name) = rank.phase_now() {
+        out.put(&m::PHASE_NOW, &and(labels, name.clone()), Flag(true));
+    }
+}
+
+fn put_device(device: &DeviceMemory, labels: &[Label; 4], out: &mut Batch) {
+    let DeviceMemory { allocated, allocated_peak, active, reserved, reserved_peak, requested, .. } = *device;
+    let DeviceMemory { inactive_split, releasable, largest_free, retries, ooms, free, total, .. } = *device;
+    for (metric, bytes) in [
+        (&m::ALLOCATED, allocated),
+        (&m::ALLOCATED_PEAK, allocated_peak),
+        (&m::ACTIVE, active),
+        (&m::RESERVED, reserved),
+        (&m::RESERVED_PEAK, reserved_peak),
+        (&m::REQUESTED, requested),
+        (&m::INACTIVE_SPLIT, inactive_split),
+        (&m::RELEASABLE, releasable),
+        (&m::LARGEST_FREE, largest_free),
+        (&m::DEVICE_FREE, free),
+        (&m::DEVICE_TOTAL, total),
+    ] {
+        out.put_some(metric, labels, bytes.map(Bytes::new));
+    }
+    out.put_some(&m::RETRIES, labels, retries.map(Count));
+    out.put_some(&m::ALLOCATOR_OOMS, labels, ooms.map(Count));
+}
+
+fn put_params(params: &Params, labels: &[Label; 2], out: &mut Batch) {
+    fn kinds<M: Metric>(
+        metric: &'static M,
+        kinds: &[(&str, Option<M::Unit>)],
+        labels: &[Label; 2],
+        out: &mut Batch,
+    ) {
+        for (kind, value) in kinds {
+            out.put_some(metric, &and(labels, (*kind).into()), *value);
+        }
+    }
+    let count = |count: Option<u64>| count.map(Count);
+    let bytes = |bytes: Option<u64>| bytes.map(Bytes::new);
+    let elements = [
+        ("all", count(params.parameters)),
+        ("trainable", count(params.trainable)),
+        ("lora", count(params.lora)),
+    ];
+    kinds(&m::PARAMETERS, &elements, labels, out);
+    let memory = [
+        ("parameters", bytes(params.parameter_bytes)),
+        ("gradients", bytes(params.gradient_bytes)),
+        ("optimizer", bytes(params.optimizer_bytes)),
+    ];
+    kinds(&m::MODEL, &memory, labels, out);
+    kinds(&m::NONFINITE, &[("nan", count(params.nan)), ("inf", count(params.inf))], labels, out);
+    put_shares(&m::BY_DTYPE, params.by_dtype.as_deref().unwrap_or_default(), labels, out);
+    put_shares(&m::BY_GROUP, params.by_group.as_deref().unwrap_or_default(), labels, out);
+}
+
+/// The largest one by one, the rest together.
+fn put_shares<M: Metric<Unit = Bytes>>(
+    metric: &'static M,
+    shares: &[(String, u64)],
+    labels: &[Label; 2],
+    out: &mut Batch,
+) {
+    let mut sorted: Vec<(Label, u64)> =
+        shares.iter().map(|(name, bytes)| (printable(name), *bytes)).collect();
+    sorted.sort_by(|one, two| (two.1, &one.0).cmp(&(one.1, &two.0)));
+    let rest = sorted.split_off(sorted.len().min(GROUPS));
+    for (name, bytes) in sorted {
+        out.put(metric, &and(labels, name), Bytes::new(bytes));
+    }
+    if !rest.is_empty() {
+        let sum: Bytes = rest.into_iter().map(|(_, bytes)| Bytes::new(bytes)).sum();
+        out.put(metric, &and(labels, "other".into()), sum);
+    }
+}

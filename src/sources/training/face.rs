@@ -1,0 +1,98 @@
+//! Who a connection is: its workload, its rank's label, and its GPUs, from the kernel and the driver.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::client::Client;
+use crate::model::facts::{Facts, GpuProcess};
+use crate::model::label::Label;
+use crate::training::messages::Hello;
+
+/// Who a connection is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Face {
+    /// Empty where the process belongs to none.
+    pub(super) workload: Label,
+    /// The rank, told from others of the same number.
+    pub(super) rank: Label,
+    /// Index and UUID of each GPU that the driver sees the process on.
+    pub(super) gpus: Vec<(Label, Label)>,
+}
+
+impl Face {
+    /// Whether somebody has it: the names of a face that nobody has are its workload and rank.
+    pub(super) fn labels(&self) -> [Label; 2] {
+        [self.workload.clone(), self.rank.clone()]
+    }
+
+    /// The index of the GPU that the process calls `ordinal`; nothing where the driver does not confirm it.
+    pub(super) fn gpu(&self, hello: &Hello, ordinal: u16) -> Option<&Label> {
+        let devices = hello.devices.as_deref().unwrap_or_default();
+        let told = devices.iter().find(|(other, _)| *other == ordinal);
+        if let Some(uuid) = told.and_then(|(_, device)| device.uuid.as_deref()) {
+            // PyTorch leaves the prefix out that NVML has.
+            let same = |other: &Label| {
+                let other = other.as_str();
+                other == uuid || other.strip_prefix("GPU-") == Some(uuid)
+            };
+            return self.gpus.iter().find(|(_, other)| same(other)).map(|(gpu, _)| gpu);
+        }
+        match &self.gpus[..] {
+            [(gpu, _)] if devices.len() <= 1 => Some(gpu),
+            _ => None,
+        }
+    }
+}
+
+/// The faces of one sample.
+#[derive(Debug, Default)]
+pub(super) struct Faces {
+    taken: HashSet<[Label; 2]>,
+    /// How many of each workload gave themselves a rank that another one has.
+    pub(super) conflicts: BTreeMap<Label, u64>,
+    /// How many ranks each workload has.
+    pub(super) ranks: BTreeMap<Label, u64>,
+}
+
+impl Faces {
+    /// The face of a connection whose process lives; whoever is asked for first keeps its rank.
+    pub(super) fn of(&mut self, client: &Client, hello: &Hello, facts: &Facts) -> Option<Face> {
+        if let (Some(table), Some(key)) = (&facts.processes, client.key)
+            && table.get(key.pid).is_none_or(|row| row.key != key)
+        {
+            // Somebody else holds the stream open, or this tick's list is older than the process.
+            return None;
+        }
+        let member = client.key.and_then(|key| {
+            let members = &facts.members;
+            let place = members.binary_search_by_key(&key.pid, |(member, _)| member.pid).ok()?;
+            Some(&members[place]).filter(|(member, _)| *member == key)
+        });
+        let workload = member.map_or_else(|| Label::from(""), |(_, workload)| workload.clone());
+        let number = hello.rank.unwrap_or(0);
+        let mut rank = Label::from(number);
+        *self.ranks.entry(workload.clone()).or_default() += 1;
+        self.conflicts.entry(workload.clone()).or_default();
+        if !self.taken.insert([workload.clone(), rank.clone()]) {
+            *self.conflicts.entry(workload.clone()).or_default() += 1;
+            rank = match client.pid {
+                Some(pid) => format!("{number}@{pid}").into(),
+                None => format!("{number}@c{}", client.number).into(),
+            };
+            if !self.taken.insert([workload.clone(), rank.clone()]) {
+                rank = format!("{rank}.{}", client.number).into();
+                self.taken.insert([workload.clone(), rank.clone()]);
+            }
+        }
+        // The driver tells pids; that this one is still the same process was seen above.
+        let on = |process: &&GpuProcess| client.key.is_some_and(|key| key.pid == process.pid);
+        let mut gpus: Vec<(Label, Label)> = facts
+            .gpu_processes
+            .iter()
+            .filter(on)
+            .map(|process| (process.gpu.clone(), process.uuid.clone()))
+            .collect();
+        gpus.sort_unstable();
+        gpus.dedup();
+        Some(Face { workload, rank, gpus })
+    }
+}

@@ -1,0 +1,211 @@
+//! What training jobs tell over the job socket (`clients/PROTOCOL.md`).
+//!
+//! A thread hears them; a sample shows what it heard, under the workload and
+//! the GPUs that the kernel and the driver give for the process. The end of a
+//! stream, or of its process, ends its series.
+
+pub mod client;
+pub mod counts;
+mod expose;
+mod face;
+pub mod lines;
+pub mod listener;
+pub mod metrics;
+mod options;
+pub mod rank;
+pub mod rate;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+pub use options::Rules;
+
+use client::{Client, Shared, State};
+use face::{Face, Faces};
+use listener::{Hold, lock};
+use ring::Ring;
+
+use crate::model::checkpoint::Checkpoints;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::source::{Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::timeline::{Entry, Kind};
+use crate::model::units::{Bytes, Count};
+use crate::sources::Registration;
+
+/// What training jobs tell.
+pub static REGISTRATION: Registration = Registration {
+    name: "training",
+    about: "What training jobs tell of themselves over a socket: steps, tokens, phases, their allocator, checkpoints.",
+    on_by_default: true,
+    options: options::OPTIONS,
+    metrics: metrics::METRICS,
+    needs: &[],
+    check: options::check,
+    build: |settings, context| {
+        let rules = Rules::read(settings);
+        Box::new(Training::new(rules, context.roots.proc.clone(), Checkpoints::heard()))
+    },
+};
+
+/// How long the count of a workload's failures is kept after its last rank ended.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
+/// The workloads whose count is kept.
+const MOST_REMEMBERED: usize = 1_000;
+
+struct Training {
+    rules: Rules,
+    proc: PathBuf,
+    checkpoints: &'static Checkpoints,
+    /// Started by the first sample.
+    thread: Option<(Arc<Shared>, Option<Hold>)>,
+    ring: Ring,
+    /// Who each connection was when it was last seen, and the failures counted of it.
+    known: HashMap<u64, (Face, u64)>,
+    /// Failures of each workload, and when one of its ranks was last seen.
+    ooms: BTreeMap<Label, (u64, Timestamp)>,
+}
+
+impl Training {
+    fn new(rules: Rules, proc: PathBuf, checkpoints: &'static Checkpoints) -> Self {
+        let ring = Ring::new(rules.timeline);
+        Self { rules, proc, checkpoints, thread: None, ring, known: HashMap::new(), ooms: BTreeMap::new() }
+    }
+
+    fn shared(&mut self) -> Result<Arc<Shared>, SourceError> {
+        if let Some((shared, _)) = &self.thread {
+            return Ok(Arc::clone(shared));
+        }
+        let Some(path) = self.rules.socket.clone() else {
+            return Err(SourceError::unavailable("sources.training.socket is empty"));
+        };
+        let shared = Arc::new(Shared::new(self.proc.clone(), self.rules.clients));
+        let hold = listener::start(path, self.rules.clone(), Arc::clone(&shared), self.checkpoints);
+        let hold = hold.map_err(|error| {
+            SourceError::failed(Failure::of(&error), format!("no thread for the job socket: {error}"))
+        })?;
+        self.thread = Some((Arc::clone(&shared), Some(hold)));
+        Ok(shared)
+    }
+
+    /// Takes what happened to one client to the timeline, and what it told to `out` while it lives.
+    fn see(&mut self, client: &Client, ended: bool, at: Timestamp, faces: &mut Faces, out: &mut Batch) {
+        let mut rank = lock(&client.rank);
+        let Some(hello) = rank.hello.clone() else { return };
+        let known = self.known.remove(&client.number);
+        let counted = known.as_ref().map_or(0, |(_, counted)| *counted);
+        let living = if ended { None } else { faces.of(client, &hello, &out.facts) };
+        let face = match (&living, known) {
+            (Some(face), _) => face.clone(),
+            (None, Some((face, _))) => face,
+            // It came and went between two samples, so that nobody else can have had its rank.
+            (None, None) => {
+                let rank = Label::from(hello.rank.unwrap_or(0));
+                Face { workload: Label::default(), rank, gpus: Vec::new() }
+            }
+        };
+        self.remember(&face.workload, rank.ooms.saturating_sub(counted), at);
+        let entry = |told: rank::Told| Entry {
+            sequence: 0,
+            unix_seconds: told.unix_seconds,
+            kind: told.kind,
+            workload: face.workload.clone(),
+            rank: face.rank.clone(),
+            pid: client.pid.unwrap_or(0),
+            name: told.name,
+            step: told.step,
+            detail: told.detail,
+        };
+        for told in rank.take_told() {
+            self.ring.push(entry(told));
+        }
+        if ended {
+            let unix_seconds = at.unix().as_secs_f64();
+            let name = if rank.said_bye { "bye" } else { "end of stream" };
+            let told = rank::Told {
+                unix_seconds,
+                kind: Kind::End,
+                name: name.into(),
+                step: rank.step,
+                detail: None,
+            };
+            self.ring.push(entry(told));
+            return;
+        }
+        if living.is_some() {
+            expose::put(&rank, &hello, &face, client.pid, at, out);
+        }
+        let ooms = rank.ooms;
+        drop(rank);
+        self.known.insert(client.number, (face, ooms));
+    }
+
+    fn remember(&mut self, workload: &Label, more: u64, at: Timestamp) {
+        if self.ooms.len() >= MOST_REMEMBERED && !self.ooms.contains_key(workload) {
+            return;
+        }
+        let (ooms, seen) = self.ooms.entry(workload.clone()).or_insert((0, at));
+        *ooms = ooms.saturating_add(more);
+        *seen = at;
+    }
+}
+
+impl Source for Training {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        let shared = self.shared()?;
+        let mut clients = shared.clients();
+        // Who first said that it has a rank keeps it.
+        clients.sort_by_cached_key(|(client, _)| {
+            (lock(&client.rank).since.map(Timestamp::monotonic), client.number)
+        });
+        let connected = clients.iter().filter(|(_, ended)| !ended).count() as u64;
+        let mut faces = Faces::default();
+        for (client, ended) in &clients {
+            self.see(client, *ended, at, &mut faces, out);
+        }
+        self.known.retain(|number, _| clients.iter().any(|(client, _)| client.number == *number));
+        self.ooms.retain(|_, (_, seen)| at.since(*seen) < REMEMBERED);
+        for (workload, ranks) in &faces.ranks {
+            out.put(&metrics::RANKS, std::slice::from_ref(workload), Count(*ranks));
+        }
+        for (workload, conflicts) in &faces.conflicts {
+            out.put(&metrics::CONFLICTS, std::slice::from_ref(workload), Count(*conflicts));
+        }
+        for (workload, (ooms, _)) in &self.ooms {
+            out.put(&metrics::OOMS, std::slice::from_ref(workload), Count(*ooms));
+        }
+        out.facts.timeline = self.ring.timeline();
+        out.put(&metrics::CLIENTS, &[], Count(connected));
+        put_counts(&shared, out);
+        match shared.state() {
+            State::Opening | State::Listening => Ok(()),
+            State::Failed(kind, why) => Err(SourceError::failed(kind, why)),
+        }
+    }
+
+    fn finish(&mut self) {
+        self.thread = None;
+    }
+}
+
+fn put_counts(shared: &Shared, out: &mut Batch) {
+    let counts = &shared.counts;
+    for (kind, count) in counts.messages() {
+        out.put(&metrics::MESSAGES, &[kind.into()], Count(count));
+    }
+    for (kind, count) in counts.wrongs() {
+        out.put(&metrics::ERRORS, &[kind.label().into()], Count(count));
+    }
+    for (why, count) in counts.refusals() {
+        out.put(&metrics::REFUSED, &[why.label().into()], Count(count));
+    }
+    out.put(&metrics::RECEIVED, &[], Bytes::new(counts.bytes.load(Ordering::Relaxed)));
+    out.put(&metrics::PAUSED, &[], Count(counts.paused.load(Ordering::Relaxed)));
+}

@@ -1,0 +1,481 @@
+//! The source with real streams, and a host that is a fixture. No thread: a test takes the turns of the listener.
+
+use std::cell::Cell;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+
+use super::listener::Listener;
+use super::*;
+use crate::exposition::prometheus::{Format, encode};
+use crate::host::job_socket::Access;
+use crate::host::process::fixture::{Process, Tree};
+use crate::model::facts::{Facts, GpuProcess, ProcessRow, ProcessTable};
+use crate::model::ids::ProcessKey;
+use crate::model::timeline::Timeline;
+
+const START: u64 = 1_700_000_000;
+
+thread_local! {
+    static NOW: Cell<u64> = const { Cell::new(START) };
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_secs(NOW.get())
+}
+
+fn pass(seconds: u64) {
+    NOW.set(NOW.get() + seconds);
+}
+
+pub(super) fn rules(path: &Path) -> Rules {
+    Rules {
+        socket: Some(path.to_path_buf()),
+        access: Access { mode: 0o666, owner: None },
+        clients: 8,
+        clients_per_user: 6,
+        rate: 100.0,
+        line: 1_024,
+        memory: 4_096,
+        timeline: 100,
+    }
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    _tree: Tree,
+    listener: Listener,
+    source: Training,
+    shared: Arc<Shared>,
+    checkpoints: &'static Checkpoints,
+    /// Our own process, which all streams are from, as a fixture has it.
+    own: ProcessKey,
+    living: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        NOW.set(START);
+        let folder = tempfile::tempdir().unwrap();
+        let own = ProcessKey { pid: std::process::id(), start: 4_711 };
+        let tree = Tree::new();
+        tree.add(&Process::new(own.pid, "python").start(own.start));
+        let path = folder.path().join("run/job.sock");
+        let checkpoints: &'static Checkpoints = Box::leak(Box::default());
+        let proc = tree.proc();
+        let mut source = Training::new(rules(&path), proc.clone(), checkpoints);
+        let shared = Arc::new(Shared::new(proc, 8));
+        let mut listener =
+            Listener::new(path.clone(), rules(&path), Arc::clone(&shared), checkpoints, now).unwrap();
+        listener.turn(Some(Duration::ZERO)).unwrap();
+        source.thread = Some((Arc::clone(&shared), None));
+        Self { folder, _tree: tree, listener, source, shared, checkpoints, own, living: true }
+    }
+
+    fn connect(&mut self) -> UnixStream {
+        let stream = UnixStream::connect(self.folder.path().join("run/job.sock")).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        self.turn();
+        stream
+    }
+
+    fn turn(&mut self) {
+        self.listener.turn(Some(Duration::ZERO)).unwrap();
+    }
+
+    fn send(&mut self, stream: &mut UnixStream, text: &str) {
+        stream.write_all(text.as_bytes()).unwrap();
+        self.turn();
+    }
+
+    fn facts(&self) -> Facts {
+        let row = ProcessRow {
+            key: self.own,
+            parent: 1,
+            session: 1,
+            terminal: 0,
+            uid: 0,
+            comm: "python".into(),
+            state: b'S',
+            kernel: false,
+            rss: Bytes::ZERO,
+            cpu_ticks: 0,
+            threads: 1,
+            major_faults: 0,
+            cgroup: None,
+            naming_cgroup: None,
+        };
+        let rows = if self.living { vec![row] } else { Vec::new() };
+        let gpu = GpuProcess {
+            pid: self.own.pid,
+            gpu: "2".into(),
+            uuid: "GPU-5f1d2a7c-0a3b-4c8e-9d55-0d9b6a1f0e11".into(),
+            memory: None,
+        };
+        Facts {
+            processes: Some(Arc::new(ProcessTable { rows, boot: None })),
+            gpu_processes: vec![gpu],
+            members: vec![(self.own, "slurm/17".into())],
+            ..Facts::default()
+        }
+    }
+
+    /// The series of one sample but those of the socket itself, with our pid as `PID`, and the timeline.
+    fn sample(&mut self) -> (String, Arc<Timeline>) {
+        let mut batch = Batch::new();
+        batch.facts = self.facts();
+        self.source.sample(now(), &mut batch).unwrap();
+        let (families, dropped, facts) = batch.seal();
+        assert!(dropped.is_empty(), "{dropped:?}");
+        let text = encode(&families, Format::Text);
+        let own = |line: &&str| {
+            let socket = ["clients", "messages_total", "errors_total", "received", "client_pauses"];
+            !line.starts_with('#')
+                && !socket.iter().any(|word| line.contains(word))
+                && !line.contains("_bucket")
+        };
+        let lines: Vec<&str> = text.lines().filter(own).collect();
+        (lines.join("\n").replace(&self.own.pid.to_string(), "PID"), facts.timeline)
+    }
+
+    fn count(&mut self, series: &str) -> f64 {
+        let mut batch = Batch::new();
+        self.source.sample(now(), &mut batch).unwrap();
+        let text = encode(&batch.seal().0, Format::Text);
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.unwrap_or_else(|| panic!("no {series} in\n{text}")).trim().parse().unwrap()
+    }
+
+    fn errors(&mut self, kind: &str) -> f64 {
+        self.count(&format!("memwarden_training_errors_total{{kind=\"{kind}\"}}"))
+    }
+}
+
+fn check(shown: &str, expected: Expect) {
+    expected.assert_eq(&format!("{shown}\n"));
+}
+
+const HELLO: &str = "{\"type\":\"hello\",\"v\":1,\"rank\":3,\"world\":8}\n";
+
+/// Whole lines of the document's examples.
+fn examples() -> String {
+    let protocol = include_str!("../../../clients/PROTOCOL.md");
+    let blocks = protocol.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.filter(|block| !block.contains("\"bye\"")).collect()
+}
+
+#[test]
+fn the_examples_become_series_and_vanish_with_the_stream() {
+    let mut world = World::new();
+    world.source.rules.line = 65_536;
+    let mut stream = world.connect();
+    for line in examples().lines() {
+        // Longer than the line of these rules; the parser's own tests have it whole.
+        let line = if line.len() < 1_000 { line } else { HELLO.trim_end() };
+        world.send(&mut stream, &format!("{line}\n"));
+    }
+    let (shown, _) = world.sample();
+    check(
+        &shown,
+        expect![[r#"
+            memwarden_rank_info{workload="slurm/17",rank="3",local_rank="3",world="8",pid="PID",gpu="2",uuid="GPU-aa",run="llama-sft",client="memwarden.py 0.1",framework="torch",framework_version="2.9.1",precision="bf16",recompute="none"} 1
+            memwarden_training_message_age_seconds{workload="slurm/17",rank="3"} 0
+            memwarden_training_step{workload="slurm/17",rank="3"} 120
+            memwarden_training_steps_total{workload="slurm/17",rank="3"} 1
+            memwarden_training_step_duration_seconds_sum{workload="slurm/17",rank="3"} 0.512
+            memwarden_training_step_duration_seconds_count{workload="slurm/17",rank="3"} 1
+            memwarden_training_step_last_duration_seconds{workload="slurm/17",rank="3"} 0.512
+            memwarden_training_tokens_total{workload="slurm/17",rank="3"} 31457280
+            memwarden_training_samples_total{workload="slurm/17",rank="3"} 7680
+            memwarden_training_loss{workload="slurm/17",rank="3"} 2.317
+            memwarden_training_learning_rate{workload="slurm/17",rank="3"} 0.0003
+            memwarden_training_gradient_norm{workload="slurm/17",rank="3"} 1.04
+            memwarden_training_skipped_steps_total{workload="slurm/17",rank="3"} 1
+            memwarden_training_nonfinite_steps_total{workload="slurm/17",rank="3"} 0
+            memwarden_training_phase_seconds_total{workload="slurm/17",rank="3",phase="forward"} 24.6
+            memwarden_training_phases_total{workload="slurm/17",rank="3",phase="forward"} 120
+            memwarden_training_phase_allocated_peak_bytes{workload="slurm/17",rank="3",phase="forward"} 66571993088
+            memwarden_training_allocator_allocated_bytes{workload="slurm/17",rank="3",device="0"} 61203283968
+            memwarden_training_allocator_allocated_peak_bytes{workload="slurm/17",rank="3",device="0"} 66571993088
+            memwarden_training_allocator_active_bytes{workload="slurm/17",rank="3",device="0"} 61303283968
+            memwarden_training_allocator_reserved_bytes{workload="slurm/17",rank="3",device="0"} 70866960384
+            memwarden_training_allocator_reserved_peak_bytes{workload="slurm/17",rank="3",device="0"} 70866960384
+            memwarden_training_allocator_requested_bytes{workload="slurm/17",rank="3",device="0"} 60813283968
+            memwarden_training_allocator_inactive_split_bytes{workload="slurm/17",rank="3",device="0"} 3221225472
+            memwarden_training_allocator_releasable_bytes{workload="slurm/17",rank="3",device="0"} 1073741824
+            memwarden_training_allocator_largest_free_bytes{workload="slurm/17",rank="3",device="0"} 536870912
+            memwarden_training_device_free_bytes{workload="slurm/17",rank="3",device="0"} 9663676416
+            memwarden_training_device_total_bytes{workload="slurm/17",rank="3",device="0"} 85899345920
+            memwarden_training_allocator_retries_total{workload="slurm/17",rank="3",device="0"} 0
+            memwarden_training_allocator_ooms_total{workload="slurm/17",rank="3",device="0"} 0
+            memwarden_training_pinned_bytes{workload="slurm/17",rank="3"} 4294967296
+            memwarden_training_parameters{workload="slurm/17",rank="3",kind="all"} 8030261248
+            memwarden_training_parameters{workload="slurm/17",rank="3",kind="trainable"} 41943040
+            memwarden_training_parameters{workload="slurm/17",rank="3",kind="lora"} 41943040
+            memwarden_training_model_bytes{workload="slurm/17",rank="3",kind="parameters"} 16060522496
+            memwarden_training_model_bytes{workload="slurm/17",rank="3",kind="gradients"} 83886080
+            memwarden_training_model_bytes{workload="slurm/17",rank="3",kind="optimizer"} 335544320
+            memwarden_training_nonfinite_tensors{workload="slurm/17",rank="3",kind="nan"} 0
+            memwarden_training_nonfinite_tensors{workload="slurm/17",rank="3",kind="inf"} 0
+            memwarden_training_parameters_dtype_bytes{workload="slurm/17",rank="3",dtype="bf16"} 16060522496
+            memwarden_training_parameters_group_bytes{workload="slurm/17",rank="3",group="mlp"} 9663676416
+            memwarden_training_parameters_group_bytes{workload="slurm/17",rank="3",group="attention"} 5368709120
+            memwarden_training_parameters_group_bytes{workload="slurm/17",rank="3",group="lora"} 83886080
+            memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="saving"} 0
+            memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="saved"} 1
+            memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="failed"} 0
+            memwarden_training_checkpoint_step{workload="slurm/17",rank="3"} 120
+            memwarden_training_checkpoint_saved_timestamp_seconds{workload="slurm/17",rank="3"} 1700000000
+            memwarden_training_client_dropped_total{workload="slurm/17",rank="3"} 0
+            memwarden_training_ranks{workload="slurm/17"} 1
+            memwarden_training_rank_conflicts{workload="slurm/17"} 0
+            memwarden_training_ooms_total{workload="slurm/17"} 1
+        "#]],
+    );
+    drop(stream);
+    world.turn();
+    pass(1);
+    let (shown, timeline) = world.sample();
+    check(
+        &shown,
+        expect![[r#"
+            memwarden_training_ooms_total{workload="slurm/17"} 1
+        "#]],
+    );
+    let told: Vec<String> = timeline
+        .entries
+        .iter()
+        .map(|entry| {
+            format!(
+                "{} {:?} {}/{} {} {:?}",
+                entry.sequence, entry.kind, entry.workload, entry.rank, entry.name, entry.step
+            )
+        })
+        .collect();
+    check(
+        &told.join("\n"),
+        expect![[r#"
+            1 Start slurm/17/3 hello None
+            2 FirstStep slurm/17/3 step Some(120)
+            3 Event slurm/17/3 after eval Some(120)
+            4 Oom slurm/17/3 oom Some(120)
+            5 Checkpoint slurm/17/3 saving Some(120)
+            6 Checkpoint slurm/17/3 saved Some(120)
+            7 End slurm/17/3 end of stream Some(120)
+        "#]],
+    );
+    assert!(!world.checkpoints_has_own());
+}
+
+impl World {
+    fn checkpoints_has_own(&self) -> bool {
+        self.checkpoints.of(self.own).is_some()
+    }
+}
+
+#[test]
+fn two_of_one_rank_are_both_seen_and_told_apart() {
+    let mut world = World::new();
+    let mut streams: Vec<UnixStream> = (0..3).map(|_| world.connect()).collect();
+    for stream in &mut streams {
+        world.send(stream, HELLO);
+        world.send(stream, "{\"type\":\"step\",\"step\":1}\n");
+    }
+    let steps = |shown: &str| -> Vec<String> {
+        let lines = shown.lines().filter(|line| {
+            ["training_step{", "training_ranks", "rank_conflicts"].iter().any(|word| line.contains(word))
+        });
+        lines.map(str::to_owned).collect()
+    };
+    check(
+        &steps(&world.sample().0).join("\n"),
+        expect![[r#"
+        memwarden_training_step{workload="slurm/17",rank="3"} 1
+        memwarden_training_step{workload="slurm/17",rank="3@PID"} 1
+        memwarden_training_step{workload="slurm/17",rank="3@PID.4"} 1
+        memwarden_training_ranks{workload="slurm/17"} 3
+        memwarden_training_rank_conflicts{workload="slurm/17"} 2
+    "#]],
+    );
+    // The first one ends: the second takes its place.
+    streams.remove(0);
+    world.turn();
+    check(
+        &steps(&world.sample().0).join("\n"),
+        expect![[r#"
+        memwarden_training_step{workload="slurm/17",rank="3"} 1
+        memwarden_training_step{workload="slurm/17",rank="3@PID"} 1
+        memwarden_training_ranks{workload="slurm/17"} 2
+        memwarden_training_rank_conflicts{workload="slurm/17"} 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_process_that_is_gone_is_not_shown_though_its_stream_is_held_open() {
+    let mut world = World::new();
+    let mut stream = world.connect();
+    world.send(&mut stream, HELLO);
+    assert!(world.sample().0.contains("memwarden_rank_info"));
+    world.living = false;
+    assert!(!world.sample().0.contains("rank=\"3\""), "{}", world.sample().0);
+}
+
+#[test]
+fn a_checkpoint_can_be_asked_for_without_waiting() {
+    let mut world = World::new();
+    let mut stream = world.connect();
+    world.send(&mut stream, HELLO);
+    world.send(&mut stream, "{\"type\":\"checkpoint\",\"state\":\"saving\"}\n");
+    let found = world.checkpoints.of(world.own).unwrap();
+    assert_eq!(found.state, crate::model::checkpoint::State::Saving);
+    assert_eq!(found.heard_nanos, START * 1_000_000_000);
+    drop(stream);
+    world.turn();
+    assert!(!world.checkpoints_has_own());
+}
+
+#[test]
+fn garbage_costs_its_sender_that_line_only() {
+    let mut world = World::new();
+    let (mut bad, mut good) = (world.connect(), world.connect());
+    world.send(&mut good, HELLO);
+    world.send(&mut bad, "{\"type\":\"step\",\"step\":1}\n");
+    // It connected first, and says later that it is rank 3.
+    pass(1);
+    world.send(&mut bad, &format!("{HELLO}\u{0}\u{1}\n[]\n{{\"type\":\"step\",\"step\":-4}}\n"));
+    bad.write_all(b"{\"type\":\"step\",\"step\":7,\"loss\":\xff}\n").unwrap();
+    world.turn();
+    world.send(&mut bad, &"x".repeat(1_500));
+    world.send(&mut bad, &"x".repeat(1_500));
+    world.send(&mut bad, "\n{\"type\":\"step\",\"step\":9}\n{\"torn");
+    let stepped = world.sample().0;
+    assert!(stepped.contains("memwarden_training_step{workload=\"slurm/17\",rank=\"3@PID\"} 9"), "{stepped}");
+    drop(bad);
+    world.turn();
+    for (kind, expected) in
+        [("json", 2.0), ("key", 1.0), ("encoding", 1.0), ("length", 1.0), ("torn", 1.0), ("no_hello", 1.0)]
+    {
+        assert_eq!(world.errors(kind), expected, "{kind}");
+    }
+    assert_eq!(world.count("memwarden_training_clients"), 1.0);
+}
+
+#[test]
+fn a_line_that_stalls_and_many_that_do_cost_little_memory() {
+    let mut world = World::new();
+    let mut streams: Vec<UnixStream> = (0..6).map(|_| world.connect()).collect();
+    for stream in &mut streams {
+        world.send(stream, &"x".repeat(1_000));
+    }
+    // 4,096 bytes for all of them.
+    assert_eq!(world.errors("memory"), 2.0);
+    pass(31);
+    world.turn();
+    assert_eq!(world.errors("stalled"), 4.0);
+    for stream in &mut streams {
+        world.send(stream, &format!("\n{HELLO}"));
+    }
+    assert!(world.sample().0.contains("memwarden_training_ranks{workload=\"slurm/17\"} 6"));
+}
+
+#[test]
+fn a_client_that_floods_is_left_alone_and_the_others_are_heard() {
+    let mut world = World::new();
+    let (mut flood, mut good) = (world.connect(), world.connect());
+    world.send(&mut flood, HELLO);
+    world.send(&mut good, HELLO);
+    let many = "{\"type\":\"step\",\"step\":1}\n".repeat(10_000);
+    // What the socket does not take, a client drops.
+    let mut sent = 0;
+    while let Ok(more) = flood.write(&many.as_bytes()[sent % many.len()..]) {
+        sent += more;
+    }
+    world.turn();
+    let heard = world.count("memwarden_training_messages_total{kind=\"step\"}");
+    assert!((201.0..4_000.0).contains(&heard), "{heard}");
+    for _ in 0..5 {
+        world.turn();
+    }
+    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), heard, "it is not read");
+    world.send(&mut good, "{\"type\":\"step\",\"step\":2}\n");
+    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), heard + 1.0);
+    pass(6);
+    world.turn();
+    world.turn();
+    assert!(world.count("memwarden_training_messages_total{kind=\"step\"}") > heard + 100.0);
+    assert_eq!(world.count("memwarden_training_client_pauses_total"), 2.0);
+    drop(flood);
+    for _ in 0..200 {
+        pass(6);
+        world.turn();
+    }
+    assert_eq!(world.count("memwarden_training_clients"), 1.0, "its end is heard at last");
+}
+
+#[test]
+fn too_many_clients_are_turned_away() {
+    let mut world = World::new();
+    let streams: Vec<UnixStream> = (0..9).map(|_| world.connect()).collect();
+    assert_eq!(world.count("memwarden_training_clients_refused_total{reason=\"user\"}"), 3.0);
+    assert_eq!(world.count("memwarden_training_clients"), 6.0);
+    drop(streams);
+    world.turn();
+    let _again = world.connect();
+    assert_eq!(world.count("memwarden_training_clients"), 1.0);
+}
+
+#[test]
+fn a_rank_that_lies_again_and_again_has_one_series() {
+    let mut world = World::new();
+    let mut stream = world.connect();
+    for rank in 0..150 {
+        world.send(&mut stream, &format!("{{\"type\":\"hello\",\"v\":1,\"rank\":{rank},\"world\":100}}\n"));
+    }
+    assert_eq!(world.errors("rank"), 146.0);
+    let shown = world.sample().0;
+    assert_eq!(shown.lines().filter(|line| line.starts_with("memwarden_rank_info")).count(), 1);
+}
+
+#[test]
+fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
+    let world = World::new();
+    let path = world.folder.path().join("run/job.sock");
+    let shared = Arc::new(Shared::new("proc".into(), 8));
+    let mut second =
+        Listener::new(path.clone(), rules(&path), Arc::clone(&shared), world.checkpoints, now).unwrap();
+    second.turn(Some(Duration::ZERO)).unwrap();
+    let taken = format!("another process listens at {}", path.display());
+    assert_eq!(shared.state(), State::Failed(Failure::Io, taken));
+    assert_eq!(world.shared.state(), State::Listening);
+    drop(world.listener);
+    // The folder is as it was: the first one took its file away.
+    assert!(!path.exists());
+    second.turn(Some(Duration::ZERO)).unwrap();
+    assert_eq!(shared.state(), State::Listening);
+    assert!(path.exists());
+}
+
+#[test]
+fn the_thread_hears_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.sock");
+    let shared = Arc::new(Shared::new(folder.path().to_path_buf(), 8));
+    let hold =
+        listener::start(path.clone(), rules(&path), Arc::clone(&shared), Box::leak(Box::default())).unwrap();
+    let wait = |what: &dyn Fn() -> bool| {
+        while !what() {
+            std::thread::yield_now()
+        }
+    };
+    wait(&|| shared.state() == State::Listening);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(HELLO.as_bytes()).unwrap();
+    wait(&|| shared.clients().iter().any(|(client, _)| lock(&client.rank).hello.is_some()));
+    drop(hold);
+    assert!(!path.exists());
+    wait(&|| shared.clients().is_empty());
+}

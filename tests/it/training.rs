@@ -1,0 +1,80 @@
+//! A training job speaks to the daemon over the job socket, and is seen on every page.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use crate::harness::{Daemon, wait_for};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn connect(daemon: &Daemon) -> UnixStream {
+    wait_for("the job socket", SOON, || UnixStream::connect(daemon.job_socket()).ok())
+}
+
+#[test]
+fn a_job_is_seen_while_it_speaks_and_vanishes_with_its_stream() {
+    let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
+    let mut job = connect(&daemon);
+    let hello = r#"{"type":"hello","v":1,"rank":1,"world":2,"job":"test","framework":"none"}"#;
+    let step = r#"{"type":"step","step":5,"seconds":0.3,"tokens":4096,"loss":1.5}"#;
+    let memory = r#"{"type":"mem","devices":{"0":{"allocated":100,"reserved":200,"free":800}}}"#;
+    let event = r#"{"type":"event","name":"after eval","step":5,"detail":{"note":"ä"}}"#;
+    job.write_all(format!("{hello}\n{step}\nnonsense\n{memory}\n{event}\n").as_bytes()).unwrap();
+    let page = daemon.wait_page("the job's series", SOON, |page| {
+        page.0.iter().any(|series| series.name == "memwarden_training_allocator_reserved_bytes")
+    });
+    let series =
+        |name: &str| page.0.iter().find(|series| series.name == name).unwrap_or_else(|| panic!("{name}"));
+    let info = series("memwarden_rank_info");
+    assert_eq!((info.labels["rank"].as_str(), info.labels["run"].as_str()), ("1", "test"));
+    assert_eq!(info.labels["pid"], std::process::id().to_string());
+    assert_eq!(series("memwarden_training_step").value, 5.0);
+    assert_eq!(series("memwarden_training_tokens_total").value, 4096.0);
+    let bucket = |le: &str| {
+        let mut buckets =
+            page.0.iter().filter(|series| series.name == "memwarden_training_step_duration_seconds_bucket");
+        buckets.find(|series| series.labels["le"] == le).unwrap().value
+    };
+    assert_eq!((bucket("0.25"), bucket("0.5"), bucket("+Inf")), (0.0, 1.0, 1.0));
+    let wrong = page
+        .0
+        .iter()
+        .find(|series| series.name == "memwarden_training_errors_total" && series.labels["kind"] == "json");
+    assert_eq!(wrong.unwrap().value, 1.0);
+    assert_eq!(daemon.logged(&["training job", "json"]).len(), 1, "{}", daemon.log());
+    let answer = daemon.get("/api/v1/timeline?rank=1");
+    let told: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    let kinds: Vec<&str> =
+        told["entries"].as_array().unwrap().iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["start", "first_step", "event"], "{}", answer.body);
+    assert_eq!(told["entries"][2]["detail"]["note"], "ä");
+    drop(job);
+    daemon.wait_page("the job's end", SOON, |page| {
+        !page.0.iter().any(|series| series.labels.contains_key("rank"))
+    });
+    let answer = daemon.get("/api/v1/timeline?after=3");
+    let told: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(told["entries"][0]["kind"], "end", "{}", answer.body);
+    assert_eq!(daemon.get("/api/v1/timeline?since=x").code, 400);
+}
+
+#[test]
+fn the_socket_goes_with_the_daemon_and_comes_back_with_a_reload() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memwarden.yaml");
+    std::fs::write(&file, "sampling: {interval: 200ms}\n").unwrap();
+    let mut daemon = Daemon::start(&["--config.file", file.to_str().unwrap()]);
+    let first = connect(&daemon);
+    daemon.wait_value("memwarden_training_clients", |clients| clients == 1.0);
+    std::fs::write(&file, "sampling: {interval: 200ms}\nsources: {training: {clients: 3}}\n").unwrap();
+    daemon.signal("HUP");
+    daemon.wait_value("memwarden_training_clients", |clients| clients == 0.0);
+    let second = connect(&daemon);
+    daemon.wait_value("memwarden_training_clients", |clients| clients == 1.0);
+    let path = daemon.job_socket();
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(5)).success());
+    assert!(!path.exists());
+    drop((first, second));
+}
