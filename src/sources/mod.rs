@@ -19,6 +19,7 @@ pub mod daemon;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod kmsg;
+pub mod logs;
 pub mod memory;
 pub mod pressure;
 pub mod process;
@@ -41,6 +42,7 @@ pub static REGISTRY: &[&Registration] = &[
     &cgroup::REGISTRATION,
     &workload::REGISTRATION,
     &training::REGISTRATION,
+    &logs::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 
