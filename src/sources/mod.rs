@@ -19,6 +19,7 @@ pub mod daemon;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod kmsg;
+pub mod logs;
 pub mod memory;
 pub mod pressure;
 pub mod process;
@@ -43,6 +44,7 @@ pub static REGISTRY: &[&Registration] = &[
     &workload::REGISTRATION,
     &snapshots::REGISTRATION,
     &training::REGISTRATION,
+    &logs::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 

@@ -1,5 +1,5 @@
-//! The pure knowledge about training jobs: what they say over the job socket and in their logs, what they compute,
-//! allocator snapshots and the pickles they come in, and the logs of the tools that people used before.
+//! The pure knowledge about training jobs: what they compute, what they say over the job socket and in their
+//! logs, allocator snapshots and the pickles they come in, and the logs of the tools that people used before.
 //!
 //! Bytes and times are arguments. Nothing here reads a clock, a file or a
 //! socket, and nothing here can execute what it reads.

@@ -16,6 +16,7 @@ mod forecast;
 mod gpu;
 mod harness;
 mod layers;
+mod logs;
 #[cfg(feature = "gpu")]
 mod ml_py;
 mod plot;

@@ -292,7 +292,7 @@ fn losses_that_are_no_numbers_are_counted_and_replace() {
     );
     assert_eq!((tracker.latest().loss, tracker.latest().loss_not_finite), (None, true));
     let counts = tracker.counts();
-    assert_eq!((counts.lines, counts.recognized, counts.nan), (3, 2, 1));
+    assert_eq!((counts.lines, counts.recognized, counts.nan, counts.skipped), (3, 2, Some(1), None));
 }
 
 #[test]

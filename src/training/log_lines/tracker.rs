@@ -17,10 +17,10 @@ pub struct Counts {
     pub lines: u64,
     /// Lines of a known form.
     pub recognized: u64,
-    /// Steps skipped.
-    pub skipped: u64,
-    /// Steps whose loss was not finite.
-    pub nan: u64,
+    /// Steps skipped, once a line has said whether any were.
+    pub skipped: Option<u64>,
+    /// Steps whose loss was not finite, once there was a loss.
+    pub nan: Option<u64>,
     /// Messages about memory that did not suffice, in the order of [`Cause::ALL`].
     pub ooms: [u64; Cause::ALL.len()],
 }
@@ -103,9 +103,13 @@ impl Tracker {
 
     fn count(&mut self, reading: &Reading) {
         let counts = &mut self.counts;
-        counts.skipped = counts.skipped.saturating_add(reading.skipped_more.unwrap_or(0));
-        let nan = reading.nan_more.filter(|steps| *steps > 0).unwrap_or(u64::from(reading.loss_not_finite));
-        counts.nan = counts.nan.saturating_add(nan);
+        if let Some(more) = reading.skipped_more {
+            counts.skipped = Some(counts.skipped.unwrap_or(0).saturating_add(more));
+        }
+        if reading.nan_more.is_some() || reading.loss.is_some() || reading.loss_not_finite {
+            let more = reading.nan_more.unwrap_or(0).max(u64::from(reading.loss_not_finite));
+            counts.nan = Some(counts.nan.unwrap_or(0).saturating_add(more));
+        }
     }
 
     fn heard(&mut self, at: Duration) {
@@ -147,7 +151,7 @@ impl Tracker {
         &self.counts
     }
 
-    /// When a figure was last read.
+    /// When a figure was last read; nothing once it was forgotten.
     pub fn spoke(&self) -> Option<Duration> {
         self.spoke
     }
@@ -163,5 +167,6 @@ impl Tracker {
         self.bar = None;
         self.bar_steps = None;
         self.usual = None;
+        self.spoke = None;
     }
 }

@@ -1,0 +1,132 @@
+//! From what logs have said to points.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::metrics;
+use super::watch::{Seen, View};
+use crate::model::desc::Metric as _;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Ratio, Seconds};
+use crate::sources::logs::file::Refusal;
+use crate::sources::training::metrics as training;
+use crate::training::log_lines::PHASES;
+use crate::training::log_lines::oom::Cause;
+
+/// The state of the tail of one path.
+pub(super) fn state(log: &Label, seen: &Seen, now: Timestamp, out: &mut Batch) {
+    let of = std::slice::from_ref(log);
+    let Some(passed) = seen.passed else { return };
+    let totals = &seen.totals;
+    out.put(&metrics::PASS_AGE, of, now.since(passed).into());
+    out.put(&metrics::FILES, of, Count(seen.followed as u64));
+    out.put(&metrics::LINES, of, Count(totals.lines));
+    out.put(&metrics::RECOGNIZED, of, Count(totals.recognized));
+    out.put(&metrics::CUT, of, Count(totals.cut));
+    out.put(&metrics::READ, of, Bytes::new(totals.file.bytes));
+    out.put(&metrics::SKIPPED_BYTES, of, Bytes::new(totals.file.skipped));
+    out.put(&metrics::ROTATIONS, of, Count(totals.file.rotations));
+    for (count, kind) in totals.refused.iter().zip(Refusal::ALL) {
+        out.put(&metrics::ERRORS, &[log.clone(), kind.label().into()], Count(*count));
+    }
+    let known: HashSet<(&Label, &str)> =
+        seen.views.iter().filter_map(|view| Some((&view.workload, view.framework?.name()))).collect();
+    for (workload, framework) in known {
+        out.put(&metrics::INFO, &[log.clone(), workload.clone(), framework.into()], Flag(true));
+    }
+}
+
+/// Messages about memory, of all paths together.
+pub(super) fn ooms(all: &[Seen], out: &mut Batch) {
+    let mut counts: BTreeMap<&Label, [u64; Cause::ALL.len()]> = BTreeMap::new();
+    for seen in all {
+        let living = seen.views.iter().map(|view| (&view.workload, &view.counts.ooms));
+        for (workload, ooms) in living.chain(seen.gone.iter().map(|(workload, ooms)| (workload, ooms))) {
+            counts.entry(workload).or_default().iter_mut().zip(ooms).for_each(|(count, more)| *count += more);
+        }
+    }
+    for (workload, ooms) in counts {
+        for (count, cause) in ooms.into_iter().zip(Cause::ALL) {
+            out.put(&metrics::OOMS, &[workload.clone(), cause.label().into()], Count(count));
+        }
+    }
+}
+
+/// What logs say of their jobs: of several that say the same the one that spoke last counts. Where ranks of a
+/// workload tell of themselves over the job socket, their word counts, and the log adds what they do not tell.
+pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
+    let told: HashSet<Label> = out
+        .families()
+        .iter()
+        .filter(|family| std::ptr::eq(family.desc, training::INFO.desc()))
+        .flat_map(|family| family.points.iter().filter_map(|point| point.labels.first().cloned()))
+        .collect();
+    let mut views: Vec<&View> =
+        all.iter().flat_map(|seen| &seen.views).filter(|view| view.spoke.is_some()).collect();
+    views.sort_by_key(|view| std::cmp::Reverse(view.spoke));
+    let mut ranks = HashSet::new();
+    let mut jobs = HashSet::new();
+    for view in views {
+        if ranks.insert((&view.workload, &view.rank)) {
+            rank(view, told.contains(&view.workload), now, out);
+        }
+        if jobs.insert(&view.workload) {
+            job(view, out);
+        }
+    }
+}
+
+/// What holds for the rank whose log it is.
+fn rank(view: &View, told: bool, now: Timestamp, out: &mut Batch) {
+    let View { reading, counts, .. } = view;
+    let of = [view.workload.clone(), view.rank.clone()];
+    let silent = view.spoke.map(|spoke| now.monotonic().saturating_sub(spoke));
+    out.put_some(&metrics::AGE, &of, silent.map(Seconds::from));
+    out.put_some(&metrics::LOSS_SCALE, &of, reading.loss_scale.and_then(Number::new));
+    for (phase, seconds) in PHASES.iter().zip(reading.phases) {
+        let [workload, rank] = of.clone();
+        out.put_some(
+            &metrics::PHASE_LAST,
+            &[workload, rank, (*phase).into()],
+            seconds.and_then(Seconds::new),
+        );
+    }
+    if told {
+        return;
+    }
+    out.put_some(&training::STEP, &of, reading.step.map(Count));
+    out.put_some(&training::STEP_LAST, &of, reading.step_seconds.and_then(Seconds::new));
+    out.put_some(&training::LOSS, &of, reading.loss.and_then(Number::new));
+    out.put_some(&training::LEARNING_RATE, &of, reading.learning_rate.and_then(Number::new));
+    out.put_some(&training::GRAD_NORM, &of, reading.grad_norm.and_then(Number::new));
+    out.put_some(&training::SKIPPED, &of, reading.skipped.or(counts.skipped).map(Count));
+    out.put_some(&training::NAN, &of, counts.nan.map(Count));
+    // Frameworks print the memory of the device they run on, without saying which it is.
+    let [workload, rank] = of;
+    let device = [workload, rank, Label::default(), Label::default()];
+    let bytes = |amount: Option<u64>| amount.map(Bytes::new);
+    out.put_some(&training::ALLOCATED, &device, bytes(reading.allocated));
+    out.put_some(&training::ALLOCATED_PEAK, &device, bytes(reading.allocated_peak));
+    out.put_some(&training::RESERVED, &device, bytes(reading.reserved));
+    out.put_some(&training::RESERVED_PEAK, &device, bytes(reading.reserved_peak));
+    out.put_some(&training::RETRIES, &device, reading.retries.map(Count));
+    out.put_some(&training::ALLOCATOR_OOMS, &device, reading.ooms.map(Count));
+}
+
+/// What holds for the whole job.
+fn job(view: &View, out: &mut Batch) {
+    let View { reading, .. } = view;
+    let of = std::slice::from_ref(&view.workload);
+    let rate = |rate: Option<f64>| rate.and_then(PerSecond::new);
+    out.put_some(&metrics::STEPS_PLANNED, of, reading.steps_planned.map(Count));
+    out.put_some(&metrics::JOB_TOKENS, of, reading.tokens.map(Count));
+    out.put_some(&metrics::JOB_SAMPLES, of, reading.samples.map(Count));
+    out.put_some(&metrics::GLOBAL_BATCH, of, reading.global_batch.map(Count));
+    out.put_some(&metrics::JOB_TOKEN_RATE, of, rate(reading.tokens_per_second));
+    out.put_some(&metrics::JOB_SAMPLE_RATE, of, rate(reading.samples_per_second));
+    out.put_some(&metrics::GPU_TOKEN_RATE, of, rate(reading.tokens_per_second_per_gpu));
+    out.put_some(&metrics::GPU_SAMPLE_RATE, of, rate(reading.samples_per_second_per_gpu));
+    out.put_some(&metrics::REPORTED_FLOPS, of, rate(reading.flops_per_gpu));
+    out.put_some(&metrics::REPORTED_MFU, of, reading.mfu.and_then(Ratio::new));
+}

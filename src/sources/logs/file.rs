@@ -1,0 +1,341 @@
+//! One log file, read from where it ended: rotation, truncation, and what is no log.
+//!
+//! Never opened blocking, and never a pipe, a device or a folder. Reading is
+//! bounded in each pass; a reader that fell far behind jumps ahead and says so.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Bytes read of a file in one pass.
+pub const IN_ONE_PASS: usize = 256 * 1024;
+/// A reader further behind than this jumps ahead.
+const MOST_BEHIND: u64 = 16 * 1024 * 1024;
+/// So many bytes before the place of reading are remembered: where they changed, the file is another.
+const REMEMBERED: usize = 64;
+/// Of a new file this much is looked at to tell text from other things.
+const FIRST_LOOK: usize = 4096;
+
+/// Why a file is not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// It is a pipe, a device, a socket or a folder.
+    NotRegular,
+    /// It holds no text.
+    Binary,
+    /// The operating system refuses.
+    Permission,
+    /// Any other error of the operating system.
+    Io,
+}
+
+impl Refusal {
+    /// Every reason, so that their counters start at zero.
+    pub const ALL: [Self; 4] = [Self::NotRegular, Self::Binary, Self::Permission, Self::Io];
+
+    /// The value of the `kind` label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NotRegular => "not_regular",
+            Self::Binary => "binary",
+            Self::Permission => "permission",
+            Self::Io => "io",
+        }
+    }
+
+    /// The kind of an error of the operating system.
+    pub fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission,
+            // A name that is a socket, or a device without a driver.
+            _ if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Self::NotRegular,
+            _ => Self::Io,
+        }
+    }
+}
+
+/// What a pass over a file found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It was read to its end.
+    End,
+    /// There is more.
+    More,
+    /// It is not there.
+    Missing,
+    /// It is not followed.
+    Refused(Refusal),
+}
+
+/// What was counted of one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bytes read.
+    pub bytes: u64,
+    /// Bytes passed over, because the reader was too far behind.
+    pub skipped: u64,
+    /// Times that the file was replaced or cut.
+    pub rotations: u64,
+}
+
+/// What follows on what was read before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// More of the same file.
+    Bytes(&'a [u8]),
+    /// What comes next does not continue the line that has begun.
+    Break,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    identity: (u64, u64),
+    place: u64,
+    /// The bytes before `place`.
+    before: Vec<u8>,
+    /// The rest of the line that is cut by the place where reading began is passed over.
+    torn: bool,
+}
+
+/// A file that is followed.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    open: Option<Open>,
+    /// A file that holds no text and the size it had: not looked into again until another takes its place or it is cut.
+    binary: Option<((u64, u64), u64)>,
+    /// Why the last pass ended, where it was refused, and whether the one before said the same.
+    said: Option<Refusal>,
+    fresh: bool,
+    /// Whether a pass has been made: what is there at the first was written before.
+    begun: bool,
+    buffer: Vec<u8>,
+    /// What was counted.
+    pub counts: Counts,
+}
+
+impl Follower {
+    /// A follower that begins at the end of what is there at its first pass.
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            open: None,
+            binary: None,
+            said: None,
+            fresh: false,
+            begun: false,
+            buffer: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Begins at the front: the file was not there when its kind began to be watched.
+    #[must_use]
+    pub fn from_front(mut self) -> Self {
+        self.begun = true;
+        self
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is open.
+    pub const fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether the last pass was the first that was refused for its reason.
+    pub const fn fresh_refusal(&self) -> bool {
+        self.fresh
+    }
+
+    /// Reads what is new, [`IN_ONE_PASS`] bytes at most.
+    pub fn pass(&mut self, take: impl FnMut(Piece<'_>)) -> Found {
+        let found = self.look(take);
+        let why = if let Found::Refused(why) = found { Some(why) } else { None };
+        self.fresh = why.is_some() && why != self.said;
+        self.said = why;
+        found
+    }
+
+    fn look(&mut self, mut take: impl FnMut(Piece<'_>)) -> Found {
+        let at_end = !std::mem::replace(&mut self.begun, true);
+        let there = match std::fs::metadata(&self.path) {
+            Ok(status) if !status.is_file() => {
+                self.open = None;
+                return Found::Refused(Refusal::NotRegular);
+            }
+            Ok(status) => Some(((status.dev(), status.ino()), status.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Found::Refused(Refusal::of(&error)),
+        };
+        if let Some((identity, length)) = there
+            && let Some((binary, size)) = self.binary
+        {
+            if binary == identity && length >= size {
+                return Found::Refused(Refusal::Binary);
+            }
+            self.binary = None;
+        }
+        if let Some(open) = &self.open
+            && there.map(|(identity, _)| identity) != Some(open.identity)
+        {
+            // What was written before it was replaced is read first.
+            let unlinked = open.file.metadata().is_ok_and(|status| status.nlink() == 0);
+            match self.read(&mut take) {
+                // Renamed, and its writer may not know yet. One that is deleted is let go, for the disk's sake.
+                Ok(Found::End) if there.is_none() && !unlinked => return Found::Missing,
+                Ok(Found::End) | Err(_) => {}
+                Ok(other) => return other,
+            }
+            self.open = None;
+            self.counts.rotations += 1;
+            take(Piece::Break);
+        }
+        let Some((identity, length)) = there else { return Found::Missing };
+        let outcome = match &self.open {
+            Some(_) => Ok(()),
+            None => self.open(identity, at_end),
+        };
+        match outcome.and_then(|()| self.read(&mut take)) {
+            Ok(found) => found,
+            Err(Trouble::Gone) => Found::Missing,
+            Err(Trouble::Refused(why)) => {
+                self.open = None;
+                self.binary = (why == Refusal::Binary).then_some((identity, length));
+                Found::Refused(why)
+            }
+        }
+    }
+
+    fn open(&mut self, identity: (u64, u64), at_end: bool) -> Result<(), Trouble> {
+        // A pipe that has taken the file's place since must not hold us.
+        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+        let flags = i32::try_from(flags.bits()).unwrap_or(0);
+        let file = File::options().read(true).custom_flags(flags).open(&self.path)?;
+        let status = file.metadata()?;
+        if !status.is_file() {
+            return Err(Trouble::Refused(Refusal::NotRegular));
+        }
+        if (status.dev(), status.ino()) != identity {
+            // Replaced this instant: the next pass sees what it is.
+            return Err(Trouble::Gone);
+        }
+        let mut look = vec![0; FIRST_LOOK];
+        let length = file.read_at(&mut look, 0)?;
+        if is_binary(&look[..length]) {
+            return Err(Trouble::Refused(Refusal::Binary));
+        }
+        let place = if at_end { status.len() } else { 0 };
+        let mut open = Open { file, identity, place, before: Vec::new(), torn: false };
+        open.remember()?;
+        open.torn = !matches!(open.before.last(), None | Some(b'\n' | b'\r'));
+        self.open = Some(open);
+        Ok(())
+    }
+
+    fn read(&mut self, take: &mut impl FnMut(Piece<'_>)) -> Result<Found, Trouble> {
+        let Some(open) = &mut self.open else { return Ok(Found::Missing) };
+        let length = open.file.metadata()?.len();
+        if length < open.place || open.changed()? {
+            // Cut, or copied and cut, and perhaps written again: what is there is new.
+            open.place = 0;
+            open.torn = false;
+            self.counts.rotations += 1;
+            take(Piece::Break);
+        }
+        if length - open.place > MOST_BEHIND {
+            let ahead = length - MOST_BEHIND / 2;
+            self.counts.skipped += ahead - open.place;
+            open.place = ahead;
+            open.torn = true;
+            take(Piece::Break);
+        }
+        let wanted = usize::try_from(length - open.place).unwrap_or(usize::MAX).min(IN_ONE_PASS);
+        self.buffer.resize(wanted, 0);
+        let read = open.file.read_at(&mut self.buffer, open.place)?;
+        let bytes = &self.buffer[..read];
+        if is_binary(bytes) {
+            return Err(Trouble::Refused(Refusal::Binary));
+        }
+        open.place += read as u64;
+        self.counts.bytes += read as u64;
+        let from = match (open.torn, bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'))) {
+            (true, None) => bytes.len(),
+            (true, Some(end)) => {
+                open.torn = false;
+                end + 1
+            }
+            (false, _) => 0,
+        };
+        // Where a file was cut under a writer that does not append, a hole stands before what it writes.
+        for piece in bytes[from..].split(|byte| *byte == 0).filter(|piece| !piece.is_empty()) {
+            take(Piece::Bytes(piece));
+        }
+        open.remember()?;
+        let more = open.place < length;
+        if self.buffer.capacity() > IN_ONE_PASS / 4 && !more {
+            // Most passes read little.
+            self.buffer = Vec::new();
+        }
+        Ok(if more { Found::More } else { Found::End })
+    }
+}
+
+impl Open {
+    /// Remembers the bytes before the place of reading.
+    fn remember(&mut self) -> io::Result<()> {
+        let from = self.place.saturating_sub(REMEMBERED as u64);
+        self.before.resize(usize::try_from(self.place - from).unwrap_or(REMEMBERED), 0);
+        let read = self.file.read_at(&mut self.before, from)?;
+        self.before.truncate(read);
+        Ok(())
+    }
+
+    /// Whether they are no longer what they were.
+    fn changed(&self) -> io::Result<bool> {
+        let mut now = [0; REMEMBERED];
+        let now = &mut now[..self.before.len().min(REMEMBERED)];
+        let from = self.place.saturating_sub(now.len() as u64);
+        let read = self.file.read_at(now, from)?;
+        Ok(now[..read] != self.before[..])
+    }
+}
+
+/// Why a pass ended early.
+enum Trouble {
+    /// The file is not there any more.
+    Gone,
+    Refused(Refusal),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Gone,
+            _ => Self::Refused(Refusal::of(&error)),
+        }
+    }
+}
+
+/// Whether bytes are no text: more than one in twenty control characters; a run of zeros counts as one, because a
+/// file that was cut under its writer has a hole.
+fn is_binary(bytes: &[u8]) -> bool {
+    let mut control = 0;
+    let mut zeros = 0;
+    let mut last = 1;
+    for byte in bytes {
+        match byte {
+            0 if last == 0 => zeros += 1,
+            b'\n' | b'\r' | b'\t' | 0x08 | 0x0c | 0x1b => {}
+            0..0x20 | 0x7f => control += 1,
+            _ => {}
+        }
+        last = *byte;
+    }
+    control > 4 && control * 20 > bytes.len() - zeros
+}

@@ -1,0 +1,116 @@
+//! Training jobs that tell nobody anything but their logs.
+//!
+//! Each configured path has a thread that reads what is new ([`watch`],
+//! [`file`]); the lines are understood in [`crate::training::log_lines`]; a
+//! sample shows what the threads have found ([`expose`]) and waits for none.
+
+mod expose;
+pub mod file;
+pub mod metrics;
+mod options;
+pub mod pattern;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::time::Duration;
+
+use file::Refusal;
+use options::Rules;
+use watch::{Hold, Seen, lock};
+
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::source::{Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::sources::Registration;
+
+/// Logs of training jobs.
+pub static REGISTRATION: Registration = Registration {
+    name: "logs",
+    about: "Steps, loss, throughput and messages about memory that did not suffice, from the logs of training jobs.",
+    on_by_default: true,
+    options: options::ALL,
+    metrics: metrics::METRICS,
+    needs: &[],
+    check: options::check,
+    build: |settings, _| Box::new(Logs { rules: Rules::new(settings), tails: Vec::new(), began: None }),
+};
+
+/// A pass that takes longer is said: the file system does not answer.
+const SLOW: Duration = Duration::from_secs(30);
+
+struct Logs {
+    rules: Rules,
+    /// One for each path, started by the first sample.
+    tails: Vec<Tail>,
+    began: Option<Timestamp>,
+}
+
+/// A path and the thread that follows it.
+struct Tail {
+    path: Label,
+    hold: Option<Hold>,
+}
+
+impl Source for Logs {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        if self.rules.logs.is_empty() {
+            return Err(SourceError::unavailable("sources.logs.files names no log"));
+        }
+        let began = *self.began.get_or_insert(at);
+        if self.tails.is_empty() {
+            self.tails = self.rules.logs.iter().map(|log| Tail::start(log, &self.rules)).collect();
+        }
+        let all: Vec<Seen> = self
+            .tails
+            .iter()
+            .map(|tail| tail.hold.as_ref().map_or_else(Seen::default, |hold| lock(&hold.seen).clone()))
+            .collect();
+        put(&self.tails, &all, at, out);
+        outcome(&self.tails, &all, began, at)
+    }
+}
+
+impl Tail {
+    fn start(log: &options::Log, rules: &Rules) -> Self {
+        let path = log.pattern.path().to_string_lossy().replace(char::is_control, "?").into();
+        Self { path, hold: Hold::start(log.clone(), rules.clone()).ok() }
+    }
+}
+
+fn put(tails: &[Tail], all: &[Seen], at: Timestamp, out: &mut Batch) {
+    for (tail, seen) in tails.iter().zip(all) {
+        expose::state(&tail.path, seen, at, out);
+    }
+    expose::ooms(all, out);
+    expose::figures(all, at, out);
+}
+
+/// What is wrong, the worst first: a path that is not read at all, one that does not answer, a file that is no log.
+fn outcome(tails: &[Tail], all: &[Seen], began: Timestamp, at: Timestamp) -> Result<(), SourceError> {
+    let mut there = false;
+    let mut refused = None;
+    for (tail, seen) in tails.iter().zip(all) {
+        if tail.hold.is_none() {
+            return Err(SourceError::failed(Failure::Io, format!("no thread to follow {}", tail.path)));
+        }
+        let silent = at.since(seen.passed.unwrap_or(began));
+        if silent > SLOW {
+            let why = format!("the file system of {} has not answered for {} s", tail.path, silent.as_secs());
+            return Err(SourceError::failed(Failure::Timeout, why));
+        }
+        there |= seen.followed > 0 || seen.passed.is_none();
+        refused = refused.or(seen.refused.as_ref());
+    }
+    if let Some((path, why)) = refused {
+        let (kind, what) = match why {
+            Refusal::NotRegular => (Failure::Io, "it is no regular file"),
+            Refusal::Binary => (Failure::Parse, "it is no text"),
+            Refusal::Permission => (Failure::Permission, "permission denied"),
+            Refusal::Io => (Failure::Io, "the operating system reports an error"),
+        };
+        return Err(SourceError::failed(kind, format!("{} is not followed: {what}", path.display())));
+    }
+    if there { Ok(()) } else { Err(SourceError::unavailable("none of the configured logs is there yet")) }
+}

@@ -1,0 +1,154 @@
+//! What can be configured about logs.
+
+use std::time::Duration;
+
+use super::pattern::Pattern;
+use crate::model::label::Label;
+use crate::model::setting::{Opt, OptKind, Settings, seconds};
+use crate::training::log_lines::Framework;
+
+static FILES: Opt = Opt {
+    key: "files",
+    help: "The logs of training jobs, each with a path, a framework and a workload. Reading begins at their end.",
+    kind: OptKind::Sections(&[&PATH, &FRAMEWORK, &WORKLOAD]),
+    default: "[]",
+};
+static PATH: Opt = Opt {
+    key: "path",
+    help: "The file, which need not be there yet; `*` and `?` are wildcards in the last component.",
+    kind: OptKind::Path,
+    default: "\"\"",
+};
+static FRAMEWORK: Opt = Opt {
+    key: "framework",
+    help: "Whose lines to look for; auto looks for all of them.",
+    kind: OptKind::Choice(&[
+        "auto",
+        "megatron",
+        "torchtitan",
+        "deepspeed",
+        "llama_factory",
+        "lightning",
+        "nanogpt",
+        "mindformers",
+        "mindrlhf",
+        "flagscale",
+        "hugging_face",
+    ]),
+    default: "auto",
+};
+static WORKLOAD: Opt = Opt {
+    key: "workload",
+    help: "The workload it belongs to, as other metrics name it. Empty: the file's name without its ending.",
+    kind: OptKind::Text,
+    default: "\"\"",
+};
+static INTERVAL: Opt = Opt {
+    key: "interval",
+    help: "How often logs are looked at.",
+    kind: OptKind::Duration(Duration::from_millis(100), Duration::from_secs(60)),
+    default: "1s",
+};
+static STALE_AFTER: Opt = Opt {
+    key: "stale_after",
+    help: "How long the last figures of a log hold. 0s: ten times its usual interval, at least 10 minutes.",
+    kind: seconds(0, 86_400),
+    default: "0s",
+};
+static MOST: Opt = Opt {
+    key: "most",
+    help: "The most files followed for one path with wildcards: those written to last.",
+    kind: OptKind::Count(1, 1_024),
+    default: "32",
+};
+
+/// Every option, in the order of the default file.
+pub(super) static ALL: &[&Opt] = &[&FILES, &INTERVAL, &STALE_AFTER, &MOST];
+
+/// The most paths: each has a thread of its own.
+const MOST_PATHS: usize = 64;
+/// Without a configured time, figures hold at least so long: a checkpoint or an evaluation takes minutes.
+const LEAST_HOLD: Duration = Duration::from_secs(600);
+
+/// One path to follow.
+#[derive(Clone, Debug)]
+pub(super) struct Log {
+    pub(super) pattern: Pattern,
+    pub(super) framework: Option<Framework>,
+    /// As configured; otherwise each file names its own.
+    pub(super) workload: Option<Label>,
+}
+
+/// What the configuration says.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    pub(super) logs: Vec<Log>,
+    pub(super) interval: Duration,
+    stale_after: Option<Duration>,
+    pub(super) most: usize,
+}
+
+/// The paths that cannot be followed, by their key.
+pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
+    let sections = settings.sections(&FILES);
+    let mut wrong: Vec<(String, String)> = sections
+        .iter()
+        .enumerate()
+        .filter_map(|(place, section)| {
+            let what = match log(section) {
+                Err(what) => what,
+                Ok(log)
+                    if log.workload.as_ref().is_some_and(|name| name.as_str().contains(char::is_control)) =>
+                {
+                    "has control characters in its workload"
+                }
+                Ok(_) => return None,
+            };
+            Some((format!("files[{place}]"), what.to_owned()))
+        })
+        .collect();
+    if sections.len() > MOST_PATHS {
+        wrong.push(("files".to_owned(), format!("has more than {MOST_PATHS} paths")));
+    }
+    wrong
+}
+
+fn log(section: &Settings) -> Result<Log, &'static str> {
+    let path = section.path(&PATH).ok_or("has no path")?;
+    Ok(Log {
+        pattern: Pattern::new(path)?,
+        framework: Framework::from_name(&section.choice(&FRAMEWORK)),
+        workload: section.text(&WORKLOAD).map(Label::from),
+    })
+}
+
+impl Rules {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let sections = settings.sections(&FILES);
+        let logs = sections.iter().filter_map(|section| log(section).ok());
+        Self {
+            logs: logs.take(MOST_PATHS).collect(),
+            interval: settings.duration(&INTERVAL),
+            stale_after: Some(settings.duration(&STALE_AFTER)).filter(|hold| !hold.is_zero()),
+            most: usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// How long figures hold that usually come in this interval.
+    pub(super) fn hold(&self, usual: Option<Duration>) -> Duration {
+        self.stale_after.unwrap_or_else(|| usual.map_or(LEAST_HOLD, |usual| (usual * 10).max(LEAST_HOLD)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_framework_can_be_chosen() {
+        let OptKind::Choice(words) = FRAMEWORK.kind else { panic!("it is a choice") };
+        let known: Vec<&str> = Framework::ALL.iter().map(|framework| framework.name()).collect();
+        assert_eq!(words[0], "auto");
+        assert_eq!(words[1..], known);
+    }
+}

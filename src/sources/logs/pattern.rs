@@ -1,0 +1,141 @@
+//! Where logs are: a path, with `*` and `?` in its last component.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Entries of a folder that are looked at; what lies beyond is not found.
+const MOST_ENTRIES: usize = 16_384;
+
+/// A path as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    path: PathBuf,
+    /// Whether the last component has wildcards.
+    wild: bool,
+}
+
+impl Pattern {
+    /// The pattern, or what is wrong with it.
+    pub fn new(path: PathBuf) -> Result<Self, &'static str> {
+        let Some(name) = path.file_name() else { return Err("is no path of a file") };
+        let folder = path.parent().unwrap_or(Path::new(""));
+        if !path.is_absolute() {
+            return Err("is not absolute");
+        }
+        if is_wild(folder.as_os_str().as_bytes()) {
+            return Err("has wildcards before its last component");
+        }
+        let wild = is_wild(name.as_bytes());
+        Ok(Self { path, wild })
+    }
+
+    /// As it was configured.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it can fit several files.
+    pub const fn is_wild(&self) -> bool {
+        self.wild
+    }
+
+    /// The files that fit it: of more than `most` those that were written to last. A plain path is not looked at.
+    ///
+    /// # Errors
+    /// The operating system's, where the folder cannot be listed.
+    pub fn files(&self, most: usize) -> io::Result<Vec<PathBuf>> {
+        if !self.wild {
+            return Ok(vec![self.path.clone()]);
+        }
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let wanted = self.path.file_name().map(|name| name.as_bytes()).unwrap_or_default();
+        let mut found: Vec<(SystemTime, OsString)> = Vec::new();
+        for entry in std::fs::read_dir(folder)?.take(MOST_ENTRIES) {
+            let name = entry?.file_name();
+            if !fits(wanted, name.as_bytes()) {
+                continue;
+            }
+            // One that is gone by now, or that is no file, is none.
+            let Ok(status) = std::fs::metadata(folder.join(&name)) else { continue };
+            if status.is_file() {
+                found.push((status.modified().unwrap_or(SystemTime::UNIX_EPOCH), name));
+            }
+        }
+        found.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+        found.truncate(most);
+        found.sort_by(|one, other| one.1.cmp(&other.1));
+        Ok(found.into_iter().map(|(_, name)| folder.join(name)).collect())
+    }
+}
+
+fn is_wild(name: &[u8]) -> bool {
+    name.iter().any(|byte| matches!(byte, b'*' | b'?'))
+}
+
+/// Whether a name fits: `*` stands for any bytes, `?` for one.
+fn fits(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    // Where the last star is, and how much of the name it has taken.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(wanted) if *wanted == b'?' || *wanted == name[n] => (p, n) = (p + 1, n + 1),
+            _ => {
+                let Some((place, taken)) = star else { return false };
+                star = Some((place, taken + 1));
+                (p, n) = (place + 1, taken + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|wanted| *wanted == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit() {
+        for (pattern, name, expected) in [
+            ("worker_*.log", "worker_3.log", true),
+            ("worker_*.log", "worker_3.log.1", false),
+            ("*.log", ".log", true),
+            ("?", "", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("", "", true),
+        ] {
+            assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn wildcards_belong_into_the_last_component() {
+        let said = |path: &str| Pattern::new(path.into()).map(|pattern| pattern.wild);
+        assert_eq!(said("/var/log/train-*.log"), Ok(true));
+        assert_eq!(said("/var/log/train.log"), Ok(false));
+        assert_eq!(said("/var/*/train.log"), Err("has wildcards before its last component"));
+        assert_eq!(said("train.log"), Err("is not absolute"));
+        assert_eq!(said("/"), Err("is no path of a file"));
+    }
+
+    #[test]
+    fn the_files_written_last_are_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, second) in [("a.log", 30), ("b.log", 10), ("c.log", 20), ("d.txt", 40)] {
+            let file = std::fs::File::create(folder.path().join(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second)).unwrap();
+        }
+        std::fs::create_dir(folder.path().join("e.log")).unwrap();
+        let found = Pattern::new(folder.path().join("*.log")).unwrap().files(2).unwrap();
+        assert_eq!(found, [folder.path().join("a.log"), folder.path().join("c.log")]);
+        let none = Pattern::new(folder.path().join("none/*.log")).unwrap();
+        assert_eq!(none.files(2).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

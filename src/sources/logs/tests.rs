@@ -1,0 +1,311 @@
+//! Files as loggers, rotators and careless people leave them.
+
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use expect_test::{Expect, expect};
+
+use super::file::{Follower, Found, Piece};
+use super::options::{Log, Rules};
+use super::pattern::Pattern;
+use super::watch::{View, Watch};
+use super::*;
+use crate::model::setting::{Settings, Value};
+use crate::model::units::Flag;
+use crate::sources::testing::{Root, root};
+use crate::sources::training;
+
+/// What a pass takes, with `|` where the line that has begun does not go on, and how it ends.
+fn pass(follower: &mut Follower) -> (String, Found) {
+    let mut taken = String::new();
+    let found = follower.pass(|piece| match piece {
+        Piece::Bytes(bytes) => taken.push_str(&String::from_utf8_lossy(bytes)),
+        Piece::Break => taken.push('|'),
+    });
+    (taken, found)
+}
+
+fn taken(follower: &mut Follower) -> String {
+    let (taken, found) = pass(follower);
+    assert_eq!(found, Found::End);
+    taken
+}
+
+fn follower(root: &Root) -> Follower {
+    Follower::new(root.path().join("log"))
+}
+
+#[test]
+fn reading_begins_at_the_end_and_after_the_line_there() {
+    let root = root(&[("log", "old\nbegun ")]);
+    let mut follower = follower(&root);
+    assert_eq!(taken(&mut follower), "");
+    root.append("log", "and ended\nnew\n");
+    assert_eq!(taken(&mut follower), "new\n");
+    root.append("log", "half");
+    assert_eq!(taken(&mut follower), "half");
+    assert_eq!(taken(&mut follower), "");
+    assert_eq!(follower.counts.bytes, 18);
+}
+
+#[test]
+fn a_file_that_appears_is_read_from_its_front() {
+    let root = root(&[]);
+    let mut follower = follower(&root);
+    assert_eq!(pass(&mut follower).1, Found::Missing);
+    root.write("log", "first\n");
+    assert_eq!(taken(&mut follower), "first\n");
+}
+
+#[test]
+fn rotation_loses_nothing() {
+    let root = root(&[("log", "")]);
+    let (log, old) = (root.path().join("log"), root.path().join("log.1"));
+    let mut follower = follower(&root);
+    assert_eq!(taken(&mut follower), "");
+    root.append("log", "one\n");
+    std::fs::rename(&log, &old).unwrap();
+    // The writer has not noticed yet.
+    root.append("log.1", "two\n");
+    assert_eq!(pass(&mut follower), ("one\ntwo\n".to_owned(), Found::Missing));
+    root.append("log.1", "three\n");
+    root.write("log", "four\n");
+    assert_eq!(taken(&mut follower), "three\n|four\n");
+    assert_eq!(follower.counts.rotations, 1);
+    // What is deleted is let go.
+    root.append("log", "five\n");
+    std::fs::remove_file(&log).unwrap();
+    assert_eq!(pass(&mut follower), ("five\n|".to_owned(), Found::Missing));
+    assert!(!follower.is_open());
+}
+
+#[test]
+fn a_file_that_is_cut_is_read_anew() {
+    let root = root(&[("log", "")]);
+    let log = root.path().join("log");
+    let mut follower = follower(&root);
+    assert_eq!(taken(&mut follower), "");
+    root.append("log", "a long line\n");
+    assert_eq!(taken(&mut follower), "a long line\n");
+    root.write("log", "short\n");
+    assert_eq!(taken(&mut follower), "|short\n");
+    // Cut, and longer than before by the time that it is looked at.
+    root.write("log", "another and a longer line\n");
+    assert_eq!(taken(&mut follower), "|another and a longer line\n");
+    // Cut under a writer that does not append: a hole, then the line.
+    std::fs::File::options()
+        .write(true)
+        .truncate(true)
+        .open(&log)
+        .unwrap()
+        .write_at(b"late\n", 9_000)
+        .unwrap();
+    assert_eq!(taken(&mut follower), "|late\n");
+    assert_eq!(follower.counts.rotations, 3);
+}
+
+#[test]
+fn what_is_no_log_is_refused_once_and_never_waited_for() {
+    let root = root(&[("binary", "x")]);
+    let path = |name: &str| root.path().join(name);
+    rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+    std::fs::create_dir(path("folder")).unwrap();
+    std::fs::write(path("binary"), [7, 1, 2, 3, 0, 4, 5, 0, 6, 0xff].repeat(100)).unwrap();
+    for (name, why) in [
+        ("pipe", Refusal::NotRegular),
+        ("socket", Refusal::NotRegular),
+        ("folder", Refusal::NotRegular),
+        ("binary", Refusal::Binary),
+    ] {
+        let mut follower = Follower::new(path(name));
+        assert_eq!(pass(&mut follower).1, Found::Refused(why), "{name}");
+        assert!(follower.fresh_refusal());
+        assert_eq!(pass(&mut follower).1, Found::Refused(why), "{name}");
+        assert!(!follower.fresh_refusal() && !follower.is_open());
+    }
+    // Another that takes its place is looked at.
+    let mut follower = Follower::new(path("pipe"));
+    assert_eq!(pass(&mut follower).1, Found::Refused(Refusal::NotRegular));
+    std::fs::remove_file(path("pipe")).unwrap();
+    root.write("pipe", "text\n");
+    assert_eq!(taken(&mut follower), "text\n");
+}
+
+#[test]
+fn a_log_that_becomes_binary_is_let_go() {
+    let root = root(&[("log", "text\n")]);
+    let mut follower = follower(&root);
+    assert_eq!(taken(&mut follower), "");
+    root.append("log", [1, 2, 3, 4, 5, 6, 7, 0x80].repeat(50));
+    assert_eq!(pass(&mut follower).1, Found::Refused(Refusal::Binary));
+}
+
+#[test]
+fn reading_is_bounded_and_jumps_ahead_when_it_falls_behind() {
+    let root = root(&[("log", "")]);
+    let mut follower = follower(&root);
+    assert_eq!(taken(&mut follower), "");
+    let line = format!("{}\n", "x".repeat(1_023));
+    root.append("log", line.repeat(300));
+    let (first, found) = pass(&mut follower);
+    assert_eq!((first.len(), found), (file::IN_ONE_PASS, Found::More));
+    assert_eq!(taken(&mut follower).len(), 300 * 1024 - file::IN_ONE_PASS);
+    root.append("log", line.repeat(17 * 1024));
+    let (first, found) = pass(&mut follower);
+    assert!(first.starts_with('|') && found == Found::More);
+    assert_eq!(follower.counts.skipped, 9 * 1024 * 1024);
+}
+
+fn settings() -> Rules {
+    let mut settings = Settings::default();
+    for opt in options::ALL {
+        let value = match opt.key {
+            "files" => Value::Sections(Vec::new()),
+            "interval" => Value::Duration(Duration::from_secs(1)),
+            "stale_after" => Value::Duration(Duration::ZERO),
+            _ => Value::Count(2),
+        };
+        settings.set(opt, value);
+    }
+    Rules::new(&settings)
+}
+
+fn watch(path: &Path, workload: Option<&str>) -> Watch {
+    let log = Log {
+        pattern: Pattern::new(path.to_owned()).unwrap(),
+        framework: None,
+        workload: workload.map(Label::from),
+    };
+    Watch::new(log, settings())
+}
+
+fn at(second: u64) -> Timestamp {
+    Timestamp::from_secs(second)
+}
+
+/// The series of these paths' state and figures, without HELP and TYPE; `before` is what other sources put.
+fn shown(all: &[(&str, Seen)], now: Timestamp, mut before: Batch) -> String {
+    let tails: Vec<Tail> = all.iter().map(|(path, _)| Tail { path: (*path).into(), hold: None }).collect();
+    let seen: Vec<Seen> = all.iter().map(|(_, seen)| seen.clone()).collect();
+    put(&tails, &seen, now, &mut before);
+    let (families, dropped, _) = before.seal();
+    assert!(dropped.is_empty(), "{dropped:?}");
+    let text = crate::exposition::prometheus::encode(&families, crate::exposition::prometheus::Format::Text);
+    text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, "\n"]).collect()
+}
+
+const STEP: &str = " [2024-08-21 10:19:42] iteration        4/   25000 | consumed samples:         4096 | elapsed time per iteration (ms): 2701.25 | throughput per GPU (TFLOP/s/GPU): 449.6 | learning rate: 7.500000E-08 | global batch size:  1024 | lm loss: 2.120380E+00 | loss scale: 1.0 | grad norm: 14.218 | number of skipped iterations:   1 | number of nan iterations:   0 |\n";
+const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 23.55 GiB of which 1.65 GiB is free. Of the allocated memory 20.04 GiB is allocated by PyTorch, and 903.34 MiB is reserved by PyTorch but unallocated.\n";
+
+fn check(text: &str, expected: &Expect) {
+    expected.assert_eq(text);
+}
+
+#[test]
+fn a_log_becomes_series_and_goes_stale() {
+    let root = root(&[("train.log", "")]);
+    let mut watch = watch(&root.path().join("train.log"), Some("llama"));
+    watch.pass(at(1));
+    root.append("train.log", "[rank0]: ");
+    root.append("train.log", STEP);
+    root.append("train.log", OOM);
+    let seen = watch.pass(at(2));
+    check(
+        &shown(&[("/train.log", seen.clone())], at(4), Batch::new()),
+        &expect![[r#"
+        memwarden_log_pass_age_seconds{log="/train.log"} 2
+        memwarden_log_files{log="/train.log"} 1
+        memwarden_log_lines_total{log="/train.log"} 2
+        memwarden_log_recognized_lines_total{log="/train.log"} 2
+        memwarden_log_cut_lines_total{log="/train.log"} 0
+        memwarden_log_read_bytes_total{log="/train.log"} 620
+        memwarden_log_skipped_bytes_total{log="/train.log"} 0
+        memwarden_log_rotations_total{log="/train.log"} 0
+        memwarden_log_errors_total{log="/train.log",kind="not_regular"} 0
+        memwarden_log_errors_total{log="/train.log",kind="binary"} 0
+        memwarden_log_errors_total{log="/train.log",kind="permission"} 0
+        memwarden_log_errors_total{log="/train.log",kind="io"} 0
+        memwarden_log_info{log="/train.log",workload="llama",framework="megatron"} 1
+        memwarden_training_oom_messages_total{workload="llama",cause="fragmentation"} 0
+        memwarden_training_oom_messages_total{workload="llama",cause="exhaustion"} 1
+        memwarden_training_oom_messages_total{workload="llama",cause="unknown"} 0
+        memwarden_training_log_age_seconds{workload="llama",rank="0"} 2
+        memwarden_training_loss_scale{workload="llama",rank="0"} 1
+        memwarden_training_step{workload="llama",rank="0"} 4
+        memwarden_training_step_last_duration_seconds{workload="llama",rank="0"} 2.70125
+        memwarden_training_loss{workload="llama",rank="0"} 2.12038
+        memwarden_training_learning_rate{workload="llama",rank="0"} 0.000000075
+        memwarden_training_gradient_norm{workload="llama",rank="0"} 14.218
+        memwarden_training_skipped_steps_total{workload="llama",rank="0"} 1
+        memwarden_training_nonfinite_steps_total{workload="llama",rank="0"} 0
+        memwarden_training_planned_steps{workload="llama"} 25000
+        memwarden_training_job_samples{workload="llama"} 4096
+        memwarden_training_global_batch_samples{workload="llama"} 1024
+        memwarden_training_reported_flops_per_second{workload="llama"} 449600000000000
+    "#]],
+    );
+    // Where a rank speaks over the socket only what it does not tell is added.
+    let mut told = Batch::new();
+    let mut labels = vec![Label::default(); training::metrics::INFO.desc.labels.len()];
+    labels[0] = "llama".into();
+    told.put(&training::metrics::INFO, &labels, Flag(true));
+    let text = shown(&[("/train.log", seen)], at(4), told);
+    assert!(text.contains("memwarden_training_job_samples") && !text.contains("memwarden_training_loss{"));
+    // Ten minutes of silence.
+    let text = shown(&[("/train.log", watch.pass(at(603)))], at(603), Batch::new());
+    assert!(!text.contains("memwarden_training_step{") && !text.contains("_age_seconds{workload"), "{text}");
+    assert!(
+        text.contains("memwarden_training_oom_messages_total{workload=\"llama\",cause=\"exhaustion\"} 1")
+    );
+}
+
+#[test]
+fn of_several_files_each_is_a_rank() {
+    let root = root(&[("worker_0.log", ""), ("worker_1.log", ""), ("worker_1.txt", "")]);
+    let mut watch = watch(&root.path().join("worker_*.log"), Some("pangu"));
+    watch.pass(at(1));
+    for (name, loss) in [("worker_0.log", "1.5"), ("worker_1.log", "1.25")] {
+        root.append(
+            name,
+            format!("{{ Epoch:[  1/  2], step:[    7/   19], loss: {loss}, per_step_time: 1500ms }}\n"),
+        );
+    }
+    let seen = watch.pass(at(2));
+    let named = |view: &View| (view.rank.as_str().to_owned(), view.reading.loss);
+    let found: Vec<_> = seen.views.iter().map(named).collect();
+    assert_eq!(found, [("0".to_owned(), Some(1.5)), ("1".to_owned(), Some(1.25))]);
+    // The limit is two: one that is written to later takes the place of the oldest, whose counts stay.
+    let later = std::fs::File::create(root.path().join("worker_2.log")).unwrap();
+    later.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32)).unwrap();
+    root.append("worker_2.log", OOM);
+    later.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32)).unwrap();
+    let seen = watch.pass(at(10));
+    assert_eq!((seen.followed, seen.totals.recognized), (2, 3));
+}
+
+#[test]
+fn what_went_wrong_is_said() {
+    let root = root(&[("folder/x", "")]);
+    let path = root.path().join("folder");
+    let mut refusing = watch(&path, None);
+    let tail = |hold| Tail { path: "/folder".into(), hold };
+    let hold = Hold::start(
+        Log { pattern: Pattern::new(path).unwrap(), framework: None, workload: None },
+        settings(),
+    );
+    let tails = [tail(hold.ok())];
+    let said = |seen: Seen, now| outcome(&tails, &[seen], at(1), at(now)).map_err(|error| error.to_string());
+    refusing.pass(at(1));
+    let seen = refusing.pass(at(2));
+    assert_eq!(seen.totals.refused, [1, 0, 0, 0]);
+    let why = said(seen, 2).unwrap_err();
+    assert!(why.ends_with("/folder is not followed: it is no regular file"), "{why}");
+    assert_eq!(said(Seen::default(), 2), Ok(()));
+    assert_eq!(
+        said(Seen::default(), 40).unwrap_err(),
+        "the file system of /folder has not answered for 39 s"
+    );
+    let missing = Seen { passed: Some(at(2)), ..Seen::default() };
+    assert_eq!(said(missing, 2).unwrap_err(), "none of the configured logs is there yet");
+}

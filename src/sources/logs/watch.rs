@@ -1,0 +1,292 @@
+//! Follows the files of one configured path, on a thread of its own: a file system that hangs holds up nobody else.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::file::{Counts, Follower, Found, Piece, Refusal};
+use super::options::{Log, Rules};
+use crate::host::clock;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::training::log_lines::oom::Cause;
+use crate::training::log_lines::{self, Framework, Reading, Splitter, Tracker};
+
+/// Passes over a file before its turn ends: 4 MiB.
+const PASSES: usize = 16;
+/// How often the folder of a path with wildcards is listed.
+const LIST_EVERY: Duration = Duration::from_secs(5);
+
+/// How long the figures of a run hold that said it is complete; at least the longest scrape interval.
+const AFTER_END: Duration = Duration::from_secs(60);
+
+/// What one file has said.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) workload: Label,
+    /// As the lines say, or the number in the name of one of several files; empty where neither is.
+    pub(super) rank: Label,
+    pub(super) framework: Option<Framework>,
+    pub(super) reading: Reading,
+    pub(super) counts: log_lines::Counts,
+    /// When a figure was last read, on the monotonic clock; nothing once the figures hold no longer.
+    pub(super) spoke: Option<Duration>,
+}
+
+/// What was counted of all files of a path, those included that are gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) file: Counts,
+    pub(super) lines: u64,
+    pub(super) recognized: u64,
+    pub(super) cut: u64,
+    /// In the order of [`Refusal::ALL`].
+    pub(super) refused: [u64; Refusal::ALL.len()],
+}
+
+/// What the thread has found; the sampler reads it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// When the last pass over all files ended.
+    pub(super) passed: Option<Timestamp>,
+    pub(super) views: Vec<View>,
+    pub(super) totals: Totals,
+    /// Messages of files that are gone, by workload.
+    pub(super) gone: Vec<(Label, [u64; Cause::ALL.len()])>,
+    /// Files that are open.
+    pub(super) followed: usize,
+    /// A file that is not followed, and why.
+    pub(super) refused: Option<(PathBuf, Refusal)>,
+}
+
+/// A file and what reads it.
+struct Watched {
+    follower: Follower,
+    splitter: Splitter,
+    tracker: Tracker,
+    found: Option<Found>,
+}
+
+/// Follows one path.
+pub(super) struct Watch {
+    log: Log,
+    rules: Rules,
+    files: Vec<Watched>,
+    /// What files left that are gone.
+    left: Totals,
+    gone: Vec<(Label, [u64; Cause::ALL.len()])>,
+    listed: Option<Timestamp>,
+    /// Why the folder could not be listed.
+    unlisted: Option<Refusal>,
+}
+
+/// The most workloads whose counts outlive their files.
+const MOST_GONE: usize = 64;
+
+impl Watch {
+    pub(super) fn new(log: Log, rules: Rules) -> Self {
+        Self {
+            log,
+            rules,
+            files: Vec::new(),
+            left: Totals::default(),
+            gone: Vec::new(),
+            listed: None,
+            unlisted: None,
+        }
+    }
+
+    /// One pass over all files.
+    pub(super) fn pass(&mut self, now: Timestamp) -> Seen {
+        if self.listed.is_none_or(|listed| now.since(listed) >= LIST_EVERY) {
+            self.list(now);
+        }
+        for watched in &mut self.files {
+            watched.pass(&self.rules, now);
+            if let Some(Found::Refused(why)) = watched.found
+                && watched.follower.fresh_refusal()
+            {
+                count(&mut self.left.refused, why);
+            }
+        }
+        self.seen(now)
+    }
+
+    fn list(&mut self, now: Timestamp) {
+        let first = self.listed.replace(now).is_none();
+        let found = match self.log.pattern.files(self.rules.most) {
+            Ok(found) => found,
+            // No folder is no file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                let why = Refusal::of(&error);
+                if self.unlisted.replace(why) != Some(why) {
+                    count(&mut self.left.refused, why);
+                }
+                return;
+            }
+        };
+        self.unlisted = None;
+        let wanted: HashSet<&Path> = found.iter().map(PathBuf::as_path).collect();
+        let (kept, dropped) = std::mem::take(&mut self.files)
+            .into_iter()
+            .partition(|watched| wanted.contains(watched.follower.path()));
+        self.files = kept;
+        for watched in dropped {
+            self.retire(&watched);
+        }
+        for path in found {
+            if self.files.iter().all(|watched| watched.follower.path() != path) {
+                let follower = Follower::new(path);
+                self.files.push(Watched {
+                    follower: if first { follower } else { follower.from_front() },
+                    splitter: Splitter::default(),
+                    tracker: Tracker::new(self.log.framework),
+                    found: None,
+                });
+            }
+        }
+    }
+
+    /// Keeps what was counted of a file that is followed no longer.
+    fn retire(&mut self, watched: &Watched) {
+        add(&mut self.left, watched);
+        let ooms = watched.tracker.counts().ooms;
+        let workload = self.workload(watched.follower.path());
+        let room = self.gone.len() < MOST_GONE;
+        match self.gone.iter_mut().find(|(known, _)| *known == workload) {
+            Some((_, counts)) => counts.iter_mut().zip(ooms).for_each(|(count, more)| *count += more),
+            None if ooms.iter().any(|count| *count > 0) && room => {
+                self.gone.push((workload, ooms));
+            }
+            None => {}
+        }
+    }
+
+    fn workload(&self, path: &Path) -> Label {
+        let name =
+            || path.file_stem().unwrap_or_default().to_string_lossy().replace(char::is_control, "?").into();
+        self.log.workload.clone().unwrap_or_else(name)
+    }
+
+    fn seen(&self, now: Timestamp) -> Seen {
+        let mut totals = self.left;
+        let mut views = Vec::with_capacity(self.files.len());
+        for watched in &self.files {
+            add(&mut totals, watched);
+            let tracker = &watched.tracker;
+            let path = watched.follower.path();
+            let named = || if self.log.pattern.is_wild() { last_number(path) } else { None };
+            let rank = tracker.latest().rank.or_else(named);
+            views.push(View {
+                workload: self.workload(path),
+                rank: rank.map_or_else(Label::default, Label::from),
+                framework: tracker.framework(),
+                reading: tracker.latest().clone(),
+                counts: *tracker.counts(),
+                spoke: tracker.spoke(),
+            });
+        }
+        let refused = self.files.iter().find_map(|watched| match watched.found {
+            Some(Found::Refused(why)) => Some((watched.follower.path().to_owned(), why)),
+            _ => None,
+        });
+        let unlisted = || self.unlisted.map(|why| (self.log.pattern.path().to_owned(), why));
+        Seen {
+            passed: Some(now),
+            views,
+            totals,
+            gone: self.gone.clone(),
+            followed: self.files.iter().filter(|watched| watched.follower.is_open()).count(),
+            refused: refused.or_else(unlisted),
+        }
+    }
+}
+
+impl Watched {
+    fn pass(&mut self, rules: &Rules, now: Timestamp) {
+        let Self { follower, splitter, tracker, found } = self;
+        for _ in 0..PASSES {
+            let outcome = follower.pass(|piece| match piece {
+                Piece::Bytes(bytes) => splitter.feed(bytes, |line| tracker.line(line, now.monotonic())),
+                Piece::Break => splitter.forget(),
+            });
+            *found = Some(outcome);
+            if outcome != Found::More {
+                break;
+            }
+        }
+        let silent = tracker.spoke().map(|spoke| now.monotonic().saturating_sub(spoke));
+        let hold = if tracker.latest().finished { AFTER_END } else { rules.hold(tracker.usual()) };
+        if silent.is_some_and(|silent| silent > hold) {
+            tracker.forget();
+        }
+    }
+}
+
+fn add(totals: &mut Totals, watched: &Watched) {
+    let (file, lines) = (&watched.follower.counts, watched.tracker.counts());
+    totals.file.bytes += file.bytes;
+    totals.file.skipped += file.skipped;
+    totals.file.rotations += file.rotations;
+    totals.lines += lines.lines;
+    totals.recognized += lines.recognized;
+    totals.cut += watched.splitter.cut;
+}
+
+fn count(counts: &mut [u64; Refusal::ALL.len()], why: Refusal) {
+    for (count, kind) in counts.iter_mut().zip(Refusal::ALL) {
+        *count += u64::from(kind == why);
+    }
+}
+
+/// The last number in a file's name: `worker_12.log` is rank 12's.
+fn last_number(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?;
+    let digits = name.split(|letter: char| !letter.is_ascii_digit()).rfind(|part| !part.is_empty())?;
+    if digits.len() > 6 { None } else { digits.parse().ok() }
+}
+
+/// The source's hold on a thread; dropping it ends the thread at its next pass.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) seen: Arc<Mutex<Seen>>,
+    _stop: Sender<()>,
+}
+
+impl Hold {
+    /// Starts a thread for a path.
+    ///
+    /// # Errors
+    /// The operating system's, where it gives no thread.
+    pub(super) fn start(log: Log, rules: Rules) -> io::Result<Self> {
+        let (stop, stopped) = channel();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let shared = Arc::clone(&seen);
+        let interval = rules.interval;
+        let mut watch = Watch::new(log, rules);
+        let run = move || run(&mut watch, &shared, &stopped, interval);
+        std::thread::Builder::new().name("log-tail".to_owned()).spawn(run)?;
+        Ok(Self { seen, _stop: stop })
+    }
+}
+
+fn run(watch: &mut Watch, shared: &Mutex<Seen>, stopped: &Receiver<()>, interval: Duration) {
+    loop {
+        let seen = watch.pass(clock::now());
+        // Nothing is read while this is held.
+        *lock(shared) = seen;
+        match stopped.recv_timeout(interval) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// A poisoned lock only means that a thread panicked between two whole updates.
+pub(super) fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
