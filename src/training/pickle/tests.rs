@@ -293,7 +293,7 @@ proptest! {
 fn state_dict() -> Vec<u8> {
     let mut file = b"\x80\x02ccollections\nOrderedDict\nq\x00)Rq\x01X\x01\0\0\0wq\x02".to_vec();
     file.extend(b"ctorch._utils\n_rebuild_tensor_v2\nq\x03((X\x07\0\0\0storageq\x04");
-    file.extend(b"ctorch\nFloatStorage\nq\x05X\x01\0\0\00q\x06X\x03\0\0\0cpuq\x07K\x06tq\x08Q");
+    file.extend(b"ctorch\nFloatStorage\nq\x05X\x01\0\0\x000q\x06X\x03\0\0\0cpuq\x07K\x06tq\x08Q");
     file.extend(b"K\0K\x02K\x03\x86q\x09K\x03K\x01\x86q\x0a\x89h\0)Rq\x0btq\x0cRq\x0ds}q\x0eb.");
     file
 }
