@@ -7,6 +7,7 @@ mod gpu;
 #[cfg(feature = "gpu")]
 pub mod gpu_worker;
 mod metrics;
+mod params;
 mod picture;
 mod plot;
 mod replay;
@@ -39,6 +40,7 @@ enum Command {
     Metrics(metrics::Args),
     Plot(plot::Args),
     Snapshot(snapshot::Args),
+    Params(params::Args),
     Replay(replay::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
@@ -69,6 +71,7 @@ impl Cli {
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),
             Command::Snapshot(args) => args.run(),
+            Command::Params(args) => args.run(),
             Command::Replay(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),

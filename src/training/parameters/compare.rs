@@ -134,6 +134,7 @@ mod tests {
             elements: 1,
             bytes: 4,
             place: Place::Dense { offset: 0 },
+            row_major: true,
             parameter: None,
             requires_grad: None,
         }

@@ -54,6 +54,8 @@ pub struct Tensor {
     pub bytes: u64,
     /// Where they are.
     pub place: Place,
+    /// Whether they are in the order of the shape, the last dimension first; a `.pt` file may have another.
+    pub row_major: bool,
     /// Whether it was saved as a parameter; absent where the format does not tell.
     pub parameter: Option<bool>,
     /// Whether gradients were asked for; absent where the format does not tell.

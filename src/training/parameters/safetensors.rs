@@ -80,6 +80,7 @@ pub fn read_header(file: &(impl ReadAt + ?Sized)) -> Result<Part, ParameterError
             elements: count,
             bytes: end - begin,
             place: Place::Dense { offset: start + begin },
+            row_major: true,
             parameter: None,
             requires_grad: None,
         });

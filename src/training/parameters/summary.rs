@@ -168,7 +168,8 @@ fn count(items: &[&Item<'_>], which: impl Fn(&Tensor) -> bool) -> u64 {
     counted.fold(0, u64::saturating_add)
 }
 
-fn row<'a>(item: &Item<'a>) -> Row<'a> {
+/// A tensor as a row of a list.
+pub fn row<'a>(item: &Item<'a>) -> Row<'a> {
     Row {
         name: &item.tensor.name,
         file: item.file,
@@ -266,6 +267,7 @@ mod tests {
             elements: len,
             bytes: len * 4,
             place: Place::Dense { offset },
+            row_major: true,
             parameter: None,
             requires_grad,
         }

@@ -193,6 +193,7 @@ impl Call<'_> {
             (true, true) => Place::Elsewhere { why: "written by a big-endian machine" },
             (false, _) => Place::Elsewhere { why: "a view with gaps or repetitions" },
         };
+        let row_major = is_row_major(&shape, &strides);
         Ok(Tensor {
             name: self.name.to_owned(),
             dtype,
@@ -200,6 +201,7 @@ impl Call<'_> {
             elements: count,
             bytes,
             place,
+            row_major,
             parameter: None,
             requires_grad: self.argument(4).and_then(|id| boolean(self.arena, id)),
         })
@@ -223,6 +225,16 @@ fn is_dense(shape: &[u64], strides: &[u64]) -> bool {
     let mut next = 1u64;
     pairs.iter().all(|(stride, length)| {
         let fits = *stride == next;
+        next = next.saturating_mul(*length);
+        fits
+    })
+}
+
+/// Whether elements that lie side by side differ in the last dimension.
+fn is_row_major(shape: &[u64], strides: &[u64]) -> bool {
+    let mut next = 1u64;
+    shape.iter().zip(strides).rev().all(|(length, stride)| {
+        let fits = *length == 1 || *stride == next;
         next = next.saturating_mul(*length);
         fits
     })
