@@ -18,6 +18,7 @@ mod harness;
 mod layers;
 #[cfg(feature = "gpu")]
 mod ml_py;
+mod params;
 mod plot;
 mod prometheus;
 #[cfg(feature = "otlp")]

@@ -15,7 +15,7 @@ pub(super) fn checkpoint(told: &Told<'_>, all: bool, out: &mut String) {
     let summary = &told.summary;
     let _ = writeln!(
         out,
-        "{}: {} in {}, {} parameters, {}",
+        "{}: {} in {}, {} elements, {}",
         told.path,
         counted(summary.tensors, "tensor"),
         counted(told.files.len(), "file"),
@@ -23,7 +23,11 @@ pub(super) fn checkpoint(told: &Told<'_>, all: bool, out: &mut String) {
         summary.bytes,
     );
     if summary.tied_tensors > 0 {
-        let _ = writeln!(out, "  {} of others (tied), counted once", counted(summary.tied_tensors, "tensor"));
+        let _ = writeln!(
+            out,
+            "  {} with the elements of others (tied), counted once",
+            counted(summary.tied_tensors, "tensor")
+        );
     }
     out.push('\n');
     shares("By part of the model", &summary.by_group, out);

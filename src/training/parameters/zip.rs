@@ -20,6 +20,8 @@ pub(super) struct Entry {
     header: u64,
     /// The size of its data, in bytes.
     pub(super) size: u64,
+    /// Whether its data are as they were written: neither compressed nor encrypted.
+    stored: bool,
 }
 
 /// The entries of an archive by their names.
@@ -40,6 +42,12 @@ pub(super) fn read_archive(file: &(impl ReadAt + ?Sized)) -> Result<Archive, Par
     let tail = read(file, size - tail_len, tail_len)?;
     let found = (0..=tail.len().saturating_sub(END)).rev().find(|at| tail[*at..].starts_with(b"PK\x05\x06"));
     let Some(at) = found.filter(|at| tail.len() - at >= END) else {
+        let mut start = [0; 2];
+        let legacy = size > 2 && file.read_exact_at(&mut start, 0).is_ok() && start == [0x80, 2];
+        if legacy {
+            let why = "a file as torch.save wrote before 1.6, which is not read: load it and save it anew";
+            return Err(ParameterError::zip(0, why));
+        }
         let why = match tail.starts_with(b"PK") || size > tail_len {
             true => "no end of a zip directory; the file was cut off, or is no torch.save archive",
             false => "not a zip archive as torch.save writes since 1.6",
@@ -114,23 +122,16 @@ fn entry(directory: &[u8], offset: u64) -> Result<(String, Entry, &[u8]), Parame
     let extra = directory.get(extra_at..comment_at).ok_or_else(|| fail("an extra field is cut off"))?;
     let rest = directory.get(comment_at + comment_len..).ok_or_else(|| fail("a comment is cut off"))?;
     let name = String::from_utf8(name.to_vec()).map_err(|_| fail("the name of an entry is not UTF-8"))?;
-    if fields.u16(8) & 1 != 0 {
-        return Err(fail("an entry is encrypted"));
-    }
-    if fields.u16(10) != 0 {
-        return Err(fail("an entry is compressed, and torch.save stores them; unpack it first"));
-    }
     // In the 64-bit field stand those that are all ones here, in this order.
     let mut wide = wide(extra).chunks_exact(8).map(|bytes| Fields(bytes).u64(0));
     let mut value = |at: usize| match fields.u32(at) {
         u32::MAX => wide.next().ok_or_else(|| fail("a size of 64 bits is missing")),
         narrow => Ok(u64::from(narrow)),
     };
-    let (size, stored, header) = (value(24)?, value(20)?, value(42)?);
-    if size != stored {
-        return Err(fail("the two sizes of a stored entry differ"));
-    }
-    Ok((name, Entry { header, size }, rest))
+    let (_, size, header) = (value(24)?, value(20)?, value(42)?);
+    // TorchScript's archives have compressed entries that nobody asks for.
+    let stored = fields.u16(8) & 1 == 0 && fields.u16(10) == 0;
+    Ok((name, Entry { header, size, stored }, rest))
 }
 
 /// The content of the 64-bit field among the extra fields.
@@ -153,6 +154,11 @@ impl Archive {
     /// Where its local header is not there, or the data reach into the directory.
     pub(super) fn data_at(&self, file: &(impl ReadAt + ?Sized), entry: Entry) -> Result<u64, ParameterError> {
         let fail = |why: &str| ParameterError::zip(entry.header, why);
+        if !entry.stored {
+            return Err(fail(
+                "an entry is compressed or encrypted, and torch.save only stores; unpack it first",
+            ));
+        }
         if entry.header.saturating_add(30) > self.directory {
             return Err(fail("no header of an entry where the directory says"));
         }
@@ -256,17 +262,23 @@ mod tests {
         check(b"", expect!["byte 0: not a zip archive as torch.save writes since 1.6"]);
         check(
             b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
-            expect!["byte 15: not a zip archive as torch.save writes since 1.6"],
+            expect![
+                "byte 0: a file as torch.save wrote before 1.6, which is not read: load it and save it anew"
+            ],
         );
         check(
             &changed(b"PK\x01\x02", 10, &[8]),
-            expect!["byte 284: an entry is compressed, and torch.save stores them; unpack it first"],
+            expect![
+                "byte 67: an entry is compressed or encrypted, and torch.save only stores; unpack it first"
+            ],
         );
-        check(&changed(b"PK\x01\x02", 8, &[1]), expect!["byte 284: an entry is encrypted"]);
         check(
-            &changed(b"PK\x01\x02", 24, &[99]),
-            expect!["byte 284: the two sizes of a stored entry differ"],
+            &changed(b"PK\x01\x02", 8, &[1]),
+            expect![
+                "byte 67: an entry is compressed or encrypted, and torch.save only stores; unpack it first"
+            ],
         );
+        check(&changed(b"PK\x01\x02", 24, &[99]), expect!["m/data.pkl: 3 at 64, m/data/0: 100 at 128"]);
         check(
             &changed(b"PK\x01\x02", 20, &[0, 1, 0, 0, 0, 1]),
             expect![[r#"byte 284: "m/data/0" has 256 bytes, which reach into the directory"#]],
