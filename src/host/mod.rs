@@ -9,6 +9,7 @@ pub mod child;
 pub mod clock;
 pub mod fs;
 pub mod job;
+pub mod perf;
 pub mod process;
 pub mod roots;
 pub mod signal;

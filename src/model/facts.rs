@@ -2,7 +2,7 @@
 //!
 //! Sources never import each other; one that knows something another needs
 //! leaves it here. The registry's order is the order of telling:
-//! `kmsg` before `gpu`, `gpu` and `process` before `workload`.
+//! `kmsg` before `gpu`, `gpu` and `process` before `workload`, `workload` before `perf`.
 
 use super::ids::ProcessKey;
 use super::label::Label;
@@ -17,6 +17,8 @@ pub struct Facts {
     pub gpu_processes: Vec<GpuProcess>,
     /// XIDs that the kernel log named since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
+    /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.
+    pub members: Vec<(ProcessKey, Label)>,
 }
 
 /// Every process of the host at one instant.

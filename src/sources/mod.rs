@@ -20,6 +20,7 @@ pub mod daemon;
 pub mod gpu;
 pub mod kmsg;
 pub mod memory;
+pub mod perf;
 pub mod pressure;
 pub mod process;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub static REGISTRY: &[&Registration] = &[
     &process::REGISTRATION,
     &cgroup::REGISTRATION,
     &workload::REGISTRATION,
+    &perf::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 

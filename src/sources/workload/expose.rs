@@ -26,9 +26,21 @@ impl Workloads {
             put_info(workload, user, out);
             put_sums(workload, self.rules.pss, table.boot, out);
         }
+        self.tell_members(table, out);
         self.put_exits(out);
         self.put_gpus(table, out);
         self.put_largest(table, out);
+    }
+
+    /// Leaves for others which process belongs to which workload.
+    fn tell_members(&self, table: &ProcessTable, out: &mut Batch) {
+        let claimed =
+            self.seen.iter().zip(&table.rows).filter_map(|(seen, row)| Some((seen.claim?, row.key)));
+        let named = claimed.filter_map(|(claim, key)| {
+            let workload = self.roster.workloads.get(&claim.id).filter(|workload| workload.watched)?;
+            Some((key, workload.identity.name.clone()))
+        });
+        out.facts.members.extend(named);
     }
 
     /// Of several that ended in one workload, the largest peak.
