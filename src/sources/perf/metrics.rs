@@ -47,8 +47,8 @@ crate::metrics! {
     pub HOST_IPC: Gauge<Ratio> = "memwarden_host_perf_instructions_per_cycle_ratio" {};
     /// Share of the last interval in which the processors' counters of the host were counting; below 1 they took turns.
     pub HOST_COUNTING: Gauge<Ratio> = "memwarden_host_perf_counting_ratio" {};
-    /// Whether the event can be counted here for a process: 0 where the hardware does not count it or the kernel does not allow it.
-    pub AVAILABLE: Gauge<Flag> = "memwarden_perf_event_available" {event};
+    /// Whether the event can be counted for a workload or the host (scope): 0 where the hardware does not count it or the kernel does not allow it.
+    pub AVAILABLE: Gauge<Flag> = "memwarden_perf_event_available" {event, scope};
     /// Always 1, with the value of kernel.perf_event_paranoid: from 2 on, and for the host from 1 on, CAP_PERFMON is needed.
     pub PARANOID: Gauge<Flag> = "memwarden_perf_event_paranoid_info" {level};
     /// Descriptors that counters hold open.

@@ -220,7 +220,8 @@ impl Source for Counters {
             None => self.probe(),
         };
         for (event, outcome) in &tried {
-            out.put(&metrics::AVAILABLE, &[event.label().into()], Flag(outcome.is_ok()));
+            let labels = [event.label().into(), "workload".into()];
+            out.put(&metrics::AVAILABLE, &labels, Flag(outcome.is_ok()));
         }
         let events: Vec<Event> =
             tried.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(event, _)| *event).collect();
@@ -237,6 +238,13 @@ impl Source for Counters {
         }
         if self.rules.host && !self.host_tried {
             self.open_host(&events);
+        }
+        if self.rules.host {
+            for (event, _) in self.events.iter().flatten().filter(|(event, _)| *event != Event::TaskClock) {
+                let counted = self.host.iter().any(|open| open.event() == *event);
+                let labels = [event.label().into(), "host".into()];
+                out.put(&metrics::AVAILABLE, &labels, Flag(counted));
+            }
         }
         self.host_tally.turn();
         self.host.iter_mut().for_each(|open| self.host_tally.add(open));

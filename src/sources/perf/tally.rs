@@ -26,6 +26,10 @@ impl Open {
     pub(super) fn new(event: Event, counter: Box<dyn Counter>) -> Self {
         Self { event, counter, last: Reading::default() }
     }
+
+    pub(super) const fn event(&self) -> Event {
+        self.event
+    }
 }
 
 impl Tally {

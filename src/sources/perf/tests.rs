@@ -132,7 +132,35 @@ fn missing_hardware_is_said_and_not_zero() {
     let (root, kernel) = (host(), Fake::default());
     let (shown, outcome) = tick(&mut source(&root, RULES, &kernel), &[9]);
     assert!(outcome.is_ok());
-    expect![[""]].assert_eq(&shown.join("\n"));
+    expect![[r#"
+        perf_event_paranoid_info["2"] 1
+        perf_event_available["task_clock", "workload"] 1
+        perf_event_available["context_switches", "workload"] 1
+        perf_event_available["migrations", "workload"] 1
+        perf_event_available["page_faults", "workload"] 1
+        perf_event_available["cycles", "workload"] 0
+        perf_event_available["instructions", "workload"] 0
+        perf_event_available["cache_references", "workload"] 0
+        perf_event_available["cache_misses", "workload"] 0
+        perf_event_available["branch_misses", "workload"] 0
+        perf_event_available["context_switches", "host"] 1
+        perf_event_available["migrations", "host"] 1
+        perf_event_available["page_faults", "host"] 1
+        perf_event_available["cycles", "host"] 0
+        perf_event_available["instructions", "host"] 0
+        perf_event_available["cache_references", "host"] 0
+        perf_event_available["cache_misses", "host"] 0
+        perf_event_available["branch_misses", "host"] 0
+        perf_task_clock_seconds_total["job"] 0.0000001
+        perf_context_switches_total["job"] 100
+        perf_migrations_total["job"] 100
+        perf_page_faults_total["job"] 100
+        perf_uncounted_processes["job"] 0
+        host_perf_context_switches_total[] 200
+        host_perf_migrations_total[] 200
+        host_perf_page_faults_total[] 200
+        perf_descriptors[] 10"#]]
+    .assert_eq(&shown.join("\n"));
 }
 
 #[test]
@@ -141,7 +169,7 @@ fn what_is_refused_or_too_much_is_said() {
     let own = Target::Thread(std::process::id());
     let refusing = Fake { refuse: Some((own, 13)), ..Fake::default() };
     let (shown, outcome) = tick(&mut source(&root, RULES, &refusing), &[7]);
-    expect![[""]].assert_eq(&format!("{}: {}", shown.join(", "), outcome.unwrap_err()));
+    expect![[r#"perf_event_paranoid_info["2"] 1, perf_event_available["task_clock", "workload"] 0, perf_event_available["context_switches", "workload"] 0, perf_event_available["migrations", "workload"] 0, perf_event_available["page_faults", "workload"] 0, perf_event_available["cycles", "workload"] 0, perf_event_available["instructions", "workload"] 0, perf_event_available["cache_references", "workload"] 0, perf_event_available["cache_misses", "workload"] 0, perf_event_available["branch_misses", "workload"] 0: perf_event_open is not permitted: kernel.perf_event_paranoid is 2, and CAP_PERFMON is not there"#]].assert_eq(&format!("{}: {}", shown.join(", "), outcome.unwrap_err()));
     let one = Fake { refuse: Some((Target::Thread(8), 13)), ..Fake::default() };
     let (shown, _) = tick(&mut source(&root, RULES, &one), &[7, 9]);
     assert_eq!(value(&shown, "perf_uncounted_processes[\"job\"]").as_deref(), Some("1"));
