@@ -74,18 +74,30 @@ impl Gentle {
             }
             Err(error) => return Err(error.into()),
         };
-        let end = buffer.len().min(COLD);
         let from = offset + cached as u64;
+        let to = self.cold_end(from, offset + buffer.len().min(COLD) as u64);
+        let end = usize::try_from(to - offset).unwrap_or(buffer.len()).min(buffer.len());
         self.file.read_exact_at(&mut buffer[cached..end], from)?;
-        self.drop_pages(from, offset + end as u64);
+        self.drop_pages(from, to);
         Ok(end)
     }
 
+    /// Where to stop reading: at the end of a page if it can be, so that the next piece begins with a page of its own.
+    fn cold_end(&self, from: u64, to: u64) -> u64 {
+        let page_end = to - to % self.page;
+        if page_end > from { page_end } else { to }
+    }
+
     /// Lets the page cache forget what it did not have before.
+    ///
+    /// A page that the next piece shares stays: dropped, it would make that piece look as if it had not been cached.
     fn drop_pages(&self, from: u64, to: u64) {
-        let (start, end) = (from - from % self.page, to.next_multiple_of(self.page));
-        // It is advice: refused, the pages stay until the kernel needs them.
-        let _ = fadvise(&self.file, start, NonZeroU64::new(end - start), Advice::DontNeed);
+        let start = from - from % self.page;
+        let end = if to >= self.size { to.next_multiple_of(self.page) } else { to - to % self.page };
+        if let Some(len) = end.checked_sub(start).and_then(NonZeroU64::new) {
+            // It is advice: refused, the pages stay until the kernel needs them.
+            let _ = fadvise(&self.file, start, Some(len), Advice::DontNeed);
+        }
     }
 }
 
@@ -120,6 +132,47 @@ mod tests {
         assert!(read == bytes[7..]);
         let beyond = file.read_exact_at(&mut [0; 8], bytes.len() as u64 - 7).unwrap_err();
         assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// Which pages the page cache holds.
+    fn cached(path: &Path, pages: u64) -> Vec<bool> {
+        let file = File::open(path).unwrap();
+        fadvise(&file, 0, None, Advice::Random).unwrap();
+        let probe = |page: u64| {
+            let mut byte = [0];
+            let read = preadv2(&file, &mut [IoSliceMut::new(&mut byte)], page * 4096, ReadWriteFlags::NOWAIT);
+            read == Ok(1)
+        };
+        (0..pages).map(probe).collect()
+    }
+
+    #[test]
+    fn the_page_cache_is_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, vec![7; 8 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        fadvise(&file, 0, None, Advice::Random).unwrap();
+        let known = rustix::param::page_size() == 4096;
+        if !known || cached(&path, 8 << 8).contains(&true) {
+            return crate::skip::skip(
+                "the file system of the temporary folder keeps what it is told to forget",
+            );
+        }
+        // What the job has read.
+        file.read_exact_at(&mut vec![0; 2 << 20], 3 << 20).unwrap();
+        let gentle = Gentle::open(&path).unwrap();
+        for _ in 0..3 {
+            gentle.read_exact_at(&mut vec![0; (8 << 20) - 84], 84).unwrap();
+        }
+        let found = cached(&path, 8 << 8);
+        let (start, end) = (3 << 8, 5 << 8);
+        let inside = found[start..end].iter().filter(|cached| **cached).count();
+        let outside = found.iter().filter(|cached| **cached).count() - inside;
+        // A piece that begins cold and ends in the job's pages costs up to a MiB of them, at the first of its ends.
+        assert!(inside >= 255 && outside <= 8, "{inside} of 512 pages were kept, and {outside} left behind");
     }
 
     #[test]

@@ -19,7 +19,9 @@ use crate::training::parameters::scan::{Found, scan};
 use crate::training::parameters::{Place, ReadAt as _, Tensor};
 
 /// What one thread takes at once, in bytes; a multiple of every element's size.
-const SEGMENT: u64 = 4 << 20;
+const SEGMENT: u64 = 16 << 20;
+/// The largest element, in bytes.
+const ELEMENT: usize = 16;
 /// The lowest priority there is: the job goes first.
 const NICE: i32 = 19;
 
@@ -92,12 +94,19 @@ pub(super) fn scan_all(
         let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
         let file = hands.file(0, shard).with_context(told)?;
         let start = place(tensor).unwrap_or(0);
+        let width = usize::try_from(tensor.dtype.bits() / 8).unwrap_or(1).clamp(1, ELEMENT);
         let (mut at, mut sum) = (segment.begin, Found::default());
+        // Pieces end where pages do, which may be within an element.
+        let mut carried = 0;
         while at < segment.end {
             let wanted = usize::try_from(segment.end - at).unwrap_or(COLD).min(COLD);
-            let read = file.read_some(&mut buffers[0][..wanted], start + at);
+            let read = file.read_some(&mut buffers[0][carried..carried + wanted], start + at);
             let read = read.with_context(|| format!("at byte {}", start + at)).with_context(told)?;
-            sum = sum.and(scan(tensor.dtype, &buffers[0][..read]));
+            let filled = carried + read;
+            let whole = filled - filled % width;
+            sum = sum.and(scan(tensor.dtype, &buffers[0][..whole]));
+            buffers[0].copy_within(whole..filled, 0);
+            carried = filled - whole;
             at += read as u64;
             done(read as u64);
         }
@@ -180,7 +189,7 @@ fn run(
                     // On Linux this is the thread's own. Refused, it is as it was.
                     let _ = rustix::process::nice(NICE);
                     let mut hands = Hands::default();
-                    let mut buffers = vec![vec![0; COLD]; sides];
+                    let mut buffers = vec![vec![0; COLD + ELEMENT]; sides];
                     let done = |bytes| {
                         read.fetch_add(bytes, Ordering::Relaxed);
                     };
