@@ -16,7 +16,7 @@ use crate::host::{cgroup_path, process};
 #[cfg(feature = "gpu")]
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, vmstat};
-use crate::training::{log_lines, messages, older_logs, pickle, snapshot};
+use crate::training::{log_lines, messages, older_logs, parameters, pickle, snapshot};
 use crate::{app, config};
 
 macro_rules! targets {
@@ -172,6 +172,31 @@ targets! {
             }
             let _ = snapshot::analysis::compare(&found, &found, 5);
         }
+    }
+    /// The header of a safetensors file, an index and the configuration of an adapter.
+    safetensors_header(bytes) {
+        if let Ok(part) = parameters::safetensors::read_header(bytes) {
+            let held: u64 = part.tensors.iter().map(|tensor| tensor.bytes).sum();
+            assert!(held <= bytes.len() as u64, "more bytes than the file has");
+        }
+        if let Ok(index) = parameters::index::read_index(bytes) {
+            let _ = index.check(&[]);
+        }
+        let _ = parameters::adapter::read_config(bytes);
+    }
+    /// An archive of torch.save, and the pickle of one alone.
+    pt_pickle(bytes) {
+        for any_class in [false, true] {
+            let options = parameters::torch::Options { any_class };
+            let _ = parameters::torch::read_archive(bytes, &options);
+        }
+        let limits = pickle::Limits::for_file(bytes.len() as u64, 64 << 20);
+        let mut budget = pickle::Budget::new(&limits, bytes);
+        if let Ok(arena) = pickle::read_symbols(bytes, &limits, &mut budget) {
+            let root = arena.root();
+            let _ = (arena.object(root), arena.global(root), arena.items(root).count());
+        }
+        assert!(budget.most() <= limits.memory_bytes, "the bound is exceeded");
     }
     /// `Accept` and `Accept-Encoding`.
     accept(bytes) {

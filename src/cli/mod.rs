@@ -7,6 +7,7 @@ mod gpu;
 #[cfg(feature = "gpu")]
 pub mod gpu_worker;
 mod metrics;
+mod params;
 mod picture;
 mod plot;
 mod replay;
@@ -40,6 +41,7 @@ enum Command {
     Metrics(metrics::Args),
     Plot(plot::Args),
     Snapshot(snapshot::Args),
+    Params(params::Args),
     Replay(replay::Args),
     /// Read a snapshot for the daemon, which starts this itself.
     #[command(hide = true)]
@@ -73,6 +75,7 @@ impl Cli {
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),
             Command::Snapshot(args) => args.run(),
+            Command::Params(args) => args.run(),
             Command::Replay(args) => args.run(),
             Command::SnapshotDigest(args) => args.run(),
             #[cfg(feature = "gpu")]

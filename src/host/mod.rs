@@ -10,6 +10,7 @@ pub mod clock;
 pub mod fs;
 pub mod job;
 pub mod job_socket;
+pub mod perf;
 pub mod process;
 pub mod roots;
 pub mod signal;

@@ -2,7 +2,7 @@
 //!
 //! Sources never import each other; one that knows something another needs
 //! leaves it here. The registry's order is the order of telling:
-//! `kmsg` before `gpu`, `gpu` and `process` before `workload`, `workload` before `training`.
+//! `kmsg` before `gpu`, `gpu` and `process` before `workload`, `workload` before `training` and `perf`.
 
 use super::ids::ProcessKey;
 use super::label::Label;

@@ -21,6 +21,7 @@ pub mod gpu;
 pub mod kmsg;
 pub mod logs;
 pub mod memory;
+pub mod perf;
 pub mod pressure;
 pub mod process;
 pub mod snapshots;
@@ -45,6 +46,7 @@ pub static REGISTRY: &[&Registration] = &[
     &snapshots::REGISTRATION,
     &training::REGISTRATION,
     &logs::REGISTRATION,
+    &perf::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 

@@ -19,6 +19,7 @@ mod layers;
 mod logs;
 #[cfg(feature = "gpu")]
 mod ml_py;
+mod params;
 mod plot;
 mod prometheus;
 #[cfg(feature = "otlp")]

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use crate::exposition::report::Paint;
 
 /// Where the report is shown while it is made: standard error, where that is a terminal.
-pub(super) struct Screen {
+pub(in crate::cli) struct Screen {
     live: bool,
     /// Lines that are painted now.
     lines: usize,
@@ -22,17 +22,17 @@ fn is_dumb() -> bool {
 }
 
 impl Screen {
-    pub(super) fn new() -> Self {
+    pub(in crate::cli) fn new() -> Self {
         Self { live: std::io::stderr().is_terminal() && !is_dumb(), lines: 0 }
     }
 
     /// Whether anything is shown before the end.
-    pub(super) fn is_live(&self) -> bool {
+    pub(in crate::cli) fn is_live(&self) -> bool {
         self.live
     }
 
     /// Puts a text in the place of the one before, cut to the size of the terminal; the last line is always seen.
-    pub(super) fn show(&mut self, text: &str, last: &str) {
+    pub(in crate::cli) fn show(&mut self, text: &str, last: &str) {
         if !self.live {
             return;
         }
@@ -54,7 +54,7 @@ impl Screen {
     }
 
     /// Takes away what is shown.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::cli) fn clear(&mut self) {
         if self.lines > 0 {
             let _ = std::io::stderr().write_all(self.cleared().as_bytes());
             self.lines = 0;
@@ -84,7 +84,7 @@ fn cut(line: &str, columns: usize) -> String {
 }
 
 /// How far a watch has come: `[#####.....]`.
-pub(super) fn bar(share: f64) -> String {
+pub(in crate::cli) fn bar(share: f64) -> String {
     const WIDTH: usize = 30;
     let full =
         (0..WIDTH).filter(|place| f64::from(u32::try_from(*place).unwrap_or(0)) < share * 30.0).count();

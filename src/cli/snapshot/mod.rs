@@ -1,7 +1,7 @@
 //! `memwarden snapshot`: what a PyTorch allocator snapshot says, without executing anything of it.
 
 mod picture;
-mod text;
+pub(super) mod text;
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};

@@ -9,10 +9,10 @@ use crate::training::snapshot::analysis::{
 use crate::training::snapshot::{Kind, Settings};
 
 /// Rows of cells, aligned: text to the left, numbers to the right.
-struct Table(Vec<Vec<String>>);
+pub(in crate::cli) struct Table(pub(in crate::cli) Vec<Vec<String>>);
 
 impl Table {
-    fn write(&self, left: &[usize], out: &mut String) {
+    pub(in crate::cli) fn write(&self, left: &[usize], out: &mut String) {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.0.iter().filter_map(|row| row.get(column));

@@ -1,6 +1,7 @@
 //! The values of one pickle: nodes that refer to each other by number.
 
 use super::budget::{Budget, OverBudget};
+use super::object::Object;
 
 /// A value of an [`Arena`]: small ones in the number itself, so that they cost nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +47,10 @@ pub enum Value<'a> {
     Tuple,
     /// A dictionary, for [`Arena::pairs`].
     Dict,
+    /// The name of a class or function, for [`Arena::global`].
+    Global,
+    /// What a call or a reference to outside the pickle would give, for [`Arena::object`].
+    Object,
 }
 
 impl Value<'_> {
@@ -60,6 +65,8 @@ impl Value<'_> {
             Self::List => "a list",
             Self::Tuple => "a tuple",
             Self::Dict => "a dictionary",
+            Self::Global => "the name of a class or function",
+            Self::Object => "an object",
         }
     }
 }
@@ -72,10 +79,10 @@ struct Run {
     next: u32,
 }
 
-const NO_RUN: u32 = u32::MAX;
+pub(super) const NO_RUN: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-enum Node {
+pub(super) enum Node {
     Int(i64),
     Unsigned(u64),
     Float(f64),
@@ -83,21 +90,31 @@ enum Node {
     Tuple { start: u32, len: u32 },
     List { first: u32, last: u32 },
     Dict { first: u32, last: u32 },
+    Global { module: Id, name: Id },
+    Object { index: u32 },
 }
 
 /// Every value of a pickle. Text stays in the file.
 #[derive(Debug)]
 pub struct Arena<'a> {
     file: &'a [u8],
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     runs: Vec<Run>,
     items: Vec<Id>,
+    pub(super) objects: Vec<Object>,
     pub(super) root: Id,
 }
 
 impl<'a> Arena<'a> {
     pub(super) const fn new(file: &'a [u8]) -> Self {
-        Self { file, nodes: Vec::new(), runs: Vec::new(), items: Vec::new(), root: Id::NONE }
+        Self {
+            file,
+            nodes: Vec::new(),
+            runs: Vec::new(),
+            items: Vec::new(),
+            objects: Vec::new(),
+            root: Id::NONE,
+        }
     }
 
     /// Gives the memory back.
@@ -105,6 +122,7 @@ impl<'a> Arena<'a> {
         budget.drop(&mut self.nodes);
         budget.drop(&mut self.runs);
         budget.drop(&mut self.items);
+        budget.drop(&mut self.objects);
     }
 
     /// The value that the whole pickle stands for.
@@ -135,16 +153,19 @@ impl<'a> Arena<'a> {
             Node::Tuple { .. } => Value::Tuple,
             Node::List { .. } => Value::List,
             Node::Dict { .. } => Value::Dict,
+            Node::Global { .. } => Value::Global,
+            Node::Object { .. } => Value::Object,
         }
     }
 
-    /// The items of a list or tuple, in order; nothing for other values.
+    /// The items of a list or tuple, or those added to an object, in order; nothing for other values.
     pub fn items(&self, id: Id) -> Items<'_> {
         let (run, now) = self.runs_of(id, false);
         Items { arena: self, run, now: now.iter() }
     }
 
-    /// The keys and values of a dictionary, in the order they were set; nothing for other values.
+    /// The keys and values of a dictionary, or those set in an object, in the order they were set; nothing for
+    /// other values.
     pub fn pairs(&self, id: Id) -> Pairs<'_> {
         let (run, now) = self.runs_of(id, true);
         Pairs { arena: self, run, now: now.chunks_exact(2) }
@@ -168,6 +189,10 @@ impl<'a> Arena<'a> {
             }
             Some(Node::List { first, .. }) if !dict => (first, &[]),
             Some(Node::Dict { first, .. }) if dict => (first, &[]),
+            Some(Node::Object { index }) => {
+                let object = &self.objects[index as usize];
+                (if object.dict == dict { object.first } else { NO_RUN }, &[])
+            }
             _ => (NO_RUN, &[]),
         }
     }
@@ -178,7 +203,7 @@ impl<'a> Arena<'a> {
         Some(&self.items[start as usize..(start + len) as usize])
     }
 
-    fn push(&mut self, node: Node, budget: &mut Budget) -> Result<Id, OverBudget> {
+    pub(super) fn push(&mut self, node: Node, budget: &mut Budget) -> Result<Id, OverBudget> {
         let id =
             u32::try_from(self.nodes.len()).expect("a node takes a byte of the file, which is below 4 GiB");
         if id >= INLINE {
@@ -243,6 +268,15 @@ impl<'a> Arena<'a> {
         let last = match self.nodes[node] {
             Node::List { last, .. } if !dict => last,
             Node::Dict { last, .. } if dict => last,
+            Node::Object { index } => {
+                let object = &mut self.objects[index as usize];
+                if object.first == NO_RUN {
+                    object.dict = dict;
+                } else if object.dict != dict {
+                    return Ok(false);
+                }
+                object.last
+            }
             _ => return Ok(false),
         };
         if items.is_empty() {
@@ -258,11 +292,17 @@ impl<'a> Arena<'a> {
         if let Some(run) = self.runs.get_mut(last as usize) {
             run.next = new;
         }
-        if let Node::List { first, last } | Node::Dict { first, last } = &mut self.nodes[node] {
-            *last = new;
-            if *first == NO_RUN {
-                *first = new;
+        let (first, last) = match &mut self.nodes[node] {
+            Node::List { first, last } | Node::Dict { first, last } => (first, last),
+            Node::Object { index } => {
+                let object = &mut self.objects[*index as usize];
+                (&mut object.first, &mut object.last)
             }
+            _ => return Ok(false),
+        };
+        *last = new;
+        if *first == NO_RUN {
+            *first = new;
         }
         Ok(true)
     }
@@ -313,6 +353,6 @@ impl Iterator for Pairs<'_> {
 }
 
 /// A place or a length: each item takes a byte of a file below 4 GiB.
-fn place(at: usize) -> u32 {
+pub(super) fn place(at: usize) -> u32 {
     u32::try_from(at).expect("each item takes a byte of the file, which is below 4 GiB")
 }

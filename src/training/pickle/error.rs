@@ -63,6 +63,9 @@ pub enum Problem {
     /// A value is remembered under a number far beyond what the file can hold.
     #[error("remembers a value as number {0}, before the file can have had as many")]
     MemoAhead(u32),
+    /// A name of a class or function that is no text.
+    #[error("names a class or function by something that is no text")]
+    NoName,
     /// An integer of more than 64 bits.
     #[error("an integer of more than 64 bits")]
     LongInteger,

@@ -11,6 +11,28 @@ use super::opcode as op;
 /// The operation that is wrong, refused or cut off, with its offset; or the limit that was reached. Whatever
 /// the bytes are, it does not panic, recurse, or hold more than `limits` allow.
 pub fn read<'a>(file: &'a [u8], limits: &Limits, budget: &mut Budget) -> Result<Arena<'a>, PickleError> {
+    run(file, false, limits, budget)
+}
+
+/// Reads a pickle that names classes and functions, as `torch.save` writes them: what would be called when
+/// Python loads it becomes an inert node (see [`super::Object`]) and is not called.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_symbols<'a>(
+    file: &'a [u8],
+    limits: &Limits,
+    budget: &mut Budget,
+) -> Result<Arena<'a>, PickleError> {
+    run(file, true, limits, budget)
+}
+
+fn run<'a>(
+    file: &'a [u8],
+    symbols: bool,
+    limits: &Limits,
+    budget: &mut Budget,
+) -> Result<Arena<'a>, PickleError> {
     let len = u64::try_from(file.len()).unwrap_or(u64::MAX);
     if len > limits.file_bytes {
         let problem = Problem::FileTooLarge { len, limit: limits.file_bytes };
@@ -26,6 +48,7 @@ pub fn read<'a>(file: &'a [u8], limits: &Limits, budget: &mut Budget) -> Result<
         marks: Vec::new(),
         memo: Vec::new(),
         fence: 0,
+        symbols,
     };
     let mut offset = 0;
     let done = machine.start().and_then(|()| {
@@ -52,18 +75,19 @@ pub fn read<'a>(file: &'a [u8], limits: &Limits, budget: &mut Budget) -> Result<
     }
 }
 
-struct Machine<'a, 'b> {
-    file: &'a [u8],
-    at: usize,
+pub(super) struct Machine<'a, 'b> {
+    pub(super) file: &'a [u8],
+    pub(super) at: usize,
     limits: &'b Limits,
-    budget: &'b mut Budget,
-    arena: Arena<'a>,
-    stack: Vec<Id>,
+    pub(super) budget: &'b mut Budget,
+    pub(super) arena: Arena<'a>,
+    pub(super) stack: Vec<Id>,
     /// Where in `stack` each open container starts.
     marks: Vec<usize>,
     memo: Vec<Id>,
     /// The last mark, or 0: what lies below is not this container's.
-    fence: usize,
+    pub(super) fence: usize,
+    symbols: bool,
 }
 
 impl<'a> Machine<'a, '_> {
@@ -205,6 +229,7 @@ impl<'a> Machine<'a, '_> {
                 self.arena.root = self.top()?;
                 return Ok(true);
             }
+            code if self.symbols && op::is_symbol(code) => self.symbol(code)?,
             code if op::name(code).is_some() => return Err(Problem::Refused),
             _ => return Err(Problem::Unknown),
         }
@@ -212,21 +237,21 @@ impl<'a> Machine<'a, '_> {
     }
 
     #[inline]
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
+    pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
         let bytes = self.file[self.at..].first_chunk().ok_or(Problem::CutOff)?;
         self.at += N;
         Ok(*bytes)
     }
 
     #[inline]
-    fn push(&mut self, id: Id) -> Result<(), Problem> {
+    pub(super) fn push(&mut self, id: Id) -> Result<(), Problem> {
         if self.stack.len() >= self.limits.waiting {
             return Err(Problem::Limit { what: "values without a container", limit: self.limits.waiting });
         }
         Ok(self.budget.push(&mut self.stack, id)?)
     }
 
-    fn make(
+    pub(super) fn make(
         &mut self,
         build: impl FnOnce(&mut Arena<'a>, &mut Budget) -> Result<Id, OverBudget>,
     ) -> Result<(), Problem> {
@@ -260,7 +285,7 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<usize, Problem> {
+    pub(super) fn close(&mut self) -> Result<usize, Problem> {
         let start = self.marks.pop().ok_or(Problem::NoMark)?;
         self.fence = self.marks.last().copied().unwrap_or(0);
         Ok(start)
@@ -275,7 +300,7 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// Adds the last `len` values to the container below them.
-    fn add(&mut self, dict: bool, len: usize) -> Result<(), Problem> {
+    pub(super) fn add(&mut self, dict: bool, len: usize) -> Result<(), Problem> {
         let start = self.stack.len().checked_sub(len).filter(|start| *start > self.fence);
         let start = start.ok_or(Problem::NothingThere)?;
         if dict && !len.is_multiple_of(2) {
@@ -289,7 +314,7 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    fn text(&mut self, len: usize) -> Result<(), Problem> {
+    pub(super) fn text(&mut self, len: usize) -> Result<(), Problem> {
         let start = self.at;
         let end = start.checked_add(len).filter(|end| *end <= self.file.len()).ok_or(Problem::CutOff)?;
         self.at = end;

@@ -3,12 +3,14 @@
 //! It knows the opcodes that build plain data and no others, so there is no
 //! code path from a file to a call. Values live in one arena and refer to each
 //! other by number: a value is never copied, whatever refers to it, so cycles
-//! and "billion laughs" cost what their bytes cost. Nothing here recurses.
+//! and "billion laughs" cost what their bytes cost. Nothing here recurses. What
+//! [`read_symbols`] reads of calls is their text: names and arguments.
 
 mod arena;
 mod budget;
 mod error;
 mod machine;
+mod object;
 mod opcode;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -18,4 +20,5 @@ pub use arena::{Arena, Id, Items, Pairs, Value};
 pub(crate) use budget::bytes_of;
 pub use budget::{Budget, Limits, OverBudget};
 pub use error::{PickleError, Problem};
-pub use machine::read;
+pub use machine::{read, read_symbols};
+pub use object::{Made, Object};

@@ -1,15 +1,16 @@
-//! The names of opcodes: what is allowed, and what is refused by its name.
+//! The names of opcodes: plain data, symbols, and what is refused by its name.
 
 macro_rules! opcodes {
-    ($($name:ident $code:literal)+) => {
+    ($table:ident: $($name:ident $code:literal)+) => {
         $(pub(super) const $name: u8 = $code;)+
-        const ALLOWED: &[(u8, &str)] = &[$(($code, stringify!($name))),+];
+        const $table: &[(u8, &str)] = &[$(($code, stringify!($name))),+];
     };
 }
 
 // Pickle protocols 2 to 5, from CPython's Lib/pickletools.py. Only these build
 // plain data; no other occurs in a snapshot of any PyTorch release.
 opcodes! {
+    ALLOWED:
     MARK b'('
     STOP b'.'
     NONE b'N'
@@ -43,21 +44,32 @@ opcodes! {
     FRAME 0x95
 }
 
+// What `torch.save` writes beside plain data (torch/_weights_only_unpickler.py lists the same). They are read
+// as symbols, where the caller asks for symbols, and refused otherwise.
+opcodes! {
+    SYMBOLS:
+    GLOBAL b'c'
+    STACK_GLOBAL 0x93
+    REDUCE b'R'
+    BUILD b'b'
+    NEWOBJ 0x81
+    BINPERSID b'Q'
+    BINBYTES b'B'
+    SHORT_BINBYTES b'C'
+    SHORT_BINSTRING b'U'
+    EMPTY_SET 0x8f
+    ADDITEMS 0x90
+}
+
 /// What a pickle can hold that is not plain data, or that protocols 2 to 5 do not write.
 const REFUSED: &[(u8, &str)] = &[
-    (b'c', "GLOBAL"),
-    (0x93, "STACK_GLOBAL"),
-    (b'R', "REDUCE"),
-    (b'b', "BUILD"),
     (b'i', "INST"),
     (b'o', "OBJ"),
-    (0x81, "NEWOBJ"),
     (0x92, "NEWOBJ_EX"),
     (0x82, "EXT1"),
     (0x83, "EXT2"),
     (0x84, "EXT4"),
     (b'P', "PERSID"),
-    (b'Q', "BINPERSID"),
     (b'0', "POP"),
     (b'1', "POP_MARK"),
     (b'2', "DUP"),
@@ -67,9 +79,6 @@ const REFUSED: &[(u8, &str)] = &[
     (b'F', "FLOAT"),
     (b'S', "STRING"),
     (b'T', "BINSTRING"),
-    (b'U', "SHORT_BINSTRING"),
-    (b'B', "BINBYTES"),
-    (b'C', "SHORT_BINBYTES"),
     (0x8e, "BINBYTES8"),
     (0x96, "BYTEARRAY8"),
     (0x97, "NEXT_BUFFER"),
@@ -79,14 +88,17 @@ const REFUSED: &[(u8, &str)] = &[
     (b'd', "DICT"),
     (b'g', "GET"),
     (b'p', "PUT"),
-    (0x8f, "EMPTY_SET"),
-    (0x90, "ADDITEMS"),
     (0x91, "FROZENSET"),
 ];
 
 /// The name of an opcode, or nothing where no protocol has it.
 pub(super) fn name(code: u8) -> Option<&'static str> {
-    ALLOWED.iter().chain(REFUSED).find(|(known, _)| *known == code).map(|(_, name)| *name)
+    ALLOWED.iter().chain(SYMBOLS).chain(REFUSED).find(|(known, _)| *known == code).map(|(_, name)| *name)
+}
+
+/// Whether an opcode builds a symbol.
+pub(super) fn is_symbol(code: u8) -> bool {
+    SYMBOLS.iter().any(|(known, _)| *known == code)
 }
 
 #[cfg(test)]
@@ -95,7 +107,8 @@ mod tests {
 
     #[test]
     fn no_opcode_is_both_allowed_and_refused() {
-        let mut codes: Vec<u8> = ALLOWED.iter().chain(REFUSED).map(|(code, _)| *code).collect();
+        let mut codes: Vec<u8> =
+            ALLOWED.iter().chain(SYMBOLS).chain(REFUSED).map(|(code, _)| *code).collect();
         codes.sort_unstable();
         let all = codes.len();
         codes.dedup();

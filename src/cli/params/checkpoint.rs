@@ -1,0 +1,181 @@
+//! What a path stands for: one file, a folder of shards, an adapter.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::file::Gentle;
+use crate::host::fs::read_bounded;
+use crate::training::parameters::adapter::{Adapter, read_config};
+use crate::training::parameters::index::{Index, read_index};
+use crate::training::parameters::{Part, ReadAt as _, Tensor, safetensors, torch};
+
+/// The largest index or configuration that is read, in bytes.
+const JSON_BYTES: u64 = 100_000_000;
+/// The configuration beside the tensors of an adapter.
+const ADAPTER: &str = "adapter_config.json";
+
+/// A checkpoint of one file or many.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    pub(super) path: PathBuf,
+    pub(super) files: Vec<Shard>,
+    /// What is odd about it, a sentence each.
+    pub(super) notes: Vec<String>,
+    pub(super) adapter: Option<Adapter>,
+}
+
+/// One file with tensors.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) path: PathBuf,
+    pub(super) size: u64,
+    pub(super) identity: [u64; 4],
+    pub(super) part: Part,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Safetensors,
+    Torch,
+}
+
+/// The format that a file's name promises.
+fn promised(path: &Path) -> Option<Kind> {
+    match path.extension()?.to_str()? {
+        "safetensors" => Some(Kind::Safetensors),
+        "pt" | "pth" | "bin" | "ckpt" => Some(Kind::Torch),
+        _ => None,
+    }
+}
+
+impl Checkpoint {
+    /// Reads what a path holds, but no values.
+    pub(super) fn open(path: &Path, options: &torch::Options) -> anyhow::Result<Self> {
+        let is_folder = std::fs::metadata(path).with_context(|| path.display().to_string())?.is_dir();
+        let mut found = Self { path: path.to_owned(), files: Vec::new(), notes: Vec::new(), adapter: None };
+        let beside = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
+        if is_folder {
+            found.open_folder(options)?;
+        } else if path.extension().is_some_and(|extension| extension == "json") {
+            found.open_index(path, options)?;
+        } else {
+            found.open_shard(path, options)?;
+        }
+        let is_adapter = found.files.iter().any(|shard| {
+            let name = shard.path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with("adapter_model"))
+        });
+        let config = beside.join(ADAPTER);
+        if is_adapter && config.exists() {
+            let name = || config.display().to_string();
+            let bytes = read_bounded(&config, JSON_BYTES).with_context(name)?;
+            found.adapter = Some(read_config(&bytes).with_context(name)?);
+        } else if is_adapter {
+            found.adapter = Some(Adapter::default());
+            found.notes.push(format!("no {ADAPTER} beside the adapter"));
+        }
+        for shard in &found.files {
+            let name = shard.path.file_name().unwrap_or_default().display().to_string();
+            found.notes.extend(shard.part.notes.iter().map(|note| format!("{name}: {note}")));
+        }
+        Ok(found)
+    }
+
+    fn open_folder(&mut self, options: &torch::Options) -> anyhow::Result<()> {
+        let folder = self.path.clone();
+        let name = || folder.display().to_string();
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(&folder).with_context(name)? {
+            paths.push(entry.with_context(name)?.path());
+        }
+        paths.sort();
+        let ends = |end: &str| {
+            let ending: Vec<&PathBuf> =
+                paths.iter().filter(|path| path.to_str().is_some_and(|path| path.ends_with(end))).collect();
+            ending
+        };
+        for end in [".safetensors.index.json", ".bin.index.json"] {
+            match ends(end)[..] {
+                [] => {}
+                [index] => return self.open_index(index, options),
+                _ => bail!("{}: several indexes; name the one that is meant", name()),
+            }
+        }
+        let of =
+            |kind| -> Vec<&PathBuf> { paths.iter().filter(|path| promised(path) == Some(kind)).collect() };
+        let (safetensors, torch) = (of(Kind::Safetensors), of(Kind::Torch));
+        let adapter: Vec<&PathBuf> = safetensors
+            .iter()
+            .chain(&torch)
+            .filter(|path| path.file_stem().is_some_and(|stem| stem == "adapter_model"))
+            .copied()
+            .collect();
+        let chosen = if !adapter.is_empty() && folder.join(ADAPTER).exists() {
+            adapter
+        } else if safetensors.is_empty() {
+            torch
+        } else {
+            if !torch.is_empty() {
+                let left = torch.len();
+                self.notes.push(format!("{left} .pt and .bin files beside the safetensors were left out"));
+            }
+            safetensors
+        };
+        if chosen.is_empty() && !ends(".distcp").is_empty() {
+            bail!("{}: a distributed checkpoint (.distcp), whose format is not read", name());
+        }
+        ensure!(!chosen.is_empty(), "{}: no .safetensors, .bin, .pt or .pth file", name());
+        chosen.into_iter().try_for_each(|path| self.open_shard(path, options))
+    }
+
+    fn open_index(&mut self, path: &Path, options: &torch::Options) -> anyhow::Result<()> {
+        let name = || path.display().to_string();
+        let index: Index = read_bounded(path, JSON_BYTES)
+            .map_err(anyhow::Error::from)
+            .and_then(|bytes| Ok(read_index(&bytes)?))
+            .with_context(name)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for file in index.files() {
+            self.open_shard(&folder.join(file), options)?;
+        }
+        let names = index.files();
+        let parts: Vec<(&str, &Part)> =
+            names.iter().copied().zip(self.files.iter().map(|shard| &shard.part)).collect();
+        self.notes.extend(index.check(&parts).with_context(name)?);
+        Ok(())
+    }
+
+    fn open_shard(&mut self, path: &Path, options: &torch::Options) -> anyhow::Result<()> {
+        let open = || {
+            let file = Gentle::open(path)?;
+            let part = read(path, &file, options)?;
+            Ok(Shard { path: path.to_owned(), size: file.size(), identity: file.identity(), part })
+        };
+        let shard: anyhow::Result<Shard> = open();
+        self.files.push(shard.with_context(|| path.display().to_string())?);
+        Ok(())
+    }
+
+    /// Every tensor, with the number of its file.
+    pub(super) fn tensors(&self) -> impl Iterator<Item = (usize, &Tensor)> {
+        let numbered = self.files.iter().enumerate();
+        numbered.flat_map(|(file, shard)| shard.part.tensors.iter().map(move |tensor| (file, tensor)))
+    }
+}
+
+fn read(path: &Path, file: &Gentle, options: &torch::Options) -> anyhow::Result<Part> {
+    let mut start = [0; 9];
+    let known = usize::try_from(file.size()).unwrap_or(usize::MAX).min(start.len());
+    file.read_exact_at(&mut start[..known], 0)?;
+    let kind = match start {
+        [b'P', b'K', 3, 4, ..] => Some(Kind::Torch),
+        [.., b'{'] => Some(Kind::Safetensors),
+        _ => promised(path),
+    };
+    match kind {
+        Some(Kind::Safetensors) => Ok(safetensors::read_header(file)?),
+        Some(Kind::Torch) => Ok(torch::read_archive(file, options)?),
+        None => bail!("neither a safetensors file nor an archive of torch.save"),
+    }
+}

@@ -1,0 +1,185 @@
+//! Reading without harm: a checkpoint does not push the job's pages out of memory.
+//!
+//! What the page cache holds already is read from there and stays. What it does
+//! not hold is read without readahead and dropped at once. `preadv2(RWF_NOWAIT)`
+//! tells the two apart; a file system that does not know it is read plainly.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use crate::training::parameters::ReadAt;
+
+/// What is read at once from the page cache, in bytes: the scan finds it in the second cache.
+const HOT: usize = 256 << 10;
+/// What is read at once from elsewhere, in bytes.
+pub(super) const COLD: usize = 1 << 20;
+
+/// A regular file, open for reading.
+#[derive(Debug)]
+pub(super) struct Gentle {
+    file: File,
+    size: u64,
+    /// What tells this file from another of the same name: device, inode, size, time of the last change.
+    identity: [u64; 4],
+    page: u64,
+}
+
+impl Gentle {
+    /// Opens it. Never waits for a pipe.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let flags = i32::try_from(flags.bits()).unwrap_or(0);
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
+        // Readahead would fetch pages that nobody could tell from the job's. Advice may be refused: then it is not taken.
+        let _ = fadvise(&file, 0, None, Advice::Random);
+        let changed = metadata.mtime_nsec().unsigned_abs() ^ metadata.mtime().unsigned_abs() << 30;
+        Ok(Self {
+            size: metadata.len(),
+            identity: [metadata.dev(), metadata.ino(), metadata.len(), changed],
+            page: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
+            file,
+        })
+    }
+
+    pub(super) const fn identity(&self) -> [u64; 4] {
+        self.identity
+    }
+
+    /// Reads some of the bytes from `offset` on, at most all of `buffer` and at least one.
+    pub(super) fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let hot = buffer.len().min(HOT);
+        let cached = match preadv2(
+            &self.file,
+            &mut [IoSliceMut::new(&mut buffer[..hot])],
+            offset,
+            ReadWriteFlags::NOWAIT,
+        ) {
+            Ok(read) if read == hot => return Ok(read),
+            Ok(read) => read,
+            Err(Errno::AGAIN) => 0,
+            Err(Errno::INTR) => 0,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.file.read_exact_at(&mut buffer[..hot], offset)?;
+                return Ok(hot);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let from = offset + cached as u64;
+        let to = self.cold_end(from, offset + buffer.len().min(COLD) as u64);
+        let end = usize::try_from(to - offset).unwrap_or(buffer.len()).min(buffer.len());
+        self.file.read_exact_at(&mut buffer[cached..end], from)?;
+        self.drop_pages(from, to);
+        Ok(end)
+    }
+
+    /// Where to stop reading: at the end of a page if it can be, so that the next piece begins with a page of its own.
+    fn cold_end(&self, from: u64, to: u64) -> u64 {
+        let page_end = to - to % self.page;
+        if page_end > from { page_end } else { to }
+    }
+
+    /// Lets the page cache forget what it did not have before.
+    ///
+    /// A page that the next piece shares stays: dropped, it would make that piece look as if it had not been cached.
+    fn drop_pages(&self, from: u64, to: u64) {
+        let start = from - from % self.page;
+        let end = if to >= self.size { to.next_multiple_of(self.page) } else { to - to % self.page };
+        if let Some(len) = end.checked_sub(start).and_then(NonZeroU64::new) {
+            // It is advice: refused, the pages stay until the kernel needs them.
+            let _ = fadvise(&self.file, start, Some(len), Advice::DontNeed);
+        }
+    }
+}
+
+impl ReadAt for Gentle {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            let read = self.read_some(buffer, offset)?;
+            buffer = &mut buffer[read..];
+            offset += read as u64;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let bytes: Vec<u8> = (0..3u32 << 20).map(|n| n.to_le_bytes()[2] ^ n.to_le_bytes()[0]).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = Gentle::open(&path).unwrap();
+        let mut read = vec![0; bytes.len() - 7];
+        file.read_exact_at(&mut read, 7).unwrap();
+        assert!(read == bytes[7..]);
+        let beyond = file.read_exact_at(&mut [0; 8], bytes.len() as u64 - 7).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// Which pages the page cache holds.
+    fn cached(path: &Path, pages: u64) -> Vec<bool> {
+        let file = File::open(path).unwrap();
+        fadvise(&file, 0, None, Advice::Random).unwrap();
+        let probe = |page: u64| {
+            let mut byte = [0];
+            let read = preadv2(&file, &mut [IoSliceMut::new(&mut byte)], page * 4096, ReadWriteFlags::NOWAIT);
+            read == Ok(1)
+        };
+        (0..pages).map(probe).collect()
+    }
+
+    #[test]
+    fn the_page_cache_is_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, vec![7; 8 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        fadvise(&file, 0, None, Advice::Random).unwrap();
+        let known = rustix::param::page_size() == 4096;
+        if !known || cached(&path, 1) == [true] {
+            let why = "the file system of the temporary folder keeps what it is told to forget";
+            return crate::skip::skip(why);
+        }
+        // Asking fetches the page that was asked for.
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        // What the job has read.
+        file.read_exact_at(&mut vec![0; 2 << 20], 3 << 20).unwrap();
+        let gentle = Gentle::open(&path).unwrap();
+        for _ in 0..3 {
+            gentle.read_exact_at(&mut vec![0; (8 << 20) - 84], 84).unwrap();
+        }
+        let found = cached(&path, 8 << 8);
+        let (start, end) = (3 << 8, 5 << 8);
+        let inside = found[start..end].iter().filter(|cached| **cached).count();
+        let outside = found.iter().filter(|cached| **cached).count() - inside;
+        // A piece that begins cold and ends in the job's pages costs up to a MiB of them, at the first of its ends.
+        assert!(inside >= 255 && outside <= 8, "{inside} of 512 pages were kept, and {outside} left behind");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Gentle::open(folder.path()).is_err());
+        assert!(Gentle::open(Path::new("/dev/zero")).is_err());
+    }
+}

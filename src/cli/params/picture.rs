@@ -1,0 +1,56 @@
+//! Bytes by part of the model and by type, as bars.
+
+use super::Told;
+use crate::exposition::plot::{Layer, Picture, Point, Rect, Text, Theme, text};
+use crate::training::parameters::summary::Share;
+
+const WIDTH: f64 = 900.0;
+const MARGIN: f64 = 24.0;
+/// Where bars begin and end, from the left.
+const LEFT: f64 = 130.0;
+const RIGHT: f64 = 660.0;
+/// From one bar to the next.
+const STEP: f64 = 26.0;
+const THEME: Theme = Theme::LIGHT;
+
+/// A picture of all checkpoints, one below the other.
+pub(super) fn draw(all: &[Told<'_>]) -> Picture {
+    let mut layer = Layer::default();
+    let mut y = MARGIN;
+    for told in all {
+        let name = text::fit(&told.path, 18.0, true, WIDTH - 2.0 * MARGIN).into_owned();
+        layer.text(Text::new(Point::new(MARGIN, y + 18.0), name, 18.0, THEME.ink).bold());
+        y += 34.0;
+        y = bars(&mut layer, y, "By part of the model", &told.summary.by_group);
+        y = bars(&mut layer, y, "By type", &told.summary.by_dtype) + MARGIN;
+    }
+    let names: Vec<&str> = all.iter().map(|told| told.path.as_str()).collect();
+    Picture {
+        width: 900,
+        height: height(y),
+        title: format!("Parameters: {}", names.join(", ")),
+        description: "Bytes by part of the model and by type of element.".to_owned(),
+        background: THEME.background,
+        layer,
+    }
+}
+
+fn bars(layer: &mut Layer, mut y: f64, title: &str, shares: &[Share]) -> f64 {
+    layer.text(Text::new(Point::new(MARGIN, y + 16.0), title, 14.0, THEME.ink).bold());
+    y += 28.0;
+    for share in shares {
+        let part = share.ratio.map_or(0.0, |ratio| ratio.get().clamp(0.0, 1.0));
+        layer.text(Text::new(Point::new(MARGIN, y + 14.0), share.name, 13.0, THEME.ink));
+        layer.rect(Rect::new(LEFT, y, (RIGHT - LEFT) * part, 18.0), THEME.series[0]);
+        let says = format!("{} ({:.1} %)", share.bytes, part * 100.0);
+        let at = Point::new(LEFT + (RIGHT - LEFT) * part + 8.0, y + 14.0);
+        layer.text(Text::new(at, says, 12.0, THEME.muted));
+        y += STEP;
+    }
+    y + 14.0
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what a picture has")]
+fn height(y: f64) -> u32 {
+    y.clamp(1.0, 30_000.0).ceil() as u32
+}

@@ -1,0 +1,247 @@
+//! What parameter files hold, as tables for people.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use super::Told;
+use crate::cli::snapshot::text::Table;
+use crate::model::units::{Bytes, Ratio};
+use crate::training::parameters::Dtype;
+use crate::training::parameters::compare::{Comparison, Side};
+use crate::training::parameters::summary::{Row, Share, Summary, Trainable, Values};
+
+/// One checkpoint.
+pub(super) fn checkpoint(told: &Told<'_>, all: bool, out: &mut String) {
+    let summary = &told.summary;
+    let _ = writeln!(
+        out,
+        "{}: {} in {}, {} elements, {}",
+        told.path,
+        counted(summary.tensors, "tensor"),
+        counted(told.files.len(), "file"),
+        grouped(summary.elements),
+        summary.bytes,
+    );
+    if summary.tied_tensors > 0 {
+        let _ = writeln!(
+            out,
+            "  {} with the elements of others (tied), counted once",
+            counted(summary.tied_tensors, "tensor")
+        );
+    }
+    out.push('\n');
+    shares("By part of the model", &summary.by_group, out);
+    shares("By type", &summary.by_dtype, out);
+    if all {
+        rows("Every tensor", &told.all, false, out);
+    } else {
+        rows("Largest", &summary.largest, false, out);
+    }
+    match &summary.values {
+        Some(found) => values(found, told, out),
+        None => out.push_str("Values were not read (--no-scan): NaN, Inf and zeros are not known.\n"),
+    }
+    adapter(told, out);
+    trainable(summary, out);
+    if !told.notes.is_empty() {
+        out.push_str("\nOdd about it\n");
+        for note in told.notes {
+            let _ = writeln!(out, "  {}", clean(note));
+        }
+    }
+    out.push('\n');
+}
+
+fn shares(title: &str, shares: &[Share], out: &mut String) {
+    let row = |share: &Share| {
+        vec![
+            share.name.to_owned(),
+            share.tensors.to_string(),
+            grouped(share.elements),
+            share.bytes.to_string(),
+            share.ratio.map_or_else(String::new, percent),
+        ]
+    };
+    let head = ["", "tensors", "elements", "bytes", "share"].map(str::to_owned).to_vec();
+    let _ = writeln!(out, "{title}");
+    Table(std::iter::once(head).chain(shares.iter().map(row)).collect()).write(&[0], out);
+    out.push('\n');
+}
+
+fn rows(title: &str, rows: &[Row<'_>], bad: bool, out: &mut String) {
+    if rows.is_empty() {
+        return;
+    }
+    let row = |row: &Row<'_>| {
+        let mut cells = vec![row.bytes.to_string(), row.dtype.name().to_owned(), shape(row.shape)];
+        if bad {
+            let count = |count: Option<u64>, of: &str| format!("{} {of}", grouped(count.unwrap_or(0)));
+            cells.extend([count(row.nan, "NaN"), count(row.inf, "Inf")]);
+        }
+        cells.push(clean(row.name).into_owned());
+        cells
+    };
+    let _ = writeln!(out, "{title}");
+    let left: &[usize] = if bad { &[1, 2, 5] } else { &[1, 2, 3] };
+    Table(rows.iter().map(row).collect()).write(left, out);
+    out.push('\n');
+}
+
+fn values(found: &Values<'_>, told: &Told<'_>, out: &mut String) {
+    let _ = match (found.bad_tensors, found.zero_tensors) {
+        (0, 0) => writeln!(out, "Values: no NaN, no Inf, no tensor of zeros only"),
+        (bad, zero) => writeln!(
+            out,
+            "Values: {} NaN and {} Inf in {}; {} of zeros only",
+            grouped(found.nan_elements),
+            grouped(found.inf_elements),
+            counted(bad, "tensor"),
+            counted(zero, "tensor"),
+        ),
+    };
+    if let Some(speed) = told.scan {
+        let threads = counted(speed.threads, "thread");
+        let _ = writeln!(out, "  {} scanned, {speed} by {threads}", counted(found.scanned_tensors, "tensor"));
+    }
+    for (why, count) in &found.not_scanned {
+        let _ = writeln!(out, "  {} not scanned: {why}", counted(*count, "tensor"));
+    }
+    out.push('\n');
+    rows("With NaN or Inf", &found.bad, true, out);
+    rows("Zeros only", &found.zero, false, out);
+}
+
+fn adapter(told: &Told<'_>, out: &mut String) {
+    let Some(adapter) = told.adapter else { return };
+    let text =
+        |text: &Option<String>| text.as_deref().map_or("?".to_owned(), |text| clean(text).into_owned());
+    let rank = adapter.r.map_or("?".to_owned(), |rank| rank.to_string());
+    let alpha = adapter.lora_alpha.map_or("?".to_owned(), |alpha| alpha.to_string());
+    let _ = writeln!(
+        out,
+        "Adapter: {}, rank {rank}, alpha {alpha}, of {}\n  modules: {}",
+        text(&adapter.peft_type),
+        text(&adapter.base_model),
+        clean(&adapter.target_modules.join(", ")),
+    );
+}
+
+fn trainable(summary: &Summary<'_>, out: &mut String) {
+    let share = |ratio: Option<Ratio>| ratio.map_or("?".to_owned(), percent);
+    let _ = match summary.trainable {
+        Trainable::RequiresGrad { elements, of_elements, ratio } => writeln!(
+            out,
+            "Trainable: {} of {} parameters ({}), by requires_grad",
+            grouped(elements),
+            grouped(of_elements),
+            share(ratio)
+        ),
+        Trainable::Adapter { elements, of_elements: Some(all), ratio } => writeln!(
+            out,
+            "Trainable: {} of {} parameters ({}), adapter of adapter and base",
+            grouped(elements),
+            grouped(all),
+            share(ratio)
+        ),
+        Trainable::Adapter { elements, of_elements: None, .. } => writeln!(
+            out,
+            "Trainable: {} parameters of the adapter; the share is known with --base",
+            grouped(elements)
+        ),
+        Trainable::NotTold => writeln!(out, "Trainable: the file does not tell"),
+    };
+}
+
+/// What differs between two checkpoints.
+pub(super) fn comparison(comparison: &Comparison<'_>, top: usize, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "Compared: {} of the same shape and type, {} changed, {} added, {} removed",
+        comparison.same,
+        comparison.changed.len(),
+        comparison.added.len(),
+        comparison.removed.len(),
+    );
+    for (title, sides) in [("Added", &comparison.added), ("Removed", &comparison.removed)] {
+        let row = |side: &Side<'_>| {
+            let bytes = Bytes::new(side.bytes).to_string();
+            vec![bytes, kind(side.dtype, side.shape), clean(side.name).into_owned()]
+        };
+        list(title, sides.len(), sides.iter().take(top).map(row).collect(), &[1, 2], out);
+    }
+    let changed = comparison.changed.iter().take(top).map(|change| {
+        let (before, after) = (&change.before, &change.after);
+        let change = format!("{} -> {}", kind(before.dtype, before.shape), kind(after.dtype, after.shape));
+        vec![change, clean(before.name).into_owned()]
+    });
+    list("Changed", comparison.changed.len(), changed.collect(), &[0, 1], out);
+    if let (Some(moved), Some(compared)) = (&comparison.values, comparison.compared) {
+        let _ = writeln!(out, "\nValues: {} of {} differ", moved.len(), counted(compared, "tensor"));
+        let rows = moved.iter().take(top).map(|moved| {
+            let difference = &moved.difference;
+            let most = difference.max_abs.map_or("in bits".to_owned(), |most| format!("up to {most:.3e}"));
+            let share = format!("{} of {}", grouped(difference.differing), grouped(difference.elements));
+            vec![most, share, clean(moved.name).into_owned()]
+        });
+        list("Largest differences", moved.len(), rows.collect(), &[0, 2], out);
+    }
+    out.push('\n');
+}
+
+fn list(title: &str, count: usize, rows: Vec<Vec<String>>, left: &[usize], out: &mut String) {
+    if count > 0 {
+        let more = count - rows.len();
+        let _ = writeln!(out, "\n{title}");
+        Table(rows).write(left, out);
+        if more > 0 {
+            let _ = writeln!(out, "  and {more} more (--top, --output)");
+        }
+    }
+}
+
+fn kind(dtype: Dtype, lengths: &[u64]) -> String {
+    format!("{} {}", dtype.name(), shape(lengths))
+}
+
+fn shape(lengths: &[u64]) -> String {
+    let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
+    format!("[{}]", lengths.join(", "))
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn percent(ratio: Ratio) -> String {
+    format!("{:.2} %", ratio.get() * 100.0)
+}
+
+/// Digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A name of a file's that cannot move the cursor of a terminal.
+fn clean(name: &str) -> Cow<'_, str> {
+    if name.chars().any(char::is_control) { name.escape_debug().to_string().into() } else { name.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_are_fit_to_be_shown() {
+        assert_eq!([0, 999, 1000, 8_030_261_248].map(grouped), ["0", "999", "1,000", "8,030,261,248"]);
+        assert_eq!(clean("a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(clean("é.weight"), "é.weight");
+    }
+}

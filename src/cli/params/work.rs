@@ -1,0 +1,227 @@
+//! Values read by several threads of low priority, with a bar for whoever waits.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+
+use super::checkpoint::{Checkpoint, Shard};
+use super::file::{COLD, Gentle};
+use crate::cli::report::{Screen, bar};
+use crate::host::clock;
+use crate::model::units::Bytes;
+use crate::training::parameters::compare::{Difference, difference};
+use crate::training::parameters::scan::{Found, scan};
+use crate::training::parameters::{Place, ReadAt as _, Tensor};
+
+/// What one thread takes at once, in bytes; a multiple of every element's size.
+const SEGMENT: u64 = 16 << 20;
+/// The largest element, in bytes.
+const ELEMENT: usize = 16;
+/// The lowest priority there is: the job goes first.
+const NICE: i32 = 19;
+
+/// How fast values were read.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub(super) struct Speed {
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    pub(super) threads: usize,
+}
+
+impl fmt::Display for Speed {
+    #[expect(clippy::cast_precision_loss, reason = "a speed for people")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let speed = self.bytes as f64 / self.seconds.max(1e-9) / 1e9;
+        write!(f, "{} read in {:.2} s ({speed:.1} GB/s)", Bytes::new(self.bytes), self.seconds)
+    }
+}
+
+/// A part of a tensor: the tensor's number, and where it begins and ends within its bytes.
+struct Segment {
+    tensor: usize,
+    begin: u64,
+    end: u64,
+}
+
+fn segments(sizes: impl Iterator<Item = (usize, u64)>) -> Vec<Segment> {
+    let cut = |(tensor, size): (usize, u64)| {
+        let starts = (0..size.div_ceil(SEGMENT)).map(|number| number * SEGMENT);
+        starts.map(move |begin| Segment { tensor, begin, end: size.min(begin + SEGMENT) })
+    };
+    sizes.flat_map(cut).collect()
+}
+
+/// The files that a thread has open: one a checkpoint, as it goes through them in order.
+#[derive(Default)]
+struct Hands {
+    open: Vec<(PathBuf, Gentle)>,
+}
+
+impl Hands {
+    fn file(&mut self, side: usize, shard: &Shard) -> anyhow::Result<&Gentle> {
+        if self.open.get(side).is_none_or(|(path, _)| *path != shard.path) {
+            let file = Gentle::open(&shard.path)?;
+            ensure!(file.identity() == shard.identity, "it was changed while it was read");
+            self.open.truncate(side);
+            self.open.push((shard.path.clone(), file));
+        }
+        Ok(&self.open[side].1)
+    }
+}
+
+/// Tests the values of every tensor that can be read, in their order.
+pub(super) fn scan_all(
+    checkpoint: &Checkpoint,
+    threads: usize,
+) -> anyhow::Result<(Vec<Option<Found>>, Speed)> {
+    let tensors: Vec<(usize, &Tensor)> = checkpoint.tensors().collect();
+    let place = |tensor: &Tensor| match tensor.place {
+        Place::Dense { offset } => Some(offset),
+        Place::Elsewhere { .. } => None,
+    };
+    let sizes = tensors.iter().map(|(_, tensor)| place(tensor).map_or(0, |_| tensor.bytes));
+    let segments = segments(sizes.enumerate());
+    let found: Vec<Mutex<Option<Found>>> =
+        tensors.iter().map(|(_, tensor)| Mutex::new(place(tensor).map(|_| Found::default()))).collect();
+    let speed = run(&segments, threads, 1, "scanning", |hands, segment, buffers, done| {
+        let (file, tensor) = tensors[segment.tensor];
+        let shard = &checkpoint.files[file];
+        let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
+        let file = hands.file(0, shard).with_context(told)?;
+        let start = place(tensor).unwrap_or(0);
+        let width = usize::try_from(tensor.dtype.bits() / 8).unwrap_or(1).clamp(1, ELEMENT);
+        let (mut at, mut sum) = (segment.begin, Found::default());
+        // Pieces end where pages do, which may be within an element.
+        let mut carried = 0;
+        while at < segment.end {
+            let wanted = usize::try_from(segment.end - at).unwrap_or(COLD).min(COLD);
+            let read = file.read_some(&mut buffers[0][carried..carried + wanted], start + at);
+            let read = read.with_context(|| format!("at byte {}", start + at)).with_context(told)?;
+            let filled = carried + read;
+            let whole = filled - filled % width;
+            sum = sum.and(scan(tensor.dtype, &buffers[0][..whole]));
+            buffers[0].copy_within(whole..filled, 0);
+            carried = filled - whole;
+            at += read as u64;
+            done(read as u64);
+        }
+        let mut whole = found[segment.tensor].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *whole = whole.map(|whole| whole.and(sum));
+        Ok(())
+    })?;
+    let found = found.into_iter().map(|found| found.into_inner().unwrap_or_default()).collect();
+    Ok((found, speed))
+}
+
+/// A tensor of one checkpoint and its counterpart in another, each with the number of its file.
+pub(super) type Pair<'p> = [(usize, &'p Tensor); 2];
+
+/// Compares the values of pairs of one type and shape; absent where one of the two cannot be read.
+pub(super) fn compare_all(
+    both: [&Checkpoint; 2],
+    pairs: &[Pair<'_>],
+    threads: usize,
+) -> anyhow::Result<(Vec<Option<Difference>>, Speed)> {
+    let places: Vec<Option<[u64; 2]>> = pairs
+        .iter()
+        .map(|[before, after]| match (before.1.place, after.1.place) {
+            (Place::Dense { offset: old }, Place::Dense { offset: new })
+                if before.1.row_major && after.1.row_major =>
+            {
+                Some([old, new])
+            }
+            _ => None,
+        })
+        .collect();
+    let sizes = pairs.iter().zip(&places).map(|(pair, place)| place.map_or(0, |_| pair[0].1.bytes));
+    let segments = segments(sizes.enumerate());
+    let found: Vec<Mutex<Option<Difference>>> =
+        places.iter().map(|place| Mutex::new(place.map(|_| Difference::default()))).collect();
+    let speed = run(&segments, threads, 2, "comparing", |hands, segment, buffers, done| {
+        let (pair, Some(place)) = (pairs[segment.tensor], places[segment.tensor]) else { return Ok(()) };
+        let (mut at, mut sum) = (segment.begin, Difference::default());
+        while at < segment.end {
+            let wanted = usize::try_from(segment.end - at).unwrap_or(COLD).min(COLD);
+            for side in 0..2 {
+                let (file, tensor) = pair[side];
+                let shard = &both[side].files[file];
+                let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
+                let file = hands.file(side, shard).with_context(told)?;
+                file.read_exact_at(&mut buffers[side][..wanted], place[side] + at).with_context(told)?;
+            }
+            sum = sum.and(difference(pair[0].1.dtype, &buffers[0][..wanted], &buffers[1][..wanted]));
+            at += wanted as u64;
+            done(wanted as u64);
+        }
+        let mut whole = found[segment.tensor].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *whole = whole.map(|whole| whole.and(sum));
+        Ok(())
+    })?;
+    Ok((found.into_iter().map(|found| found.into_inner().unwrap_or_default()).collect(), speed))
+}
+
+/// Does every segment once, on so many threads, until all are done or one fails.
+fn run(
+    segments: &[Segment],
+    threads: usize,
+    sides: usize,
+    doing: &str,
+    work: impl Fn(&mut Hands, &Segment, &mut [Vec<u8>], &dyn Fn(u64)) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<Speed> {
+    let whole: u64 = segments.iter().map(|segment| segment.end - segment.begin).sum();
+    let (next, read, stop) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    let threads = threads.clamp(1, segments.len().max(1));
+    let (alive, ended) = channel::<()>();
+    let mut screen = Screen::new();
+    let start = clock::now();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let alive = alive.clone();
+            scope.spawn({
+                let (next, read, stop, failed, work) = (&next, &read, &stop, &failed, &work);
+                move || {
+                    // On Linux this is the thread's own. Refused, it is as it was.
+                    let _ = rustix::process::nice(NICE);
+                    let mut hands = Hands::default();
+                    let mut buffers = vec![vec![0; COLD + ELEMENT]; sides];
+                    let done = |bytes| {
+                        read.fetch_add(bytes, Ordering::Relaxed);
+                    };
+                    while !stop.load(Ordering::Relaxed) {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(segment) = segments.get(number) else { break };
+                        if let Err(error) = work(&mut hands, segment, &mut buffers, &done) {
+                            stop.store(true, Ordering::Relaxed);
+                            let mut first = failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                            first.get_or_insert(error);
+                        }
+                    }
+                    drop(alive);
+                }
+            });
+        }
+        drop(alive);
+        while ended.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+            show(&mut screen, doing, read.load(Ordering::Relaxed), whole);
+        }
+    });
+    screen.clear();
+    let seconds = clock::now().since(start).as_secs_f64();
+    match failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(Speed { bytes: whole, seconds, threads }),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for a bar")]
+fn show(screen: &mut Screen, doing: &str, read: u64, whole: u64) {
+    let share = read as f64 / whole.max(1) as f64;
+    let line = format!("{} {doing}: {} of {}", bar(share), Bytes::new(read), Bytes::new(whole));
+    screen.show("", &line);
+}

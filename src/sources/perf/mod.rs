@@ -1,0 +1,285 @@
+//! Counters of the kernel and the processor, for each workload and for the host.
+//!
+//! A process is counted from the tick that finds it in a workload, by counters
+//! on its threads that new threads inherit and new processes do not (Linux 5.13):
+//! those are found and counted by themselves, so nothing is counted twice.
+
+pub mod metrics;
+mod options;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tally::{Open, Tally};
+
+use crate::host::perf::{Event, Kernel, Perf, Refusal, Target};
+use crate::host::roots::Roots;
+use crate::host::{fs, process};
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::source::{Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::units::{Count, Flag, Seconds};
+use crate::sources::Registration;
+
+/// Counters of the kernel and the processor.
+pub static REGISTRATION: Registration = Registration {
+    name: "perf",
+    about: "Counters of perf_event for each workload and the host: switches, migrations, page faults, cycles, instructions, misses.",
+    // A thread costs a descriptor for each event, and each a read a tick.
+    on_by_default: false,
+    options: options::ALL,
+    metrics: metrics::METRICS,
+    needs: &["workload", "process"],
+    check: |_| Vec::new(),
+    build: |settings, context| {
+        Box::new(Counters::new(options::Rules::new(settings), Arc::clone(&context.roots), Box::new(Kernel)))
+    },
+};
+
+struct Counters {
+    rules: options::Rules,
+    roots: Arc<Roots>,
+    kernel: Box<dyn Perf>,
+    /// What can be counted for a process; absent until it was tried.
+    events: Option<Vec<(Event, Result<(), Refusal>)>>,
+    host: Vec<Open>,
+    host_tally: Tally,
+    /// Whether the host's counters were tried: a refusal is not asked for again.
+    host_tried: bool,
+    processes: HashMap<ProcessKey, Attached>,
+    tallies: BTreeMap<Label, Tally>,
+    descriptors: usize,
+}
+
+/// A process that is counted, or cannot be.
+struct Attached {
+    workload: Label,
+    /// Empty where it was refused; it is not asked for again.
+    counters: Vec<Open>,
+}
+
+impl Counters {
+    fn new(rules: options::Rules, roots: Arc<Roots>, kernel: Box<dyn Perf>) -> Self {
+        Self {
+            rules,
+            roots,
+            kernel,
+            events: None,
+            host: Vec::new(),
+            host_tally: Tally::default(),
+            host_tried: false,
+            processes: HashMap::new(),
+            tallies: BTreeMap::new(),
+            descriptors: 0,
+        }
+    }
+
+    fn wanted(&self) -> impl Iterator<Item = Event> {
+        let hardware = self.rules.hardware;
+        Event::ALL.into_iter().filter(move |event| hardware || !event.is_hardware())
+    }
+
+    /// Tries each event on this process itself.
+    fn probe(&mut self) -> Vec<(Event, Result<(), Refusal>)> {
+        let own = Target::Thread(std::process::id());
+        let tried = self.wanted().map(|event| {
+            let opened = self.kernel.open(event, own);
+            (event, opened.map(drop).map_err(|error| Refusal::of(&error)))
+        });
+        tried.collect()
+    }
+
+    fn open_host(&mut self, events: &[Event]) {
+        self.host_tried = true;
+        for cpu in online(&self.roots.sys) {
+            // A processor's task clock runs while it idles: it tells nothing of the host.
+            for event in events.iter().filter(|event| **event != Event::TaskClock) {
+                if self.descriptors >= self.rules.descriptors {
+                    return;
+                }
+                if let Ok(counter) = self.kernel.open(*event, Target::Cpu(cpu)) {
+                    self.host.push(Open::new(*event, counter));
+                    self.descriptors += 1;
+                }
+            }
+        }
+    }
+
+    /// Takes leave of processes that have ended or left, and greets new ones.
+    fn follow(&mut self, members: &[(ProcessKey, Label)], events: &[Event]) {
+        let present: HashSet<ProcessKey> = members.iter().map(|(key, _)| *key).collect();
+        let gone: Vec<ProcessKey> =
+            self.processes.keys().filter(|key| !present.contains(key)).copied().collect();
+        for key in gone {
+            let Some(mut attached) = self.processes.remove(&key) else { continue };
+            // The counters of an ended process keep what it did last.
+            let tally = self.tallies.entry(attached.workload).or_default();
+            attached.counters.iter_mut().for_each(|open| tally.add(open));
+            self.descriptors -= attached.counters.len();
+        }
+        for (key, workload) in members {
+            let known = self.processes.get_mut(key);
+            if let Some(attached) = known {
+                attached.workload.clone_from(workload);
+                continue;
+            }
+            let counters = self.attach(*key, events);
+            self.descriptors += counters.len();
+            self.processes.insert(*key, Attached { workload: workload.clone(), counters });
+        }
+    }
+
+    /// Counters on every thread of a process: all of them or none.
+    fn attach(&self, key: ProcessKey, events: &[Event]) -> Vec<Open> {
+        let folder = self.roots.proc.join(key.pid.to_string());
+        let mut counters = Vec::new();
+        let mut known = HashSet::new();
+        // A thread may be started while the others are opened; what it starts from then on inherits.
+        loop {
+            let fresh: Vec<u32> =
+                threads(&folder).into_iter().filter(|thread| known.insert(*thread)).collect();
+            if fresh.is_empty() {
+                break;
+            }
+            if self.descriptors + counters.len() + fresh.len() * events.len() > self.rules.descriptors {
+                return Vec::new();
+            }
+            for thread in fresh {
+                for event in events {
+                    match self.kernel.open(*event, Target::Thread(thread)) {
+                        Ok(counter) => counters.push(Open::new(*event, counter)),
+                        Err(error) if Refusal::of(&error) == Refusal::Gone => break,
+                        Err(_) => return Vec::new(),
+                    }
+                }
+            }
+        }
+        // The pid may have been given to another process meanwhile.
+        let stat = fs::read_text(&folder.join("stat")).unwrap_or_default();
+        let same = process::stat(stat.as_bytes()).is_some_and(|stat| stat.start == key.start);
+        if same { counters } else { Vec::new() }
+    }
+
+    fn expose(&self, out: &mut Batch) {
+        let uncounted = self.processes.values().filter(|attached| attached.counters.is_empty());
+        let mut missing: BTreeMap<&Label, u64> = self.tallies.keys().map(|name| (name, 0)).collect();
+        for attached in uncounted {
+            *missing.entry(&attached.workload).or_default() += 1;
+        }
+        for (workload, tally) in &self.tallies {
+            let labels = std::slice::from_ref(workload);
+            let count = |event| tally.total(event).map(Count);
+            let clock = tally.total(Event::TaskClock).map(Seconds::from_nanos);
+            out.put_some(&metrics::TASK_CLOCK, labels, clock);
+            out.put_some(&metrics::CONTEXT_SWITCHES, labels, count(Event::ContextSwitches));
+            out.put_some(&metrics::MIGRATIONS, labels, count(Event::Migrations));
+            out.put_some(&metrics::PAGE_FAULTS, labels, count(Event::PageFaults));
+            out.put_some(&metrics::CYCLES, labels, count(Event::Cycles));
+            out.put_some(&metrics::INSTRUCTIONS, labels, count(Event::Instructions));
+            out.put_some(&metrics::CACHE_REFERENCES, labels, count(Event::CacheReferences));
+            out.put_some(&metrics::CACHE_MISSES, labels, count(Event::CacheMisses));
+            out.put_some(&metrics::BRANCH_MISSES, labels, count(Event::BranchMisses));
+            out.put_some(&metrics::IPC, labels, tally.instructions_per_cycle());
+            out.put_some(&metrics::COUNTING, labels, tally.counting());
+            out.put(&metrics::UNCOUNTED, labels, Count(missing.get(workload).copied().unwrap_or(0)));
+        }
+        let host = |event| self.host_tally.total(event).map(Count);
+        out.put_some(&metrics::HOST_CONTEXT_SWITCHES, &[], host(Event::ContextSwitches));
+        out.put_some(&metrics::HOST_MIGRATIONS, &[], host(Event::Migrations));
+        out.put_some(&metrics::HOST_PAGE_FAULTS, &[], host(Event::PageFaults));
+        out.put_some(&metrics::HOST_CYCLES, &[], host(Event::Cycles));
+        out.put_some(&metrics::HOST_INSTRUCTIONS, &[], host(Event::Instructions));
+        out.put_some(&metrics::HOST_CACHE_REFERENCES, &[], host(Event::CacheReferences));
+        out.put_some(&metrics::HOST_CACHE_MISSES, &[], host(Event::CacheMisses));
+        out.put_some(&metrics::HOST_BRANCH_MISSES, &[], host(Event::BranchMisses));
+        out.put_some(&metrics::HOST_IPC, &[], self.host_tally.instructions_per_cycle());
+        out.put_some(&metrics::HOST_COUNTING, &[], self.host_tally.counting());
+        out.put(&metrics::DESCRIPTORS, &[], Count(self.descriptors as u64));
+    }
+}
+
+impl Source for Counters {
+    fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        let path = self.roots.proc.join("sys/kernel/perf_event_paranoid");
+        let Ok(paranoid) = fs::read_text(&path) else {
+            let why = format!("the kernel has no perf events: {} is not there", path.display());
+            return Err(SourceError::unavailable(why));
+        };
+        let paranoid = paranoid.trim();
+        if paranoid.parse::<i32>().is_ok() {
+            out.put(&metrics::PARANOID, &[paranoid.into()], Flag(true));
+        }
+        let tried = match self.events.take() {
+            Some(tried) => tried,
+            None => self.probe(),
+        };
+        for (event, outcome) in &tried {
+            let labels = [event.label().into(), "workload".into()];
+            out.put(&metrics::AVAILABLE, &labels, Flag(outcome.is_ok()));
+        }
+        let events: Vec<Event> =
+            tried.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(event, _)| *event).collect();
+        let refused = tried.iter().find_map(|(_, outcome)| outcome.err());
+        self.events = Some(tried);
+        if let (true, Some(refused)) = (events.is_empty(), refused) {
+            let why = match refused {
+                Refusal::NotPermitted => format!(
+                    "perf_event_open is not permitted: kernel.perf_event_paranoid is {paranoid}, and CAP_PERFMON is not there"
+                ),
+                _ => "perf_event_open counts nothing here; processes are counted since Linux 5.13".to_owned(),
+            };
+            return Err(SourceError::unavailable(why));
+        }
+        if self.rules.host && !self.host_tried {
+            self.open_host(&events);
+        }
+        if self.rules.host {
+            for (event, _) in self.events.iter().flatten().filter(|(event, _)| *event != Event::TaskClock) {
+                let counted = self.host.iter().any(|open| open.event() == *event);
+                let labels = [event.label().into(), "host".into()];
+                out.put(&metrics::AVAILABLE, &labels, Flag(counted));
+            }
+        }
+        self.host_tally.turn();
+        self.host.iter_mut().for_each(|open| self.host_tally.add(open));
+        self.tallies.values_mut().for_each(Tally::turn);
+        let members = std::mem::take(&mut out.facts.members);
+        if self.rules.workloads {
+            self.follow(&members, &events);
+        }
+        for attached in self.processes.values_mut() {
+            let tally = self.tallies.entry(attached.workload.clone()).or_default();
+            attached.counters.iter_mut().for_each(|open| tally.add(open));
+        }
+        let live: HashSet<&Label> = members.iter().map(|(_, workload)| workload).collect();
+        self.tallies.retain(|workload, _| live.contains(workload));
+        out.facts.members = members;
+        self.expose(out);
+        Ok(())
+    }
+}
+
+/// The threads of a process by its folder; none where it has ended.
+fn threads(folder: &Path) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir(folder.join("task")) else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The processors that are on, by `devices/system/cpu/online` such as `0-3,8`.
+fn online(sys: &Path) -> Vec<usize> {
+    /// More than any machine has (CONFIG_NR_CPUS is at most 8192).
+    const MOST: usize = 8192;
+    let path: PathBuf = sys.join("devices/system/cpu/online");
+    let text = fs::read_text(&path).unwrap_or_default();
+    let ranges = text.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..=last.parse::<usize>().ok()?.min(MOST))
+    });
+    ranges.flatten().take(MOST).collect()
+}

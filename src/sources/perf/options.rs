@@ -1,0 +1,52 @@
+//! Settings of `sources.perf`.
+
+use crate::host::process;
+use crate::model::setting::{Opt, OptKind, Settings};
+
+static HOST: Opt = Opt {
+    key: "host",
+    help: "Count for the whole host too; needs kernel.perf_event_paranoid of 0 or less, or CAP_PERFMON.",
+    kind: OptKind::Bool,
+    default: "true",
+};
+
+static WORKLOADS: Opt =
+    Opt { key: "workloads", help: "Count for each workload.", kind: OptKind::Bool, default: "true" };
+
+static HARDWARE: Opt = Opt {
+    key: "hardware",
+    help: "Count cycles, instructions and misses where the processor can, beside what the kernel counts. Turn it off where a profiler of the job's own needs the processor's counters.",
+    kind: OptKind::Bool,
+    default: "true",
+};
+
+static DESCRIPTORS: Opt = Opt {
+    key: "max_descriptors",
+    help: "The most descriptors for counters. Each thread needs one for each event; a process for which there are not enough is not counted, and that is said.",
+    kind: OptKind::Count(9, 1_000_000),
+    default: "2000",
+};
+
+pub(super) static ALL: &[&Opt] = &[&HOST, &WORKLOADS, &HARDWARE, &DESCRIPTORS];
+
+/// The settings, checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) host: bool,
+    pub(super) workloads: bool,
+    pub(super) hardware: bool,
+    pub(super) descriptors: usize,
+}
+
+impl Rules {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let asked = usize::try_from(settings.count(&DESCRIPTORS)).unwrap_or(usize::MAX);
+        Self {
+            host: settings.bool(&HOST),
+            workloads: settings.bool(&WORKLOADS),
+            hardware: settings.bool(&HARDWARE),
+            // Other sources and connections need the rest.
+            descriptors: asked.min(process::descriptor_limit() / 4),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The types of elements: their widths, their names in files, and which bits are NaN, infinite or zero.
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are those of safetensors, which says no more about them")]
+pub enum Dtype {
+    Bool,
+    F4E2M1,
+    F6E2M3,
+    F6E3M2,
+    U8,
+    I8,
+    F8E5M2,
+    F8E4M3,
+    F8E8M0,
+    F8E4M3Fnuz,
+    F8E5M2Fnuz,
+    I16,
+    U16,
+    F16,
+    BF16,
+    I32,
+    U32,
+    F32,
+    C32,
+    C64,
+    F64,
+    I64,
+    U64,
+    C128,
+}
+
+/// Type, bits of an element, name in safetensors (crate 0.8), PyTorch's name, PyTorch's typed storage.
+type Row = (Dtype, u64, &'static str, &'static str, &'static str);
+
+const TABLE: &[Row] = &[
+    (Dtype::Bool, 8, "BOOL", "bool", "BoolStorage"),
+    (Dtype::F4E2M1, 4, "F4", "", ""),
+    (Dtype::F6E2M3, 6, "F6_E2M3", "", ""),
+    (Dtype::F6E3M2, 6, "F6_E3M2", "", ""),
+    (Dtype::U8, 8, "U8", "uint8", "ByteStorage"),
+    (Dtype::I8, 8, "I8", "int8", "CharStorage"),
+    (Dtype::F8E5M2, 8, "F8_E5M2", "float8_e5m2", ""),
+    (Dtype::F8E4M3, 8, "F8_E4M3", "float8_e4m3fn", ""),
+    (Dtype::F8E8M0, 8, "F8_E8M0", "float8_e8m0fnu", ""),
+    (Dtype::F8E4M3Fnuz, 8, "F8_E4M3FNUZ", "float8_e4m3fnuz", ""),
+    (Dtype::F8E5M2Fnuz, 8, "F8_E5M2FNUZ", "float8_e5m2fnuz", ""),
+    (Dtype::I16, 16, "I16", "int16", "ShortStorage"),
+    (Dtype::U16, 16, "U16", "uint16", ""),
+    (Dtype::F16, 16, "F16", "float16", "HalfStorage"),
+    (Dtype::BF16, 16, "BF16", "bfloat16", "BFloat16Storage"),
+    (Dtype::I32, 32, "I32", "int32", "IntStorage"),
+    (Dtype::U32, 32, "U32", "uint32", ""),
+    (Dtype::F32, 32, "F32", "float32", "FloatStorage"),
+    (Dtype::C32, 32, "C32", "complex32", ""),
+    (Dtype::C64, 64, "C64", "complex64", "ComplexFloatStorage"),
+    (Dtype::F64, 64, "F64", "float64", "DoubleStorage"),
+    (Dtype::I64, 64, "I64", "int64", "LongStorage"),
+    (Dtype::U64, 64, "U64", "uint64", ""),
+    (Dtype::C128, 128, "C128", "complex128", "ComplexDoubleStorage"),
+];
+
+impl Dtype {
+    /// The type of that name in safetensors, such as `BF16`.
+    pub fn of_safetensors(name: &str) -> Option<Self> {
+        TABLE.iter().find(|row| row.2 == name).map(|row| row.0)
+    }
+
+    /// The type of that name in PyTorch, such as `float8_e4m3fn`.
+    pub fn of_torch(name: &[u8]) -> Option<Self> {
+        TABLE.iter().find(|row| !row.3.is_empty() && row.3.as_bytes() == name).map(|row| row.0)
+    }
+
+    /// The type that a storage class of PyTorch holds, such as `BFloat16Storage`.
+    pub fn of_storage(class: &[u8]) -> Option<Self> {
+        TABLE.iter().find(|row| !row.4.is_empty() && row.4.as_bytes() == class).map(|row| row.0)
+    }
+
+    fn row(self) -> &'static Row {
+        TABLE.iter().find(|row| row.0 == self).expect("a test finds every type in the table")
+    }
+
+    /// Its name, as in safetensors.
+    pub fn name(self) -> &'static str {
+        self.row().2
+    }
+
+    /// The width of an element, in bits: 4 to 128.
+    pub fn bits(self) -> u64 {
+        self.row().1
+    }
+
+    /// The bytes of that many elements; nothing where they do not fill whole bytes, or 64 bits do not suffice.
+    pub fn bytes_of(self, elements: u64) -> Option<u64> {
+        let bits = elements.checked_mul(self.bits())?;
+        bits.is_multiple_of(8).then_some(bits / 8)
+    }
+}
+
+impl serde::Serialize for Dtype {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// The elements of a shape; nothing where 64 bits do not suffice.
+pub(super) fn elements(shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(1u64, |product, length| product.checked_mul(*length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_found_by_each_of_its_names() {
+        for (dtype, bits, safetensors, torch, storage) in TABLE {
+            assert_eq!((dtype.bits(), dtype.name()), (*bits, *safetensors));
+            assert_eq!(Dtype::of_safetensors(safetensors), Some(*dtype));
+            assert!(torch.is_empty() || Dtype::of_torch(torch.as_bytes()) == Some(*dtype));
+            assert!(storage.is_empty() || Dtype::of_storage(storage.as_bytes()) == Some(*dtype));
+        }
+        assert_eq!(
+            (Dtype::of_safetensors("F7"), Dtype::of_torch(b""), Dtype::of_storage(b"")),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn what_does_not_fill_bytes_or_fit_has_no_size() {
+        assert_eq!(Dtype::F4E2M1.bytes_of(2), Some(1));
+        assert_eq!(Dtype::F6E2M3.bytes_of(3), None);
+        assert_eq!(Dtype::F64.bytes_of(u64::MAX / 8), None);
+        assert_eq!(elements(&[]), Some(1));
+        assert_eq!(elements(&[u64::MAX, 2]), None);
+    }
+}

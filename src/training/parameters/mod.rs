@@ -1,0 +1,78 @@
+//! Parameter files: what tensors they hold and what those are made of.
+//!
+//! [`safetensors`] reads headers, [`torch`] reads archives of `torch.save`
+//! without calling anything, [`index`] and [`adapter`] the JSON beside them.
+//! [`scan`] tests values by their bits, [`summary`] and [`compare`] say what
+//! it all amounts to. Bytes come through [`ReadAt`]; nothing here opens a file.
+
+pub mod adapter;
+mod bytes;
+pub mod compare;
+mod dtype;
+mod error;
+mod group;
+pub mod index;
+mod number;
+pub mod safetensors;
+pub mod scan;
+pub mod summary;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod torch;
+mod zip;
+
+use std::collections::BTreeMap;
+
+pub use bytes::ReadAt;
+pub use dtype::Dtype;
+pub use error::ParameterError;
+pub use group::{Group, group_of};
+
+/// What one file holds.
+#[derive(Debug, Default)]
+pub struct Part {
+    /// In the order of their data (safetensors) or of the pickle (`.pt`).
+    pub tensors: Vec<Tensor>,
+    /// Free text that the writer added.
+    pub metadata: BTreeMap<String, String>,
+    /// What is odd about the file, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// One tensor of a file.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Its name; in a `.pt` file the keys on the way to it, with dots between.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// The length of each dimension.
+    pub shape: Vec<u64>,
+    /// The product of the shape.
+    pub elements: u64,
+    /// The bytes of its elements.
+    pub bytes: u64,
+    /// Where they are.
+    pub place: Place,
+    /// Whether they are in the order of the shape, the last dimension first; a `.pt` file may have another.
+    pub row_major: bool,
+    /// Whether it was saved as a parameter; absent where the format does not tell.
+    pub parameter: Option<bool>,
+    /// Whether gradients were asked for; absent where the format does not tell.
+    pub requires_grad: Option<bool>,
+}
+
+/// Where a tensor's elements are in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// One after the other, from this byte on, little-endian. The order need not be that of the shape.
+    Dense {
+        /// In bytes from the start of the file.
+        offset: u64,
+    },
+    /// Spread over other elements, repeated, or in another byte order: they are not read.
+    Elsewhere {
+        /// Why they are not read: lower case, no final period.
+        why: &'static str,
+    },
+}

@@ -1,0 +1,193 @@
+//! NaN, Inf and zero by their bits, at the speed of memory.
+//!
+//! No element becomes a number. A block is first asked whether any element has
+//! the exponent of NaN and Inf; loops over fixed arrays, which the compiler turns
+//! into vectors also without AVX2. Only a block that has one is counted.
+
+use super::dtype::Dtype;
+
+/// What was found in some elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Elements that are NaN; complex ones count for each part.
+    pub nan: u64,
+    /// Elements that are positive or negative infinity.
+    pub inf: u64,
+    /// Whether any is neither 0 nor -0.
+    pub nonzero: bool,
+}
+
+impl Found {
+    /// What was found in both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            nan: self.nan.saturating_add(other.nan),
+            inf: self.inf.saturating_add(other.inf),
+            nonzero: self.nonzero || other.nonzero,
+        }
+    }
+}
+
+/// Bytes that are asked at once: small enough to be counted from the first cache.
+const BLOCK: usize = 8 << 10;
+
+macro_rules! kernel {
+    ($name:ident, $bits:ty, $wide:literal) => {
+        /// `special` are the bits that all are set in NaN and Inf, `size` all but the sign.
+        fn $name(bytes: &[u8], special: $bits, size: $bits) -> Found {
+            const WIDTH: usize = size_of::<$bits>();
+            let element = |bytes: &[u8; WIDTH]| <$bits>::from_le_bytes(*bytes);
+            let mut found = Found::default();
+            for block in bytes.chunks(BLOCK) {
+                let (mut specials, mut any) = ([0; $wide], [0; $wide]);
+                let (elements, _) = block.as_chunks::<WIDTH>();
+                let (rows, rest) = elements.as_chunks::<$wide>();
+                for row in rows {
+                    for lane in 0..$wide {
+                        let bits = element(&row[lane]);
+                        specials[lane] |= if bits & special == special { <$bits>::MAX } else { 0 };
+                        any[lane] |= bits & size;
+                    }
+                }
+                for bytes in rest {
+                    let bits = element(bytes);
+                    specials[0] |= if bits & special == special { <$bits>::MAX } else { 0 };
+                    any[0] |= bits & size;
+                }
+                found.nonzero |= any.iter().any(|bits| *bits != 0);
+                if specials.iter().any(|bits| *bits != 0) {
+                    for bytes in elements {
+                        let bits = element(bytes) & size;
+                        found.nan += u64::from(bits > special);
+                        found.inf += u64::from(bits == special);
+                    }
+                }
+            }
+            found
+        }
+    };
+}
+
+// Lanes that the compiler keeps in registers: with more it falls back to one element at a time.
+kernel!(bytes8, u8, 32);
+kernel!(bits16, u16, 8);
+kernel!(bits32, u32, 8);
+kernel!(bits64, u64, 8);
+
+/// Tests elements of one type. Bytes after the last whole element are left alone.
+pub fn scan(dtype: Dtype, bytes: &[u8]) -> Found {
+    match dtype {
+        Dtype::F16 | Dtype::C32 => bits16(bytes, 0x7c00, 0x7fff),
+        Dtype::BF16 => bits16(bytes, 0x7f80, 0x7fff),
+        Dtype::F32 | Dtype::C64 => bits32(bytes, 0x7f80_0000, 0x7fff_ffff),
+        Dtype::F64 | Dtype::C128 => bits64(bytes, 0x7ff0 << 48, u64::MAX >> 1),
+        Dtype::F8E5M2 => bytes8(bytes, 0x7c, 0x7f),
+        // OCP 8-bit formats, revision 1.0: one NaN of either sign, no Inf. What the kernel takes for Inf is it.
+        Dtype::F8E4M3 => only_nan(bytes8(bytes, 0x7f, 0x7f)),
+        // OCP microscaling formats 1.0: a power of two, so there is no zero.
+        Dtype::F8E8M0 => Found { nonzero: !bytes.is_empty(), ..only_nan(bytes8(bytes, 0xff, 0xff)) },
+        // One zero, and NaN where -0 would be.
+        Dtype::F8E4M3Fnuz | Dtype::F8E5M2Fnuz => {
+            Found { nan: count(bytes, 0x80), inf: 0, nonzero: has(bytes, 0xff) }
+        }
+        // Two elements a byte, neither NaN nor Inf.
+        Dtype::F4E2M1 => Found { nonzero: has(bytes, 0x77), ..Found::default() },
+        Dtype::F6E2M3
+        | Dtype::F6E3M2
+        | Dtype::Bool
+        | Dtype::U8
+        | Dtype::I8
+        | Dtype::I16
+        | Dtype::U16
+        | Dtype::I32
+        | Dtype::U32
+        | Dtype::I64
+        | Dtype::U64 => Found { nonzero: has(bytes, 0xff), ..Found::default() },
+    }
+}
+
+const fn only_nan(found: Found) -> Found {
+    Found { nan: found.inf, inf: 0, nonzero: found.nonzero }
+}
+
+fn has(bytes: &[u8], mask: u8) -> bool {
+    // Whole blocks, so that the loop inside has no way out and becomes vectors.
+    bytes.chunks(BLOCK).any(|block| block.iter().fold(0, |any, byte| any | byte & mask) != 0)
+}
+
+fn count(bytes: &[u8], byte: u8) -> u64 {
+    bytes.iter().filter(|found| **found == byte).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn found(nan: u64, inf: u64, nonzero: bool) -> Found {
+        Found { nan, inf, nonzero }
+    }
+
+    fn halves(bits: &[u16]) -> Vec<u8> {
+        bits.iter().flat_map(|bits| bits.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn sixteen_bits_are_told_apart() {
+        let half = [0x0000, 0x8000, 0x7c00, 0xfc00, 0x7c01, 0xffff, 0x7bff];
+        assert_eq!(scan(Dtype::F16, &halves(&half)), found(2, 2, true));
+        let brain = [0x7f80, 0xff80, 0x7f81, 0x7f7f, 0xffc0];
+        assert_eq!(scan(Dtype::BF16, &halves(&brain)), found(2, 2, true));
+        assert_eq!(scan(Dtype::BF16, &halves(&[0x8000; 5000])), found(0, 0, false), "-0 is zero");
+    }
+
+    #[test]
+    fn every_byte_of_the_eight_bit_formats_is_right() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(scan(Dtype::F8E5M2, &all), found(6, 2, true));
+        assert_eq!(scan(Dtype::F8E4M3, &all), found(2, 0, true));
+        assert_eq!(scan(Dtype::F8E8M0, &all), found(1, 0, true));
+        assert_eq!(scan(Dtype::F8E4M3Fnuz, &all), found(1, 0, true));
+        assert_eq!(scan(Dtype::F8E5M2Fnuz, &all), found(1, 0, true));
+        assert_eq!(scan(Dtype::F8E4M3, &[0x80, 0]), found(0, 0, false));
+        assert_eq!(scan(Dtype::F8E8M0, &[0, 0]), found(0, 0, true), "it is 2^-127");
+        assert_eq!(scan(Dtype::F4E2M1, &[0x88, 0x80]), found(0, 0, false));
+        assert_eq!(scan(Dtype::I64, &[0; 80]), found(0, 0, false));
+        assert_eq!(scan(Dtype::U8, &[0, 0, 1]), found(0, 0, true));
+    }
+
+    proptest! {
+        #[test]
+        fn floats_are_counted_as_the_standard_library_counts(
+            bits in prop::collection::vec(
+                prop_oneof![any::<u32>(), Just(0), Just(0x7f80_0000), Just(0xff80_0000), Just(0x7fc0_0000)],
+                0..1200,
+            )
+        ) {
+            let bytes: Vec<u8> = bits.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+            let floats = || bits.iter().map(|bits| f32::from_bits(*bits));
+            let expected = found(
+                floats().filter(|float| float.is_nan()).count() as u64,
+                floats().filter(|float| float.is_infinite()).count() as u64,
+                floats().any(|float| float != 0.0),
+            );
+            prop_assert_eq!(scan(Dtype::F32, &bytes), expected);
+        }
+
+        #[test]
+        fn doubles_are_counted_as_the_standard_library_counts(
+            floats in prop::collection::vec(
+                prop_oneof![any::<f64>(), Just(f64::NAN), Just(f64::INFINITY), Just(-0.0)], 0..1200,
+            )
+        ) {
+            let bytes: Vec<u8> = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
+            let expected = found(
+                floats.iter().filter(|float| float.is_nan()).count() as u64,
+                floats.iter().filter(|float| float.is_infinite()).count() as u64,
+                floats.iter().any(|float| *float != 0.0),
+            );
+            prop_assert_eq!(scan(Dtype::F64, &bytes), expected);
+        }
+    }
+}

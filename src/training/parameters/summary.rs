@@ -1,0 +1,325 @@
+//! What tensors amount to: by type, by part of the model, the largest, the odd ones, the trainable share.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::scan::Found;
+use super::{Dtype, Group, Place, Tensor, group_of};
+use crate::model::units::{Bytes, Ratio};
+
+/// One tensor of a checkpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// The number of its file.
+    pub file: usize,
+    /// What the file says of it.
+    pub tensor: &'a Tensor,
+    /// What its values are; absent where they were not read.
+    pub found: Option<Found>,
+}
+
+/// What is known beside the tensors.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The length of each list.
+    pub top: usize,
+    /// Whether the tensors are an adapter, to be trained while its base is not.
+    pub adapter: bool,
+    /// The elements of the adapter's base model, where its files were given.
+    pub base_elements: Option<u64>,
+}
+
+/// What the tensors amount to. Tensors that share their place in a file are counted once.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Summary<'a> {
+    /// How many tensors there are.
+    pub tensors: usize,
+    /// Of them, those that another has the elements of (tied weights).
+    pub tied_tensors: usize,
+    /// Elements in all.
+    pub elements: u64,
+    /// Bytes in all.
+    pub bytes: Bytes,
+    /// By type of element, the most bytes first.
+    pub by_dtype: Vec<Share>,
+    /// By part of the model, the most bytes first.
+    pub by_group: Vec<Share>,
+    /// The largest tensors.
+    pub largest: Vec<Row<'a>>,
+    /// Values that are no numbers; absent where none were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub values: Option<Values<'a>>,
+    /// What is trained, of what.
+    pub trainable: Trainable,
+}
+
+/// The part of one type or group.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Share {
+    /// Which.
+    pub name: &'static str,
+    /// How many tensors.
+    pub tensors: usize,
+    /// How many elements.
+    pub elements: u64,
+    /// How many bytes.
+    pub bytes: Bytes,
+    /// Of all bytes; absent where there are none.
+    pub ratio: Option<Ratio>,
+}
+
+/// One tensor of a list.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Row<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The number of its file.
+    pub file: usize,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// The length of each dimension.
+    pub shape: &'a [u64],
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// The part of the model.
+    pub group: Group,
+    /// Elements that are NaN, where values were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nan: Option<u64>,
+    /// Elements that are infinite, where values were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inf: Option<u64>,
+}
+
+/// What was found in the values.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Values<'a> {
+    /// Tensors whose values were read.
+    pub scanned_tensors: usize,
+    /// Tensors whose values were not read, and why.
+    pub not_scanned: BTreeMap<&'static str, usize>,
+    /// Elements that are NaN, in all.
+    pub nan_elements: u64,
+    /// Elements that are infinite, in all.
+    pub inf_elements: u64,
+    /// Tensors with NaN or Inf, in all.
+    pub bad_tensors: usize,
+    /// Those with the most of them.
+    pub bad: Vec<Row<'a>>,
+    /// Tensors of which every element is zero, in all.
+    pub zero_tensors: usize,
+    /// The largest of them.
+    pub zero: Vec<Row<'a>>,
+}
+
+/// What is trained, as far as the files tell.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[serde(tag = "from", rename_all = "snake_case")]
+pub enum Trainable {
+    /// The tensors say themselves (`requires_grad` of a `.pt` file): exact.
+    RequiresGrad {
+        /// Elements to train.
+        elements: u64,
+        /// Elements in all, optimizer state left out.
+        of_elements: u64,
+        /// The share.
+        ratio: Option<Ratio>,
+    },
+    /// Adapter beside base: exact if nothing else is trained.
+    Adapter {
+        /// Elements of the adapter.
+        elements: u64,
+        /// Elements of adapter and base together; absent where the base was not given.
+        of_elements: Option<u64>,
+        /// The share.
+        ratio: Option<Ratio>,
+    },
+    /// The format does not store it, or a state dict was saved, which has lost it.
+    NotTold,
+}
+
+/// Sums up.
+pub fn summarize<'a>(items: &[Item<'a>], options: &Options) -> Summary<'a> {
+    let mut places = HashSet::new();
+    let (once, tied): (Vec<&Item<'a>>, Vec<&Item<'a>>) = items.iter().partition(|item| {
+        item.tensor.bytes == 0
+            || matches!(item.tensor.place, Place::Elsewhere { .. })
+            || places.insert((item.file, item.tensor.place, item.tensor.bytes))
+    });
+    let bytes: Bytes = once.iter().map(|item| Bytes::new(item.tensor.bytes)).sum();
+    let elements = count(&once, |_| true);
+    let mut largest: Vec<&Item<'a>> = once.clone();
+    largest
+        .sort_by(|a, b| b.tensor.bytes.cmp(&a.tensor.bytes).then_with(|| a.tensor.name.cmp(&b.tensor.name)));
+    Summary {
+        tensors: items.len(),
+        tied_tensors: tied.len(),
+        elements,
+        bytes,
+        by_dtype: shares(&once, bytes, |tensor| tensor.dtype.name()),
+        by_group: shares(&once, bytes, |tensor| group_of(&tensor.name).name()),
+        largest: largest.iter().take(options.top).map(|item| row(item)).collect(),
+        values: values(&once, options.top),
+        trainable: trainable(&once, options),
+    }
+}
+
+fn count(items: &[&Item<'_>], which: impl Fn(&Tensor) -> bool) -> u64 {
+    let counted = items.iter().filter(|item| which(item.tensor)).map(|item| item.tensor.elements);
+    counted.fold(0, u64::saturating_add)
+}
+
+/// A tensor as a row of a list.
+pub fn row<'a>(item: &Item<'a>) -> Row<'a> {
+    Row {
+        name: &item.tensor.name,
+        file: item.file,
+        dtype: item.tensor.dtype,
+        shape: &item.tensor.shape,
+        bytes: Bytes::new(item.tensor.bytes),
+        group: group_of(&item.tensor.name),
+        nan: item.found.map(|found| found.nan),
+        inf: item.found.map(|found| found.inf),
+    }
+}
+
+fn shares(items: &[&Item<'_>], whole: Bytes, name: impl Fn(&Tensor) -> &'static str) -> Vec<Share> {
+    let mut sums: BTreeMap<&'static str, (usize, u64, Bytes)> = BTreeMap::new();
+    for Item { tensor, .. } in items {
+        let sum = sums.entry(name(tensor)).or_default();
+        sum.0 += 1;
+        sum.1 = sum.1.saturating_add(tensor.elements);
+        sum.2 = sum.2.saturating_add(Bytes::new(tensor.bytes));
+    }
+    let share = |(name, (tensors, elements, bytes)): (_, (_, _, Bytes))| Share {
+        name,
+        tensors,
+        elements,
+        bytes,
+        ratio: bytes.share_of(whole),
+    };
+    let mut shares: Vec<Share> = sums.into_iter().map(share).collect();
+    shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
+    shares
+}
+
+fn values<'a>(items: &[&Item<'a>], top: usize) -> Option<Values<'a>> {
+    let scanned: Vec<(&Item<'a>, Found)> =
+        items.iter().filter_map(|item| Some((*item, item.found?))).collect();
+    let mut not_scanned = BTreeMap::new();
+    for item in items.iter().filter(|item| item.found.is_none()) {
+        let Place::Elsewhere { why } = item.tensor.place else { return None };
+        *not_scanned.entry(why).or_insert(0) += 1;
+    }
+    let mut bad: Vec<&(&Item<'a>, Found)> =
+        scanned.iter().filter(|(_, found)| found.nan > 0 || found.inf > 0).collect();
+    bad.sort_by_key(|(_, found)| std::cmp::Reverse(found.nan.saturating_add(found.inf)));
+    let mut zero: Vec<&Item<'a>> = scanned
+        .iter()
+        .filter(|(item, found)| !found.nonzero && item.tensor.elements > 0)
+        .map(|(item, _)| *item)
+        .collect();
+    zero.sort_by_key(|item| std::cmp::Reverse(item.tensor.bytes));
+    let sum = |of: fn(&Found) -> u64| scanned.iter().map(|(_, found)| of(found)).fold(0, u64::saturating_add);
+    Some(Values {
+        scanned_tensors: scanned.len(),
+        not_scanned,
+        nan_elements: sum(|found| found.nan),
+        inf_elements: sum(|found| found.inf),
+        bad_tensors: bad.len(),
+        bad: bad.iter().take(top).map(|(item, _)| row(item)).collect(),
+        zero_tensors: zero.len(),
+        zero: zero.iter().take(top).map(|item| row(item)).collect(),
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share of counts far below 2^53")]
+fn ratio(part: u64, whole: u64) -> Option<Ratio> {
+    if whole == 0 { None } else { Ratio::new(part as f64 / whole as f64) }
+}
+
+fn trainable(items: &[&Item<'_>], options: &Options) -> Trainable {
+    let model = |tensor: &Tensor| group_of(&tensor.name) != Group::Optimizer;
+    if options.adapter {
+        let elements = count(items, model);
+        let of_elements = options.base_elements.and_then(|base| base.checked_add(elements));
+        let ratio = of_elements.and_then(|all| ratio(elements, all));
+        return Trainable::Adapter { elements, of_elements, ratio };
+    }
+    let told = |tensor: &Tensor| tensor.requires_grad == Some(true) || tensor.parameter == Some(true);
+    if !items.iter().any(|item| model(item.tensor) && told(item.tensor)) {
+        return Trainable::NotTold;
+    }
+    let elements = count(items, |tensor| model(tensor) && tensor.requires_grad == Some(true));
+    let of_elements = count(items, model);
+    Trainable::RequiresGrad { elements, of_elements, ratio: ratio(elements, of_elements) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    fn tensor(name: &str, len: u64, offset: u64, requires_grad: Option<bool>) -> Tensor {
+        Tensor {
+            name: name.to_owned(),
+            dtype: Dtype::F32,
+            shape: vec![len],
+            elements: len,
+            bytes: len * 4,
+            place: Place::Dense { offset },
+            row_major: true,
+            parameter: None,
+            requires_grad,
+        }
+    }
+
+    const OPTIONS: Options = Options { top: 2, adapter: false, base_elements: None };
+
+    #[test]
+    fn tied_tensors_are_counted_once() {
+        let tensors = [
+            tensor("model.embed_tokens.weight", 10, 0, None),
+            tensor("lm_head.weight", 10, 0, None),
+            tensor("model.layers.0.mlp.up_proj.weight", 30, 40, None),
+        ];
+        let bad = Found { nan: 2, inf: 0, nonzero: true };
+        let items: Vec<Item<'_>> =
+            tensors.iter().map(|tensor| Item { file: 0, tensor, found: Some(bad) }).collect();
+        let summary = summarize(&items, &OPTIONS);
+        let seen = (summary.tensors, summary.tied_tensors, summary.elements, summary.bytes.get());
+        assert_eq!(seen, (3, 1, 40, 160));
+        assert_eq!(summary.values.as_ref().unwrap().nan_elements, 4);
+        assert_eq!(summary.trainable, Trainable::NotTold);
+        expect![[r#"{"tensors":3,"tied_tensors":1,"elements":40,"bytes":160,"by_dtype":[{"name":"F32","tensors":2,"elements":40,"bytes":160,"ratio":1.0}],"by_group":[{"name":"mlp","tensors":1,"elements":30,"bytes":120,"ratio":0.75},{"name":"embedding","tensors":1,"elements":10,"bytes":40,"ratio":0.25}],"largest":[{"name":"model.layers.0.mlp.up_proj.weight","file":0,"dtype":"F32","shape":[30],"bytes":120,"group":"mlp","nan":2,"inf":0},{"name":"model.embed_tokens.weight","file":0,"dtype":"F32","shape":[10],"bytes":40,"group":"embedding","nan":2,"inf":0}],"values":{"scanned_tensors":2,"not_scanned":{},"nan_elements":4,"inf_elements":0,"bad_tensors":2,"bad":[{"name":"model.embed_tokens.weight","file":0,"dtype":"F32","shape":[10],"bytes":40,"group":"embedding","nan":2,"inf":0},{"name":"model.layers.0.mlp.up_proj.weight","file":0,"dtype":"F32","shape":[30],"bytes":120,"group":"mlp","nan":2,"inf":0}],"zero_tensors":0,"zero":[]},"trainable":{"from":"not_told"}}"#]].assert_eq(&serde_json::to_string(&summary).unwrap());
+    }
+
+    #[test]
+    fn what_was_not_scanned_is_not_said_to_be_good() {
+        let tensors = [tensor("a", 1, 0, None)];
+        let items: Vec<Item<'_>> =
+            tensors.iter().map(|tensor| Item { file: 0, tensor, found: None }).collect();
+        assert!(summarize(&items, &OPTIONS).values.is_none());
+        let zero = [Item { file: 0, tensor: &tensors[0], found: Some(Found::default()) }];
+        assert_eq!(summarize(&zero, &OPTIONS).values.unwrap().zero_tensors, 1);
+    }
+
+    #[test]
+    fn the_trainable_share_is_said_where_it_is_known() {
+        let tensors = [
+            tensor("w", 30, 0, Some(true)),
+            tensor("b", 70, 120, Some(false)),
+            tensor("optimizer.state.0.exp_avg", 500, 400, Some(false)),
+        ];
+        let items: Vec<Item<'_>> =
+            tensors.iter().map(|tensor| Item { file: 0, tensor, found: None }).collect();
+        let expected = Trainable::RequiresGrad { elements: 30, of_elements: 100, ratio: Ratio::new(0.3) };
+        assert_eq!(summarize(&items, &OPTIONS).trainable, expected);
+        let adapter = |base_elements| {
+            summarize(&items[..1], &Options { adapter: true, base_elements, ..OPTIONS }).trainable
+        };
+        let unknown = Trainable::Adapter { elements: 30, of_elements: None, ratio: None };
+        assert_eq!(adapter(None), unknown);
+        let known = Trainable::Adapter { elements: 30, of_elements: Some(120), ratio: Ratio::new(0.25) };
+        assert_eq!(adapter(Some(90)), known);
+    }
+}
