@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -57,10 +57,22 @@ pub struct Hold {
     ended: Receiver<()>,
 }
 
-impl Drop for Hold {
-    fn drop(&mut self) {
+impl Hold {
+    /// Asks the thread to end.
+    pub(super) fn wake(&self) {
         // The counter is full only where this was done before.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Whether the thread has ended, which it does by itself only where it failed.
+    pub fn has_ended(&self) -> bool {
+        !matches!(self.ended.try_recv(), Err(TryRecvError::Empty))
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.wake();
         let _ = self.ended.recv_timeout(FAREWELL);
     }
 }

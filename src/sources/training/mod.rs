@@ -95,8 +95,14 @@ impl Training {
     }
 
     fn shared(&mut self) -> Result<Arc<Shared>, SourceError> {
-        if let Some((shared, _)) = &self.thread {
-            return Ok(Arc::clone(shared));
+        if let Some((shared, hold)) = &self.thread {
+            if !hold.as_ref().is_some_and(Hold::has_ended) {
+                return Ok(Arc::clone(shared));
+            }
+            // Connections are counted anew, and those there were have ended with it.
+            (self.thread, self.known) = (None, HashMap::new());
+            let why = "the thread of the job socket ended and is started again";
+            return Err(SourceError::failed(Failure::Lost, why));
         }
         let Some(path) = self.rules.socket.clone() else {
             return Err(SourceError::unavailable("sources.training.socket is empty"));

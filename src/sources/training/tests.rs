@@ -477,6 +477,7 @@ fn the_thread_hears_and_ends() {
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(HELLO.as_bytes()).unwrap();
     wait(&|| shared.clients().iter().any(|(client, _)| lock(&client.rank).hello.is_some()));
+    assert!(!hold.has_ended());
     drop(hold);
     assert!(!path.exists());
     wait(&|| shared.clients().is_empty());
@@ -521,4 +522,22 @@ fn flops_are_told_by_their_convention_and_a_share_only_of_a_known_peak() {
     );
     world.send(&mut stream, &hello("Thing 2"));
     assert_eq!(flops(&world.sample().0), shown[..4], "no peak is known of the other");
+}
+
+#[test]
+fn a_thread_that_failed_is_started_again() {
+    let mut world = World::new();
+    let path = world.folder.path().join("other.sock");
+    world.source.rules = rules(&path);
+    world.source.thread = None;
+    let mut batch = Batch::new();
+    world.source.sample(now(), &mut batch).unwrap();
+    let Some((_, Some(hold))) = &world.source.thread else { panic!("no thread") };
+    hold.wake();
+    while !hold.has_ended() {
+        std::thread::yield_now();
+    }
+    let why = world.source.sample(now(), &mut batch).unwrap_err().to_string();
+    assert_eq!(why, "the thread of the job socket ended and is started again");
+    world.source.sample(now(), &mut batch).unwrap();
 }
