@@ -5,6 +5,7 @@
 
 pub mod log;
 pub mod notify;
+mod perf_log;
 #[cfg(feature = "otlp")]
 pub mod push;
 pub mod sampler;
