@@ -21,7 +21,6 @@ use crate::host::roots::Roots;
 use crate::model::source::Control;
 use crate::sources::Context;
 
-use super::perf_log::PerfLog;
 #[cfg(feature = "otlp")]
 use super::push::Push;
 
@@ -36,12 +35,10 @@ pub struct Options {
 
 /// Threads that serve HTTP and push; sampling has its own.
 const SERVING_THREADS: usize = 2;
-/// The whole end takes at most 5 s: 2 s for requests in flight and for a last push, 1 s for the sampler, a half for
-/// performance logs.
+/// The whole end takes at most 5 s: 2 s for requests in flight and for a last push, 1 s for the sampler.
 #[cfg(feature = "otlp")]
 const LAST_PUSH: Duration = Duration::from_secs(2);
 const LAST_SAMPLE: Duration = Duration::from_secs(1);
-const LAST_ROWS: Duration = Duration::from_millis(500);
 /// A frame older than this many intervals means that the sampler is stuck.
 const STALE_INTERVALS: u32 = 5;
 
@@ -94,7 +91,6 @@ struct Daemon<'a> {
     /// The age at which a frame means that the sampler is stuck.
     stale_after: watch::Sender<Duration>,
     sampler: Sampler,
-    perf_log: Option<PerfLog>,
     #[cfg(feature = "otlp")]
     push: Push,
 }
@@ -120,7 +116,6 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let push = Push::start(&config, &frames, &events, instance(&addresses));
     let sampler = sampler::start(&config, context(&config.paths), Arc::clone(&events), publish)
         .context("cannot start the sampler")?;
-    let perf_log = PerfLog::start(&config.perf_log, &frames);
     let serving = tokio::spawn(server.run(stopped));
     let mut daemon = Daemon {
         options,
@@ -130,7 +125,6 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         frames,
         stale_after,
         sampler,
-        perf_log,
         #[cfg(feature = "otlp")]
         push,
     };
@@ -164,16 +158,13 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     notify::stopping();
     // The receiver is gone only if the server ended by itself.
     let _ = stop.send(true);
-    let Daemon { sampler, perf_log, .. } = daemon;
+    let Daemon { sampler, .. } = daemon;
     #[cfg(feature = "otlp")]
     let push = daemon.push;
     let ending = tokio::task::spawn_blocking(move || {
         #[cfg(feature = "otlp")]
         push.stop(LAST_PUSH);
         sampler.stop(LAST_SAMPLE);
-        if let Some(perf_log) = perf_log {
-            perf_log.stop(LAST_ROWS);
-        }
     });
     let _ = tokio::join!(serving, ending);
     Ok(())
@@ -208,10 +199,6 @@ impl Daemon<'_> {
         #[cfg(feature = "otlp")]
         if config.otlp != self.config.otlp {
             self.push.restart(&config, &self.frames, &self.events)?;
-        }
-        if config.perf_log != self.config.perf_log {
-            // The one before writes what it has and ends.
-            self.perf_log = PerfLog::start(&config.perf_log, &self.frames);
         }
         self.logger.set_level(&config.log);
         if config.log.format != self.config.log.format || config.web != self.config.web {

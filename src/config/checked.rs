@@ -23,8 +23,6 @@ pub struct Config {
     pub web: Web,
     /// Pushing over OTLP.
     pub otlp: Otlp,
-    /// Performance logs of jobs.
-    pub perf_log: PerfLog,
     /// The daemon's log.
     pub log: Log,
     /// Each registered source's section.
@@ -133,34 +131,6 @@ pub struct Otlp {
     pub resource_attributes: BTreeMap<String, String>,
 }
 
-/// A kind of performance log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PerfFormat {
-    /// Every figure by its name.
-    Text,
-    /// A table.
-    Realtime,
-    /// JSON.
-    Summary,
-    /// Event files.
-    TensorBoard,
-}
-
-/// Performance logs of jobs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PerfLog {
-    /// Where they are written; nothing where none are.
-    pub folder: Option<PathBuf>,
-    /// What is written.
-    pub formats: Vec<PerfFormat>,
-    /// Optimizer steps between two rows, at least 1.
-    pub every: u64,
-    /// Files of each kind and workload, at least 1.
-    pub files: usize,
-    /// The size of a file in bytes at which the next is begun.
-    pub size: u64,
-}
-
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
@@ -225,7 +195,6 @@ impl Config {
         };
         let web = web(&sections[schema::WEB.key], complain);
         let otlp = otlp(&sections[schema::OTLP.key], complain);
-        let perf_log = perf_log(&sections[schema::PERF_LOG.key], complain);
         let log = &sections[schema::LOG.key];
         let log = Log {
             level: log.choice(&schema::LEVEL),
@@ -237,7 +206,7 @@ impl Config {
         };
         let (sources, analyzers) = (group(schema::SOURCES), group(schema::ANALYZERS));
         let state_file = sections[schema::STATE.key].path(&schema::STATE_FILE);
-        Some(Self { sampling, paths, state_file, web, otlp, perf_log, log, sources, analyzers })
+        Some(Self { sampling, paths, state_file, web, otlp, log, sources, analyzers })
     }
 }
 
@@ -268,29 +237,6 @@ fn parts(
         found.insert(part.key, PartConfig { enabled: enabled_itself, settings });
     }
     found
-}
-
-fn perf_log(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> PerfLog {
-    let mut formats = Vec::new();
-    for (place, word) in settings.texts(&schema::PERF_FORMATS).iter().enumerate() {
-        match word.as_str() {
-            "text" => formats.push(PerfFormat::Text),
-            "realtime" => formats.push(PerfFormat::Realtime),
-            "summary" => formats.push(PerfFormat::Summary),
-            "tensorboard" => formats.push(PerfFormat::TensorBoard),
-            _ => complain(
-                &format!("perf_log.formats[{place}]"),
-                format!("`{word}` is none of text, realtime, summary, tensorboard"),
-            ),
-        }
-    }
-    PerfLog {
-        folder: settings.path(&schema::PERF_FOLDER),
-        formats,
-        every: settings.count(&schema::PERF_EVERY),
-        files: usize::try_from(settings.count(&schema::PERF_FILES)).unwrap_or(usize::MAX),
-        size: settings.size(&schema::PERF_SIZE).get().max(4096),
-    }
 }
 
 fn web(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> Web {

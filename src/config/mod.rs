@@ -13,8 +13,7 @@ mod tree;
 mod value;
 
 pub use checked::{
-    Config, Listen, Log, LogFormat, Otlp, OtlpNames, OtlpProtocol, PartConfig, Paths, PerfFormat, PerfLog,
-    Sampling, Web,
+    Config, Listen, Log, LogFormat, Otlp, OtlpNames, OtlpProtocol, PartConfig, Paths, Sampling, Web,
 };
 pub use problem::{ConfigError, Problem};
 pub(crate) use read::parse_section;

@@ -55,7 +55,7 @@ impl PartSchema {
 }
 
 /// The fixed sections, in the order of the default file.
-pub static SECTIONS: &[&Opt] = &[&SAMPLING, &PATHS, &STATE, &WEB, &OTLP, &PERF_LOG, &LOG];
+pub static SECTIONS: &[&Opt] = &[&SAMPLING, &PATHS, &STATE, &WEB, &OTLP, &LOG];
 
 macro_rules! opts {
     ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {
@@ -148,19 +148,6 @@ opts! {
     NAMES: "names", OptKind::Choice(&["memwarden", "semconv", "both"]), "both";
     /// Resource attributes, beside those of OTEL_RESOURCE_ATTRIBUTES.
     RESOURCE: "resource_attributes", OptKind::Map, "{}";
-
-    /// Performance logs of training jobs in files: a folder for each workload.
-    PERF_LOG: "perf_log", OptKind::Section(&[&PERF_FOLDER, &PERF_FORMATS, &PERF_EVERY, &PERF_FILES, &PERF_SIZE]), "";
-    /// Where they are written; empty writes none.
-    PERF_FOLDER: "folder", OptKind::Path, "\"\"";
-    /// What is written: text (every figure by its name), realtime (a table with the columns of FlagScale's), summary (JSON), tensorboard (event files).
-    PERF_FORMATS: "formats", OptKind::Texts, "[\"text\", \"realtime\", \"summary\", \"tensorboard\"]";
-    /// Optimizer steps between two rows.
-    PERF_EVERY: "every_steps", OptKind::Count(1, 1_000_000), "10";
-    /// The most files of each kind and workload; the oldest are removed.
-    PERF_FILES: "files", OptKind::Count(1, 1_000), "10";
-    /// The size at which the next file is begun.
-    PERF_SIZE: "size", OptKind::Size, "16MiB";
 
     /// The daemon's own log, on standard error.
     LOG: "log", OptKind::Section(&[&LEVEL, &FORMAT]), "";

@@ -6,7 +6,6 @@ pub mod http;
 pub mod json;
 #[cfg(feature = "otlp")]
 pub mod otlp;
-pub mod perf_log;
 pub mod plot;
 pub mod prometheus;
 pub mod record;

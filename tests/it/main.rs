@@ -19,7 +19,6 @@ mod layers;
 mod logs;
 #[cfg(feature = "gpu")]
 mod ml_py;
-mod perf_log;
 mod plot;
 mod prometheus;
 #[cfg(feature = "otlp")]
