@@ -77,13 +77,17 @@ fn ignored(status: &str) -> u64 {
 }
 
 impl Job {
-    /// Starts a command with our input, output and environment.
+    /// Starts a command with our input, output and environment, and some variables more.
     ///
     /// # Errors
     /// The operating system's: not found, not executable.
     #[expect(clippy::disallowed_methods, reason = "this is where the user's command is started")]
-    pub fn start(program: &OsString, arguments: &[OsString]) -> io::Result<Self> {
-        Ok(Self { child: Command::new(program).args(arguments).spawn()? })
+    pub fn start(
+        program: &OsString,
+        arguments: &[OsString],
+        variables: Vec<(&'static str, OsString)>,
+    ) -> io::Result<Self> {
+        Ok(Self { child: Command::new(program).args(arguments).envs(variables).spawn()? })
     }
 
     /// Its pid.

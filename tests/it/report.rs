@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Daemon, free_port, memwarden, signal, wait_for};
+use crate::harness::{Daemon, free_port, memwarden, program, signal, wait_for};
 
 fn ran(args: &[&str]) -> Output {
     memwarden(args).output().unwrap()
@@ -192,4 +192,65 @@ fn a_command_runs_where_sampling_cannot() {
     let done = ran(&["run", "--set", "paths.proc=/nonexistent", "--", "sh", "-c", "echo out; exit 3"]);
     assert_eq!((done.status.code(), text(&done.stdout).as_str()), (Some(3), "out\n"));
     assert!(text(&done.stderr).contains("could be sampled"), "{}", text(&done.stderr));
+}
+
+/// Trains for a while, with a stand-in for torch.
+const TRAINS: &str = r#"
+import sys, time, torch
+weight = torch.Tensor([1.0] * 4, (2, 2), requires_grad=True)
+model = torch.nn.Module(**{"wte.weight": weight})
+model.config = {"model_type": "gpt", "n_layer": 2, "n_embd": 2, "n_head": 1, "vocab_size": 2}
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(int(sys.argv[1])):
+    model(torch.Tensor([1] * 6, (2, 3), torch.int64))
+    torch.Tensor([1.0]).backward()
+    optimizer.step()
+    time.sleep(0.02)
+print("memwarden" in sys.modules)
+"#;
+
+fn trained(options: &[&str], output: &str) -> Option<(Output, Value)> {
+    if !program("python3").arg("--version").output().is_ok_and(|done| done.status.success()) {
+        crate::skip::skip("python3 is not installed");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join(output);
+    let mut args = vec!["run", "--name", "job", "--output", output.to_str().unwrap()];
+    args.extend_from_slice(options);
+    args.extend_from_slice(&["--", "python3", "-c", TRAINS, "120"]);
+    let fake = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/tests/fake_torch");
+    let mut command = memwarden(&args);
+    // Nobody else is to hear of it.
+    command.env("PYTHONPATH", fake).env("MEMWARDEN_JOB_SOCKET", folder.path().join("nobody"));
+    command.env("TMPDIR", folder.path()).env_remove("MEMWARDEN_AUTO").env_remove("MEMWARDEN_DISABLE");
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [output.file_name().unwrap()], "what was unpacked is gone");
+    let report = json(&output);
+    Some((done, report))
+}
+
+#[test]
+fn training_is_seen_without_a_line_of_ours() {
+    let Some((done, report)) = trained(&[], "run.json") else { return };
+    assert_eq!(text(&done.stdout), "True\n");
+    let training = &report["training"];
+    assert_eq!((&training["step"], &training["ranks"]), (&120.0.into(), &1.into()), "{report}");
+    // 6 tokens a step, of 20 ms at least.
+    let rate = training["tokens_per_second"].as_f64().unwrap();
+    assert!(rate > 1.0 && rate < 300.0, "{training}");
+    for phase in ["forward", "backward", "optimizer"] {
+        assert!(training["phases"][phase]["count"].as_f64().unwrap() > 0.0, "{training}");
+    }
+    assert!(text(&done.stderr).contains("training: step 120, 1 rank, "), "{}", text(&done.stderr));
+}
+
+#[test]
+fn a_program_is_left_alone_where_that_is_wanted() {
+    let Some((done, report)) = trained(&["--no-instrument"], "run.json") else { return };
+    assert_eq!(text(&done.stdout), "False\n");
+    assert_eq!(report["training"], Value::Null);
 }

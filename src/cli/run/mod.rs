@@ -3,6 +3,7 @@
 //! The command comes first: it is started before anything else is, its signals, its exit code and its terminal
 //! are its own, and whatever fails on our side is said and does it no harm.
 
+mod instrument;
 mod watcher;
 
 use std::ffi::OsString;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
+use self::instrument::Instruments;
 use self::watcher::Watcher;
 use super::report::{interval, load, output};
 use crate::exposition::report::{About, Ended, Paint, tell_run};
@@ -24,7 +26,8 @@ const NOT_RUNNABLE: u8 = 126;
 /// Run a command and tell what memory it used, at most and when, and whether it leaked.
 ///
 /// The command's input, output, signals and exit code are its own; the report goes to standard error once it has
-/// ended. It and its descendants are one workload; of a child that lives for less than the interval only the CPU
+/// ended. A Python program that imports torch is instrumented: its steps, tokens, phases and allocator are seen, with
+/// no change to it. It and its descendants are one workload; of a child that lives for less than the interval only the CPU
 /// time is sure to be counted. HUP, INT, QUIT, TERM, USR1 and USR2 that are sent to memwarden are handed on; what the
 /// terminal sends reaches the command by itself. Exit codes: those of the command, 128 and the signal's number
 /// where a signal ended it, 127 where it is not found, 126 where it cannot be run.
@@ -45,6 +48,9 @@ pub(super) struct Args {
     /// The workload's name; without it, the command's and its pid.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Leave Python programs as they are. MEMWARDEN_AUTO=steps in the environment leaves out phases and tokens.
+    #[arg(long)]
+    no_instrument: bool,
     /// Print no report.
     #[arg(long, short)]
     quiet: bool,
@@ -66,14 +72,17 @@ impl Args {
         let proc = plain.paths.proc.as_path();
         let mut inbox = Inbox::open(proc)?;
         let (program, arguments) = self.command.split_first().expect("clap asks for one at least");
+        let instruments = self.instruments();
+        let variables = instruments.as_ref().map(|own| own.variables(|name| std::env::var_os(name)));
         let before = job::ticks_of_children(proc);
         let begun = clock::now();
-        let mut job = match Job::start(program, arguments) {
+        let mut job = match Job::start(program, arguments, variables.unwrap_or_default()) {
             Ok(job) => job,
             Err(error) => return Ok(not_started(program, &error)),
         };
         let name = self.name.clone().unwrap_or_else(|| name_of(program, job.pid()));
-        let config = load(self.config_file.clone(), &self.set, 1.0, &[(job.pid(), name.clone())]);
+        let set = self.settings(instruments.as_ref());
+        let config = load(self.config_file.clone(), &set, 1.0, &[(job.pid(), name.clone())]);
         let watcher = config.and_then(|config| Ok(Watcher::start(config, &name, self.interval)?));
         let status = wait(&mut job, &mut inbox);
         let took = clock::now().since(begun);
@@ -91,6 +100,28 @@ impl Args {
             let _ = writeln!(std::io::stderr(), "memwarden: no report: {error:#}");
         }
         Ok(status.map_or(ExitCode::FAILURE, |status| ExitCode::from(job::exit_code(status))))
+    }
+
+    /// The job is heard on a socket of its own: the default one is the daemon's.
+    fn settings(&self, instruments: Option<&Instruments>) -> Vec<String> {
+        let socket = instruments.map_or_else(String::new, |own| own.socket().display().to_string());
+        let mut set = vec![format!("sources.training.socket={socket}")];
+        set.extend(self.set.iter().cloned());
+        set
+    }
+
+    /// Absent where nobody wants it, and where it cannot be: the command runs without.
+    fn instruments(&self) -> Option<Instruments> {
+        let off = std::env::var_os(instrument::MODE).is_some_and(|mode| mode.is_empty() || mode == "0");
+        if self.no_instrument || off {
+            return None;
+        }
+        Instruments::unpack(&std::env::temp_dir())
+            .inspect_err(|error| {
+                let text = format!("memwarden: Python programs are not instrumented: {error}\n");
+                let _ = std::io::stderr().write_all(text.as_bytes());
+            })
+            .ok()
     }
 
     fn report(&self, watcher: Watcher, ended: &Ended) -> anyhow::Result<()> {

@@ -19,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// seconds, and how often. No step is more than eight times the one before, which would count as a gap.
 const PACE: [(f64, f64); 3] = [(2.0, 0.05), (120.0, 0.2), (f64::INFINITY, 1.0)];
 
+/// How often, and how far apart, the end of the ranks of a job is looked for.
+const LAST_LOOKS: u32 = 10;
+const LAST_PAUSE: Duration = Duration::from_millis(10);
+
 /// Samples until it is told to stop.
 pub(super) struct Watcher {
     stop: Sender<()>,
@@ -67,7 +71,16 @@ fn sample(
         let took = clock::now().since(now);
         // At least as much rest as work: the command's CPU time is its own.
         if stopped.recv_timeout(every.saturating_sub(took).max(took)) != Err(RecvTimeoutError::Timeout) {
-            return recorder;
+            break;
         }
     }
+    // What a job said last may still be on its way to us.
+    for _ in 0..if recorder.trained() { LAST_LOOKS } else { 0 } {
+        if recorder.ended(&engine.tick(clock::now()).timeline) {
+            break;
+        }
+        // Nobody sends any more: a pause.
+        let _ = stopped.recv_timeout(LAST_PAUSE);
+    }
+    recorder
 }

@@ -18,6 +18,7 @@ mod sight;
 #[cfg(test)]
 mod tests;
 mod text;
+mod training;
 
 pub use curve::{Curve, Statistics};
 pub use focus::Focus;

@@ -7,7 +7,9 @@ use super::focus::Focus;
 use super::growth::Growths;
 use super::resource::Resources;
 use super::sight::{self, Sight};
+use super::training::Training;
 use crate::exposition::plot::report::Mark;
+use crate::model::timeline::Timeline;
 
 /// Series kept at most; those beyond are counted.
 const MOST_CURVES: usize = 2_000;
@@ -54,6 +56,7 @@ pub struct Recorder {
     pub(super) processes: BTreeMap<u32, Process>,
     pub(super) resources: Resources,
     pub(super) growths: Growths,
+    pub(super) training: Training,
     pub(super) marks: Vec<Mark>,
     kills: Option<f64>,
     /// The newest sight.
@@ -99,6 +102,7 @@ impl Recorder {
         (self.samples, self.sequence) = (self.samples + 1, sight.sequence);
         self.curves(&sight);
         self.processes(&sight);
+        self.training.take(&sight, &self.focus, self.now);
         let mut marks = self.resources.take(&sight, &self.focus, self.now);
         marks.extend(self.growths.take(&sight, &self.focus, self.now, begun_unix));
         let kills = sight.value(sight::OOM_KILLS, &[]);
@@ -121,6 +125,16 @@ impl Recorder {
     /// How many sights were taken.
     pub fn samples(&self) -> u64 {
         self.samples
+    }
+
+    /// Whether any rank of a job told anything.
+    pub fn trained(&self) -> bool {
+        self.training.seen()
+    }
+
+    /// Takes how the ranks of a job ended; whether it is known of all that were seen.
+    pub fn ended(&mut self, timeline: &Timeline) -> bool {
+        self.training.ended(timeline)
     }
 
     /// Seconds from the first sight to the newest.

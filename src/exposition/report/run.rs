@@ -86,6 +86,7 @@ pub(super) fn body(ended: &Ended, recorder: &Recorder, paint: Paint) -> Body {
     } else {
         text.push_str("  It ended before its memory could be sampled.\n");
     }
+    recorder.training.tell(&mut text, paint);
     let subject = Subject::workload(&name.into());
     let verdict = verdict(recorder, &subject, seen);
     text.push_str(&format!("{verdict}\n"));
@@ -105,6 +106,7 @@ pub(super) fn body(ended: &Ended, recorder: &Recorder, paint: Paint) -> Body {
         "duration_seconds": ended.seconds,
         "cpu_seconds": ended.cpu_seconds,
         "memory": kinds,
+        "training": recorder.training.json(),
         "largest_processes":
             processes.iter().map(|(pid, process)| profile::process_json(*pid, process)).collect::<Vec<_>>(),
         "verdict": verdict,

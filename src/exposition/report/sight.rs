@@ -58,6 +58,17 @@ names! {
     LEAK_RISE = "memwarden_leak_rise_bytes";
     LEAK_WINDOW = "memwarden_leak_window_seconds";
     LEAK_SCORE = "memwarden_leak_score";
+    TRAINING_STEP = "memwarden_training_step";
+    TRAINING_STEPS = "memwarden_training_steps_total";
+    TRAINING_TOKENS = "memwarden_training_tokens_total";
+    TRAINING_LOSS = "memwarden_training_loss";
+    TRAINING_FLOPS = "memwarden_training_flops_per_second";
+    TRAINING_MFU = "memwarden_training_mfu_ratio";
+    PHASE_SECONDS = "memwarden_training_phase_seconds_total";
+    PHASE_COUNT = "memwarden_training_phases_total";
+    PHASE_PEAK = "memwarden_training_phase_allocated_peak_bytes";
+    ALLOCATOR_PEAK = "memwarden_training_allocator_allocated_peak_bytes";
+    ALLOCATOR_RESERVED_PEAK = "memwarden_training_allocator_reserved_peak_bytes";
 }
 
 /// What was known at one time, as far as reports tell it.

@@ -1,0 +1,253 @@
+"""What a step costs, in turns beside OpenTelemetry's SDK where it is installed, and what starting Python costs.
+
+    python bench_step.py                          # a step, against a listener in a process of its own
+    python bench_step.py --start 50               # `python -c pass` with and without MEMWARDEN_AUTO
+    python bench_step.py --train 10 -- ../../examples/train.py --steps 300 --threads 1
+    python bench_step.py --loop 50                # the model of examples/train.py, hooks on and off in turns
+
+OpenTelemetry: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-common
+"""
+
+import argparse
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import memwarden
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GAUGES = 12
+
+
+def listen(path):
+    """Reads and forgets, in a process of its own."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(8)
+    pid = os.fork()
+    if pid:
+        listener.close()
+        return pid
+    while True:
+        connection = listener.accept()[0]
+        while connection.recv(1 << 16):
+            pass
+
+
+def ours(path):
+    monitor = memwarden.Monitor("bench", rank=0, world=8, min_interval=0, socket_path=path)
+    monitor.start()
+    state = {"n": 0}
+
+    def step():
+        state["n"] = n = state["n"] + 1
+        monitor.step(n, tokens=32768, samples=8, loss=2.317, learning_rate=3e-4, grad_norm=1.04)
+
+    def end():
+        dropped, connected = monitor.dropped, monitor.connected
+        monitor.stop()
+        return "dropped %d, connected %s" % (dropped, connected)
+
+    return step, end
+
+
+def phases(path):
+    """Three phases and a step."""
+    monitor = memwarden.Monitor("bench", min_interval=0, socket_path=path)
+    monitor.start()
+    state = {"n": 0}
+    names = [monitor.phase(name) for name in ("forward", "backward", "optimizer")]
+
+    def step():
+        state["n"] = n = state["n"] + 1
+        for phase in names:
+            with phase:
+                pass
+        monitor.step(n, tokens=32768)
+
+    return step, lambda: monitor.stop()
+
+
+def theirs(path):
+    try:
+        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    except ImportError:
+        return None
+    reader = InMemoryMetricReader()
+    meter = MeterProvider(metric_readers=[reader]).get_meter("bench")
+    gauges = [meter.create_gauge("training.gauge%d" % n) for n in range(GAUGES)]
+    about = {"rank": 0, "job": "bench"}
+
+    def step():
+        for n, gauge in enumerate(gauges):
+            gauge.set(n + 0.5, about)
+        encode_metrics(reader.get_metrics_data()).SerializeToString()
+
+    return step, lambda: None
+
+
+def quantile(values, share):
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def bench_steps(steps):
+    folder = tempfile.mkdtemp(prefix="mw")
+    path = os.path.join(folder, "s")
+    listener = listen(path)
+    contenders = {"memwarden step": ours(path), "memwarden step and 3 phases": phases(path)}
+    otel = theirs(path)
+    if otel is not None:
+        contenders["OpenTelemetry SDK, %d gauges set and encoded" % GAUGES] = otel
+    times = {name: [] for name in contenders}
+    clock = time.perf_counter
+    for _ in range(500):
+        for step, _ in contenders.values():
+            step()
+    # In turns, with a little work between, as a training loop has.
+    for _ in range(steps):
+        for name in random.sample(list(contenders), len(contenders)):
+            step = contenders[name][0]
+            begun = clock()
+            step()
+            times[name].append(clock() - begun)
+        sum(range(200))
+    for name, values in times.items():
+        figures = tuple(quantile(values, share) * 1e6 for share in (0.5, 0.9, 0.99))
+        end = contenders[name][1]()
+        print("%-46s p50 %7.1f us  p90 %7.1f us  p99 %7.1f us  %s" % (name, *figures, end or ""))
+    os.kill(listener, signal.SIGKILL)
+    os.waitpid(listener, 0)
+    os.unlink(path)
+    os.rmdir(folder)
+
+
+def environment(on):
+    env = {key: value for key, value in os.environ.items() if not key.startswith("MEMWARDEN")}
+    env.pop("PYTHONPATH", None)
+    if on:
+        env.update(MEMWARDEN_AUTO="1", PYTHONPATH=os.path.join(HERE, "auto"))
+    return env
+
+
+def compare(command, rounds, seconds_of):
+    """In turns, in a random order, so that neither has the better times of the machine."""
+    taken = {True: [], False: []}
+    for _ in range(rounds):
+        for on in random.sample([True, False], 2):
+            env = environment(on)
+            taken[on].append(seconds_of(command, env))
+    return taken[False], taken[True]
+
+
+def wall(command, env):
+    begun = time.perf_counter()
+    subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begun
+
+
+def processor(command, env):
+    """CPU seconds: other programs on the machine change them less than the time that passes."""
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def bench_loop(rounds, block=20):
+    """Blocks of steps in one process, so that nothing else differs; CPU seconds of the training thread."""
+    import importlib.util
+
+    import torch
+    from torch.nn import functional as F
+
+    folder = tempfile.mkdtemp(prefix="mw")
+    path = os.path.join(folder, "s")
+    listener = listen(path)
+    os.environ.update(MEMWARDEN_AUTO="1", MEMWARDEN_JOB_SOCKET=path)
+    memwarden._start_auto()
+    spec = importlib.util.spec_from_file_location("train", os.path.join(HERE, "../../examples/train.py"))
+    train = importlib.util.module_from_spec(spec)
+    sys.modules["train"] = train
+    spec.loader.exec_module(train)
+    torch.set_num_threads(1)
+    model = train.GPT(train.Config())
+    optimizer = torch.optim.AdamW(model.parameters())
+    data = torch.zeros(16, 64, dtype=torch.long)
+
+    def steps():
+        begun = time.thread_time()
+        for _ in range(block):
+            loss = F.cross_entropy(model(data).flatten(0, 1), data.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return (time.thread_time() - begun) / block
+
+    taken = {True: [], False: []}
+    steps()
+    for _ in range(rounds):
+        for on in random.sample([True, False], 2):
+            memwarden._auto._off = not on
+            taken[on].append(steps())
+    memwarden._auto._off = False
+    told("a step, CPU", taken[False], taken[True], "ms", 1000)
+    memwarden._auto.stop()
+    os.kill(listener, signal.SIGKILL)
+    os.waitpid(listener, 0)
+    os.unlink(path)
+    os.rmdir(folder)
+
+
+def told(name, off, on, unit, scale):
+    fewest = min(on) - min(off)
+    differences = statistics.median(b - a for a, b in zip(off, on))
+    print(
+        "%-12s without %8.3f %s  with %8.3f %s (medians); difference of medians %+.3f %s, of the fastest %+.3f %s "
+        "(%+.2f %%), median of pairs %+.3f %s (%+.2f %%)"
+        % (
+            name,
+            statistics.median(off) * scale,
+            unit,
+            statistics.median(on) * scale,
+            unit,
+            (statistics.median(on) - statistics.median(off)) * scale,
+            unit,
+            fewest * scale,
+            unit,
+            fewest / min(off) * 100,
+            differences * scale,
+            unit,
+            differences / statistics.median(off) * 100,
+        )
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=20000)
+    parser.add_argument("--start", type=int, default=0, metavar="ROUNDS")
+    parser.add_argument("--train", type=int, default=0, metavar="ROUNDS")
+    parser.add_argument("--loop", type=int, default=0, metavar="ROUNDS")
+    parser.add_argument("command", nargs="*")
+    args = parser.parse_args()
+    if args.start:
+        for name, take in (("start, wall", wall), ("start, CPU", processor)):
+            told(name, *compare([sys.executable, "-c", "pass"], args.start, take), "ms", 1000)
+    elif args.loop:
+        bench_loop(args.loop)
+    elif args.train:
+        told("train, CPU", *compare([sys.executable, *args.command], args.train, processor), "s", 1)
+    else:
+        bench_steps(args.steps)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+calls = 0
+
+
+def backward(*tensors):
+    global calls
+    calls += 1

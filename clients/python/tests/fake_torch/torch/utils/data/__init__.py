@@ -1,0 +1,1 @@
+from . import dataloader  # noqa: F401

@@ -1,0 +1,169 @@
+"""Zero code: what sitecustomize does, and what it leaves alone."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import CLIENT
+
+TRAIN = """
+import torch
+torch.cuda.initialize()
+weight = torch.Tensor([1.0] * 4, (2, 2), requires_grad=True)
+model = torch.nn.Module(**{"wte.weight": weight})
+model.config = {"model_type": "gpt", "n_layer": 2, "n_embd": 2, "n_head": 1, "vocab_size": 2}
+criterion = torch.nn.Module()
+first, second = torch.optim.AdamW(model.parameters()), torch.optim.AdamW(model.parameters())
+loader = torch.utils.data.dataloader._BaseDataLoaderIter([1, 2, 3])
+for _ in loader:
+    criterion(1)
+    model(input_ids=torch.Tensor([1] * 6, (2, 3), torch.int64))
+    torch.Tensor([1.0]).backward()
+    first.step()
+    second.step()
+assert torch.autograd.calls == 3
+"""
+
+
+def test_a_program_is_instrumented(daemon, python):
+    python(TRAIN)
+    daemon.wait_end()
+    assert len(daemon.connections) == 1
+    hello = daemon.of("hello")[-1]
+    assert (hello["framework"], hello["sequence_length"], hello["precision"]) == ("torch", 3, "fp32")
+    assert (hello["model"]["layers"], hello["model"]["parameters"]) == (2, 4)
+    # Two optimizers step in turn: three steps, not six.
+    last = daemon.of("step")[-1]
+    assert (last["step"], last["tokens"], last["samples"]) == (3, 18, 6)
+    counts = {phase["name"]: phase["count"] for phase in daemon.of("phase")}
+    assert counts["forward"] == 3 and counts["backward"] == 3 and counts["optimizer"] == 6
+    assert daemon.of("bye")
+
+
+NESTED = """
+import torch
+class Outer(torch.nn.Module):
+    def forward(self, ids):
+        return self._modules["inner"](ids)
+inner = torch.nn.Module(**{"wte.weight": torch.Tensor([1.0] * 4, (2, 2), requires_grad=True)})
+inner.config = {"model_type": "gpt", "n_layer": 2, "n_embd": 2, "n_head": 1, "vocab_size": 2}
+ids = torch.Tensor([1] * 6, (2, 3), torch.int64)
+"""
+
+
+def test_modules_within_each_other_count_once(daemon, python):
+    made = "outer = Outer().add(inner=inner)\noptimizer = torch.optim.AdamW(inner.parameters())\n"
+    python(NESTED + made + "for _ in range(3):\n    outer(ids)\n    inner(ids)\n    optimizer.step()\n")
+    daemon.wait_end()
+    assert daemon.of("step")[-1]["tokens"] == 3 * 2 * 6
+    assert daemon.of("hello")[-1]["model"]["kind"] == "gpt"
+
+
+def test_what_wraps_the_model_later_is_found(daemon, python):
+    made = "optimizer = torch.optim.AdamW(inner.parameters())\nouter = Outer().add(inner=inner)\n"
+    # As if compiled: what is inside is not called any more.
+    made += "Outer.forward = lambda self, ids: None\n"
+    python(NESTED + made + "for _ in range(3):\n    outer(ids)\n    optimizer.step()\n")
+    daemon.wait_end()
+    assert daemon.of("step")[-1]["tokens"] == 2 * 6, "the first step's are not known"
+
+
+def test_only_steps_where_wanted(daemon, python):
+    python(TRAIN, auto="steps")
+    daemon.wait_end()
+    assert daemon.of("step")[-1]["step"] == 3 and daemon.of("phase") == []
+
+
+@pytest.mark.parametrize("auto", ["", "0"])
+def test_off_it_is_off(daemon, python, auto):
+    python(TRAIN + "import sys; assert 'memwarden' not in sys.modules", auto=auto)
+    assert daemon.connections == []
+
+
+def test_without_torch_nothing_is_imported_or_said(daemon, python):
+    modules = "import sys; print(sorted(sys.modules))"
+    plain, armed = python(modules, auto="0", fake=False), python(modules, fake=False)
+    assert plain == armed and "memwarden" not in armed
+    assert daemon.connections == []
+
+
+def test_asking_for_torch_is_not_importing_it(daemon, python):
+    python("import importlib.util\nassert importlib.util.find_spec('torch')\n" + TRAIN)
+    daemon.wait_end()
+    assert daemon.of("step")[-1]["step"] == 3
+
+
+def test_a_torch_that_cannot_be_imported_fails_as_before(python, tmp_path):
+    broken = tmp_path / "torch"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('libcudart.so.12')")
+    program = "try:\n    import torch\nexcept ImportError as error:\n    print(error)"
+    assert python(program, paths=[tmp_path], fake=False).strip() == "libcudart.so.12"
+    program += "\nimport sys; assert 'memwarden' not in sys.modules"
+    assert python(program, paths=[tmp_path], fake=False).strip() == "libcudart.so.12"
+
+
+def test_the_loader_and_the_finder_are_as_before(python):
+    program = """
+import sys, torch
+assert not [finder for finder in sys.meta_path if type(finder).__name__ == "_Finder"]
+assert "exec_module" not in vars(torch.__spec__.loader)
+assert type(torch.__loader__).__name__ == "SourceFileLoader"
+"""
+    python(program)
+
+
+def test_another_sitecustomize_runs_as_well(daemon, python, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.theirs = __file__\nown = 1\n")
+    program = "import builtins, sitecustomize\nassert sitecustomize.own == 1\nprint(builtins.theirs)\n"
+    assert python(program + TRAIN, paths=[tmp_path]).strip() == str(tmp_path / "sitecustomize.py")
+    daemon.wait_end()
+    assert daemon.of("step")
+
+
+def test_children_are_instrumented_and_importers_stay_unseen(daemon, python):
+    program = """
+import subprocess, sys, torch
+subprocess.run([sys.executable, "-c", sys.argv[1]], check=True)
+"""
+    python(program, TRAIN)
+    daemon.wait_end()
+    assert len(daemon.connections) == 1
+
+
+def test_a_forked_worker_of_the_loader_stays_unseen(daemon, python):
+    program = TRAIN + "import os\npid = os.fork()\nif pid == 0: os._exit(0)\nos.waitpid(pid, 0)\n"
+    python(program)
+    daemon.wait_end()
+    assert len(daemon.connections) == 1
+
+
+def test_inference_on_a_device_is_seen_without_a_step(daemon, python):
+    program = "import torch, sys\ntorch.cuda.initialize()\nsys.stdin.read()\n"
+    env = dict(os.environ, MEMWARDEN_AUTO="1")
+    env["PYTHONPATH"] = os.pathsep.join([str(CLIENT / "auto"), str(CLIENT / "tests/fake_torch")])
+    process = subprocess.Popen([sys.executable, "-c", program], env=env, stdin=subprocess.PIPE)
+    daemon.wait_for("mem")
+    process.communicate(b"")
+    assert process.returncode == 0
+
+
+def test_a_program_that_speaks_for_itself_is_not_spoken_for(daemon, python):
+    program = (
+        """
+import memwarden, torch
+monitor = memwarden.Monitor(min_interval=0, interval=0)
+monitor.start()
+"""
+        + TRAIN
+        + "\nmonitor.step(77)\nmonitor.stop()\n"
+    )
+    python(program, paths=[CLIENT])
+    daemon.wait_end()
+    assert [step["step"] for step in daemon.of("step")] == [77]
+
+
+def test_where_the_folder_is():
+    shown = subprocess.run([sys.executable, str(CLIENT / "memwarden.py")], stdout=subprocess.PIPE, check=True)
+    assert 'PYTHONPATH="%s' % (CLIENT / "auto") in shown.stdout.decode()

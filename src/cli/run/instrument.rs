@@ -1,0 +1,157 @@
+//! Python programs that import torch are instrumented: a private folder that they find through `PYTHONPATH`.
+//!
+//! The files travel inside this program, so that nothing has to be installed where a job runs. A program without
+//! torch only pays for one small file more at its start. The folder goes when the command has ended; a process that
+//! outlives it misses nothing that it had not imported yet.
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// What the folder holds: the client, and what Python imports at its start.
+const FILES: [(&str, &str); 2] = [
+    ("memwarden.py", include_str!("../../../clients/python/memwarden.py")),
+    ("sitecustomize.py", include_str!("../../../clients/python/auto/sitecustomize.py")),
+];
+/// Whether, and how much, is instrumented.
+pub(super) const MODE: &str = "MEMWARDEN_AUTO";
+const SOCKET: &str = "MEMWARDEN_JOB_SOCKET";
+/// Where the node's daemon listens (`clients/PROTOCOL.md`): it hears the job as well.
+const DAEMON: &str = "/run/memwarden/job.sock";
+/// How many names are tried; somebody else's folders are left alone.
+const TRIES: u32 = 100;
+
+/// What `sockaddr_un` holds, less its final zero (unix(7)).
+const LONGEST_SOCKET: usize = 107;
+
+/// Names and values.
+pub(super) type Variables = Vec<(&'static str, OsString)>;
+
+/// The folder, while it is there.
+#[derive(Debug)]
+pub(super) struct Instruments {
+    folder: PathBuf,
+}
+
+impl Instruments {
+    /// Makes the folder, for this user only, in the one for temporary files.
+    ///
+    /// # Errors
+    /// The operating system's; and where the folder's name cannot be a part of `PYTHONPATH`.
+    pub(super) fn unpack(temporary: &Path) -> io::Result<Self> {
+        if temporary.as_os_str().as_bytes().contains(&b':') {
+            let why = format!("{} has a colon in its name", temporary.display());
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        // From here on it is removed, whatever else fails.
+        let instruments = Self { folder: make_folder(temporary, std::process::id())? };
+        let socket = instruments.socket();
+        if socket.as_os_str().len() > LONGEST_SOCKET {
+            let why = format!("{} is too long for a socket", socket.display());
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        for (name, text) in FILES {
+            let path = instruments.folder.join(name);
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+            file.write_all(text.as_bytes())?;
+        }
+        Ok(instruments)
+    }
+
+    /// Where the job is heard.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.join("job.sock")
+    }
+
+    /// What the command's environment gets, given what it would have. How much is instrumented, and who else hears
+    /// of it, is the user's choice, where there is one.
+    pub(super) fn variables(&self, environment: impl Fn(&str) -> Option<OsString>) -> Variables {
+        let mut path = self.folder.clone().into_os_string();
+        // An empty entry would be the working directory.
+        if let Some(before) = environment("PYTHONPATH").filter(|before| !before.is_empty()) {
+            path.push(":");
+            path.push(before);
+        }
+        let mut socket = self.socket().into_os_string();
+        socket.push(":");
+        socket.push(environment(SOCKET).filter(|path| !path.is_empty()).unwrap_or_else(|| DAEMON.into()));
+        let mode = environment(MODE).unwrap_or_else(|| "1".into());
+        vec![("PYTHONPATH", path), (MODE, mode), (SOCKET, socket)]
+    }
+}
+
+impl Drop for Instruments {
+    fn drop(&mut self) {
+        // What cannot be removed is left: it is small, and in the folder for such things.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn make_folder(temporary: &Path, pid: u32) -> io::Result<PathBuf> {
+    for attempt in 0..TRIES {
+        let folder = temporary.join(format!("memwarden-{pid}-{attempt}"));
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::new(ErrorKind::AlreadyExists, format!("{TRIES} folders are in the way")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn the_folder_is_private_and_goes() {
+        let temporary = tempfile::tempdir().unwrap();
+        let in_the_way = temporary.path().join(format!("memwarden-{}-0", std::process::id()));
+        std::fs::create_dir(&in_the_way).unwrap();
+        let instruments = Instruments::unpack(temporary.path()).unwrap();
+        let folder = instruments.folder.clone();
+        assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(folder.join("sitecustomize.py").is_file() && folder.join("memwarden.py").is_file());
+        drop(instruments);
+        assert!(!folder.exists() && in_the_way.exists());
+    }
+
+    #[test]
+    fn the_environment_is_added_to() {
+        let instruments = Instruments { folder: "/tmp/none".into() };
+        let told = |environment: &[(&str, &str)]| {
+            let get = |name: &str| environment.iter().find(|(own, _)| *own == name).map(|own| own.1.into());
+            let text = |(name, value): (&str, OsString)| format!("{name}={}", value.display());
+            instruments.variables(get).into_iter().map(text).collect::<Vec<_>>().join("\n")
+        };
+        expect![[r#"
+            PYTHONPATH=/tmp/none
+            MEMWARDEN_AUTO=1
+            MEMWARDEN_JOB_SOCKET=/tmp/none/job.sock:/run/memwarden/job.sock"#]]
+        .assert_eq(&told(&[("PYTHONPATH", "")]));
+        let own = [("PYTHONPATH", "/a:/b"), ("MEMWARDEN_AUTO", "steps"), ("MEMWARDEN_JOB_SOCKET", "/c")];
+        expect![[r#"
+            PYTHONPATH=/tmp/none:/a:/b
+            MEMWARDEN_AUTO=steps
+            MEMWARDEN_JOB_SOCKET=/tmp/none/job.sock:/c"#]]
+        .assert_eq(&told(&own));
+    }
+
+    #[test]
+    fn a_folder_that_python_could_not_be_told_is_refused() {
+        let error = Instruments::unpack(Path::new("/tmp/a:b")).unwrap_err();
+        assert_eq!(error.to_string(), "/tmp/a:b has a colon in its name");
+        assert!(Instruments::unpack(Path::new("/nonexistent")).is_err());
+        let temporary = tempfile::tempdir().unwrap();
+        let long = temporary.path().join("x".repeat(120));
+        std::fs::create_dir(&long).unwrap();
+        let error = Instruments::unpack(&long).unwrap_err();
+        assert!(error.to_string().ends_with("is too long for a socket"), "{error}");
+        assert_eq!(std::fs::read_dir(&long).unwrap().count(), 0);
+    }
+}

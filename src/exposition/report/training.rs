@@ -1,0 +1,382 @@
+//! What the processes of a command told of their training: steps, throughput, FLOPS, where the time went.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::focus::Focus;
+use super::sight::{self, Row, Sight};
+use super::text::{Paint, UNKNOWN, bytes, percent, table, time};
+use crate::model::timeline::{Kind, Timeline};
+
+/// Ranks that are remembered; a command runs those of one node.
+const MOST_RANKS: usize = 1_024;
+/// Phases of a rank that are remembered: the four that everybody has, and the job's own.
+const MOST_PHASES: usize = 64;
+
+/// All that was told.
+#[derive(Debug, Default)]
+pub(super) struct Training {
+    ranks: BTreeMap<String, Rank>,
+}
+
+/// What one rank told.
+#[derive(Debug, Default)]
+struct Rank {
+    /// The newest step.
+    step: Option<f64>,
+    steps: Span,
+    tokens: Span,
+    loss: Option<f64>,
+    allocated_peak: Option<f64>,
+    reserved_peak: Option<f64>,
+    /// By convention.
+    flops: BTreeMap<String, Mean>,
+    mfu: BTreeMap<String, Mean>,
+    phases: BTreeMap<String, Phase>,
+}
+
+/// A total when it first and when it last changed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    first: Option<(f64, f64)>,
+    last: Option<(f64, f64)>,
+}
+
+impl Span {
+    fn take(&mut self, now: f64, total: f64) {
+        if self.last.is_none_or(|(_, before)| total > before) {
+            self.last = Some((now, total));
+        }
+        self.first = self.first.or(self.last);
+    }
+
+    /// What it grew by each second; absent before it grew.
+    fn rate(self) -> Option<f64> {
+        let ((begun, before), (end, now)) = (self.first?, self.last?);
+        (end > begun).then(|| (now - before) / (end - begun))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: f64,
+    count: f64,
+}
+
+impl Mean {
+    fn take(&mut self, value: f64) {
+        (self.sum, self.count) = (self.sum + value, self.count + 1.0);
+    }
+
+    fn value(self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Phase {
+    seconds: f64,
+    count: f64,
+    peak: Option<f64>,
+}
+
+fn higher(known: &mut Option<f64>, value: f64) {
+    *known = Some(known.map_or(value, |known| known.max(value)));
+}
+
+impl Training {
+    /// Takes what is known now.
+    pub(super) fn take(&mut self, sight: &Sight, focus: &Focus, now: f64) {
+        let mut each = |name: &'static str, put: &dyn Fn(&mut Rank, &Row)| {
+            for row in sight.rows(name).iter().filter(|row| focus.has_workload(row.label("workload"))) {
+                let rank = row.label("rank");
+                if self.ranks.len() < MOST_RANKS || self.ranks.contains_key(rank) {
+                    put(self.ranks.entry(rank.to_owned()).or_default(), row);
+                }
+            }
+        };
+        each(sight::TRAINING_STEP, &|rank, row| rank.step = Some(row.value));
+        each(sight::TRAINING_STEPS, &|rank, row| rank.steps.take(now, row.value));
+        each(sight::TRAINING_TOKENS, &|rank, row| rank.tokens.take(now, row.value));
+        each(sight::TRAINING_LOSS, &|rank, row| rank.loss = Some(row.value));
+        each(sight::ALLOCATOR_PEAK, &|rank, row| higher(&mut rank.allocated_peak, row.value));
+        each(sight::ALLOCATOR_RESERVED_PEAK, &|rank, row| higher(&mut rank.reserved_peak, row.value));
+        let convention = |row: &Row| row.label("convention").to_owned();
+        each(sight::TRAINING_FLOPS, &|rank, row| {
+            rank.flops.entry(convention(row)).or_default().take(row.value)
+        });
+        each(sight::TRAINING_MFU, &|rank, row| rank.mfu.entry(convention(row)).or_default().take(row.value));
+        each(sight::PHASE_SECONDS, &|rank, row| rank.phase(row, |phase| phase.seconds = row.value));
+        each(sight::PHASE_COUNT, &|rank, row| rank.phase(row, |phase| phase.count = row.value));
+        each(sight::PHASE_PEAK, &|rank, row| rank.phase(row, |phase| higher(&mut phase.peak, row.value)));
+    }
+
+    /// Whether anybody told anything.
+    pub(super) fn seen(&self) -> bool {
+        !self.ranks.is_empty()
+    }
+
+    /// Takes the last steps from how the ranks ended; whether all of them have.
+    pub(super) fn ended(&mut self, timeline: &Timeline) -> bool {
+        let mut left = self.ranks.len();
+        for entry in timeline.entries.iter().filter(|entry| entry.kind == Kind::End) {
+            if let Some(rank) = self.ranks.get_mut(entry.rank.as_str()) {
+                left = left.saturating_sub(1);
+                if let Some(step) = entry.step {
+                    #[expect(clippy::cast_precision_loss, reason = "no job has 2^53 steps")]
+                    higher(&mut rank.step, step as f64);
+                }
+            }
+        }
+        left == 0
+    }
+
+    /// The part of a report for people; nothing where nobody told anything.
+    pub(super) fn tell(&self, text: &mut String, paint: Paint) {
+        let Some(step) = self.step() else { return };
+        let plural = if self.ranks.len() == 1 { "" } else { "s" };
+        text.push_str(&format!("  training: step {step:.0}, {} rank{plural}", self.ranks.len()));
+        if let Some(seconds) = self.step_seconds() {
+            text.push_str(&format!(", {} a step", short(seconds)));
+        }
+        if let Some(rate) = self.tokens_per_second() {
+            text.push_str(&format!(", {rate:.0} tokens/s"));
+        }
+        // One convention is enough for people.
+        let told = |convention: &&str| !self.flops().contains_key("full") || *convention == "full";
+        for (convention, flops) in self.flops().into_iter().filter(|(convention, _)| told(convention)) {
+            text.push_str(&format!(", {} ({convention})", flops_text(flops)));
+        }
+        for (convention, mfu) in self.mfu().into_iter().filter(|(convention, _)| told(convention)) {
+            text.push_str(&format!(", MFU {} ({convention})", percent(mfu)));
+        }
+        if let Some(loss) = self.loss() {
+            text.push_str(&format!(", loss {loss:.4}"));
+        }
+        text.push('\n');
+        let phases = self.phases();
+        let whole: f64 = phases.values().map(|phase| phase.seconds).sum();
+        if whole > 0.0 {
+            let mut rows =
+                vec![["  phase", "share", "total", "mean", "allocated at most"].map(str::to_owned).to_vec()];
+            for (name, phase) in &phases {
+                let mean = (phase.count > 0.0).then(|| short(phase.seconds / phase.count));
+                let name: String = name.chars().filter(|letter| !letter.is_control()).collect();
+                rows.push(vec![
+                    format!("  {name}"),
+                    percent(phase.seconds / whole),
+                    time(phase.seconds),
+                    mean.unwrap_or_else(|| UNKNOWN.to_owned()),
+                    phase.peak.map_or_else(|| UNKNOWN.to_owned(), bytes),
+                ]);
+            }
+            table(text, &rows, paint);
+        }
+        if let (Some(allocated), Some(reserved)) = (self.allocated_peak(), self.reserved_peak()) {
+            let [allocated, reserved] = [allocated, reserved].map(bytes);
+            text.push_str(&format!(
+                "  allocator, the fullest rank: {allocated} allocated, {reserved} reserved at most\n"
+            ));
+        }
+    }
+
+    /// The same for programs; null where nobody told anything.
+    pub(super) fn json(&self) -> Value {
+        if !self.seen() {
+            return Value::Null;
+        }
+        let phase = |phase: &Phase| json!({ "seconds": phase.seconds, "count": phase.count, "allocated_peak_bytes": phase.peak });
+        let phases: serde_json::Map<_, _> =
+            self.phases().iter().map(|(name, own)| (name.clone(), phase(own))).collect();
+        json!({
+            "ranks": self.ranks.len(),
+            "step": self.step(),
+            "step_seconds_mean": self.step_seconds(),
+            "tokens_per_second": self.tokens_per_second(),
+            "flops_per_second": self.flops(),
+            "mfu_ratio": self.mfu(),
+            "loss": self.loss(),
+            "phases": phases,
+            "allocated_peak_bytes": self.allocated_peak(),
+            "reserved_peak_bytes": self.reserved_peak(),
+        })
+    }
+
+    fn step(&self) -> Option<f64> {
+        self.ranks.values().filter_map(|rank| rank.step).reduce(f64::max)
+    }
+
+    /// Of the slowest rank: the others wait for it.
+    fn step_seconds(&self) -> Option<f64> {
+        let rates = self.ranks.values().filter_map(|rank| rank.steps.rate());
+        rates.reduce(f64::min).filter(|rate| *rate > 0.0).map(|rate| 1.0 / rate)
+    }
+
+    fn tokens_per_second(&self) -> Option<f64> {
+        self.ranks.values().filter_map(|rank| rank.tokens.rate()).reduce(|sum, rate| sum + rate)
+    }
+
+    /// Of the first rank that has one: where losses differ, each rank has that of its own samples.
+    fn loss(&self) -> Option<f64> {
+        self.ranks.values().find_map(|rank| rank.loss)
+    }
+
+    fn allocated_peak(&self) -> Option<f64> {
+        self.ranks.values().filter_map(|rank| rank.allocated_peak).reduce(f64::max)
+    }
+
+    fn reserved_peak(&self) -> Option<f64> {
+        self.ranks.values().filter_map(|rank| rank.reserved_peak).reduce(f64::max)
+    }
+
+    /// Of all ranks together, by convention.
+    fn flops(&self) -> BTreeMap<&str, f64> {
+        let mut sums = BTreeMap::new();
+        for (convention, mean) in self.ranks.values().flat_map(|rank| &rank.flops) {
+            *sums.entry(convention.as_str()).or_default() += mean.value().unwrap_or_default();
+        }
+        sums
+    }
+
+    /// The mean over the ranks, by convention.
+    fn mfu(&self) -> BTreeMap<&str, f64> {
+        let mut means: BTreeMap<&str, Mean> = BTreeMap::new();
+        for (convention, mean) in self.ranks.values().flat_map(|rank| &rank.mfu) {
+            if let Some(value) = mean.value() {
+                means.entry(convention).or_default().take(value);
+            }
+        }
+        means.into_iter().filter_map(|(convention, mean)| Some((convention, mean.value()?))).collect()
+    }
+
+    /// Of all ranks together.
+    fn phases(&self) -> BTreeMap<String, Phase> {
+        let mut all: BTreeMap<String, Phase> = BTreeMap::new();
+        for (name, phase) in self.ranks.values().flat_map(|rank| &rank.phases) {
+            let own = all.entry(name.clone()).or_default();
+            (own.seconds, own.count) = (own.seconds + phase.seconds, own.count + phase.count);
+            if let Some(peak) = phase.peak {
+                higher(&mut own.peak, peak);
+            }
+        }
+        all
+    }
+}
+
+impl Rank {
+    fn phase(&mut self, row: &Row, put: impl Fn(&mut Phase)) {
+        let name = row.label("phase");
+        if self.phases.len() < MOST_PHASES || self.phases.contains_key(name) {
+            put(self.phases.entry(name.to_owned()).or_default());
+        }
+    }
+}
+
+/// Seconds as steps have them: with three digits that count.
+fn short(seconds: f64) -> String {
+    let (amount, unit) = match seconds {
+        s if s < 1e-3 => (s * 1e6, "µs"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s if s < 1e3 => (s, "s"),
+        s => return time(s),
+    };
+    let digits = if amount < 10.0 { 2 } else { usize::from(amount < 100.0) };
+    format!("{amount:.digits$} {unit}")
+}
+
+fn flops_text(flops: f64) -> String {
+    let (amount, unit) = [(1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s")]
+        .into_iter()
+        .find(|(size, _)| flops >= *size)
+        .unwrap_or((1e6, "MFLOP/s"));
+    format!("{:.1} {unit}", flops / amount)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::label::Label;
+    use crate::model::timeline::Entry;
+    use expect_test::expect;
+
+    fn sight(second: u32, series: &[(&str, Value, f64)]) -> Sight {
+        let metrics: Vec<_> = series
+            .iter()
+            .map(|(name, labels, value)| json!({ "name": name, "series": [{ "labels": labels, "value": value }] }))
+            .collect();
+        let text = json!({
+            "sequence": second, "unix_seconds": f64::from(second), "metrics": metrics, "sources": [], "findings": [],
+        });
+        Sight::read(text.to_string().as_bytes()).unwrap()
+    }
+
+    fn after(seconds: u32) -> Sight {
+        let rank = || json!({ "workload": "run", "rank": "0" });
+        let of = |key: &str, value: &str| json!({ "workload": "run", "rank": "0", key: value });
+        let n = f64::from(seconds);
+        sight(
+            seconds,
+            &[
+                ("memwarden_training_step", rank(), 10.0 * n),
+                ("memwarden_training_steps_total", rank(), 10.0 * n),
+                ("memwarden_training_tokens_total", rank(), 1000.0 * n),
+                ("memwarden_training_loss", rank(), 2.5),
+                ("memwarden_training_flops_per_second", of("convention", "full"), 2e12),
+                ("memwarden_training_mfu_ratio", of("convention", "full"), 0.42),
+                ("memwarden_training_phase_seconds_total", of("phase", "forward"), 0.25 * n),
+                ("memwarden_training_phases_total", of("phase", "forward"), 10.0 * n),
+                ("memwarden_training_phase_allocated_peak_bytes", of("phase", "forward"), 1e9),
+            ],
+        )
+    }
+
+    #[test]
+    fn what_was_told_is_told() {
+        let mut training = Training::default();
+        let focus = Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
+        for second in 1..=5 {
+            training.take(&after(second), &focus, f64::from(second));
+        }
+        // Nothing changes, and then the rank is gone.
+        training.take(&after(5), &focus, 9.0);
+        training.take(&sight(10, &[]), &focus, 10.0);
+        let mut text = String::new();
+        training.tell(&mut text, Paint::Plain);
+        expect![[r#"
+              training: step 50, 1 rank, 100 ms a step, 1000 tokens/s, 2.0 TFLOP/s (full), MFU 42 % (full), loss 2.5000
+                phase    share  total     mean  allocated at most
+                forward  100 %  1.2 s  25.0 ms          953.7 MiB
+        "#]]
+        .assert_eq(&text);
+        let entry = Entry {
+            sequence: 1,
+            unix_seconds: 0.0,
+            kind: Kind::End,
+            workload: "run".into(),
+            rank: "0".into(),
+            pid: 7,
+            name: Label::default(),
+            step: Some(53),
+            detail: None,
+        };
+        assert!(!training.ended(&Timeline::default()));
+        assert!(training.ended(&Timeline { entries: vec![entry.into()], forgotten: 0 }));
+        assert_eq!(training.json()["step"], 53.0);
+        assert_eq!(training.json()["flops_per_second"]["full"], 2e12);
+    }
+
+    #[test]
+    fn others_are_not_told_of_and_nothing_is_invented() {
+        let mut training = Training::default();
+        let focus = Focus { workloads: ["other".to_owned()].into(), ..Focus::default() };
+        training.take(&after(1), &focus, 1.0);
+        let mut text = String::new();
+        training.tell(&mut text, Paint::Plain);
+        assert_eq!((text.as_str(), training.json(), training.seen()), ("", Value::Null, false));
+        // One sample is no rate.
+        training.take(&after(1), &Focus::default(), 1.0);
+        assert_eq!(training.json()["tokens_per_second"], Value::Null);
+        assert_eq!(training.json()["reserved_peak_bytes"], Value::Null);
+    }
+}
