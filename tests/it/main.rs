@@ -18,6 +18,7 @@ mod harness;
 mod layers;
 #[cfg(feature = "gpu")]
 mod ml_py;
+mod perf_logs;
 mod plot;
 mod prometheus;
 #[cfg(feature = "otlp")]
@@ -28,5 +29,6 @@ mod roads;
 mod shipped;
 mod skip;
 mod snapshot;
+mod speaker;
 mod tables;
 mod training;
