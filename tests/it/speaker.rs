@@ -16,7 +16,9 @@ const WORLD: u64 = 2;
 /// Between two steps.
 const STEP: Duration = Duration::from_millis(200);
 /// What one step trains on.
-pub(crate) const TOKENS: u64 = 8_192;
+pub(crate) const TOKENS: u32 = 8_192;
+/// The same in samples.
+pub(crate) const SAMPLES: u32 = 4;
 
 /// The UUID of the fake GPU that a rank is on.
 pub(crate) fn uuid(rank: u64) -> String {
@@ -70,7 +72,8 @@ pub(crate) fn step(step: u64, seconds: f64) -> Vec<Value> {
         })
         .collect();
     said.push(json!({
-        "type": "step", "step": step, "seconds": seconds, "tokens": step * TOKENS, "samples": step * 4,
+        "type": "step", "step": step, "seconds": seconds, "tokens": step * u64::from(TOKENS),
+        "samples": step * u64::from(SAMPLES),
         "loss": 10.0 / so_far.max(1.0), "learning_rate": 3e-4, "grad_norm": 1.5, "skipped": step / 50,
         "nan": step / 90, "dropped": step / 70
     }));
