@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the Grafana dashboards: memwarden-node.json of one node, memwarden-fleet.json of many.
+"""Writes the Grafana dashboards: memwarden-node.json of one node, -fleet.json of many, -training.json of jobs.
 
     dashboards/build.py            # writes the files
     dashboards/build.py --check    # fails where a file is not what this writes
@@ -12,146 +12,16 @@ import json
 import sys
 from pathlib import Path
 
+# Beside the files that users install there shall be no cache of ours.
+sys.dont_write_bytecode = True
+
+from board import (
+    BLUE, GPU, HERE, LEVELS, NAME, ORANGE, PIECES, RED, SKY, STATES, SUBJECT, WORK, YELLOW,
+    Board, dashboard, level, like, numbered, of, painted, variable, words,
+)
+from training import training
+
 FOLDER = Path(__file__).parent
-SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-HERE = 'instance=~"$instance"'
-GPU = f'{HERE},gpu=~"$gpu"'
-WORK = f'{HERE},workload=~"$workload"'
-# What an analyzer looks at may be on no GPU and in no workload; then it is always shown.
-SUBJECT = f'{HERE},gpu=~"$gpu|",workload=~"$workload|"'
-NAME = "{{resource}} {{cgroup}}{{gpu}}{{workload}} {{pid}}"
-
-# Okabe and Ito's colors, which people of every color vision can tell apart.
-GRAY, SKY, YELLOW, ORANGE, RED, BLUE = "#999999", "#56B4E9", "#F0E442", "#E69F00", "#D55E00", "#0072B2"
-FINE = SKY
-LEVELS = [("low", SKY), ("medium", YELLOW), ("high", ORANGE), ("critical", RED)]
-PIECES = [("fine", SKY), ("fragmenting", YELLOW), ("fragmented", RED)]
-STATES = [("insufficient", GRAY), ("steady", SKY), ("warming", BLUE), ("growing", YELLOW), ("leaking", RED)]
-
-
-class Board:
-    """Places panels from left to right on Grafana's 24 columns."""
-
-    def __init__(self):
-        self.panels = []
-        self.x = self.y = self.tallest = 0
-
-    def _add(self, panel, width, height):
-        if self.x + width > 24:
-            self.x, self.y, self.tallest = 0, self.y + self.tallest, 0
-        panel["id"] = len(self.panels) + 1
-        panel["gridPos"] = {"x": self.x, "y": self.y, "w": width, "h": height}
-        self.panels.append(panel)
-        self.x, self.tallest = self.x + width, max(self.tallest, height)
-
-    def row(self, title):
-        self.x, self.y, self.tallest = 0, self.y + self.tallest, 0
-        self._add({"type": "row", "title": title, "collapsed": False, "panels": []}, 24, 1)
-
-    def panel(self, kind, title, queries, unit, width, height, description="", **more):
-        targets = [
-            {"refId": chr(65 + place), "datasource": SOURCE, "expr": query, "legendFormat": legend, **extra}
-            for place, (query, legend, *rest) in enumerate(queries)
-            for extra in [rest[0] if rest else {}]
-        ]
-        panel = {
-            "type": kind,
-            "title": title,
-            "description": description,
-            "datasource": SOURCE,
-            "targets": targets,
-            "fieldConfig": {"defaults": {"unit": unit, **more.pop("defaults", {})}, "overrides": more.pop("overrides", [])},
-            "options": more.pop("options", {}),
-            **more,
-        }
-        self._add(panel, width, height)
-
-    def lines(self, title, queries, unit, width=8, height=8, description="", stack=False, log=False, overrides=(), **defaults):
-        custom = {"lineWidth": 1, "fillOpacity": 25 if stack else 8, "showPoints": "never"}
-        if stack:
-            custom["stacking"] = {"mode": "normal", "group": "A"}
-        if log:
-            custom["scaleDistribution"] = {"type": "log", "log": 10}
-        options = {
-            "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "max"]},
-            "tooltip": {"mode": "multi", "sort": "desc"},
-        }
-        self.panel("timeseries", title, queries, unit, width, height, description,
-                   defaults={"custom": custom, **defaults}, overrides=list(overrides), options=options)
-
-    def stat(self, title, query, unit, width=4, description="", steps=(), mappings=(), **defaults):
-        options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value", "graphMode": "area"}
-        self.panel("stat", title, [(query, "")], unit, width, 4, description,
-                   defaults={"thresholds": thresholds(*steps), "mappings": list(mappings), **defaults}, options=options)
-
-    def bars(self, title, queries, unit, width=8, height=8, description="", steps=(), **defaults):
-        options = {
-            "reduceOptions": {"calcs": ["lastNotNull"]}, "orientation": "horizontal",
-            "displayMode": "basic", "showUnfilled": True, "valueMode": "color",
-        }
-        self.panel("bargauge", title, queries, unit, width, height, description,
-                   defaults={"thresholds": thresholds(*steps), "color": {"mode": "thresholds"}, **defaults}, options=options)
-
-    def timeline(self, title, queries, width=12, height=8, description="", steps=(), mappings=(), unit="short", **defaults):
-        options = {
-            "mergeValues": True, "showValue": "auto" if mappings else "never", "alignValue": "left", "rowHeight": 0.85,
-            "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "single"},
-        }
-        self.panel("state-timeline", title, queries, unit, width, height, description,
-                   defaults={
-                       "custom": {"fillOpacity": 80, "lineWidth": 0}, "color": {"mode": "thresholds"},
-                       "thresholds": thresholds(*steps), "mappings": list(mappings), **defaults,
-                   }, options=options)
-
-    def table(self, title, query, width=12, height=8, description="", hide=(), unit="short", names=None, overrides=(), **defaults):
-        excluded = {name: True for name in ("Time", "__name__", "instance", "job", *hide)}
-        organize = {"id": "organize", "options": {"excludeByName": excluded, **({"renameByName": names} if names else {})}}
-        self.panel("table", title, [(query, "", {"format": "table", "instant": True})], unit, width, height, description,
-                   transformations=[organize], overrides=list(overrides), defaults=defaults)
-
-
-def level(color, value):
-    return {"color": color, "value": value}
-
-
-def thresholds(*steps):
-    return {"mode": "absolute", "steps": [level(FINE, None), *steps]}
-
-
-def words(named):
-    """Shows the numbers 0, 1, … as words in their colors."""
-    return [{
-        "type": "value",
-        "options": {str(place): {"text": word, "color": color, "index": place} for place, (word, color) in enumerate(named)},
-    }]
-
-
-def numbered(metric, label, named, matchers):
-    """A query that gives each subject the number of the one state it is in."""
-    parts = [f'{place} * {metric}{{{matchers},{label}="{word}"}}' for place, (word, _) in enumerate(named)]
-    # Of the products only that of the state it is in is not zero, so the largest is its number.
-    return f"max without ({label}) ({' or '.join(parts)})"
-
-
-def of(name, *properties):
-    """An override for the series with this name."""
-    return {"matcher": {"id": "byName", "options": name}, "properties": [{"id": key, "value": value} for key, value in properties]}
-
-
-def painted(name, color, *properties):
-    return of(name, ("color", {"mode": "fixed", "fixedColor": color}), *properties)
-
-
-def like(pattern, *properties):
-    return {**of(pattern, *properties), "matcher": {"id": "byRegexp", "options": pattern}}
-
-
-def variable(name, query, label):
-    return {
-        "name": name, "label": label, "type": "query", "datasource": SOURCE, "refresh": 2, "sort": 3,
-        "query": {"query": query, "refId": name}, "definition": query,
-        "multi": True, "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"},
-    }
 
 
 def node():
@@ -388,32 +258,8 @@ def fleet():
     ])
 
 
-def dashboard(name, description, b, variables):
-    return {
-        "uid": f"memwarden-{name}",
-        "title": f"memwarden / {name}",
-        "description": description,
-        "tags": ["memwarden", "gpu", "memory"],
-        "schemaVersion": 39,
-        "version": 1,
-        "editable": False,
-        "graphTooltip": 1,
-        "refresh": "10s",
-        "time": {"from": "now-1h", "to": "now"},
-        "timezone": "browser",
-        "templating": {"list": [{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}}, *variables]},
-        "annotations": {
-            "list": [{
-                "name": "Alerts", "datasource": SOURCE, "enable": True, "iconColor": "red",
-                "expr": f'ALERTS{{{HERE},alertstate="firing"}}', "titleFormat": "{{alertname}}", "textFormat": "{{severity}}",
-            }]
-        },
-        "panels": b.panels,
-    }
-
-
 def main():
-    for board in (node(), fleet()):
+    for board in (node(), fleet(), training()):
         target = FOLDER / f"{board['uid']}.json"
         text = json.dumps(board, indent=2) + "\n"
         if "--check" not in sys.argv[1:]:

@@ -20,6 +20,7 @@ mod logs;
 #[cfg(feature = "gpu")]
 mod ml_py;
 mod params;
+mod perf_logs;
 mod plot;
 mod prometheus;
 #[cfg(feature = "otlp")]
@@ -30,5 +31,6 @@ mod roads;
 mod shipped;
 mod skip;
 mod snapshot;
+mod speaker;
 mod tables;
 mod training;

@@ -10,6 +10,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::{Daemon, fake_nvml, free_port, program, request, tool, wait_for};
+use crate::shipped::DASHBOARDS;
+use crate::speaker;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -89,20 +91,20 @@ impl Drop for Prometheus {
 /// Every query of the dashboards, with the variables as Grafana fills them in for "All".
 fn dashboard_queries() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for file in ["dashboards/memwarden-node.json", "dashboards/memwarden-fleet.json"] {
+    for file in DASHBOARDS {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
         let board: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
         for panel in board["panels"].as_array().unwrap() {
             for target in panel["targets"].as_array().into_iter().flatten() {
                 let query = target["expr"].as_str().unwrap();
-                let filled = ["instance", "gpu", "workload"]
+                let filled = ["instance", "gpu", "workload", "rank"]
                     .iter()
                     .fold(query.to_owned(), |query, name| query.replace(&format!("${name}"), ".*"));
                 found.insert(filled.replace("$__rate_interval", "10s"));
             }
         }
     }
-    assert!(found.len() > 60, "only {} queries", found.len());
+    assert!(found.len() > 150, "only {} queries", found.len());
     found
 }
 
@@ -122,30 +124,47 @@ fn may_be_empty(query: &str, page: &str) -> bool {
 fn every_dashboard_query_returns_data() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("scenario.json");
-    // Our own pid uses a GPU, so that there is a workload. It takes ever more of the first, which is full
-    // after a minute, so that there is a forecast.
+    // Two ranks of a job, each on a GPU. The first takes ever more of its GPU, which is full after a minute, so
+    // that there is a forecast.
+    let mut ranks = [0, 1].map(speaker::Rank::start);
     let memory =
         [json!({"ramp": {"from": 20_u64 << 30, "per_second": 1 << 30, "max": 79_u64 << 30}}), json!(1 << 30)];
     let devices: Vec<Value> = (0..2)
         .map(|gpu| {
             json!({
-                "uuid": format!("GPU-00000000-0000-0000-0000-00000000000{gpu}"),
+                "uuid": speaker::uuid(gpu as u64),
                 "minor": gpu,
                 "pci": format!("0000:{gpu:02x}:00.0"),
                 "utilization": 50,
                 "throttle": 4,
-                "processes": [{"pid": std::process::id(), "memory": memory[gpu], "type": "compute", "sm": 40}],
+                "processes": [{"pid": ranks[gpu].pid(), "memory": memory[gpu], "type": "compute", "sm": 40}],
             })
         })
         .collect();
     std::fs::write(&scenario, json!({"devices": devices}).to_string()).unwrap();
+    let snapshots = folder.path().join("snapshots");
+    std::fs::create_dir(&snapshots).unwrap();
+    let leak = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/snapshots/leak.pickle");
+    std::fs::copy(leak, snapshots.join("rank0.pickle")).unwrap();
     let library = fake_nvml();
-    // The analyzers want 60 samples.
-    let faster = ["--set", "sampling.interval=100ms", "--set", "sources.gpu.interval=100ms"];
-    let arguments = [["--nvml-library", library.to_str().unwrap()].as_slice(), &faster].concat();
+    // Both ranks are ours, and with us one workload. The analyzers want 60 samples.
+    let config = folder.path().join("memwarden.yaml");
+    let settings = json!({
+        "sampling": {"interval": "100ms"},
+        "sources": {
+            "gpu": {"interval": "100ms", "nvml_library": library},
+            "snapshots": {"every": "1s", "folders": [{"name": "runs", "path": snapshots}]},
+            "workload": {"trees": [format!("{} run", std::process::id())]},
+        },
+    });
+    std::fs::write(&config, settings.to_string()).unwrap();
+    let arguments = ["--config.file", config.to_str().unwrap()];
     let daemon = Daemon::start_with(&arguments, |command| {
         command.env("FAKE_NVML_SCENARIO", &scenario);
     });
+    for rank in &mut ranks {
+        rank.speak(&daemon.job_socket());
+    }
     let Some(prometheus) = Prometheus::start(daemon.address) else { return };
     let mut missing = dashboard_queries();
     let page = daemon.metrics();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use memwarden::catalog;
+use memwarden::model::desc::Kind;
 use serde_json::Value;
 
 use crate::harness::program;
@@ -12,7 +13,12 @@ fn root(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-const DASHBOARDS: [&str; 2] = ["dashboards/memwarden-node.json", "dashboards/memwarden-fleet.json"];
+/// Every dashboard.
+pub(crate) const DASHBOARDS: [&str; 3] = [
+    "dashboards/memwarden-node.json",
+    "dashboards/memwarden-fleet.json",
+    "dashboards/memwarden-training.json",
+];
 const RULES: [&str; 2] = ["alerts/memwarden.rules.yaml", "alerts/memwarden.recording.rules.yaml"];
 
 /// Every word of a text that looks like one of our metrics, or with a colon like what a rule records of one.
@@ -36,10 +42,20 @@ fn recorded() -> Vec<String> {
     rules.filter_map(|rule| Some(rule["record"].as_str()?.to_owned())).collect()
 }
 
+/// All tests of rules, one after the other.
+fn rule_tests() -> String {
+    let files = std::fs::read_dir(root("alerts/tests")).unwrap();
+    files.map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap()).collect()
+}
+
 fn check(file: &str) {
     let recorded = recorded();
     let mut known: BTreeSet<&str> = catalog::all().map(|desc| desc.name).collect();
-    known.extend(recorded.iter().map(String::as_str));
+    let histograms = catalog::all().filter(|desc| desc.kind == Kind::Histogram);
+    let parts: Vec<String> = histograms
+        .flat_map(|desc| ["bucket", "sum", "count"].map(|part| format!("{}_{part}", desc.name)))
+        .collect();
+    known.extend(recorded.iter().chain(&parts).map(String::as_str));
     let text = std::fs::read_to_string(root(file)).unwrap();
     let named = named_metrics(&text);
     // A name that ends in an underscore stands for all that begin so.
@@ -93,15 +109,14 @@ fn the_dashboards_can_be_provisioned() {
                 assert_eq!(target["datasource"]["uid"], "${datasource}");
             }
         }
+        assert_eq!(board["links"][0]["tags"][0], "memwarden", "{file} links to the others");
+        assert_eq!(board["tags"][0], "memwarden");
     }
 }
 
 #[test]
 fn every_alert_is_complete() {
-    let tests: String = std::fs::read_dir(root("alerts/tests"))
-        .unwrap()
-        .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
-        .collect();
+    let tests = rule_tests();
     let mut count = 0;
     for rule in rules("alerts/memwarden.rules.yaml") {
         let Some(name) = rule["alert"].as_str() else { continue };
@@ -118,8 +133,7 @@ fn every_alert_is_complete() {
 
 #[test]
 fn every_recorded_series_is_tested() {
-    let tests = std::fs::read_to_string(root("alerts/tests/recording.yaml")).unwrap()
-        + &std::fs::read_to_string(root("alerts/tests/forecast.yaml")).unwrap();
+    let tests = rule_tests();
     for name in recorded() {
         assert!(tests.contains(&format!("expr: {name}\n")), "{name} has no test");
     }
@@ -131,7 +145,8 @@ fn one_nodes_files_need_no_recording_rules_file() {
         .iter()
         .map(|rule| rule["record"].as_str().unwrap().to_owned())
         .collect();
-    for file in ["dashboards/memwarden-node.json", "alerts/memwarden.rules.yaml"] {
+    let of_one_node = DASHBOARDS.into_iter().filter(|file| !file.contains("fleet"));
+    for file in of_one_node.chain(["alerts/memwarden.rules.yaml"]) {
         let text = std::fs::read_to_string(root(file)).unwrap();
         assert!(!fleet.iter().any(|name| text.contains(name)), "{file}");
     }

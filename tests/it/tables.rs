@@ -25,6 +25,13 @@ fn names_are_unique_and_have_our_prefix() {
 }
 
 #[test]
+fn what_performance_logs_read_exists() {
+    for name in memwarden::exposition::perf_log::rows::NAMES {
+        assert!(catalog().iter().any(|desc| desc.name == *name), "{name} is no metric");
+    }
+}
+
+#[test]
 fn a_name_ends_in_its_unit() {
     for desc in catalog() {
         let base = desc.name.strip_suffix("_total");
