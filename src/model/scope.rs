@@ -128,27 +128,52 @@ impl Scope {
         if never.pids.contains(&candidate.key.pid) {
             return Err(Refusal::Ourselves);
         }
-        // A group that is the hierarchy's root holds everybody who is in no group: it is not "ours".
-        let ours = |path: &str| {
-            never.groups.iter().any(|own| {
-                let own = own.as_str();
-                !own.trim_matches('/').is_empty() && within(path, own)
-            })
-        };
-        if candidate.group.is_some_and(ours) {
-            return Err(Refusal::OurGroup);
-        }
         if !candidate.users.iter().all(|user| self.users.contains(user)) {
             return Err(Refusal::User);
         }
-        let belongs = self.members.iter().any(|member| match member {
-            Member::Group(group) => candidate.group.is_some_and(|path| {
-                !group.path.as_str().trim_matches('/').is_empty() && within(path, group.path.as_str())
-            }),
+        // Who is named, or descends from who is, may share a group with a memwarden that was started by hand.
+        let named = self.members.iter().any(|member| match member {
+            Member::Group(_) => false,
             Member::Tree(root) => *root == candidate.key || candidate.ancestors.contains(root),
             Member::Process(key) => *key == candidate.key,
         });
-        if belongs { Ok(()) } else { Err(Refusal::NoMember) }
+        if named {
+            return Ok(());
+        }
+        let Some(path) = candidate.group else { return Err(Refusal::NoMember) };
+        let in_target = self.members.iter().any(|member| match member {
+            Member::Group(group) => {
+                !group.path.as_str().trim_matches('/').is_empty() && within(path, group.path.as_str())
+            }
+            Member::Tree(_) | Member::Process(_) => false,
+        });
+        let in_ours = never.groups.iter().any(|own| {
+            // A group that is the hierarchy's root holds everybody who is in no group: it is not "ours".
+            !own.as_str().trim_matches('/').is_empty() && within(path, own.as_str())
+        });
+        match (in_target, in_ours) {
+            (false, _) => Err(Refusal::NoMember),
+            (true, true) => Err(Refusal::OurGroup),
+            (true, false) => Ok(()),
+        }
+    }
+
+    /// Whether the bounds themselves are sound: no member is memwarden, what started it, init, or a group above it.
+    ///
+    /// # Errors
+    /// Why they must not be used at all.
+    pub fn sound(&self, never: &Never) -> Result<(), Refusal> {
+        for member in &self.members {
+            match member {
+                Member::Group(group) => never.admits_group(group.path.as_str())?,
+                Member::Tree(key) | Member::Process(key) if key.pid <= 1 => return Err(Refusal::Init),
+                Member::Tree(key) | Member::Process(key) if never.pids.contains(&key.pid) => {
+                    return Err(Refusal::Ourselves);
+                }
+                Member::Tree(_) | Member::Process(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Whether a group may be acted on as a whole: it is one of the target's groups, or below one, and not ours.
@@ -217,8 +242,19 @@ mod tests {
         check(70, 7, 1000, "/", &[], None);
         check(1, 1, 1000, "/jobs/a", &[ROOT], Some(Refusal::Init));
         check(10, 1, 1000, "/jobs/a", &[ROOT], Some(Refusal::Ourselves));
-        let own = "/system.slice/memwarden.service/hook";
-        check(51, 6, 1000, own, &[ROOT], Some(Refusal::OurGroup));
+        check(51, 6, 1000, "/system.slice/memwarden.service", &[ROOT], None);
+    }
+
+    #[test]
+    fn bounds_that_hold_us_are_not_sound() {
+        let sound = |member: Member| Scope { members: vec![member], ..scope() }.sound(&never()).err();
+        let group = |path: &str| Member::Group(Group { path: path.into(), inode: 1 });
+        let tree = |pid| Member::Tree(ProcessKey { pid, start: 1 });
+        assert_eq!(sound(group("/")), Some(Refusal::Init));
+        assert_eq!(sound(group("/system.slice")), Some(Refusal::OurGroup));
+        assert_eq!(sound(tree(1)), Some(Refusal::Init));
+        assert_eq!(sound(tree(11)), Some(Refusal::Ourselves));
+        assert_eq!((sound(tree(12)), sound(group("/jobs"))), (None, None));
     }
 
     #[test]
@@ -255,7 +291,6 @@ mod tests {
             if scope.admits(&candidate, &never()).is_ok() {
                 let member = key == ROOT || key == ProcessKey { pid: 70, start: 7 } || within(&group, "/jobs/a");
                 assert!(member && user == 1 && !kernel && pid > 1 && ![10, 11].contains(&pid));
-                assert!(!within(&group, "/system.slice/memwarden.service"));
             }
         }
     }

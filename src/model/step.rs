@@ -66,7 +66,7 @@ impl Stage {
     }
 }
 
-/// The number of a signal, 1 to 64 (signal(7)).
+/// The number of a signal, 1 to 31 (signal(7)); real-time signals are not offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct SignalNumber(u8);
@@ -76,12 +76,14 @@ impl SignalNumber {
     pub const USR1: Self = Self(10);
     /// `SIGKILL`.
     pub const KILL: Self = Self(9);
+    /// `SIGSTOP`.
+    pub const STOP: Self = Self(19);
     /// `SIGTERM`.
     pub const TERM: Self = Self(15);
 
     /// The signal with that number, or nothing where there is none.
     pub const fn new(number: u8) -> Option<Self> {
-        if number >= 1 && number <= 64 { Some(Self(number)) } else { None }
+        if number >= 1 && number <= 31 { Some(Self(number)) } else { None }
     }
 
     /// The number.
@@ -360,7 +362,10 @@ pub struct Finished {
 /// plan says, and must signal nobody for a target without one.
 pub trait Executor: Send {
     /// Gives the scope of a target, in place of the one before; none takes it away.
-    fn bound(&mut self, target: TargetId, scope: Option<Scope>);
+    ///
+    /// # Errors
+    /// Why the scope must not be used ([`Scope::sound`]); the target then has none.
+    fn bound(&mut self, target: TargetId, scope: Option<Scope>) -> Result<(), Refusal>;
 
     /// Carries out one step.
     ///
