@@ -4,6 +4,7 @@
 //! here imports another room.
 
 pub mod analyzer;
+pub mod audit;
 pub mod desc;
 pub mod facts;
 pub mod finding;
