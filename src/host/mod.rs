@@ -11,6 +11,7 @@ pub mod clock;
 pub mod executor;
 pub mod fs;
 pub mod hooks;
+pub mod incident;
 pub mod job;
 pub mod process;
 pub mod roots;

@@ -10,6 +10,7 @@ pub mod facts;
 pub mod finding;
 pub mod frame;
 pub mod ids;
+pub mod incident;
 pub mod label;
 pub mod point;
 pub mod scope;

@@ -86,9 +86,10 @@ impl AuditLog {
         self.shared.wake.notify_one();
     }
 
-    /// The newest lines, oldest first, whatever the disk has.
-    pub fn recent(&self) -> Vec<u8> {
-        locked(&self.shared.ring).recent()
+    /// The lines that were put in after `from`, whatever the disk has, as far as they are still in memory, and the
+    /// place to ask from the next time; 0 is the beginning.
+    pub fn since(&self, from: u64) -> (Vec<u8>, u64) {
+        locked(&self.shared.ring).since(from)
     }
 
     /// How it fares.
@@ -169,7 +170,7 @@ mod tests {
         assert!(log.flush(LONG));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
         assert_eq!(log.status(), Status::default());
-        assert_eq!(log.recent(), expected.as_bytes());
+        assert_eq!(log.since(0).0, expected.as_bytes());
     }
 
     #[test]
@@ -193,7 +194,7 @@ mod tests {
         let status = log.status();
         assert!(status.trouble.as_ref().unwrap().contains("No space left"), "{status:?}");
         assert!(status.lost > 400 && status.waiting > 0, "{status:?}");
-        assert_eq!(log.recent().len(), 524_000, "the newest are in memory");
+        assert_eq!(log.since(0).0.len(), 524_000, "the newest are in memory");
     }
 
     #[test]
@@ -215,6 +216,6 @@ mod tests {
     fn without_a_place_lines_stay_in_memory() {
         let log = AuditLog::start(None).unwrap();
         log.put(b"here\n");
-        assert_eq!((log.recent(), log.flush(Duration::ZERO)), (b"here\n".to_vec(), false));
+        assert_eq!((log.since(0).0, log.flush(Duration::ZERO)), (b"here\n".to_vec(), false));
     }
 }

@@ -82,9 +82,9 @@ impl Ring {
         self.written = self.written.max(end);
     }
 
-    /// The newest lines, oldest first.
-    pub(super) fn recent(&self) -> Vec<u8> {
-        (self.oldest..self.head).map(|at| self.bytes[self.place(at)]).collect()
+    /// The lines that came in after `from`, as far as they are still here, oldest first, and where they end.
+    pub(super) fn since(&self, from: u64) -> (Vec<u8>, u64) {
+        ((from.max(self.oldest)..self.head).map(|at| self.bytes[self.place(at)]).collect(), self.head)
     }
 
     /// Bytes that wait for the disk.
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(out, b"two\n");
         ring.wrote(end);
         assert_eq!((ring.waiting(), ring.lost()), (0, 0));
-        assert_eq!(ring.recent(), b"one\ntwo\n");
+        assert_eq!(ring.since(0).0, b"one\ntwo\n");
     }
 
     #[test]
@@ -124,11 +124,11 @@ mod tests {
         for number in 0..100 {
             ring.push(format!("line {number}\n").as_bytes());
         }
-        assert_eq!(ring.recent(), b"line 96\nline 97\nline 98\nline 99\n");
+        assert_eq!(ring.since(0).0, b"line 96\nline 97\nline 98\nline 99\n");
         assert_eq!(ring.lost(), 96);
         let mut out = Vec::new();
         let end = ring.unwritten(&mut out, 100);
-        assert_eq!(out, ring.recent());
+        assert_eq!(out, ring.since(0).0);
         ring.wrote(end);
         ring.push(b"more\n");
         assert_eq!(ring.lost(), 96, "what was written is not lost");
@@ -159,7 +159,7 @@ mod tests {
             disk.extend_from_slice(&out);
             let written = disk.iter().filter(|byte| **byte == b'\n').count() as u64;
             assert_eq!(written + ring.lost(), pushed);
-            assert!(ring.recent().len() <= 32);
+            assert!(ring.since(0).0.len() <= 32);
         }
     }
 }
