@@ -4,6 +4,7 @@
 //! or starts a process.
 
 pub mod audit;
+pub mod capability;
 pub mod cgroup;
 pub mod cgroup_path;
 pub mod child;

@@ -1,5 +1,7 @@
 //! What happened in an incident, put together from the lines of the audit log.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -25,14 +27,22 @@ pub struct Sample {
 
 /// A name for what begins now: its time in UTC, and whom it is about. Names sort by time.
 pub fn name(at: Timestamp, about: &str) -> String {
+    let mut out = String::new();
+    name_into(at, about, &mut out);
+    out
+}
+
+/// Writes the [`name`] into a text, which is cleared first; 90 bytes are enough.
+pub fn name_into(at: Timestamp, about: &str, out: &mut String) {
+    out.clear();
     let millis = at.unix().as_millis();
     let seconds = u64::try_from(millis / 1000).unwrap_or(u64::MAX);
     let (year, month, day) = date(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    // Writing to a text cannot fail.
+    let _ = write!(out, "{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{:03}Z-", millis % 1000);
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-    let about: String = about.chars().map(plain).take(60).collect();
-    let about = about.trim_matches('-');
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{:03}Z-{about}", millis % 1000)
+    out.extend(about.trim_matches(|c: char| plain(c) == '-').chars().map(plain).take(60));
 }
 
 /// The date of a day after 1970-01-01 (Gregorian; H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
