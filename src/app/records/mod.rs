@@ -10,6 +10,7 @@ mod strikes;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use self::ledger::Ledger;
 pub use self::recorder::{Recorder, Status};
@@ -19,8 +20,8 @@ use crate::events::{Events, RecordsState};
 use crate::exposition::Frames;
 use crate::history::flight::Flight;
 use crate::host::audit::{AuditLog, Place};
-use crate::host::capability;
 use crate::host::incident::Store;
+use crate::host::{capability, clock};
 
 /// Says what of the system protection has to do without; `proc` is where processes are.
 pub fn tell_needs(proc: &Path, events: &Events) {
@@ -135,6 +136,17 @@ impl Records {
     /// Who writes folders.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
+    }
+
+    /// Has everything written down, and waits for it at most so long.
+    pub fn finish(&self, within: Duration) {
+        let begun = clock::now();
+        if !self.recorder.flush(within) {
+            tracing::warn!("The last of what is known of incidents could not be written in time.");
+        }
+        if self.store.is_some() {
+            self.audit.flush(within.saturating_sub(clock::now().since(begun)));
+        }
     }
 
     /// Looks at every frame for what the kernel did, and keeps what it says of the host, until there are no more.

@@ -31,8 +31,13 @@ const HEIGHT: u32 = 600;
 #[derive(Debug)]
 enum Word {
     Began(Box<Incident>),
-    Ended { id: String, at: Timestamp },
+    Ended {
+        id: String,
+        at: Timestamp,
+    },
     Record(Box<Incident>),
+    /// Write all that is open, and say so.
+    Flush(SyncSender<()>),
 }
 
 /// How the writing of folders fares.
@@ -97,6 +102,12 @@ impl Recorder {
         self.tell(Word::Record(Box::new(incident)));
     }
 
+    /// Has everything written, and waits for it at most so long; whether it was.
+    pub fn flush(&self, within: Duration) -> bool {
+        let (done, heard) = sync_channel(1);
+        self.words.try_send(Word::Flush(done)).is_ok() && heard.recv_timeout(within).is_ok()
+    }
+
     /// How it fares.
     pub fn status(&self) -> Status {
         locked(&self.status).clone()
@@ -132,6 +143,7 @@ struct Writer {
 
 impl Writer {
     fn serve(&mut self, inbox: &Receiver<Word>) {
+        self.finish_old();
         loop {
             let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { EVERY };
             let word = inbox.recv_timeout(wait);
@@ -143,6 +155,11 @@ impl Writer {
                     self.begin(*incident);
                     self.close(self.open.len() - 1);
                 }
+                Ok(Word::Flush(done)) => {
+                    self.write_news();
+                    // Whoever asked may have given up.
+                    let _ = done.send(());
+                }
                 Err(RecvTimeoutError::Timeout) => self.write_news(),
                 Err(RecvTimeoutError::Disconnected) => {
                     for place in (0..self.open.len()).rev() {
@@ -150,6 +167,27 @@ impl Writer {
                     }
                     return;
                 }
+            }
+        }
+    }
+
+    /// Closes the records that an earlier run left open: it ended, or was ended, while they went on.
+    fn finish_old(&mut self) {
+        let Some(store) = &self.store else { return };
+        for listed in store.list().unwrap_or_default() {
+            let record = store.read(&listed.id, RECORD).ok();
+            let record = record.and_then(|bytes| serde_json::from_slice::<Incident>(&bytes).ok());
+            let Some(mut incident) = record.filter(|record| record.ended_unix_seconds.is_none()) else {
+                continue;
+            };
+            let moves = incident.moves.iter().map(|step| step.unix_seconds);
+            let last = moves.chain(incident.steps.iter().map(|step| step.unix_seconds));
+            incident.ended_unix_seconds = Some(last.fold(incident.began_unix_seconds, f64::max));
+            incident.facts.insert("interrupted".to_owned(), "memwarden ended while it went on".into());
+            tracing::warn!(incident = listed.id, "memwarden ended in the middle of an incident.");
+            let files = vec![record_of(&incident), ("report.md".to_owned(), report(&incident).into_bytes())];
+            if let Err(error) = store.write(&listed.id, &files) {
+                tracing::warn!(%error, "The record of an earlier run cannot be closed.");
             }
         }
     }
@@ -263,12 +301,15 @@ fn summary(incident: &Incident) -> String {
     format!("Memory of {} ran low; it {done}.", incident.target)
 }
 
+fn record_of(incident: &Incident) -> (String, Vec<u8>) {
+    (RECORD.to_owned(), serde_json::to_vec_pretty(incident).unwrap_or_default())
+}
+
 fn files(open: &Open, samples: &[crate::model::incident::Sample]) -> Vec<(String, Vec<u8>)> {
     let incident = &open.incident;
-    let record = serde_json::to_vec_pretty(incident).unwrap_or_default();
     let picture = plot::draw(&chart(incident, samples), WIDTH, HEIGHT, &Theme::LIGHT);
     let mut files = vec![
-        (RECORD.to_owned(), record),
+        record_of(incident),
         ("report.md".to_owned(), report(incident).into_bytes()),
         ("processes.csv".to_owned(), open.processes.clone().into_bytes()),
         ("audit.jsonl".to_owned(), open.lines.clone()),
@@ -392,6 +433,24 @@ mod tests {
             assert!(!store.read(&id, file).unwrap().is_empty(), "{file}");
         }
         drop(room.folder);
+    }
+
+    #[test]
+    fn an_incident_that_a_restart_cut_short_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().join("incidents"), 10, 1 << 30);
+        let open = Incident {
+            id: "i1".to_owned(),
+            began_unix_seconds: 5.0,
+            moves: vec![crate::model::incident::Move { unix_seconds: 8.0, ..Default::default() }],
+            ..Incident::default()
+        };
+        store.write("i1", &[record_of(&open)]).unwrap();
+        let room = room(folder);
+        assert!(room.recorder.flush(Duration::from_secs(20)));
+        let closed = read(&room.store, "i1");
+        assert_eq!(closed.ended_unix_seconds, Some(8.0));
+        assert_eq!(closed.facts["interrupted"], "memwarden ended while it went on");
     }
 
     #[test]
