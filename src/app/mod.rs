@@ -11,6 +11,7 @@ pub mod records;
 pub mod sampler;
 pub mod serve;
 mod state;
+pub mod webhook;
 
 use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, SECTIONS, SOURCES, Schema};
 use crate::{analyzers, sources};

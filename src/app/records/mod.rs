@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use self::ledger::Ledger;
+use self::recorder::RecordErrand;
 pub use self::recorder::{Recorder, Status};
 use self::strikes::Strikes;
 use crate::config::Config;
@@ -20,6 +21,7 @@ use crate::events::{Events, RecordsState};
 use crate::exposition::Frames;
 use crate::history::flight::Flight;
 use crate::host::audit::{AuditLog, Place};
+use crate::host::executor::Errand;
 use crate::host::incident::Store;
 use crate::host::{capability, clock};
 
@@ -131,6 +133,11 @@ impl Records {
     /// Where the guard puts what it reads.
     pub fn flight(&self) -> &SharedFlight {
         &self.flight
+    }
+
+    /// Who carries out the step that writes down what is known.
+    pub fn errand(&self) -> Box<dyn Errand> {
+        Box::new(RecordErrand::new(Arc::clone(&self.recorder)))
     }
 
     /// Who writes folders.

@@ -13,9 +13,12 @@ use super::SharedFlight;
 use crate::exposition::incident::{chart, csv, report};
 use crate::exposition::plot::{self, Theme, svg};
 use crate::host::audit::AuditLog;
+use crate::host::clock;
+use crate::host::executor::Errand;
 use crate::host::incident::{self, RECORD, Store};
 use crate::model::incident::{Incident, SCHEMA};
 use crate::model::label::Label;
+use crate::model::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 use crate::model::time::Timestamp;
 
 /// How often an incident that goes on is written anew.
@@ -38,6 +41,8 @@ enum Word {
     Record(Box<Incident>),
     /// Write all that is open, and say so.
     Flush(SyncSender<()>),
+    /// The same, as a step of a plan.
+    Step(Ticket, SyncSender<Finished>),
 }
 
 /// How the writing of folders fares.
@@ -120,6 +125,31 @@ impl Recorder {
     }
 }
 
+/// Carries out the step that writes down what is known.
+#[derive(Debug)]
+pub(super) struct RecordErrand {
+    recorder: Arc<Recorder>,
+    report: SyncSender<Finished>,
+    ended: Receiver<Finished>,
+}
+
+impl RecordErrand {
+    pub(super) fn new(recorder: Arc<Recorder>) -> Self {
+        let (report, ended) = sync_channel(WAITING);
+        Self { recorder, report, ended }
+    }
+}
+
+impl Errand for RecordErrand {
+    fn begin(&mut self, ticket: Ticket, _step: &Step) -> bool {
+        self.recorder.words.try_send(Word::Step(ticket, self.report.clone())).is_ok()
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>) {
+        finished.extend(self.ended.try_iter());
+    }
+}
+
 /// An incident that goes on.
 struct Open {
     incident: Incident,
@@ -159,6 +189,10 @@ impl Writer {
                     self.write_news();
                     // Whoever asked may have given up.
                     let _ = done.send(());
+                }
+                Ok(Word::Step(ticket, report)) => {
+                    // Nobody asks any more where the report is full.
+                    let _ = report.try_send(Finished::new(ticket, self.write_step()));
                 }
                 Err(RecvTimeoutError::Timeout) => self.write_news(),
                 Err(RecvTimeoutError::Disconnected) => {
@@ -232,6 +266,21 @@ impl Writer {
         if written {
             locked(&self.status).written += 1;
             tracing::info!(incident = closed.incident.id, "An incident is recorded.");
+        }
+    }
+
+    fn write_step(&mut self) -> Result<StepDone, StepError> {
+        let begun = clock::now();
+        if self.store.is_none() {
+            return Ok(StepDone { outcome: Outcome::Skipped(Skip::Unsupported), processes: 0, micros: 0 });
+        }
+        self.write_news();
+        match &locked(&self.status).trouble {
+            Some(trouble) => Err(StepError::Outside { what: trouble.as_str().into() }),
+            None => {
+                let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
+                Ok(StepDone { outcome: Outcome::Done, processes: 0, micros })
+            }
         }
     }
 
@@ -323,13 +372,10 @@ fn files(open: &Open, samples: &[crate::model::incident::Sample]) -> Vec<(String
 mod tests {
     use super::*;
     use crate::app::records::ledger::{Ledger, Turn};
-    use crate::host::clock;
     use crate::model::audit::Reading;
     use crate::model::ids::ProcessKey;
     use crate::model::incident::{Cause, Sample};
-    use crate::model::step::{
-        Finished, Outcome, SignalNumber, Stage, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
-    };
+    use crate::model::step::{SignalNumber, Stage, TargetId, Touched, Work};
     use crate::model::units::Bytes;
 
     #[track_caller]
@@ -466,6 +512,27 @@ mod tests {
         until(|| room.recorder.status().written == 1);
         let read = read(&room.store, "i1");
         assert_eq!((read.cause, read.summary.as_str()), (Cause::KernelOom, "The kernel killed a process."));
+    }
+
+    #[test]
+    fn a_step_of_the_plan_has_it_written_first() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job");
+        room.ledger.moved(&turn(10, &job, "warn", "soft"));
+        let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
+        let mut errand = RecordErrand::new(Arc::clone(&room.recorder));
+        let step = Step { target: TargetId(3), stage: Stage::Soft, work: Work::Record };
+        assert!(errand.begin(Ticket(8), &step));
+        let mut finished = Vec::new();
+        until(|| {
+            errand.poll(&mut finished);
+            !finished.is_empty()
+        });
+        assert_eq!(
+            (finished[0].ticket, finished[0].result.as_ref().unwrap().outcome),
+            (Ticket(8), Outcome::Done)
+        );
+        assert_eq!(read(&room.store, &id).moves.len(), 1);
     }
 
     #[test]
