@@ -9,7 +9,7 @@ mod recorder;
 mod strikes;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use self::ledger::Ledger;
@@ -21,9 +21,12 @@ use crate::events::{Events, RecordsState};
 use crate::exposition::Frames;
 use crate::history::flight::Flight;
 use crate::host::audit::{AuditLog, Place};
+use crate::host::deaths::Deaths;
 use crate::host::executor::Errand;
 use crate::host::incident::Store;
 use crate::host::{capability, clock};
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
 
 /// Says what of the system protection has to do without; `proc` is where processes are.
 pub fn tell_needs(proc: &Path, events: &Events) {
@@ -55,6 +58,8 @@ pub struct Records {
     flight: SharedFlight,
     store: Option<Store>,
     events: Arc<Events>,
+    proc: PathBuf,
+    deaths: Mutex<Deaths>,
 }
 
 /// The folder beside the state file, or the one that systemd gives; nothing where there is neither.
@@ -100,9 +105,13 @@ impl Records {
         }
         let flight = SharedFlight::default();
         let proc = config.paths.proc.clone();
-        let recorder =
-            Arc::new(Recorder::start(store.clone(), audit.clone(), proc, Arc::clone(&flight), trouble)?);
-        let records = Self { audit, recorder, flight, store, events };
+        let written =
+            Recorder::start(store.clone(), audit.clone(), proc.clone(), Arc::clone(&flight), trouble);
+        let recorder = Arc::new(written?);
+        if !Deaths::told() {
+            tracing::info!("How watched processes end is not known here: the kernel tells it since 6.15.");
+        }
+        let records = Self { audit, recorder, flight, store, events, proc, deaths: Mutex::default() };
         records.tell();
         Ok(records)
     }
@@ -145,6 +154,11 @@ impl Records {
         &self.recorder
     }
 
+    /// Watches how these processes end, each with the name of its target; one that `SIGKILL` ends is an incident.
+    pub fn watch<'k>(&self, keys: impl Iterator<Item = (ProcessKey, &'k Label)>) {
+        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).watch(&self.proc, keys);
+    }
+
     /// Has everything written down, and waits for it at most so long.
     pub fn finish(&self, within: Duration) {
         let begun = clock::now();
@@ -169,6 +183,11 @@ impl Records {
             self.tell();
             if let Some(incident) = strikes.look(&frame) {
                 tracing::warn!(incident = incident.id, "{}", incident.summary);
+                self.recorder.record(incident);
+            }
+            // After the strikes, whose victims are told better there.
+            let deaths = self.deaths.lock().unwrap_or_else(PoisonError::into_inner).poll();
+            for incident in deaths.iter().filter_map(|death| strikes::killed(&frame, death)) {
                 self.recorder.record(incident);
             }
         }

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::SharedFlight;
+use super::strikes::VICTIM;
 use crate::exposition::incident::{chart, csv, report};
 use crate::exposition::plot::{self, Theme, svg};
 use crate::host::audit::AuditLog;
 use crate::host::clock;
 use crate::host::executor::Errand;
 use crate::host::incident::{self, RECORD, Store};
-use crate::model::incident::{Incident, SCHEMA};
+use crate::model::incident::{Cause, Incident, SCHEMA};
 use crate::model::label::Label;
 use crate::model::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 use crate::model::time::Timestamp;
@@ -27,6 +28,8 @@ const EVERY: Duration = Duration::from_secs(2);
 const WAITING: usize = 64;
 /// Lines of one incident that are kept, in bytes.
 const LINES: usize = 4 << 20;
+/// Victims of the kernel that are remembered.
+const VICTIMS: usize = 64;
 /// Pixels of the chart.
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 600;
@@ -79,8 +82,17 @@ impl Recorder {
         let status = Arc::new(Mutex::new(Status { trouble, ..Status::default() }));
         let place = audit.since(0).1;
         let host = sysinfo::System::host_name().unwrap_or_default();
-        let mut writer =
-            Writer { store, audit, place, proc, flight, host, open: Vec::new(), status: Arc::clone(&status) };
+        let mut writer = Writer {
+            store,
+            audit,
+            place,
+            proc,
+            flight,
+            host,
+            open: Vec::new(),
+            victims: Vec::new(),
+            status: Arc::clone(&status),
+        };
         std::thread::Builder::new().name("incidents".to_owned()).spawn(move || writer.serve(&inbox))?;
         Ok(Self { words, status })
     }
@@ -168,6 +180,8 @@ struct Writer {
     flight: SharedFlight,
     host: String,
     open: Vec<Open>,
+    /// The pids that the kernel killed, the newest last.
+    victims: Vec<String>,
     status: Arc<Mutex<Status>>,
 }
 
@@ -181,6 +195,7 @@ impl Writer {
             match word {
                 Ok(Word::Began(incident)) => self.begin(*incident),
                 Ok(Word::Ended { id, at }) => self.end(&id, at),
+                Ok(Word::Record(incident)) if self.told_already(&incident) => {}
                 Ok(Word::Record(incident)) => {
                     self.begin(*incident);
                     self.close(self.open.len() - 1);
@@ -203,6 +218,21 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Whether a death belongs to an incident that is told anyway: a policy's, or the kernel's.
+    fn told_already(&mut self, incident: &Incident) -> bool {
+        let victim = incident.facts.get(VICTIM).and_then(|pid| pid.as_str());
+        if incident.cause != Cause::Killed {
+            self.victims.extend(victim.map(str::to_owned));
+            let old = self.victims.len().saturating_sub(VICTIMS);
+            self.victims.drain(..old);
+            return false;
+        }
+        let by_kernel = victim.is_some_and(|victim| self.victims.iter().any(|known| known == victim));
+        let by_policy =
+            |open: &Open| open.incident.target == incident.target && open.incident.mode == "enforce";
+        by_kernel || self.open.iter().any(by_policy)
     }
 
     /// Closes the records that an earlier run left open: it ended, or was ended, while they went on.
@@ -374,7 +404,7 @@ mod tests {
     use crate::app::records::ledger::{Ledger, Turn};
     use crate::model::audit::Reading;
     use crate::model::ids::ProcessKey;
-    use crate::model::incident::{Cause, Sample};
+    use crate::model::incident::Sample;
     use crate::model::step::{SignalNumber, Stage, TargetId, Touched, Work};
     use crate::model::units::Bytes;
 
@@ -512,6 +542,27 @@ mod tests {
         until(|| room.recorder.status().written == 1);
         let read = read(&room.store, "i1");
         assert_eq!((read.cause, read.summary.as_str()), (Cause::KernelOom, "The kernel killed a process."));
+    }
+
+    #[test]
+    fn a_death_that_is_told_already_is_not_told_twice() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job");
+        let record = |id: &str, cause, target: &str, pid: &str| Incident {
+            id: id.to_owned(),
+            cause,
+            target: target.to_owned(),
+            facts: [(VICTIM.to_owned(), pid.into())].into_iter().collect(),
+            ..Incident::default()
+        };
+        room.recorder.record(record("i1", Cause::KernelOom, "/a", "5"));
+        room.recorder.record(record("i2", Cause::Killed, "other", "5"));
+        room.ledger.moved(&turn(10, &job, "warn", "soft"));
+        room.recorder.record(record("i3", Cause::Killed, "job", "6"));
+        room.recorder.record(record("i4", Cause::Killed, "other", "7"));
+        assert!(room.recorder.flush(Duration::from_secs(20)));
+        let listed: Vec<String> = room.store.list().unwrap().into_iter().map(|listed| listed.id).collect();
+        assert_eq!(listed, ["19700101T000010.000Z-job", "i1", "i4"]);
     }
 
     #[test]

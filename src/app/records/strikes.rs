@@ -1,15 +1,18 @@
-//! Sees in the frames what the kernel's OOM killer did.
+//! Sees in the frames what the kernel's OOM killer did, and tells of watched processes that `SIGKILL` ended.
 //!
-//! That a process was ended by somebody else's `SIGKILL` is not known here: the
-//! kernel tells only its parent, and since 6.15 who holds its pidfd.
+//! Who sent the signal is not known: the kernel tells nobody.
 
 use serde_json::{Map, json};
 
+use crate::host::deaths::Death;
 use crate::model::frame::Frame;
 use crate::model::incident::{Cause, Incident, SCHEMA, Sample, name};
 use crate::model::label::Label;
 use crate::model::units::Bytes;
 use crate::sources::{kmsg, memory};
+
+/// The fact that names a victim's pid.
+pub(super) const VICTIM: &str = "victim_pid";
 
 /// What was counted so far.
 #[derive(Debug, Default)]
@@ -85,6 +88,31 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
     }
 }
 
+/// An incident where a watched process was ended by `SIGKILL`.
+pub(super) fn killed(frame: &Frame, death: &Death) -> Option<Incident> {
+    /// `SIGKILL`.
+    const KILL: i32 = 9;
+    if death.signal != Some(KILL) {
+        return None;
+    }
+    let unix = frame.at.unix().as_secs_f64();
+    let facts = [(VICTIM.to_owned(), json!(death.key.pid.to_string())), ("signal".to_owned(), json!(KILL))];
+    Some(Incident {
+        schema: SCHEMA.to_owned(),
+        id: name(frame.at, &format!("{}-{}", death.owner, death.key.pid)),
+        cause: Cause::Killed,
+        target: death.owner.as_str().to_owned(),
+        began_unix_seconds: unix,
+        ended_unix_seconds: Some(unix),
+        summary: format!(
+            "Process {} of {} was ended by SIGKILL; who sent it is not known.",
+            death.key.pid, death.owner
+        ),
+        facts: facts.into_iter().collect(),
+        ..Incident::default()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +149,15 @@ mod tests {
         assert_eq!(incident.facts["kills"], json!(2.0));
         assert_eq!(incident.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
         assert_eq!(strikes.look(&frame(5, Some(5))), None);
+    }
+
+    #[test]
+    fn only_sigkill_is_an_incident() {
+        let key = crate::model::ids::ProcessKey { pid: 5, start: 1 };
+        let told = |signal| killed(&frame(9, None), &Death { key, owner: "job".into(), signal });
+        assert_eq!((told(None), told(Some(15))), (None, None));
+        let incident = told(Some(9)).unwrap();
+        assert_eq!((incident.id.as_str(), incident.cause), ("19700101T000009.000Z-job-5", Cause::Killed));
     }
 
     #[test]
