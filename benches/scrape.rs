@@ -43,6 +43,7 @@ fn main() -> anyhow::Result<()> {
     let server = {
         let _inside = runtime.enter();
         Server::bind(Setup {
+            incidents: None,
             web: web()?,
             frames: receiver,
             events: Arc::new(Events::new()),

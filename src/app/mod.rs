@@ -8,9 +8,11 @@ pub mod notify;
 mod perf_log;
 #[cfg(feature = "otlp")]
 pub mod push;
+pub mod records;
 pub mod sampler;
 pub mod serve;
 mod state;
+pub mod webhook;
 
 use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, SECTIONS, SOURCES, Schema};
 use crate::{analyzers, sources};

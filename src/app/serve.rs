@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::perf_log::PerfLog;
+use super::records::{self, Records};
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
 use crate::config::{self, Config, Override, Paths};
@@ -41,6 +42,7 @@ const SERVING_THREADS: usize = 2;
 const LAST_PUSH: Duration = Duration::from_secs(2);
 const LAST_SAMPLE: Duration = Duration::from_secs(1);
 const LAST_LINES: Duration = Duration::from_millis(500);
+const LAST_RECORD: Duration = Duration::from_millis(500);
 /// A frame older than this many intervals means that the sampler is stuck.
 const STALE_INTERVALS: u32 = 5;
 
@@ -104,11 +106,16 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let (stop, stopped) = watch::channel(false);
     let (reload, mut reloads) = mpsc::channel(1);
     let (stale_after, judged) = watch::channel(config.sampling.interval * STALE_INTERVALS);
+    let records =
+        Records::start(&config, Arc::clone(&events)).context("cannot start the records of protection")?;
+    let records = Arc::new(records);
+    records::tell_needs(&config.paths.proc, &events);
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         frames: frames.clone(),
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
+        incidents: records.store().cloned(),
         stale_after: judged,
     })?;
     let addresses = server.addresses();
@@ -120,6 +127,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let sampler = sampler::start(&config, context(&config.paths), Arc::clone(&events), publish)
         .context("cannot start the sampler")?;
     let perf_log = perf_log(&config, &frames);
+    let following = tokio::spawn(Arc::clone(&records).follow(frames.clone()));
     let serving = tokio::spawn(server.run(stopped));
     let mut daemon = Daemon {
         options,
@@ -160,6 +168,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         }
     }
     tracing::info!("memwarden is ending.");
+    following.abort();
     notify::stopping();
     // The receiver is gone only if the server ended by itself.
     let _ = stop.send(true);
@@ -173,6 +182,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             perf_log.finish(LAST_LINES);
         }
         sampler.stop(LAST_SAMPLE);
+        records.finish(LAST_RECORD);
     });
     let _ = tokio::join!(serving, ending);
     Ok(())

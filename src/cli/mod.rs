@@ -6,6 +6,8 @@ mod fetch;
 mod gpu;
 #[cfg(feature = "gpu")]
 pub mod gpu_worker;
+mod hook_helper;
+mod incidents;
 mod metrics;
 mod params;
 mod picture;
@@ -46,12 +48,16 @@ enum Command {
     /// Read a snapshot for the daemon, which starts this itself.
     #[command(hide = true)]
     SnapshotDigest(snapshot_digest::Args),
+    Incidents(incidents::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
     #[cfg(feature = "gpu")]
     #[command(hide = true)]
     GpuWorker(gpu_worker::GpuWorkerArgs),
+    /// Run hooks for the daemon, which starts this itself.
+    #[command(hide = true)]
+    HookHelper(hook_helper::Args),
 }
 
 /// Everything that is written about a snapshot, but to a file.
@@ -78,10 +84,12 @@ impl Cli {
             Command::Params(args) => args.run(),
             Command::Replay(args) => args.run(),
             Command::SnapshotDigest(args) => args.run(),
+            Command::Incidents(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::GpuWorker(args) => Ok(gpu_worker::run(args)),
+            Command::HookHelper(args) => args.run(),
         }
     }
 }

@@ -3,11 +3,17 @@
 //! The only room that knows a literal path of the kernel, reads a clock,
 //! or starts a process.
 
+pub mod audit;
+pub mod capability;
 pub mod cgroup;
 pub mod cgroup_path;
 pub mod child;
 pub mod clock;
+pub mod deaths;
+pub mod executor;
 pub mod fs;
+pub mod hooks;
+pub mod incident;
 pub mod job;
 pub mod job_socket;
 pub mod perf;

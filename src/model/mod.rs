@@ -4,6 +4,7 @@
 //! here imports another room.
 
 pub mod analyzer;
+pub mod audit;
 pub mod checkpoint;
 pub mod desc;
 pub mod facts;
@@ -11,11 +12,14 @@ pub mod finding;
 pub mod frame;
 pub mod histogram;
 pub mod ids;
+pub mod incident;
 pub mod label;
 pub mod point;
+pub mod scope;
 pub mod series;
 pub mod setting;
 pub mod source;
+pub mod step;
 pub mod time;
 pub mod timeline;
 pub mod units;

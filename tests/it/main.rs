@@ -15,6 +15,8 @@ mod forecast;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod harness;
+mod hooks;
+mod incidents;
 mod layers;
 mod logs;
 #[cfg(feature = "gpu")]

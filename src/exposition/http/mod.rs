@@ -33,6 +33,7 @@ pub use web_config::{WebConfigError, check_web_config};
 use super::Frames;
 use crate::config::Web;
 use crate::events::Events;
+use crate::host::incident::Store;
 use connection::{Limits, Shared};
 use routes::Routes;
 use web_config::WebConfig;
@@ -53,6 +54,8 @@ pub struct Setup {
     pub events: Arc<Events>,
     /// What `/-/reload` calls.
     pub reload: Box<dyn Reload>,
+    /// Where incidents are; nothing where none is kept.
+    pub incidents: Option<Store>,
     /// From which age of the newest frame on `/-/ready` says 503.
     pub stale_after: watch::Receiver<Duration>,
 }

@@ -5,6 +5,7 @@
 //! finds no place waits up to half of the request's time, so that a burst of
 //! scrapes is served rather than refused; health is answered without a place.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,11 +27,15 @@ use super::{Reload, Setup};
 use crate::events::{Events, HttpLimit};
 use crate::exposition::prometheus::negotiate;
 use crate::exposition::prometheus::pages::{Form, Pages};
-use crate::exposition::{Frames, status, timeline};
+use crate::exposition::{Frames, incident, status, timeline};
+use crate::host::incident::{IncidentError, RECORD, Store};
 use crate::model::frame::Frame;
 
 /// No request of ours needs a body; this much is read and dropped so that the connection can go on.
 const BODY: usize = 4 * 1024;
+
+/// Before the name of one incident.
+const INCIDENT: &str = "/api/v1/incidents/";
 
 /// Answers requests.
 pub(super) struct Routes {
@@ -41,6 +46,7 @@ pub(super) struct Routes {
     stale_after: watch::Receiver<Duration>,
     openmetrics: bool,
     reload: Option<Box<dyn Reload>>,
+    incidents: Option<Store>,
     places: Semaphore,
     request_timeout: Duration,
     header_timeout: Duration,
@@ -60,6 +66,8 @@ enum Route {
     Frame,
     Findings,
     Timeline,
+    Incidents,
+    Incident,
     Healthy,
     Ready,
     Reload,
@@ -73,6 +81,8 @@ impl Route {
             "/api/v1/frame" => Self::Frame,
             "/api/v1/findings" => Self::Findings,
             "/api/v1/timeline" => Self::Timeline,
+            "/api/v1/incidents" => Self::Incidents,
+            path if path.starts_with(INCIDENT) => Self::Incident,
             "/-/healthy" => Self::Healthy,
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
@@ -105,6 +115,7 @@ impl Routes {
             stale_after: setup.stale_after,
             openmetrics: setup.web.openmetrics,
             reload: setup.web.enable_lifecycle.then_some(setup.reload),
+            incidents: setup.incidents,
             places: Semaphore::new(setup.web.max_requests.min(Semaphore::MAX_PERMITS)),
             request_timeout: setup.web.request_timeout,
             header_timeout: setup.web.header_timeout,
@@ -198,7 +209,13 @@ impl Routes {
             Route::Healthy => return Answer::say(StatusCode::OK, "memwarden is healthy."),
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
-            Route::Status | Route::Metrics | Route::Frame | Route::Findings | Route::Timeline => {}
+            Route::Status
+            | Route::Metrics
+            | Route::Frame
+            | Route::Findings
+            | Route::Timeline
+            | Route::Incidents
+            | Route::Incident => {}
         }
         let place = {
             let _waits = open.waits();
@@ -219,6 +236,10 @@ impl Routes {
                 self.page(Form::Metrics(format), &parts.headers).await
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
+            Route::Incidents => self.incidents(None).await,
+            Route::Incident => {
+                self.incidents(parts.uri.path().strip_prefix(INCIDENT).map(str::to_owned)).await
+            }
             _ => self.page(Form::Json, &parts.headers).await,
         }
     }
@@ -270,6 +291,37 @@ impl Routes {
                 .with(header::RETRY_AFTER, "1");
         };
         Answer::page("application/json", timeline::encode(&frame, &filter).into())
+    }
+
+    /// The incidents, or the record of one.
+    async fn incidents(&self, one: Option<String>) -> Answer {
+        const JSON: &str = "application/json";
+        let Some(store) = self.incidents.clone() else {
+            return match one {
+                None => Answer::page(JSON, br#"{"schema_version":1,"incidents":[]}"#.as_slice().into()),
+                Some(_) => Answer::say(StatusCode::NOT_FOUND, "There is no such incident."),
+            };
+        };
+        let exists = one.is_some();
+        // A disk may take its time, and the request's time limit ends only the wait for it.
+        let read = tokio::task::spawn_blocking(move || match one {
+            None => incident::json(&store),
+            Some(id) => store.read(&id, RECORD),
+        });
+        match read.await {
+            Ok(Ok(bytes)) => Answer::page(JSON, bytes.into()).with(header::CACHE_CONTROL, "no-store"),
+            Ok(Err(IncidentError::Name(_))) => {
+                Answer::say(StatusCode::NOT_FOUND, "There is no such incident.")
+            }
+            Ok(Err(IncidentError::Io { source, .. })) if exists && source.kind() == ErrorKind::NotFound => {
+                Answer::say(StatusCode::NOT_FOUND, "There is no such incident.")
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "Incidents cannot be read.");
+                Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "Incidents cannot be read; the log says why.")
+            }
+            Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
+        }
     }
 
     fn status(&self) -> Answer {
