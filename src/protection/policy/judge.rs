@@ -11,6 +11,10 @@ use super::limits::{Levels, Limits, Trigger};
 use super::observed::{Aged, Observed, Reading, Resource};
 use super::state::{Mode, Reach, Reason};
 
+/// Memory that comes back faster than this, in bytes per second, is the victim's: a teardown frees over 1 GiB a second,
+/// and what slows it down by a hundred is still above what a host's noise looks like.
+const RETURNING: f64 = 10.0 * 1_048_576.0;
+
 /// What one step's observations come to.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged {
@@ -28,6 +32,8 @@ pub struct Judged {
     pub low: bool,
     /// Whether memory is back and nothing asks for action.
     pub back: bool,
+    /// Whether memory is on its way back, not yet all of it.
+    pub returning: bool,
     /// The shortest time to exhaustion at the present rates, in seconds.
     pub left: Option<f64>,
 }
@@ -37,6 +43,7 @@ struct Level {
     soft: bool,
     hard: bool,
     near: bool,
+    returning: bool,
     /// Seconds at the faster and at the slower rate.
     fast: Option<f64>,
     slow: Option<f64>,
@@ -52,6 +59,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         warn: None,
         low: false,
         back: true,
+        returning: false,
         left: None,
     };
     let mut fresh = true;
@@ -76,6 +84,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             let reach = if held_up { limits.within(Reach::Checkpoint) } else { limits.reach };
             judged.push(reach, Reason::Level(resource));
         }
+        judged.returning |= level.returning;
         if level.near {
             judged.back = false;
             judged.warn = judged.warn.or(Some(Reason::Near(resource)));
@@ -133,9 +142,8 @@ impl Judged {
             None => slow,
         };
         let known = said.is_some() || !self.blind;
-        let within = |limit: Duration| {
-            known.then(|| seconds.is_some_and(|seconds| seconds <= limit.as_secs_f64()))
-        };
+        let within =
+            |limit: Duration| known.then(|| seconds.is_some_and(|seconds| seconds <= limit.as_secs_f64()));
         let (warn, soft) = (within(limits.warn_within), within(limits.soft_within));
         self.conditions.set(Condition::ForecastWarn, Truth::known(warn));
         self.conditions.set(Condition::ForecastSoft, Truth::known(soft));
@@ -150,10 +158,7 @@ impl Judged {
     /// A rate alone never kills: a soft level must be crossed too.
     fn no_time(&mut self, limits: &Limits) {
         let short = self.left.is_some_and(|left| left <= limits.kill_margin.as_secs_f64());
-        self.conditions.set(
-            Condition::NoTimeLeft,
-            Truth::known((!self.blind).then_some(short && self.low)),
-        );
+        self.conditions.set(Condition::NoTimeLeft, Truth::known((!self.blind).then_some(short && self.low)));
     }
 
     fn trigger(
@@ -190,6 +195,7 @@ fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> O
         soft: headroom <= soft,
         hard: hard.is_some_and(|hard| headroom <= hard),
         near: headroom < near || headroom <= soft,
+        returning: fast.is_some_and(|rate| rate <= -RETURNING),
         fast: until(fast),
         slow: until(slow),
     })

@@ -108,7 +108,8 @@ impl Ladder {
 
     /// Whether victims, or their memory, are waited for, past their time too.
     pub fn ending(&self) -> bool {
-        matches!(self.state, State::Term | State::Kill | State::Verify)
+        let state = if self.state == State::Blind { self.resume } else { self.state };
+        matches!(state, State::Term | State::Kill | State::Verify)
     }
 
     /// Whether the time for the victims to go is over.
@@ -132,11 +133,8 @@ impl Ladder {
         let (to, reason) = self.decide(now, observed, &judged, rate_left)?;
         let ends = matches!(to, State::Term | State::Kill);
         let excepted = self.limits.hard_ignores_rate && matches!(reason, Reason::Hard(_));
-        let (to, reason) = if ends && !rate_left && !excepted {
-            (State::Disarmed, Reason::RateUsed)
-        } else {
-            (to, reason)
-        };
+        let (to, reason) =
+            if ends && !rate_left && !excepted { (State::Disarmed, Reason::RateUsed) } else { (to, reason) };
         Some(self.go(now, to, reason))
     }
 
@@ -287,7 +285,7 @@ impl Ladder {
         let empty = self.conditions.get(Condition::HasMembers) == Truth::NotMet;
         let over = now.since(self.since) >= self.verify_time(observed);
         let done = if self.limits.mode == Mode::Enforce {
-            gone && (judged.back || (empty && over))
+            gone && (judged.back || (empty && over && !judged.returning))
         } else {
             judged.back || empty
         };
@@ -348,7 +346,8 @@ impl Ladder {
                 State::Term => incident.term_from = Some(now),
                 _ => {}
             }
-            counts = matches!(to, State::Term | State::Kill) && !std::mem::replace(&mut incident.counted, true);
+            counts =
+                matches!(to, State::Term | State::Kill) && !std::mem::replace(&mut incident.counted, true);
         }
         if ask {
             self.asked = Some(now);

@@ -25,11 +25,8 @@ fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
 
 fn observed() -> impl Strategy<Value = Observed> {
     let forecast = proptest::option::of((proptest::option::of(0.0..500.0_f64), 0_u64..20));
-    let ack = proptest::option::of(prop_oneof![
-        Just(AckKind::Saving),
-        Just(AckKind::Saved),
-        Just(AckKind::Failed)
-    ]);
+    let ack =
+        proptest::option::of(prop_oneof![Just(AckKind::Saving), Just(AckKind::Saved), Just(AckKind::Failed)]);
     let members = proptest::option::of((0_u32..4, proptest::option::of(0_u32..3)));
     let alive = proptest::option::of(0_u32..3);
     let busy = prop_oneof![9 => Just(false), 1 => Just(true)];
@@ -37,9 +34,8 @@ fn observed() -> impl Strategy<Value = Observed> {
     ([reading(), reading()], forecast, any::<(bool, bool)>(), ack, members, alive, busy, fit).prop_map(
         |(readings, forecast, (leak, alert), ack, members, alive, busy, fit)| Observed {
             readings: [readings[0], readings[1], None, None],
-            forecast: forecast.map(|(p50, age)| {
-                Aged::of(p50.map(|p50| Forecast { p10: p50 / 2.0, p50 }), secs(age))
-            }),
+            forecast: forecast
+                .map(|(p50, age)| Aged::of(p50.map(|p50| Forecast { p10: p50 / 2.0, p50 }), secs(age))),
             leak: Some(Aged::now(leak)),
             alert: Some(Aged::now(alert)),
             members: members.map(|(count, catching)| Aged::now(Members { count, catching })),
@@ -76,7 +72,11 @@ fn history() -> impl Strategy<Value = History> {
 }
 
 /// Every move, with what was observed, of two targets.
-fn run(limits: [Limits; 2], history: &History, mut look: impl FnMut(usize, &Observed, State, Option<Transition>)) {
+fn run(
+    limits: [Limits; 2],
+    history: &History,
+    mut look: impl FnMut(usize, &Observed, State, Option<Transition>),
+) {
     let mut now = Timestamp::from_secs(100);
     let mut board = Board::new(limits, 4, now);
     for (ms, observed) in history {
@@ -108,7 +108,7 @@ fn fresh(limits: &Limits, observed: &Observed) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
     fn at_most_one_checkpoint_signal_in_an_incident(history in history()) {

@@ -75,7 +75,8 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
     for tick in 0..seconds * 10 {
         let time = f64::from(tick) / 10.0;
         let now = zero.plus(TICK * tick);
-        let since = |at: Option<f64>, after: Option<f64>| at.zip(after).is_some_and(|(at, after)| time >= at + after);
+        let since =
+            |at: Option<f64>, after: Option<f64>| at.zip(after).is_some_and(|(at, after)| time >= at + after);
         if gone.is_none() && (since(asked.term, job.ends) || since(asked.kill, job.dies)) {
             (gone, held) = (Some(time), used);
         }
@@ -103,9 +104,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         observed.alert = job.alert.contains(&time).then_some(Aged::now(true));
         let count = u32::from(gone.is_none()) * 8;
         observed.members = Some(Aged::now(Members { count, catching: Some(u32::from(job.catches) * count) }));
-        let ack = |kind, at: Option<f64>| {
-            since(asked.checkpoint, at).then(|| Ack { kind, at: now })
-        };
+        let ack = |kind, at: Option<f64>| since(asked.checkpoint, at).then(|| Ack { kind, at: now });
         observed.ack = ack(AckKind::Saved, job.saved).or_else(|| ack(AckKind::Saving, job.saving));
         observed.alive = (asked.term.is_some() || asked.kill.is_some()).then_some(count);
         observed.victims = Bytes::new(used as u64);
