@@ -358,7 +358,7 @@ mod tests {
             check: |_| Vec::new(),
         };
         let group = GroupSchema { key: schema::SOURCES, about: "", parts: vec![source] };
-        let schema = Schema { sections: SECTIONS, groups: vec![group] };
+        let schema = Schema { sections: SECTIONS, groups: vec![group], rooms: Vec::new() };
         crate::config::parse_str(text, Path::new("test"), &schema, &[]).unwrap()
     }
 

@@ -11,7 +11,8 @@ pub mod sampler;
 pub mod serve;
 mod state;
 
-use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, SECTIONS, SOURCES, Schema};
+use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, RoomSchema, SECTIONS, SOURCES, Schema};
+use crate::protection::options;
 use crate::{analyzers, sources};
 
 /// The keys of a configuration file: the fixed sections and one for each registered source and analyzer.
@@ -42,5 +43,6 @@ pub fn schema() -> Schema {
         about: "What is concluded from it; each analyzer can be switched off.",
         parts: analyzers.collect(),
     };
-    Schema { sections: SECTIONS, groups: vec![sources, analyzers] }
+    let protection = RoomSchema { section: &options::PROTECTION, check: options::check };
+    Schema { sections: SECTIONS, groups: vec![sources, analyzers], rooms: vec![protection] }
 }

@@ -10,6 +10,7 @@ pub mod finding;
 pub mod frame;
 pub mod ids;
 pub mod label;
+pub mod pattern;
 pub mod point;
 pub mod scope;
 pub mod series;

@@ -4,41 +4,7 @@ use std::time::Duration;
 
 use super::observed::Resource;
 use super::state::{Mode, Reach};
-use crate::model::units::Bytes;
-
-/// An amount of a resource.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Amount {
-    /// So much.
-    Bytes(Bytes),
-    /// A share of all there is, 0 to 1.
-    Share(f64),
-}
-
-impl Amount {
-    /// The bytes it means of a total.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a share of at most 1 of a total of bytes; 2^53 bytes are 8 PiB"
-    )]
-    pub fn of(self, total: Bytes) -> Bytes {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Share(share) => Bytes::new((total.get() as f64 * share.clamp(0.0, 1.0)) as u64),
-        }
-    }
-}
-
-impl std::fmt::Display for Amount {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Bytes(bytes) => bytes.fmt(f),
-            Self::Share(share) => write!(f, "{} %", share * 100.0),
-        }
-    }
-}
+use crate::model::units::Amount;
 
 /// The levels of one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -20,6 +20,6 @@ mod tests;
 pub use board::{Board, Move};
 pub use condition::{Condition, Conditions, Truth};
 pub use ladder::{Gate, Ladder};
-pub use limits::{Amount, Levels, Limits, Trigger};
+pub use limits::{Levels, Limits, Trigger};
 pub use observed::{Ack, AckKind, Aged, Forecast, Members, Observed, Reading, Resource};
 pub use state::{Mode, Reach, Reason, State, Transition};

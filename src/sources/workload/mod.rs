@@ -6,7 +6,6 @@
 
 mod exits;
 mod expose;
-mod glob;
 mod identity;
 mod matcher;
 mod member;

@@ -6,8 +6,8 @@ mod world;
 
 use std::time::Duration;
 
-use super::{Amount, Levels, Limits, Mode, Reach, Trigger};
-use crate::model::units::Bytes;
+use super::{Levels, Limits, Mode, Reach, Trigger};
+use crate::model::units::{Amount, Bytes};
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
