@@ -147,10 +147,9 @@ impl Scope {
             }
             Member::Tree(_) | Member::Process(_) => false,
         });
-        let in_ours = never.groups.iter().any(|own| {
-            // A group that is the hierarchy's root holds everybody who is in no group: it is not "ours".
-            !own.as_str().trim_matches('/').is_empty() && within(path, own.as_str())
-        });
+        // A group that is the hierarchy's root holds everybody who is in no group: it is not "ours".
+        let in_ours =
+            !path.trim_matches('/').is_empty() && never.groups.iter().any(|own| own.as_str() == path);
         match (in_target, in_ours) {
             (false, _) => Err(Refusal::NoMember),
             (true, true) => Err(Refusal::OurGroup),

@@ -352,6 +352,15 @@ pub struct Finished {
     pub ticket: Ticket,
     /// How it ended; [`Outcome::Saving`] is no end.
     pub result: Result<StepDone, StepError>,
+    /// What a hook or a web service said, at most 4 KiB; empty otherwise.
+    pub said: Box<str>,
+}
+
+impl Finished {
+    /// An end without words.
+    pub fn new(ticket: Ticket, result: Result<StepDone, StepError>) -> Self {
+        Self { ticket, result, said: "".into() }
+    }
 }
 
 /// Carries steps out: the one thing that can signal, kill and start.

@@ -1,0 +1,270 @@
+//! What the kernel says of one process right now, read through one descriptor of its folder.
+//!
+//! Everything here works in buffers that exist beforehand. A folder that was
+//! opened answers `ESRCH` once its process has ended, whoever has its pid.
+
+use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::host::cgroup::Version;
+use crate::host::process;
+use crate::model::ids::ProcessKey;
+
+/// A status has about 1.5 KiB, and more with many supplementary groups.
+const LONGEST: usize = 16 * 1024;
+/// Deeper trees are cut: who is that far below is not taken for a descendant.
+const DEEPEST: usize = 64;
+
+/// The process file system, and buffers to read it with.
+#[derive(Debug)]
+pub(super) struct Proc {
+    folder: OwnedFd,
+    version: Version,
+    buffer: Box<[u8]>,
+    group: Box<[u8]>,
+    ancestors: Vec<ProcessKey>,
+    page: u64,
+}
+
+/// One process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Person {
+    pub(super) key: ProcessKey,
+    pub(super) parent: u32,
+    pub(super) state: u8,
+    pub(super) kernel: bool,
+    pub(super) comm: [u8; 16],
+    pub(super) resident: u64,
+    /// Real, effective and saved.
+    pub(super) users: [u32; 3],
+    /// The signals it has a handler for, as bits; the lowest is signal 1.
+    pub(super) caught: u64,
+}
+
+impl Person {
+    /// Whether nothing of it is left but its entry.
+    pub(super) fn dead(&self) -> bool {
+        dead(self.state)
+    }
+}
+
+/// Whether a state letter is that of a process that has ended.
+pub(super) fn dead(state: u8) -> bool {
+    matches!(state, b'Z' | b'X' | b'x')
+}
+
+/// A short path, written without the allocator.
+pub(super) struct Short {
+    bytes: [u8; 48],
+    length: usize,
+}
+
+impl std::fmt::Write for Short {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let end = self.length + text.len();
+        let Some(room) = self.bytes.get_mut(self.length..end) else { return Err(std::fmt::Error) };
+        room.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+impl Short {
+    pub(super) fn of(arguments: std::fmt::Arguments<'_>) -> Self {
+        let mut short = Self { bytes: [0; 48], length: 0 };
+        // Two numbers and a file's name always fit.
+        let _ = short.write_fmt(arguments);
+        short
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Proc {
+    /// The one at `path`; groups are looked for in the hierarchy of `version`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(super) fn open(path: &Path, version: Version) -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self {
+            folder: rustix::fs::open(path, flags, Mode::empty())?,
+            version,
+            buffer: vec![0; LONGEST].into(),
+            group: vec![0; LONGEST].into(),
+            ancestors: Vec::with_capacity(DEEPEST),
+            page: process::page_size(),
+        })
+    }
+
+    /// The descriptor to list it with.
+    pub(super) fn folder(&self) -> &OwnedFd {
+        &self.folder
+    }
+
+    /// Reads one process, its group and its ancestors.
+    ///
+    /// # Errors
+    /// `ESRCH` or `ENOENT` where there is none, `EPROTO` for a text that is not understood.
+    pub(super) fn look(&mut self, pid: u32) -> Result<Person, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let own =
+            rustix::fs::openat(&self.folder, Short::of(format_args!("{pid}")).bytes(), flags, Mode::empty())?;
+        let stat = process::stat(read(&own, b"stat", &mut self.buffer)?).ok_or(Errno::PROTO)?;
+        let mut comm = [0; 16];
+        for (place, byte) in comm.iter_mut().zip(stat.comm) {
+            *place = *byte;
+        }
+        let mut person = Person {
+            key: ProcessKey { pid, start: stat.start },
+            parent: stat.parent,
+            state: stat.state,
+            kernel: stat.kernel,
+            comm,
+            resident: stat.rss_pages.saturating_mul(self.page),
+            users: [0; 3],
+            caught: 0,
+        };
+        let status = read(&own, b"status", &mut self.buffer)?;
+        (person.users, person.caught) = rights(status).ok_or(Errno::PROTO)?;
+        let length = read(&own, b"cgroup", &mut self.group).map(<[u8]>::len)?;
+        self.group[length..].fill(0);
+        self.climb(person.key, person.parent);
+        Ok(person)
+    }
+
+    /// Reads the line of one process that a tree is made of: its key, its parent and its state.
+    pub(super) fn glance(&mut self, pid: u32) -> Result<(ProcessKey, u32, u8), Errno> {
+        let path = Short::of(format_args!("{pid}/stat"));
+        let stat = process::stat(read(&self.folder, path.bytes(), &mut self.buffer)?).ok_or(Errno::PROTO)?;
+        Ok((ProcessKey { pid, start: stat.start }, stat.parent, stat.state))
+    }
+
+    /// The group of the process that was looked at last.
+    pub(super) fn group(&self) -> Option<&str> {
+        let text = self.group.split(|byte| *byte == 0).next()?;
+        group_of(text, self.version)
+    }
+
+    /// The ancestors of the process that was looked at last, its parent first.
+    pub(super) fn ancestors(&self) -> &[ProcessKey] {
+        &self.ancestors
+    }
+
+    fn climb(&mut self, from: ProcessKey, parent: u32) {
+        self.ancestors.clear();
+        let (mut below, mut next) = (from, parent);
+        while next > 0 && self.ancestors.len() < DEEPEST {
+            let Ok((key, parent, _)) = self.glance(next) else { return };
+            // Whoever is younger than its child has only the parent's pid.
+            if key.start > below.start {
+                return;
+            }
+            self.ancestors.push(key);
+            (below, next) = (key, parent);
+        }
+    }
+}
+
+/// Reads a file below an open folder, from its start, as far as the buffer goes.
+fn read<'b>(folder: &OwnedFd, name: &[u8], buffer: &'b mut [u8]) -> Result<&'b [u8], Errno> {
+    let file = rustix::fs::openat(folder, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match rustix::io::read(&file, &mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if filled == 0 { Err(Errno::SRCH) } else { Ok(&buffer[..filled]) }
+}
+
+/// The real, effective and saved user, and the signals with a handler, from the text of `/proc/PID/status`.
+fn rights(text: &[u8]) -> Option<([u32; 3], u64)> {
+    let mut users = None;
+    let mut caught = None;
+    for line in text.split(|byte| *byte == b'\n') {
+        let line = std::str::from_utf8(line).unwrap_or_default();
+        if let Some(ids) = line.strip_prefix("Uid:") {
+            let mut ids = ids.split_ascii_whitespace().map(str::parse::<u32>);
+            users = Some([ids.next()?.ok()?, ids.next()?.ok()?, ids.next()?.ok()?]);
+        } else if let Some(mask) = line.strip_prefix("SigCgt:") {
+            caught = u64::from_str_radix(mask.trim(), 16).ok();
+        }
+    }
+    // A mask that is not there means no handler: nothing is sent to who may not bear it.
+    Some((users?, caught.unwrap_or(0)))
+}
+
+/// The path in the hierarchy of `version`, from the text of `/proc/PID/cgroup` (cgroups(7)).
+pub(super) fn group_of(text: &[u8], version: Version) -> Option<&str> {
+    let mut found = None;
+    for line in text.split(|byte| *byte == b'\n') {
+        let line = std::str::from_utf8(line).unwrap_or_default();
+        let mut parts = line.splitn(3, ':');
+        let (Some(number), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let wanted = match version {
+            Version::V1 => controllers.split(',').any(|name| name == "memory"),
+            Version::V2 => number == "0" && controllers.is_empty(),
+        };
+        if wanted && path.starts_with('/') {
+            found = Some(path.strip_suffix(" (deleted)").unwrap_or(path));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_read_or_refused() {
+        let text = b"Name:\tx\nUid:\t1000\t0\t7\t1000\nSigCgt:\t0000000000000200\n";
+        assert_eq!(rights(text), Some(([1000, 0, 7], 0x200)));
+        assert_eq!(rights(b"Uid:\t1000\t0\t7\t1\n"), Some(([1000, 0, 7], 0)));
+        for damaged in ["", "Uid:\t1000\t0\n", "Uid:\t-1\t0\t0\t0\n", "SigCgt:\t1\n"] {
+            assert_eq!(rights(damaged.as_bytes()), None, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_found_in_its_hierarchy() {
+        let text = b"4:cpu,memory:/a:b\n1:name=systemd:/s\n0::/u (deleted)\n";
+        assert_eq!(group_of(text, Version::V1), Some("/a:b"));
+        assert_eq!(group_of(text, Version::V2), Some("/u"));
+        assert_eq!(group_of(b"4:cpu:/a\n", Version::V1), None);
+    }
+
+    #[test]
+    fn our_own_process_is_seen() {
+        let mut proc = Proc::open(Path::new("/proc"), Version::V2).unwrap();
+        let own = std::process::id();
+        let person = proc.look(own).unwrap();
+        assert_eq!((person.key.pid, person.kernel, person.dead()), (own, false, false));
+        assert_eq!(person.users[0], rustix::process::getuid().as_raw());
+        assert!(person.resident > 0);
+        assert_eq!(proc.ancestors().first().map(|key| key.pid), std::os::unix::process::parent_id().into());
+        assert!(proc.look(u32::MAX).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>, text in "(Uid|SigCgt):[\t0-9a-f]{0,40}") {
+            let _ = rights(&bytes);
+            let _ = rights(text.as_bytes());
+            let _ = group_of(&bytes, Version::V1);
+            let _ = group_of(text.as_bytes(), Version::V2);
+        }
+    }
+}

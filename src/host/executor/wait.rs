@@ -1,0 +1,148 @@
+//! Waiting without standing still: for processes to end, groups to empty, a job to say that it has saved.
+
+use std::fs::Metadata;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+
+use super::group::OpenGroup;
+use crate::host::clock;
+use crate::model::time::Timestamp;
+
+/// How often a file is looked for: a checkpoint takes seconds.
+const LOOK: Duration = Duration::from_millis(100);
+/// The kernel writes times of files by its tick, which is up to 10 ms old.
+const COARSE: Duration = Duration::from_millis(10);
+
+/// Whether a process has ended, by its pidfd.
+pub(super) fn ended(process: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(process, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // It is readable from the end on, also before it is reaped.
+    matches!(poll(&mut asked, Some(&at_once)), Ok(1)) && asked[0].revents().contains(PollFlags::IN)
+}
+
+/// What is waited for.
+#[derive(Debug)]
+pub(super) enum Goal {
+    /// All of these have ended, and the group is empty.
+    End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
+    /// A file says so.
+    File { said: Receiver<Said>, _alive: Arc<()> },
+    /// Somebody else hears it.
+    Elsewhere,
+}
+
+/// What a job says in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Saving,
+    Saved,
+}
+
+/// How it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Waiting { left: u32 },
+    Saving,
+    Reached,
+}
+
+impl Goal {
+    /// How it stands now; those that have ended are let go of.
+    pub(super) fn check(&mut self) -> State {
+        match self {
+            Self::End { processes, group } => {
+                processes.retain(|process| !ended(process));
+                let left = u32::try_from(processes.len()).unwrap_or(u32::MAX);
+                if left == 0 && group.as_ref().is_none_or(OpenGroup::empty) {
+                    State::Reached
+                } else {
+                    State::Waiting { left: left.max(1) }
+                }
+            }
+            Self::File { said, .. } => match said.try_recv() {
+                Ok(Said::Saving) => State::Saving,
+                Ok(Said::Saved) => State::Reached,
+                Err(_) => State::Waiting { left: 0 },
+            },
+            Self::Elsewhere => State::Waiting { left: 0 },
+        }
+    }
+}
+
+/// Watches a file on a thread of its own, since its file system may hang.
+///
+/// It counts once it was written after `since` (1970), when the job was asked, or changes later on: on another
+/// host's file system times may be off.
+///
+/// # Errors
+/// The operating system's, where it gives no thread.
+pub(super) fn watch(path: &Path, since: Duration, until: Timestamp) -> std::io::Result<Goal> {
+    let (tell, said) = sync_channel(4);
+    let alive = Arc::new(());
+    let (path, weak) = (path.to_owned(), Arc::downgrade(&alive));
+    std::thread::Builder::new()
+        .name("acknowledge".to_owned())
+        .spawn(move || look(&path, since, until, &weak, &tell))?;
+    Ok(Goal::File { said, _alive: alive })
+}
+
+type Identity = (u64, i64, i64, u64);
+
+fn identity(metadata: &Metadata) -> Identity {
+    (metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.size())
+}
+
+fn look(path: &Path, since: Duration, until: Timestamp, alive: &Weak<()>, tell: &SyncSender<Said>) {
+    let now = || std::fs::metadata(path).ok().as_ref().map(identity);
+    // What was there before the request was written for another.
+    let mut known = now().filter(|(_, seconds, nanos, _)| {
+        let seconds = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
+        let nanos = Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0));
+        seconds + nanos + COARSE < since
+    });
+    while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
+        let found = now();
+        if found.is_some() && found != known {
+            known = found;
+            let said = said(path);
+            if tell.try_send(said).is_err() || said == Said::Saved {
+                return;
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn said(path: &Path) -> Said {
+    let mut text = [0; 16];
+    // A pipe is not waited for.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = std::fs::File::options().read(true).custom_flags(flags).open(path);
+    let length = file.and_then(|mut file| file.read(&mut text)).unwrap_or(0);
+    if text[..length].trim_ascii().starts_with(b"saving") { Said::Saving } else { Said::Saved }
+}
+
+/// A step that goes on.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) goal: Goal,
+    pub(super) begun: Timestamp,
+    pub(super) within: Duration,
+    pub(super) processes: u32,
+}
+
+impl Wait {
+    /// Whether its time is over.
+    pub(super) fn over(&self, now: Timestamp) -> bool {
+        now.since(self.begun) >= self.within
+    }
+}
