@@ -10,6 +10,7 @@ pub mod clock;
 pub mod executor;
 pub mod fs;
 pub mod job;
+pub mod levels;
 pub mod process;
 pub mod roots;
 pub mod signal;

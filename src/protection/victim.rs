@@ -155,8 +155,8 @@ fn above(parent: &[Option<usize>], place: usize) -> impl Iterator<Item = usize> 
     std::iter::successors(parent[place], |above| parent[*above]).take(parent.len())
 }
 
-/// The topmost group that holds all members and nobody else, if there is one.
-pub fn own_group<'o>(people: &[Person], others: impl Iterator<Item = &'o str> + Clone) -> Option<Label> {
+/// The deepest group that holds all members.
+pub fn common_group(people: &[Person]) -> Option<&str> {
     let mut paths = people.iter().map(|person| person.group.as_ref().map(Label::as_str));
     let first = paths.next()??;
     let mut shared = first.trim_end_matches('/').len();
@@ -166,9 +166,13 @@ pub fn own_group<'o>(people: &[Person], others: impl Iterator<Item = &'o str> + 
             shared = first[..shared].rfind('/')?;
         }
     }
-    let group = &first[..shared];
-    let alone = !group.is_empty() && !others.clone().any(|other| within(other, group));
-    alone.then(|| group.into())
+    Some(&first[..shared]).filter(|group| !group.is_empty())
+}
+
+/// The deepest group that holds all members, where nobody else is in it.
+pub fn own_group<'o>(people: &[Person], mut others: impl Iterator<Item = &'o str>) -> Option<Label> {
+    let group = common_group(people)?;
+    (!others.any(|other| within(other, group))).then(|| group.into())
 }
 
 #[cfg(test)]

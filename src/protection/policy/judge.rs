@@ -108,7 +108,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let members = observed.members.map(|members| members.value);
     conditions.set(Condition::HasMembers, Truth::known(members.map(|members| members.count > 0)));
     conditions.set(Condition::AloneOnHost, Truth::of(!waits));
-    conditions.set(Condition::RateLeft, Truth::of(gate.host_left > 0));
+    conditions.set(Condition::RateLeft, Truth::of(gate.left > 0));
     let catching = members.and_then(|members| members.catching);
     conditions.set(Condition::Catches, Truth::known(catching.map(|count| count > 0)));
     conditions.set(Condition::VictimsGone, Truth::known(observed.alive.map(|alive| alive == 0)));

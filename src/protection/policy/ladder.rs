@@ -10,7 +10,6 @@ use super::condition::{Condition, Conditions, Truth};
 use super::judge::{Judged, judge};
 use super::limits::Limits;
 use super::observed::{AckKind, Observed};
-use super::rate::Rate;
 use super::state::{Mode, Reach, Reason, State, Transition};
 use crate::model::time::Timestamp;
 
@@ -19,13 +18,13 @@ use crate::model::time::Timestamp;
 pub struct Gate {
     /// Whether another target is ending, so that its memory is on its way back.
     pub busy: bool,
-    /// Incidents that may still end a job in this hour, on the whole host.
-    pub host_left: u32,
+    /// Incidents that may still end a job in this hour: the least of the target's and the host's.
+    pub left: u32,
 }
 
 impl Gate {
     /// Nobody else is there.
-    pub const OPEN: Self = Self { busy: false, host_left: u32::MAX };
+    pub const OPEN: Self = Self { busy: false, left: u32::MAX };
 }
 
 /// One shortage, from its first step to its end.
@@ -59,7 +58,6 @@ pub struct Ladder {
     incident: Option<Incident>,
     incidents: u64,
     asked: Option<Timestamp>,
-    rate: Rate,
     conditions: Conditions,
 }
 
@@ -75,7 +73,6 @@ impl Ladder {
             incident: None,
             incidents: 0,
             asked: None,
-            rate: Rate::new(limits.most_per_hour),
             conditions: Conditions::default(),
             limits,
         }
@@ -117,17 +114,12 @@ impl Ladder {
         self.incident.is_some_and(|incident| incident.overdue)
     }
 
-    /// Incidents that may still end the job in this hour.
-    pub fn left(&self, now: Timestamp) -> u32 {
-        self.rate.left(now)
-    }
-
     /// Looks once, and moves at most once.
     pub fn step(&mut self, now: Timestamp, observed: &Observed, gate: Gate) -> Option<Transition> {
         let mut judged = judge(&self.limits, observed, gate);
         hold(&mut self.pushed, judged.push.0 >= Reach::Soft, now);
         hold(&mut self.back, judged.back, now);
-        let rate_left = self.rate_left(now, gate);
+        let rate_left = self.rate_left(gate);
         self.note(now, observed, rate_left, &mut judged.conditions);
         self.conditions = judged.conditions;
         let (to, reason) = self.decide(now, observed, &judged, rate_left)?;
@@ -352,9 +344,6 @@ impl Ladder {
         if ask {
             self.asked = Some(now);
         }
-        if counts {
-            self.rate.count(now);
-        }
         match to {
             State::Blind => self.resume = from,
             State::Ok | State::Warn | State::Disarmed | State::Cooldown => self.incident = None,
@@ -381,9 +370,8 @@ impl Ladder {
     }
 
     /// An incident that is counted goes on; a new one needs room.
-    fn rate_left(&self, now: Timestamp, gate: Gate) -> bool {
-        self.incident.is_some_and(|incident| incident.counted)
-            || (gate.host_left > 0 && self.rate.left(now) > 0)
+    fn rate_left(&self, gate: Gate) -> bool {
+        self.incident.is_some_and(|incident| incident.counted) || gate.left > 0
     }
 
     /// What the job said since it was given time to save.

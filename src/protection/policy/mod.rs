@@ -7,6 +7,7 @@
 
 pub mod board;
 pub mod condition;
+pub mod flow;
 pub mod judge;
 pub mod ladder;
 pub mod limits;
@@ -17,8 +18,9 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
-pub use board::{Board, Move};
+pub use board::Board;
 pub use condition::{Condition, Conditions, Truth};
+pub use flow::Flow;
 pub use ladder::{Gate, Ladder};
 pub use limits::{Levels, Limits, Trigger};
 pub use observed::{Ack, AckKind, Aged, Forecast, Members, Observed, Reading, Resource};

@@ -8,8 +8,8 @@ use super::{GIB, MIB, limits, secs};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, AckKind, Aged, Board, Forecast, Levels, Limits, Members, Mode, Observed, Reach, Reading, Resource,
-    State, Transition, Trigger,
+    Ack, AckKind, Aged, Board, Forecast, Ladder, Levels, Limits, Members, Mode, Observed, Reach, Reading,
+    Resource, State, Transition, Trigger,
 };
 
 fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
@@ -78,14 +78,17 @@ fn run(
     mut look: impl FnMut(usize, &Observed, State, Option<Transition>),
 ) {
     let mut now = Timestamp::from_secs(100);
-    let mut board = Board::new(limits, 4, now);
+    let mut board = Board::new(2, limits.iter().map(|limits| limits.most_per_hour), 4);
+    for (seat, limits) in limits.into_iter().enumerate() {
+        board.seat(seat, Some((seat, Ladder::new(limits, now))));
+    }
     for (ms, observed) in history {
         now = now.plus(Duration::from_millis(*ms));
         for (place, observed) in observed.iter().enumerate() {
             let observed = Observed { ack: observed.ack.map(|ack| Ack { at: now, ..ack }), ..*observed };
-            let before = board.ladders()[place].state();
+            let before = board.ladder(place).unwrap().state();
             let moved = board.step(place, now, &observed);
-            look(place, &observed, before, moved.map(|moved| moved.transition));
+            look(place, &observed, before, moved);
         }
     }
 }

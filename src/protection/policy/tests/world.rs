@@ -7,7 +7,7 @@ use super::GIB;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, AckKind, Aged, Board, Forecast, Limits, Members, Mode, Observed, Reading, Resource, State,
+    Ack, AckKind, Aged, Board, Forecast, Ladder, Limits, Members, Mode, Observed, Reading, Resource, State,
 };
 
 /// The tick of the played guard.
@@ -67,7 +67,8 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
     let (mut used, mut held) = (2.0 * GIB as f64, 0.0);
     let enforce = limits.mode == Mode::Enforce;
     let zero = Timestamp::from_secs(1000);
-    let mut board = Board::new([limits], 5, zero);
+    let mut board = Board::new(1, [limits.most_per_hour], 5);
+    board.seat(0, Some((0, Ladder::new(limits, zero))));
     let (mut asked, mut trace) = (Asked::default(), String::new());
     let mut history = vec![used];
     let mut last = None;
@@ -108,8 +109,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         observed.ack = ack(AckKind::Saved, job.saved).or_else(|| ack(AckKind::Saving, job.saving));
         observed.alive = (asked.term.is_some() || asked.kill.is_some()).then_some(count);
         observed.victims = Bytes::new(used as u64);
-        let Some(moved) = board.step(0, now, &observed) else { continue };
-        let transition = moved.transition;
+        let Some(transition) = board.step(0, now, &observed) else { continue };
         let done = match (transition.acts() && enforce, transition.to) {
             (true, State::Checkpoint) if transition.ask => {
                 asked.checkpoint = Some(time);
