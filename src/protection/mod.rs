@@ -5,9 +5,11 @@
 //! pure: what is observed, and the time, are arguments.
 
 pub mod actions;
+pub mod metrics;
 pub mod options;
 pub mod plan;
 pub mod policy;
+pub mod report;
 pub mod signals;
 pub mod target;
 pub mod victim;

@@ -16,7 +16,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("exposition", &["model", "config", "events", "host"]),
     ("protection", &["model"]),
-    ("catalog", &["model", "engine", "events", "sources", "analyzers"]),
+    ("catalog", &["model", "engine", "events", "sources", "analyzers", "protection"]),
 ];
 
 /// Rooms that read no clock, file or socket.

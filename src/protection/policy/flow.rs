@@ -105,7 +105,8 @@ mod tests {
             200 Some(10000.0) Some(10000.0)
             300 Some(10000.0) Some(10000.0)
             330 Some(0.0) Some(8972.602739726028)
-            399 Some(0.0) Some(6526.315789473684)"#]].assert_eq(&told.join("\n"));
+            399 Some(0.0) Some(6526.315789473684)"#]]
+        .assert_eq(&told.join("\n"));
         assert!((flow.fastest() - 10_000.0).abs() < 1.0);
     }
 

@@ -53,7 +53,7 @@ struct Level {
 pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let mut judged = Judged {
         conditions: Conditions::default(),
-        blind: true,
+        blind: false,
         hard: None,
         push: (Reach::Ignore, Reason::Quiet),
         warn: None,
@@ -62,10 +62,12 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         returning: false,
         left: None,
     };
-    let mut fresh = true;
+    let (mut fresh, mut seen) = (true, false);
     let mut waits = false;
     let mut slow: Option<f64> = None;
-    for (resource, levels) in limits.watched() {
+    let present = limits.watched().filter(|(resource, _)| !observed.absent[resource.place()]);
+    judged.blind = present.clone().next().is_some();
+    for (resource, levels) in present {
         let level = level(limits, levels, observed.reading(resource));
         judged.note_level(resource, levels, level.as_ref());
         let Some(level) = level else {
@@ -73,7 +75,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             judged.back = false;
             continue;
         };
-        judged.blind = false;
+        seen = true;
         let held_up = gate.busy && resource.shared();
         waits |= held_up && (level.soft || level.hard);
         if level.hard && !held_up && judged.hard.is_none() {
@@ -92,6 +94,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         judged.left = sooner(judged.left, sooner(level.fast, level.slow));
         slow = sooner(slow, level.slow);
     }
+    judged.blind &= !seen;
     judged.forecast(limits, observed, slow);
     judged.no_time(limits);
     judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, Reason::Leak);

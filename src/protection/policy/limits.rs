@@ -75,7 +75,7 @@ pub struct Limits {
 
 impl Limits {
     /// What is watched.
-    pub fn watched(&self) -> impl Iterator<Item = (Resource, &Levels)> {
+    pub fn watched(&self) -> impl Iterator<Item = (Resource, &Levels)> + Clone {
         Resource::ALL
             .into_iter()
             .filter_map(|resource| Some((resource, self.levels[resource.place()].as_ref()?)))

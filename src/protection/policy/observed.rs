@@ -121,6 +121,8 @@ pub enum AckKind {
 pub struct Observed {
     /// By [`Resource::place`].
     pub readings: [Option<Aged<Reading>>; 4],
+    /// By [`Resource::place`]: the target has no such resource, so that nothing is missing where nothing is read.
+    pub absent: [bool; 4],
     /// The analyzers' forecast; the value is absent where nothing is foreseen.
     pub forecast: Option<Aged<Option<Forecast>>>,
     /// Whether a leak in the target is confirmed.
