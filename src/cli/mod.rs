@@ -6,6 +6,7 @@ mod fetch;
 mod gpu;
 #[cfg(feature = "gpu")]
 pub mod gpu_worker;
+mod hook_helper;
 mod metrics;
 mod picture;
 mod plot;
@@ -46,6 +47,9 @@ enum Command {
     #[cfg(feature = "gpu")]
     #[command(hide = true)]
     GpuWorker(gpu_worker::GpuWorkerArgs),
+    /// Run hooks for the daemon, which starts this itself.
+    #[command(hide = true)]
+    HookHelper(hook_helper::Args),
 }
 
 /// Everything that is written about a snapshot, but to a file.
@@ -74,6 +78,7 @@ impl Cli {
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::GpuWorker(args) => Ok(gpu_worker::run(args)),
+            Command::HookHelper(args) => args.run(),
         }
     }
 }

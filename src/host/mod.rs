@@ -9,6 +9,7 @@ pub mod child;
 pub mod clock;
 pub mod executor;
 pub mod fs;
+pub mod hooks;
 pub mod job;
 pub mod levels;
 pub mod process;

@@ -15,6 +15,7 @@ mod forecast;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod harness;
+mod hooks;
 mod layers;
 #[cfg(feature = "gpu")]
 mod ml_py;

@@ -379,12 +379,5 @@ impl Executor for Machine {
     }
 }
 
-/// Our own group's path.
-#[cfg(test)]
-fn group_of_self(version: Version) -> Option<String> {
-    let text = std::fs::read("/proc/self/cgroup").ok()?;
-    person::group_of(&text, version).map(str::to_owned)
-}
-
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::job::{Job, until};
 use super::*;
-use crate::host::executor::{cgroup, group_of_self};
+use crate::host::executor::{cgroup, person};
 use crate::model::scope::Refusal;
 use crate::model::step::{Finished, Group, Outcome};
 use cgroup::Version;
@@ -69,6 +69,12 @@ impl Drop for Room {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Our own group's path.
+fn group_of_self(version: Version) -> Option<String> {
+    let text = std::fs::read("/proc/self/cgroup").ok()?;
+    person::group_of(&text, version).map(str::to_owned)
 }
 
 fn room(version: Version, name: &str) -> Option<Room> {

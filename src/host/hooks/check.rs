@@ -1,0 +1,153 @@
+//! Whether a program may be a hook: nobody but root and the daemon's own user can have put it there.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Anybody but the owner may write.
+const WRITABLE: u32 = 0o022;
+/// Only the owner of a file may rename it, though others may write into the folder.
+const STICKY: u32 = 0o1000;
+
+/// Why a program is no hook.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// It must be found without a search and without a working folder.
+    #[error("{0} is no absolute path")]
+    Relative(PathBuf),
+    /// It cannot be looked at.
+    #[error("cannot look at {path}")]
+    Unreadable {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is a folder, or has no right to be executed.
+    #[error("{0} is no program")]
+    NoProgram(PathBuf),
+    /// Another user could put something else there.
+    #[error("{path} belongs to user {owner}, not to root or to memwarden's own user")]
+    Owner {
+        /// What.
+        path: PathBuf,
+        /// Whose.
+        owner: u32,
+    },
+    /// Others could put something else there.
+    #[error("{path} can be written by others (mode {mode:o})")]
+    Writable {
+        /// What.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+}
+
+/// The program's real path, where it and every folder on the way to it belong to root or to us, and nobody else
+/// may write there.
+///
+/// # Errors
+/// The first reason why not.
+pub fn program(path: &Path) -> Result<PathBuf, CheckError> {
+    if !path.is_absolute() {
+        return Err(CheckError::Relative(path.to_owned()));
+    }
+    let unreadable = |path: &Path| {
+        let path = path.to_owned();
+        move |source| CheckError::Unreadable { path, source }
+    };
+    let real = std::fs::canonicalize(path).map_err(unreadable(path))?;
+    // A link decides what is started as much as what it leads to.
+    if real != path {
+        folders(path)?;
+    }
+    let metadata = std::fs::metadata(&real).map_err(unreadable(&real))?;
+    if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
+        return Err(CheckError::NoProgram(real));
+    }
+    judge(&real, metadata.uid(), metadata.mode(), false)?;
+    folders(&real)?;
+    Ok(real)
+}
+
+fn folders(path: &Path) -> Result<(), CheckError> {
+    for (place, folder) in
+        path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()).enumerate()
+    {
+        let metadata = std::fs::metadata(folder)
+            .map_err(|source| CheckError::Unreadable { path: folder.to_owned(), source })?;
+        judge(folder, metadata.uid(), metadata.mode(), place > 0)?;
+    }
+    Ok(())
+}
+
+fn judge(path: &Path, owner: u32, mode: u32, above: bool) -> Result<(), CheckError> {
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(CheckError::Owner { path: path.to_owned(), owner });
+    }
+    // In a folder like /tmp nobody else can move what is ours.
+    if mode & WRITABLE != 0 && !(above && mode & STICKY != 0) {
+        return Err(CheckError::Writable { path: path.to_owned(), mode: mode & 0o7777 });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn only_what_nobody_else_can_change_is_a_hook() {
+        let folder = tempfile::tempdir().unwrap();
+        mode(folder.path(), 0o755);
+        let path = folder.path().join("hook");
+        let said = || {
+            program(&path).map_err(|error| error.to_string().replace(folder.path().to_str().unwrap(), "DIR"))
+        };
+        assert_eq!(said(), Err("cannot look at DIR/hook".to_owned()));
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        mode(&path, 0o644);
+        assert_eq!(said(), Err("DIR/hook is no program".to_owned()));
+        mode(&path, 0o755);
+        assert_eq!(said(), Ok(path.clone()));
+        mode(&path, 0o775);
+        assert_eq!(said(), Err("DIR/hook can be written by others (mode 775)".to_owned()));
+        mode(&path, 0o755);
+        mode(folder.path(), 0o757);
+        assert_eq!(said(), Err("DIR can be written by others (mode 757)".to_owned()));
+        mode(folder.path(), 0o1777);
+        assert_eq!(said(), Err("DIR can be written by others (mode 1777)".to_owned()));
+        assert!(matches!(program(Path::new("hook")), Err(CheckError::Relative(_))));
+        assert!(matches!(program(folder.path()), Err(CheckError::NoProgram(_))));
+    }
+
+    #[test]
+    fn a_link_from_a_place_that_others_write_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hook");
+        std::os::unix::fs::symlink("/bin/true", &path).unwrap();
+        mode(folder.path(), 0o755);
+        assert!(program(&path).is_ok());
+        mode(folder.path(), 0o777);
+        assert!(matches!(program(&path), Err(CheckError::Writable { .. })));
+    }
+
+    #[test]
+    fn another_users_program_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hook");
+        std::fs::write(&path, "").unwrap();
+        mode(&path, 0o755);
+        if std::os::unix::fs::chown(&path, Some(65_534), None).is_err() {
+            crate::skip::skip("a file of another user takes root to make");
+            return;
+        }
+        assert!(matches!(program(&path), Err(CheckError::Owner { owner: 65_534, .. })));
+    }
+}

@@ -1,0 +1,96 @@
+//! What is said between the daemon and the hook helper: one JSON document a line.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest line: the JSON that a hook is told has a few KiB.
+pub(super) const LONGEST: usize = 1 << 20;
+/// What is kept of a hook's output, in bytes.
+pub(super) const OUTPUT: usize = 4096;
+/// The longest time a hook may have, in milliseconds.
+pub(super) const SLOWEST: u64 = 60_000;
+
+/// A hook to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// Comes back with the answer.
+    pub(super) id: u64,
+    /// The absolute path.
+    pub(super) program: PathBuf,
+    /// Its arguments.
+    pub(super) arguments: Vec<String>,
+    /// When it is killed.
+    pub(super) timeout_ms: u64,
+    /// What it reads: a JSON document.
+    pub(super) input: String,
+}
+
+/// How a hook ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ending {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+    /// It was killed when its time was over.
+    TimedOut,
+    /// It was never started, and why.
+    Refused(String),
+}
+
+/// What became of a hook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Answer {
+    /// Of the request.
+    pub(super) id: u64,
+    /// How it ended.
+    pub(super) ending: Ending,
+    /// What it wrote to its output and error output, cut.
+    pub(super) output: String,
+    /// How long it took, in microseconds.
+    pub(super) micros: u64,
+}
+
+/// The environment of a hook: the top-level values of its input, as `MEMWARDEN_NAME`.
+pub(super) fn environment(input: &str) -> Vec<(String, String)> {
+    let Ok(serde_json::Value::Object(values)) = serde_json::from_str(input) else { return Vec::new() };
+    let told = values.into_iter().filter_map(|(name, value)| {
+        let value = match value {
+            serde_json::Value::String(text) => text,
+            serde_json::Value::Number(number) => number.to_string(),
+            serde_json::Value::Bool(yes) => yes.to_string(),
+            _ => return None,
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        // The kernel takes no zero byte in it.
+        (name.chars().all(plain) && !value.contains('\0'))
+            .then(|| (format!("MEMWARDEN_{}", name.to_ascii_uppercase()), value))
+    });
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_values_become_variables() {
+        let input =
+            r#"{"target": "job", "headroom_bytes": 5, "drill": true, "list": [1], "a-b": 1, "z": "\u0000"}"#;
+        let told: Vec<String> =
+            environment(input).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(told, ["MEMWARDEN_DRILL=true", "MEMWARDEN_HEADROOM_BYTES=5", "MEMWARDEN_TARGET=job"]);
+        assert!(environment("[1]").is_empty() && environment("{").is_empty());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_panic(text in ".{0,200}") {
+            let _ = environment(&text);
+            let _ = serde_json::from_str::<Request>(&text);
+            let _ = serde_json::from_str::<Answer>(&text);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One hook from its start to its end, within its time.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+
+use super::check;
+use super::protocol::{Answer, Ending, OUTPUT, Request, SLOWEST, environment};
+use crate::host::clock;
+use crate::model::time::Timestamp;
+
+/// How long what a hook wrote just before its end is still read.
+const DREGS: Duration = Duration::from_millis(50);
+/// How long the end of who was killed is waited for; an uninterruptible sleep takes longer, and is left.
+const LAST: Duration = Duration::from_millis(500);
+/// Searches for what a hook left behind.
+const SWEEPS: usize = 20;
+
+/// Runs one hook; `given_up` is closed by the other side when nobody wants the answer any more.
+pub(super) fn run(request: &Request, proc: &Path, given_up: BorrowedFd<'_>) -> Answer {
+    let begun = clock::now();
+    let mut output = Vec::with_capacity(OUTPUT);
+    let ending = match start(request) {
+        Err(why) => Ending::Refused(why),
+        Ok((mut child, pipe)) => {
+            let limit = Duration::from_millis(request.timeout_ms.min(SLOWEST));
+            let ending = attend(&mut child, &pipe, given_up, begun, limit, &mut output);
+            sweep(&mut child, proc);
+            ending
+        }
+    };
+    let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
+    Answer { id: request.id, ending, output: String::from_utf8_lossy(&output).into_owned(), micros }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is where hooks are started")]
+fn start(request: &Request) -> Result<(Child, OwnedFd), String> {
+    let program = check::program(&request.program).map_err(|error| chain(&error))?;
+    let prepared = (|| {
+        // A file in memory: writing to a pipe could wait for a hook that reads nothing.
+        let mut input = std::fs::File::from(rustix::fs::memfd_create("hook-input", MemfdFlags::CLOEXEC)?);
+        input.write_all(request.input.as_bytes())?;
+        rustix::fs::seek(&input, rustix::fs::SeekFrom::Start(0))?;
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&read, true)?;
+        Ok::<_, io::Error>((input, read, write))
+    })();
+    let (input, read, write) = prepared.map_err(|error| format!("cannot prepare: {error}"))?;
+    let both = write.try_clone().map_err(|error| format!("cannot prepare: {error}"))?;
+    let mut command = Command::new(&program);
+    command
+        .args(&request.arguments)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .envs(environment(&request.input))
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::from(input))
+        .stdout(Stdio::from(write))
+        .stderr(Stdio::from(both));
+    let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    Ok((child, read))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// Reads what it writes until it has ended or its time is over.
+fn attend(
+    child: &mut Child,
+    pipe: &OwnedFd,
+    given_up: BorrowedFd<'_>,
+    begun: Timestamp,
+    limit: Duration,
+    output: &mut Vec<u8>,
+) -> Ending {
+    let pidfd = pid(child).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+    let mut open = true;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => {
+                if open {
+                    wait(given_up, &[pipe.as_fd()], DREGS);
+                    drain(pipe, output);
+                }
+                return status
+                    .code()
+                    .map_or_else(|| Ending::Signalled(status.signal().unwrap_or(0)), Ending::Exited);
+            }
+            Ok(None) => {}
+            Err(error) => return Ending::Refused(format!("cannot wait for it: {error}")),
+        }
+        let left = limit.saturating_sub(clock::now().since(begun));
+        if left.is_zero() || closed(given_up) {
+            kill_group(child);
+            drain(pipe, output);
+            return Ending::TimedOut;
+        }
+        let mut watched: Vec<BorrowedFd<'_>> = pidfd.iter().map(|pidfd| pidfd.as_fd()).collect();
+        if open {
+            watched.push(pipe.as_fd());
+        }
+        // Without a pidfd its end is found by looking now and then.
+        wait(given_up, &watched, if pidfd.is_some() { left } else { left.min(DREGS) });
+        open = open && drain(pipe, output);
+    }
+}
+
+/// Reads all there is, keeps what fits, and tells whether more may come.
+fn drain(pipe: &OwnedFd, output: &mut Vec<u8>) -> bool {
+    let mut buffer = [0; 8192];
+    // Who writes faster than this is read is not waited for here.
+    for _ in 0..64 {
+        match rustix::io::read(pipe, &mut buffer) {
+            Ok(0) => return false,
+            Ok(read) => {
+                let room = OUTPUT.saturating_sub(output.len()).min(read);
+                output.extend_from_slice(&buffer[..room]);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return true,
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Waits until one can be read, or `closing` is closed by the other side.
+fn wait(closing: BorrowedFd<'_>, watched: &[BorrowedFd<'_>], limit: Duration) {
+    let mut asked = vec![PollFd::from_borrowed_fd(closing, PollFlags::empty())];
+    asked.extend(watched.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+    // A wait that is cut short only makes the caller look once more.
+    let _ = poll(&mut asked, Timespec::try_from(limit).ok().as_ref());
+}
+
+/// Whether a pipe is closed by the other side.
+fn closed(fd: BorrowedFd<'_>) -> bool {
+    let mut asked = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut asked, Some(&at_once)), Ok(1))
+}
+
+fn pid(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+fn kill_group(child: &Child) {
+    if let Some(pid) = pid(child) {
+        // It is our unreaped child, so that the number is its group's and nobody else's.
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Kills and reaps whatever the hook left: its orphans are our children, whatever session they are in.
+fn sweep(child: &mut Child, proc: &Path) {
+    let begun = clock::now();
+    for _ in 0..SWEEPS {
+        // Reaps the hook itself too where it was killed.
+        while matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        let left = children(proc);
+        if left.is_empty() || clock::now().since(begun) > LAST {
+            break;
+        }
+        for pid in left {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 10_000_000 }));
+    }
+    let _ = child.try_wait();
+}
+
+/// Our children, by the kernel's list of them.
+fn children(proc: &Path) -> Vec<Pid> {
+    let mut text = String::new();
+    let own = std::fs::File::open(proc.join("thread-self/children"));
+    if own.and_then(|mut file| file.read_to_string(&mut text)).is_err() {
+        return Vec::new();
+    }
+    text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw)).collect()
+}
