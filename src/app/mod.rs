@@ -3,6 +3,7 @@
 //! [`sampler`] is the one thread that measures; [`serve`] runs everything
 //! around it; [`log`] sets up the daemon's own log; [`notify`] talks to systemd.
 
+pub mod guard;
 pub mod log;
 pub mod notify;
 #[cfg(feature = "otlp")]

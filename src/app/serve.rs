@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::guard::warden::Warden;
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
 use crate::config::{self, Config, Override, Paths};
@@ -19,6 +20,7 @@ use crate::host::child::WorkerCommand;
 use crate::host::clock;
 use crate::host::roots::Roots;
 use crate::model::source::Control;
+use crate::protection::options::{PROTECTION, Protection};
 use crate::sources::Context;
 
 #[cfg(feature = "otlp")]
@@ -91,6 +93,7 @@ struct Daemon<'a> {
     /// The age at which a frame means that the sampler is stuck.
     stale_after: watch::Sender<Duration>,
     sampler: Sampler,
+    warden: Warden,
     #[cfg(feature = "otlp")]
     push: Push,
 }
@@ -114,7 +117,11 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     events.config_loaded(clock::now(), &options.shown_file());
     #[cfg(feature = "otlp")]
     let push = Push::start(&config, &frames, &events, instance(&addresses));
-    let sampler = sampler::start(&config, context(&config.paths), Arc::clone(&events), publish)
+    let context = context(&config.paths);
+    let mut warden = Warden::new(hook_helper);
+    warden.configure(protection(&config), &context.roots);
+    let post = Arc::clone(warden.post());
+    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post)
         .context("cannot start the sampler")?;
     let serving = tokio::spawn(server.run(stopped));
     let mut daemon = Daemon {
@@ -125,6 +132,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         frames,
         stale_after,
         sampler,
+        warden,
         #[cfg(feature = "otlp")]
         push,
     };
@@ -132,6 +140,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     notify::ready();
     let mut watchdog = notify::watchdog_interval().map(tokio::time::interval);
     let mut reading: Option<Reading> = None;
+    let mut second = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => break,
@@ -152,19 +161,21 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             _ = signals.release.recv() => daemon.control(Control::ReleaseGpu),
             _ = signals.acquire.recv() => daemon.control(Control::AcquireGpu),
             () = tick(&mut watchdog) => daemon.watchdog(),
+            _ = second.tick() => daemon.warden.catch_up(),
         }
     }
     tracing::info!("memwarden is ending.");
     notify::stopping();
     // The receiver is gone only if the server ended by itself.
     let _ = stop.send(true);
-    let Daemon { sampler, .. } = daemon;
+    let Daemon { sampler, warden, .. } = daemon;
     #[cfg(feature = "otlp")]
     let push = daemon.push;
     let ending = tokio::task::spawn_blocking(move || {
         #[cfg(feature = "otlp")]
         push.stop(LAST_PUSH);
         sampler.stop(LAST_SAMPLE);
+        drop(warden);
     });
     let _ = tokio::join!(serving, ending);
     Ok(())
@@ -204,7 +215,9 @@ impl Daemon<'_> {
         if config.log.format != self.config.log.format || config.web != self.config.web {
             tracing::warn!("The sections web and log.format take effect at the next start.");
         }
-        self.sampler.ask(Request::Configure(Box::new(config.clone()), context(&config.paths)));
+        let context = context(&config.paths);
+        self.warden.configure(protection(&config), &context.roots);
+        self.sampler.ask(Request::Configure(Box::new(config.clone()), context));
         self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
         self.config = config;
         Ok(())
@@ -214,7 +227,7 @@ impl Daemon<'_> {
     fn watchdog(&self) {
         let stale = *self.stale_after.borrow();
         let fresh = self.frames.borrow().as_ref().is_some_and(|frame| clock::now().since(frame.at) <= stale);
-        if fresh {
+        if fresh && self.warden.alive(clock::now()) {
             notify::alive();
         }
     }
@@ -238,6 +251,17 @@ pub fn context(paths: &Paths) -> Context {
         }),
         worker: worker(),
     }
+}
+
+/// What the configuration says about protection.
+pub fn protection(config: &Config) -> Protection {
+    config.rooms.get(PROTECTION.key).map_or_else(Protection::default, Protection::new)
+}
+
+/// How the process that starts hooks is started: this same program.
+fn hook_helper() -> Option<WorkerCommand> {
+    let helper = WorkerCommand::own("hook-helper");
+    helper.inspect_err(|error| tracing::error!(%error, "The path of this program is not known.")).ok()
 }
 
 /// How the GPU worker is started: this same program.

@@ -12,6 +12,7 @@ pub mod fs;
 pub mod hooks;
 pub mod job;
 pub mod levels;
+pub mod memory;
 pub mod process;
 pub mod roots;
 pub mod signal;

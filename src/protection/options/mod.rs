@@ -37,6 +37,13 @@ pub struct Protection {
     pub targets: Vec<Target>,
 }
 
+impl Default for Protection {
+    /// Nobody is protected.
+    fn default() -> Self {
+        Self { mode: Mode::Off, most_per_hour: 0, alert_token: None, targets: Vec::new() }
+    }
+}
+
 impl Protection {
     /// Reads a section that was checked; what [`check`] complains about is left out.
     pub fn new(settings: &Settings) -> Self {

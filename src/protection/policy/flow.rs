@@ -8,7 +8,7 @@ use crate::model::units::Bytes;
 /// Samples kept for a window.
 const KEPT: usize = 32;
 /// The window of the fast rate.
-pub const FAST: Duration = Duration::from_secs(2);
+pub const FAST: Duration = Duration::from_secs(1);
 /// The window of the slow rate.
 pub const SLOW: Duration = Duration::from_secs(30);
 
@@ -98,7 +98,7 @@ mod tests {
         }
         expect_test::expect![[r#"
             0 None None
-            4 None None
+            4 Some(10000.0) None
             5 Some(10000.0) None
             74 Some(10000.0) None
             75 Some(10000.0) Some(10000.0)

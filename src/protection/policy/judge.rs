@@ -34,7 +34,7 @@ pub struct Judged {
     pub back: bool,
     /// Whether memory is on its way back, not yet all of it.
     pub returning: bool,
-    /// The shortest time to exhaustion at the present rates, in seconds.
+    /// The shortest time to exhaustion at the fast rates, in seconds.
     pub left: Option<f64>,
 }
 
@@ -91,12 +91,11 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             judged.back = false;
             judged.warn = judged.warn.or(Some(Reason::Near(resource)));
         }
-        judged.left = sooner(judged.left, sooner(level.fast, level.slow));
+        judged.left = sooner(judged.left, level.fast);
         slow = sooner(slow, level.slow);
     }
     judged.blind &= !seen;
     judged.forecast(limits, observed, slow);
-    judged.no_time(limits);
     judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, Reason::Leak);
     judged.trigger(limits, Condition::Alert, limits.alert, observed.alert, Reason::Alert);
     // The rungs below a push are its warning too.
@@ -156,12 +155,6 @@ impl Judged {
         if soft == Some(true) {
             self.push(limits.within(limits.forecast.reach), Reason::Forecast);
         }
-    }
-
-    /// A rate alone never kills: a soft level must be crossed too.
-    fn no_time(&mut self, limits: &Limits) {
-        let short = self.left.is_some_and(|left| left <= limits.kill_margin.as_secs_f64());
-        self.conditions.set(Condition::NoTimeLeft, Truth::known((!self.blind).then_some(short && self.low)));
     }
 
     fn trigger(

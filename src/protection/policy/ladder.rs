@@ -13,6 +13,10 @@ use super::observed::{AckKind, Observed};
 use super::state::{Mode, Reach, Reason, State, Transition};
 use crate::model::time::Timestamp;
 
+/// A burst that has ended is in the fast rate for another second; a job that loads its data is not killed for it. One
+/// that goes on comes to the hard level first.
+const BURST: Duration = Duration::from_millis(1_500);
+
 /// What the other ladders of the host leave for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
@@ -53,6 +57,8 @@ pub struct Ladder {
     pushed: Option<Timestamp>,
     /// Since when memory has been back without a pause.
     back: Option<Timestamp>,
+    /// Since when too little time has been left without a pause.
+    short: Option<Timestamp>,
     /// Where BLIND goes back to.
     resume: State,
     incident: Option<Incident>,
@@ -69,6 +75,7 @@ impl Ladder {
             since: now,
             pushed: None,
             back: None,
+            short: None,
             resume: State::Ok,
             incident: None,
             incidents: 0,
@@ -119,6 +126,9 @@ impl Ladder {
         let mut judged = judge(&self.limits, observed, gate);
         hold(&mut self.pushed, judged.push.0 >= Reach::Soft, now);
         hold(&mut self.back, judged.back, now);
+        let limit = self.limits.kill_margin.as_secs_f64();
+        let short = judged.low && judged.left.is_some_and(|left| left <= limit);
+        hold(&mut self.short, short, now);
         let rate_left = self.rate_left(gate);
         self.note(now, observed, rate_left, &mut judged.conditions);
         self.conditions = judged.conditions;
@@ -133,6 +143,8 @@ impl Ladder {
     /// The conditions that rest on what was before.
     fn note(&self, now: Timestamp, observed: &Observed, rate_left: bool, conditions: &mut Conditions) {
         conditions.set(Condition::RateLeft, Truth::of(rate_left));
+        let known = conditions.get(Condition::Fresh) != Truth::NotMet;
+        conditions.set(Condition::NoTimeLeft, Truth::known(known.then(|| self.is_short(now))));
         conditions.set(Condition::Held, Truth::of(self.held(now)));
         conditions.set(Condition::MayAsk, Truth::of(self.may_ask(now)));
         if self.state == State::Checkpoint {
@@ -229,8 +241,7 @@ impl Ladder {
             Some(AckKind::Saving) => self.limits.longest_grace,
             _ => self.limits.grace,
         };
-        let short = judged.left.is_some_and(|left| left <= self.limits.kill_margin.as_secs_f64());
-        let over = now.since(begun) >= allowed || short;
+        let over = now.since(begun) >= allowed || self.is_short(now);
         self.conditions.set(Condition::GraceOver, Truth::of(over));
         let reason = if ack == Some(AckKind::Saved) {
             Reason::Saved
@@ -308,8 +319,8 @@ impl Ladder {
 
     /// A kill, where exhaustion would come before anything gentler has an effect.
     fn no_time(&self, judged: &Judged) -> Option<(State, Reason)> {
-        let short = self.conditions.get(Condition::NoTimeLeft).met();
-        (short && judged.push.0 == Reach::Kill).then_some((State::Kill, Reason::NoTimeLeft))
+        (self.conditions.get(Condition::NoTimeLeft).met() && judged.push.0 == Reach::Kill)
+            .then_some((State::Kill, Reason::NoTimeLeft))
     }
 
     fn go(&mut self, now: Timestamp, to: State, reason: Reason) -> Transition {
@@ -354,6 +365,11 @@ impl Ladder {
             self.since = now;
         }
         Transition { at: now, from, to, reason, incident: number.unwrap_or(0), ask, counts }
+    }
+
+    /// Whether too little time is left, for long enough that it is not the end of a burst.
+    fn is_short(&self, now: Timestamp) -> bool {
+        self.short.is_some_and(|since| now.since(since) >= BURST)
     }
 
     fn held(&self, now: Timestamp) -> bool {

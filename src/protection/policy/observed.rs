@@ -72,7 +72,7 @@ pub struct Reading {
     pub headroom: Bytes,
     /// All there is of it.
     pub total: Bytes,
-    /// How fast it goes lately (about 2 s), in bytes per second; absent before that is known.
+    /// How fast it goes lately (about 1 s), in bytes per second; absent before that is known.
     pub fast: Option<f64>,
     /// How fast it goes over half a minute, in bytes per second; absent before that is known.
     pub slow: Option<f64>,

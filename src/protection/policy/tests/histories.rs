@@ -34,6 +34,7 @@ fn observed() -> impl Strategy<Value = Observed> {
     ([reading(), reading()], forecast, any::<(bool, bool)>(), ack, members, alive, busy, fit).prop_map(
         |(readings, forecast, (leak, alert), ack, members, alive, busy, fit)| Observed {
             readings: [readings[0], readings[1], None, None],
+            absent: [false; 4],
             forecast: forecast
                 .map(|(p50, age)| Aged::of(p50.map(|p50| Forecast { p10: p50 / 2.0, p50 }), secs(age))),
             leak: Some(Aged::now(leak)),

@@ -94,7 +94,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         };
         if !job.blind.contains(&time) {
             let headroom = Bytes::new((total - used) as u64);
-            let reading = Reading { headroom, total: Bytes::new(8 * GIB), fast: rate(20), slow: rate(300) };
+            let reading = Reading { headroom, total: Bytes::new(8 * GIB), fast: rate(10), slow: rate(300) };
             last = Some((now, reading));
         }
         let mut observed = Observed { fit: true, ..Observed::default() };
