@@ -104,11 +104,13 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let (stop, stopped) = watch::channel(false);
     let (reload, mut reloads) = mpsc::channel(1);
     let (stale_after, judged) = watch::channel(config.sampling.interval * STALE_INTERVALS);
+    let mut warden = Warden::new(hook_helper);
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         frames: frames.clone(),
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
+        alerts: Arc::clone(warden.desk()) as _,
         stale_after: judged,
     })?;
     let addresses = server.addresses();
@@ -118,7 +120,6 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     #[cfg(feature = "otlp")]
     let push = Push::start(&config, &frames, &events, instance(&addresses));
     let context = context(&config.paths);
-    let mut warden = Warden::new(hook_helper);
     warden.configure(protection(&config), &context.roots);
     let post = Arc::clone(warden.post());
     let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post)

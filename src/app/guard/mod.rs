@@ -5,6 +5,7 @@
 //! thread with locked memory that waits for nobody; `scribe` logs.
 
 pub mod alerts;
+pub mod desk;
 pub mod facts;
 mod foresight;
 pub mod gather;

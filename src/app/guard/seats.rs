@@ -49,7 +49,7 @@ impl Seats {
         };
         self.last += 1;
         let (last, name) = (self.last, name.clone());
-        let sitter = self.all[place].get_or_insert_with(|| Sitter {
+        let sitter = self.all[place].get_or_insert(Sitter {
             target,
             name,
             serial: last,

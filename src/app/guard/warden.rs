@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Feed, Guard, Shared};
+use super::desk::Desk;
+use super::{Feed, Guard};
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::model::facts::Facts as Told;
@@ -48,13 +49,15 @@ pub struct Warden {
     post: Arc<Post>,
     running: Option<(Protection, Roots)>,
     waiting: Option<(Protection, Roots)>,
+    desk: Arc<Desk>,
     helper: fn() -> Option<WorkerCommand>,
 }
 
 impl Warden {
     /// Nothing is guarded yet; `helper` tells how the process that starts hooks is started.
     pub fn new(helper: fn() -> Option<WorkerCommand>) -> Self {
-        Self { guard: None, post: Arc::default(), running: None, waiting: None, helper }
+        let (post, desk) = (Arc::default(), Arc::default());
+        Self { guard: None, post, running: None, waiting: None, desk, helper }
     }
 
     /// What the sampler is given.
@@ -62,9 +65,9 @@ impl Warden {
         &self.post
     }
 
-    /// What the running guard shares.
-    pub fn shared(&self) -> Option<Arc<Shared>> {
-        self.guard.as_ref().map(|guard| Arc::clone(guard.shared()))
+    /// Where alerts come in.
+    pub const fn desk(&self) -> &Arc<Desk> {
+        &self.desk
     }
 
     /// Whether the guard makes its rounds.
@@ -106,6 +109,8 @@ impl Warden {
             Ok(None) => {}
             Err(error) => tracing::error!(%error, "Nothing is protected: the guard cannot be started."),
         }
+        let shared = self.guard.as_ref().map(|guard| Arc::clone(guard.shared()));
+        self.desk.hand_over(shared, wanted.0.alert_token.clone());
         self.running = Some(wanted);
     }
 }

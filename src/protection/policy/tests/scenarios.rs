@@ -3,8 +3,11 @@
 use expect_test::{Expect, expect};
 
 use super::world::{Job, play};
-use super::{MIB, limits, secs};
+use super::{limits, secs};
 use crate::protection::policy::{Limits, Mode, Reach};
+
+/// In the unit of the played rates.
+const MIB: f64 = 1_048_576.0;
 
 #[track_caller]
 fn check(limits: Limits, job: &Job, seconds: u32, expected: Expect) {
@@ -12,7 +15,7 @@ fn check(limits: Limits, job: &Job, seconds: u32, expected: Expect) {
 }
 
 fn ramp(_: f64) -> f64 {
-    50.0 * MIB as f64
+    50.0 * MIB
 }
 
 #[test]
@@ -35,13 +38,13 @@ fn a_ramp_is_saved_and_ends() {
 
 #[test]
 fn a_plateau_below_the_levels_is_left_alone() {
-    let takes = |time: f64| if time < 30.0 { 100.0 * MIB as f64 } else { 0.0 };
+    let takes = |time: f64| if time < 30.0 { 100.0 * MIB } else { 0.0 };
     check(limits(), &Job { takes, ..Job::default() }, 300, expect![[""]]);
 }
 
 #[test]
 fn a_job_that_says_nothing_has_its_grace_and_no_more() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB as f64 } else { 0.0 };
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
         &Job { takes, saving: None, saved: None, ..Job::default() },
@@ -60,7 +63,7 @@ fn a_job_that_says_nothing_has_its_grace_and_no_more() {
 
 #[test]
 fn a_job_that_says_it_is_saving_has_longer() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB as f64 } else { 0.0 };
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
         &Job { takes, saved: Some(100.0), ..Job::default() },
@@ -79,7 +82,7 @@ fn a_job_that_says_it_is_saving_has_longer() {
 
 #[test]
 fn a_checkpoint_that_is_never_complete_ends_all_the_same() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB as f64 } else { 0.0 };
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
         &Job { takes, saved: None, ..Job::default() },
@@ -116,7 +119,7 @@ fn a_job_that_catches_nothing_is_asked_to_end_at_once() {
 
 #[test]
 fn who_ignores_sigterm_is_killed_by_time() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB as f64 } else { 0.0 };
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
         &Job { takes, ends: None, ..Job::default() },
@@ -136,7 +139,7 @@ fn who_ignores_sigterm_is_killed_by_time() {
 
 #[test]
 fn the_hard_level_wins_over_every_courtesy() {
-    let takes = |time: f64| if time < 60.0 { 50.0 * MIB as f64 } else { 1500.0 * MIB as f64 };
+    let takes = |time: f64| if time < 60.0 { 50.0 * MIB } else { 1500.0 * MIB };
     check(
         limits(),
         &Job { takes, ..Job::default() },
@@ -153,7 +156,7 @@ fn the_hard_level_wins_over_every_courtesy() {
 
 #[test]
 fn memory_that_comes_back_by_itself_ends_it() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB as f64 } else { -100.0 * MIB as f64 };
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { -100.0 * MIB };
     check(
         limits(),
         &Job { takes, saved: None, ..Job::default() },
@@ -170,10 +173,10 @@ fn memory_that_comes_back_by_itself_ends_it() {
 
 #[test]
 fn memory_that_comes_back_slowly_takes_no_second_victim() {
-    let takes = |_| 2000.0 * MIB as f64;
+    let takes = |_| 2000.0 * MIB;
     check(
         limits(),
-        &Job { takes, returns: 100.0 * MIB as f64, ..Job::default() },
+        &Job { takes, returns: 100.0 * MIB, ..Job::default() },
         180,
         expect![[r#"
                1.7 s  2.48 GiB  ok → warn: cgroup memory is near its soft level
@@ -188,7 +191,7 @@ fn memory_that_comes_back_slowly_takes_no_second_victim() {
 
 #[test]
 fn who_cannot_be_killed_is_said_and_left() {
-    let takes = |_| 2000.0 * MIB as f64;
+    let takes = |_| 2000.0 * MIB;
     check(
         limits(),
         &Job { takes, dies: None, ..Job::default() },
@@ -237,7 +240,7 @@ fn an_alert_asks_for_a_checkpoint() {
 
 #[test]
 fn nothing_is_done_blindly() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB as f64 } else { 0.0 };
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
     let job = Job { takes, saving: None, saved: None, blind: 95.0..125.0, ..Job::default() };
     check(
         limits(),
@@ -259,7 +262,7 @@ fn nothing_is_done_blindly() {
 
 #[test]
 fn observing_tells_the_same_story_and_does_nothing() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB as f64 } else { 0.0 };
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
     check(
         Limits { mode: Mode::Observe, ..limits() },
         &Job { takes, ..Job::default() },
@@ -310,7 +313,7 @@ fn the_hook_has_its_time_first() {
 
 #[test]
 fn a_saw_is_not_asked_again_and_again() {
-    let takes = |time: f64| if time % 60.0 < 30.0 { 180.0 * MIB as f64 } else { -180.0 * MIB as f64 };
+    let takes = |time: f64| if time % 60.0 < 30.0 { 180.0 * MIB } else { -180.0 * MIB };
     let job = Job { takes, saved: Some(2.0), ..Job::default() };
     let limits = Limits { reach: Reach::Checkpoint, cooldown: secs(5), ..limits() };
     check(

@@ -4,12 +4,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::GIB;
+
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
     Ack, AckKind, Aged, Board, Forecast, Ladder, Limits, Members, Mode, Observed, Reading, Resource, State,
 };
 
+/// In the unit of the played rates.
+const GIB_F: f64 = 1_073_741_824.0;
 /// The tick of the played guard.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -45,7 +48,7 @@ impl Default for Job {
             catches: true,
             ends: Some(1.0),
             dies: Some(0.5),
-            returns: 4.0 * GIB as f64,
+            returns: 4.0 * GIB_F,
             blind: 0.0..0.0,
             alert: 0.0..0.0,
             foreseen: |_| None,
@@ -61,10 +64,16 @@ struct Asked {
     kill: Option<f64>,
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a play of a few GiB and seconds"
+)]
 /// Plays the job for that long and writes down every move.
 pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
-    let total = 8.0 * GIB as f64;
-    let (mut used, mut held) = (2.0 * GIB as f64, 0.0);
+    let total = 8.0 * GIB_F;
+    let (mut used, mut held) = (2.0 * GIB_F, 0.0);
     let enforce = limits.mode == Mode::Enforce;
     let zero = Timestamp::from_secs(1000);
     let mut board = Board::new(1, [limits.most_per_hour], 5);
@@ -105,7 +114,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         observed.alert = job.alert.contains(&time).then_some(Aged::now(true));
         let count = u32::from(gone.is_none()) * 8;
         observed.members = Some(Aged::now(Members { count, catching: Some(u32::from(job.catches) * count) }));
-        let ack = |kind, at: Option<f64>| since(asked.checkpoint, at).then(|| Ack { kind, at: now });
+        let ack = |kind, at: Option<f64>| since(asked.checkpoint, at).then_some(Ack { kind, at: now });
         observed.ack = ack(AckKind::Saved, job.saved).or_else(|| ack(AckKind::Saving, job.saving));
         observed.alive = (asked.term.is_some() || asked.kill.is_some()).then_some(count);
         observed.victims = Bytes::new(used as u64);
@@ -125,7 +134,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
             }
             _ => "",
         };
-        let headroom = (total - used) / GIB as f64;
+        let headroom = (total - used) / GIB_F;
         writeln!(
             trace,
             "{time:6.1} s {headroom:5.2} GiB  {} → {}: {}{done}",
