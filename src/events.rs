@@ -34,6 +34,14 @@ crate::metrics! {
     pub OTLP_FAILURES: Counter<Count> = "memwarden_otlp_export_failures_total" {}.counting("{export}");
     /// When the collector last took a push, in seconds since 1970; absent before the first.
     pub OTLP_LAST_SUCCESS: Gauge<Seconds> = "memwarden_otlp_last_success_timestamp_seconds" {};
+    /// Whether the system gives what protection can use: capabilities (cap_kill, cap_ipc_lock, cap_sys_ptrace, cap_sys_resource) and pressure information (psi); absent where that cannot be read.
+    pub PROTECTION_NEED: Gauge<Flag> = "memwarden_protection_need_met" {need};
+    /// Whether records could be written the last time, by kind: audit, incidents; absent where they are kept in memory only.
+    pub RECORDS_WRITABLE: Gauge<Flag> = "memwarden_records_writable" {record};
+    /// Records that could be written nowhere, by kind: lines of the audit log, changes of incidents.
+    pub RECORDS_LOST: Counter<Count> = "memwarden_records_lost_total" {record}.counting("{record}");
+    /// Incidents that were recorded to their end.
+    pub INCIDENTS: Counter<Count> = "memwarden_incidents_recorded_total" {}.counting("{incident}");
 }
 
 /// Why the HTTP server closed a connection or refused a request.
@@ -81,8 +89,27 @@ pub struct Events {
     limited: [AtomicU64; HttpLimit::ALL.len()],
     otlp: Mutex<OtlpState>,
     sources: Mutex<HashMap<&'static str, SourceState>>,
+    needs: Mutex<Vec<(&'static str, bool)>>,
+    records: Mutex<Option<RecordsState>>,
     /// What was stated in the last frame.
     findings: Mutex<HashMap<(&'static str, Subject), &'static str>>,
+}
+
+/// How the records of protection fare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordsState {
+    /// Whether there is a place on a disk for them at all.
+    pub on_disk: bool,
+    /// Whether the audit log could be written the last time.
+    pub audit_writable: bool,
+    /// Whether an incident could be written the last time.
+    pub incidents_writable: bool,
+    /// Lines of the audit log that no disk had.
+    pub audit_lost: u64,
+    /// Changes of incidents that nobody had room for.
+    pub incidents_lost: u64,
+    /// Incidents that were recorded to their end.
+    pub incidents: u64,
 }
 
 #[derive(Debug, Default)]
@@ -238,6 +265,19 @@ impl Events {
         }
     }
 
+    /// Whether the system gives what protection can use, by name and what is lost without it.
+    pub fn protection_needs(&self, needs: &[(&'static str, bool, &'static str)]) {
+        for (need, _, lost) in needs.iter().filter(|(_, met, _)| !met) {
+            tracing::info!(need, "Protection has to do without: {lost}.");
+        }
+        *lock(&self.needs) = needs.iter().map(|(need, met, _)| (*need, *met)).collect();
+    }
+
+    /// The records of protection fare like this.
+    pub fn records(&self, state: RecordsState) {
+        *lock(&self.records) = Some(state);
+    }
+
     /// Puts every counter, those still at zero too.
     pub fn put(&self, sources: impl Iterator<Item = &'static str>, out: &mut Batch) {
         out.put(&TICKS_SKIPPED, &[], Count(self.ticks_skipped.load(Ordering::Relaxed)));
@@ -259,6 +299,18 @@ impl Events {
             out.put_some(&OTLP_LAST_SUCCESS, &[], otlp.last_success.map(|at| Seconds::from(at.unix())));
         }
         drop(otlp);
+        for (need, met) in &*lock(&self.needs) {
+            out.put(&PROTECTION_NEED, &[(*need).into()], Flag(*met));
+        }
+        if let Some(state) = *lock(&self.records) {
+            if state.on_disk {
+                out.put(&RECORDS_WRITABLE, &["audit".into()], Flag(state.audit_writable));
+                out.put(&RECORDS_WRITABLE, &["incidents".into()], Flag(state.incidents_writable));
+            }
+            out.put(&RECORDS_LOST, &["audit".into()], Count(state.audit_lost));
+            out.put(&RECORDS_LOST, &["incidents".into()], Count(state.incidents_lost));
+            out.put(&INCIDENTS, &[], Count(state.incidents));
+        }
         let states = lock(&self.sources);
         for source in sources {
             for kind in Failure::ALL {

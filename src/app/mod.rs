@@ -8,6 +8,7 @@ pub mod log;
 pub mod notify;
 #[cfg(feature = "otlp")]
 pub mod push;
+pub mod records;
 pub mod sampler;
 pub mod serve;
 mod state;

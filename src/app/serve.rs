@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::guard::warden::Warden;
+use super::records::{self, Records};
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
 use crate::config::{self, Config, Override, Paths};
@@ -104,13 +105,18 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let (stop, stopped) = watch::channel(false);
     let (reload, mut reloads) = mpsc::channel(1);
     let (stale_after, judged) = watch::channel(config.sampling.interval * STALE_INTERVALS);
-    let mut warden = Warden::new(hook_helper);
+    let records =
+        Records::start(&config, Arc::clone(&events)).context("cannot start the records of protection")?;
+    let records = Arc::new(records);
+    records::tell_needs(&config.paths.proc, &events);
+    let mut warden = Warden::new(hook_helper, Arc::clone(&records));
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         frames: frames.clone(),
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
         alerts: Arc::clone(warden.desk()) as _,
+        incidents: records.store().cloned(),
         stale_after: judged,
     })?;
     let addresses = server.addresses();
@@ -124,6 +130,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let post = Arc::clone(warden.post());
     let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post)
         .context("cannot start the sampler")?;
+    let following = tokio::spawn(Arc::clone(&records).follow(frames.clone()));
     let serving = tokio::spawn(server.run(stopped));
     let mut daemon = Daemon {
         options,
@@ -166,6 +173,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         }
     }
     tracing::info!("memwarden is ending.");
+    following.abort();
     notify::stopping();
     // The receiver is gone only if the server ended by itself.
     let _ = stop.send(true);

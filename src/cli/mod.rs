@@ -7,6 +7,7 @@ mod gpu;
 #[cfg(feature = "gpu")]
 pub mod gpu_worker;
 mod hook_helper;
+mod incidents;
 mod metrics;
 mod picture;
 mod plot;
@@ -41,6 +42,7 @@ enum Command {
     Plot(plot::Args),
     Snapshot(snapshot::Args),
     Replay(replay::Args),
+    Incidents(incidents::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
@@ -74,6 +76,7 @@ impl Cli {
             Command::Plot(args) => args.run(),
             Command::Snapshot(args) => args.run(),
             Command::Replay(args) => args.run(),
+            Command::Incidents(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]

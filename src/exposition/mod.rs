@@ -3,6 +3,7 @@
 //! Exporters read the newest frame and never reach back to a source.
 
 pub mod http;
+pub mod incident;
 pub mod json;
 #[cfg(feature = "otlp")]
 pub mod otlp;

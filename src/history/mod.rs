@@ -1,4 +1,5 @@
 //! What was, within a bound: the life of a series in buckets, rolling peaks.
 
 pub mod buckets;
+pub mod flight;
 pub mod peaks;

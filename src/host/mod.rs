@@ -3,6 +3,8 @@
 //! The only room that knows a literal path of the kernel, reads a clock,
 //! or starts a process.
 
+pub mod audit;
+pub mod capability;
 pub mod cgroup;
 pub mod cgroup_path;
 pub mod child;
@@ -10,6 +12,7 @@ pub mod clock;
 pub mod executor;
 pub mod fs;
 pub mod hooks;
+pub mod incident;
 pub mod job;
 pub mod levels;
 pub mod memory;

@@ -4,11 +4,13 @@
 //! here imports another room.
 
 pub mod analyzer;
+pub mod audit;
 pub mod desc;
 pub mod facts;
 pub mod finding;
 pub mod frame;
 pub mod ids;
+pub mod incident;
 pub mod label;
 pub mod pattern;
 pub mod point;

@@ -6,6 +6,7 @@
 
 pub mod alerts;
 pub mod desk;
+mod entry;
 pub mod facts;
 mod foresight;
 pub mod gather;
@@ -28,11 +29,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::alerts::Alerts;
+use self::entry::Entry;
 use self::facts::{Facts, SEATS};
 use self::gather::Gather;
+use self::journal::Book;
 use self::scribe::Scribe;
 use self::slot::Slot;
 use self::watch::{Hands, Watch};
+use crate::app::records::Records;
 use crate::host::child::WorkerCommand;
 use crate::host::executor::{self, Errands, Machine, Observer};
 use crate::host::hooks::Hooks;
@@ -118,6 +122,7 @@ impl Guard {
         protection: &Protection,
         roots: &Roots,
         helper: Option<WorkerCommand>,
+        records: &Records,
     ) -> std::io::Result<Option<(Self, Feed)>> {
         if protection.targets.is_empty() {
             return Ok(None);
@@ -145,7 +150,11 @@ impl Guard {
             );
         }
         let enforce = targets.iter().any(|target| target.limits.mode == Mode::Enforce);
-        let errands = Errands { hooks: hooks.map(|hooks| Box::new(hooks) as _), ..Errands::default() };
+        let errands = Errands {
+            hooks: hooks.map(|hooks| Box::new(hooks) as _),
+            records: Some(Box::new(Entry::new(Arc::clone(records.recorder())))),
+            ..Errands::default()
+        };
         let machine = never.clone().filter(|_| enforce).and_then(|never| {
             let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, never, errands);
             armed.inspect_err(|error| tracing::error!(%error, "Nobody can be signalled.")).ok()
@@ -157,9 +166,11 @@ impl Guard {
         let meter = HostMeter::open(&roots.proc);
         let meter =
             meter.inspect_err(|error| tracing::warn!(%error, "The host's memory cannot be read.")).ok();
-        let scribe = Box::new(Scribe::start(Arc::clone(&targets))?);
+        let scribe = Scribe::start(Arc::clone(&targets))?;
+        let ledger = records.ledger(&format!("{:08x}", digest(protection)));
+        let book = Box::new(Book { ledger, scribe, targets: Arc::clone(&targets) });
         let slot = Arc::clone(&shared.slot);
-        let watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, scribe);
+        let watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, book);
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn({
             let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
@@ -198,6 +209,12 @@ impl Drop for Guard {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Tells one configuration of protection from another, in records: FNV-1a of everything it says.
+fn digest(protection: &Protection) -> u32 {
+    let said = format!("{protection:?}");
+    said.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The helper that starts hooks, where a target that may act has one.

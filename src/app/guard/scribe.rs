@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::journal::{Journal, Moved};
-use crate::model::step::{Outcome, Skip, Step, StepDone, StepError, Touched, Work};
-use crate::model::time::Timestamp;
+use super::journal::{Deed, Moved};
+use crate::model::step::{Outcome, Skip, StepDone, StepError, Work};
 use crate::model::units::Bytes;
 use crate::protection::policy::{Mode, Resource, Transition};
 use crate::protection::target::Target;
@@ -89,8 +88,8 @@ impl Scribe {
     }
 }
 
-impl Journal for Scribe {
-    fn moved(&mut self, moved: &Moved) {
+impl Scribe {
+    pub(super) fn moved(&self, moved: &Moved) {
         let left = |resource| moved.observed.reading(resource).map(|reading| reading.value.headroom);
         self.say(Word::Moved {
             target: moved.target,
@@ -101,39 +100,23 @@ impl Journal for Scribe {
         });
     }
 
-    fn before(&mut self, _at: Timestamp, _moved: &Moved, _step: &Step) {}
-
-    fn after(
-        &mut self,
-        _at: Timestamp,
-        moved: &Moved,
-        step: &Step,
-        result: &Result<StepDone, StepError>,
-        _touched: &[Touched],
-    ) {
-        let pid = match &step.work {
+    pub(super) fn after(&self, moved: &Moved, deed: &Deed<'_>) {
+        let pid = match &deed.step.work {
             Work::Signal { process, .. } => process.pid,
             _ => 0,
         };
-        let done = result.as_ref().ok();
         self.say(Word::Stepped {
             target: moved.target,
             mode: moved.mode,
-            step: step.work.label(),
+            step: deed.step.work.label(),
             pid,
-            how: How::of(result),
-            processes: done.map_or(0, |done| done.processes),
-            micros: done.map_or(0, |done| done.micros),
+            how: How::of(deed.result),
+            processes: deed.result.as_ref().map_or(0, |done| done.processes),
+            micros: deed.micros,
         });
     }
 
-    fn ended(
-        &mut self,
-        _at: Timestamp,
-        seat: usize,
-        step: &'static str,
-        result: &Result<StepDone, StepError>,
-    ) {
+    pub(super) fn ended(&self, seat: usize, step: &'static str, result: &Result<StepDone, StepError>) {
         let micros = result.as_ref().map_or(0, |done| done.micros);
         self.say(Word::Ended { seat, step, how: How::of(result), micros });
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 
 use super::facts::{Facts, Known, SEATS, SeatFacts};
-use super::journal::{Journal, Moved};
+use super::journal::{Deed, Journal, Moved};
 use super::slot::Slot;
 use super::watch::{Hands, Watch};
 use crate::host::cgroup::{Hierarchy, Version};
@@ -106,20 +106,17 @@ impl Journal for Diary {
         }
     }
 
-    fn before(&mut self, _at: Timestamp, _moved: &Moved, _step: &Step) {
+    fn before(&mut self, _at: Timestamp, _step: &Step) -> u64 {
         self.open += 1;
+        u64::from(self.open)
     }
 
-    fn after(
-        &mut self,
-        _at: Timestamp,
-        _moved: &Moved,
-        _step: &Step,
-        _result: &Result<StepDone, StepError>,
-        _touched: &[Touched],
-    ) {
+    fn after(&mut self, _at: Timestamp, _moved: &Moved, deed: &Deed<'_>) {
+        assert_eq!(deed.number, u64::from(self.open));
         self.open -= 1;
     }
+
+    fn ended(&mut self, _at: Timestamp, _seat: usize, _step: &'static str, _finished: &Finished) {}
 }
 
 /// A host with a group of 1 GiB.

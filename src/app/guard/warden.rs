@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::desk::Desk;
 use super::{Feed, Guard};
+use crate::app::records::Records;
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::model::facts::Facts as Told;
@@ -51,13 +52,14 @@ pub struct Warden {
     waiting: Option<(Protection, Roots)>,
     desk: Arc<Desk>,
     helper: fn() -> Option<WorkerCommand>,
+    records: Arc<Records>,
 }
 
 impl Warden {
     /// Nothing is guarded yet; `helper` tells how the process that starts hooks is started.
-    pub fn new(helper: fn() -> Option<WorkerCommand>) -> Self {
+    pub fn new(helper: fn() -> Option<WorkerCommand>, records: Arc<Records>) -> Self {
         let (post, desk) = (Arc::default(), Arc::default());
-        Self { guard: None, post, running: None, waiting: None, desk, helper }
+        Self { guard: None, post, running: None, waiting: None, desk, helper, records }
     }
 
     /// What the sampler is given.
@@ -101,7 +103,7 @@ impl Warden {
         let put = |feed| *self.post.0.lock().unwrap_or_else(PoisonError::into_inner) = feed;
         put(None);
         self.guard = None;
-        match Guard::start(&wanted.0, &wanted.1, (self.helper)()) {
+        match Guard::start(&wanted.0, &wanted.1, (self.helper)(), &self.records) {
             Ok(Some((guard, feed))) => {
                 put(Some(feed));
                 self.guard = Some(guard);

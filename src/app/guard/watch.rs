@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::facts::{Facts, SEATS, SeatFacts};
-use super::journal::{Journal, Moved};
+use super::journal::{Deed, Journal, Moved};
 use super::sitting::{Pending, Sitting, flowing, oldest};
 use super::slot::Slot;
 use super::told;
@@ -209,7 +209,7 @@ impl Watch {
             if !goes_on {
                 sitting.pending.swap_remove(at);
             }
-            self.journal.ended(now, seat, step, result);
+            self.journal.ended(now, seat, step, &self.finished[place]);
             let target = sitting.target;
             let ended = self.ended(seat, step, place, now);
             let report = &mut self.report.targets[target];
@@ -338,12 +338,15 @@ impl Watch {
             target: sitting.target,
             mode: target.limits.mode,
             transition: *transition,
+            under_way: ladder.incident().is_some(),
             observed: *observed,
             conditions: *ladder.conditions(),
         };
         if transition.acts() {
             sitting.victims = sitting.roster.resident;
         }
+        // What is written down of the steps is part of the incident that begins here.
+        self.journal.moved(&moved);
         if let Some(stage) = plan::stage_of(transition) {
             let wanted = target.hook.is_some() || target.webhook.is_some();
             let told = wanted.then(|| told::json(target, &moved, &sitting.roster));
@@ -351,8 +354,6 @@ impl Watch {
             self.plan.make(&Trip { id, target, transition, stage, roster: &roster, told: told.as_ref() });
             self.carry_out(seat, &moved, read, clock);
         }
-        // Told after the deed: a signal does not wait for a word.
-        self.journal.moved(&moved);
         let over = matches!(transition.to, State::Ok | State::Warn | State::Cooldown | State::Disarmed);
         if over && let Some(sitting) = &mut self.seats[seat] {
             sitting.rest();
@@ -379,10 +380,13 @@ impl Watch {
                 continue;
             }
             let step = &planned.step;
-            self.journal.before(clock(), moved, step);
+            let begun = clock();
+            let number = self.journal.before(begun, step);
             let result = hands.perform(step);
             let at = clock();
-            self.journal.after(at, moved, step, &result, hands.touched());
+            let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
+            let deed = Deed { number, step, result: &result, micros, touched: hands.touched() };
+            self.journal.after(at, moved, &deed);
             report.step(&step.work, result.as_ref().ok().map(|done| done.outcome));
             let carried = matches!(
                 result,

@@ -35,6 +35,7 @@ pub use web_config::{WebConfigError, check_web_config};
 use super::Frames;
 use crate::config::Web;
 use crate::events::Events;
+use crate::host::incident::Store;
 use connection::{Limits, Shared};
 use routes::Routes;
 use web_config::WebConfig;
@@ -57,6 +58,8 @@ pub struct Setup {
     pub reload: Box<dyn Reload>,
     /// Who hears what is posted to `/api/v1/alerts`.
     pub alerts: Arc<dyn AlertDesk>,
+    /// Where incidents are; nothing where none is kept.
+    pub incidents: Option<Store>,
     /// From which age of the newest frame on `/-/ready` says 503.
     pub stale_after: watch::Receiver<Duration>,
 }

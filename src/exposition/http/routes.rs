@@ -5,6 +5,7 @@
 //! finds no place waits up to half of the request's time, so that a burst of
 //! scrapes is served rather than refused; health is answered without a place.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,11 +28,15 @@ use super::{Reload, Setup};
 use crate::events::{Events, HttpLimit};
 use crate::exposition::prometheus::negotiate;
 use crate::exposition::prometheus::pages::{Form, Pages};
-use crate::exposition::{Frames, status};
+use crate::exposition::{Frames, incident, status};
+use crate::host::incident::{IncidentError, RECORD, Store};
 use crate::model::frame::Frame;
 
 /// No request but one needs a body; this much is read and dropped so that the connection can go on.
 const BODY: usize = 4 * 1024;
+
+/// Before the name of one incident.
+const INCIDENT: &str = "/api/v1/incidents/";
 
 /// Answers requests.
 pub(super) struct Routes {
@@ -43,6 +48,7 @@ pub(super) struct Routes {
     openmetrics: bool,
     reload: Option<Box<dyn Reload>>,
     alerts: Arc<dyn AlertDesk>,
+    incidents: Option<Store>,
     places: Semaphore,
     request_timeout: Duration,
     header_timeout: Duration,
@@ -61,6 +67,8 @@ enum Route {
     Metrics,
     Frame,
     Findings,
+    Incidents,
+    Incident,
     Healthy,
     Ready,
     Reload,
@@ -74,6 +82,8 @@ impl Route {
             "/metrics" => Self::Metrics,
             "/api/v1/frame" => Self::Frame,
             "/api/v1/findings" => Self::Findings,
+            "/api/v1/incidents" => Self::Incidents,
+            path if path.starts_with(INCIDENT) => Self::Incident,
             "/-/healthy" => Self::Healthy,
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
@@ -110,6 +120,7 @@ impl Routes {
             openmetrics: setup.web.openmetrics,
             reload: setup.web.enable_lifecycle.then_some(setup.reload),
             alerts: setup.alerts,
+            incidents: setup.incidents,
             places: Semaphore::new(setup.web.max_requests.min(Semaphore::MAX_PERMITS)),
             request_timeout: setup.web.request_timeout,
             header_timeout: setup.web.header_timeout,
@@ -208,7 +219,12 @@ impl Routes {
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
             Route::Alerts => return alerts::answer(&self.alerts, vouched, &parts.headers, body).await,
-            Route::Status | Route::Metrics | Route::Frame | Route::Findings => {}
+            Route::Status
+            | Route::Metrics
+            | Route::Frame
+            | Route::Findings
+            | Route::Incidents
+            | Route::Incident => {}
         }
         let place = {
             let _waits = open.waits();
@@ -228,6 +244,10 @@ impl Routes {
                 self.page(Form::Metrics(format), &parts.headers).await
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
+            Route::Incidents => self.incidents(None).await,
+            Route::Incident => {
+                self.incidents(parts.uri.path().strip_prefix(INCIDENT).map(str::to_owned)).await
+            }
             _ => self.page(Form::Json, &parts.headers).await,
         }
     }
@@ -268,6 +288,37 @@ impl Routes {
         match encoding {
             negotiate::Encoding::Gzip => answer.with(header::CONTENT_ENCODING, "gzip"),
             negotiate::Encoding::Identity => answer,
+        }
+    }
+
+    /// The incidents, or the record of one.
+    async fn incidents(&self, one: Option<String>) -> Answer {
+        const JSON: &str = "application/json";
+        let Some(store) = self.incidents.clone() else {
+            return match one {
+                None => Answer::page(JSON, br#"{"schema_version":1,"incidents":[]}"#.as_slice().into()),
+                Some(_) => Answer::say(StatusCode::NOT_FOUND, "There is no such incident."),
+            };
+        };
+        let exists = one.is_some();
+        // A disk may take its time, and the request's time limit ends only the wait for it.
+        let read = tokio::task::spawn_blocking(move || match one {
+            None => incident::json(&store),
+            Some(id) => store.read(&id, RECORD),
+        });
+        match read.await {
+            Ok(Ok(bytes)) => Answer::page(JSON, bytes.into()).with(header::CACHE_CONTROL, "no-store"),
+            Ok(Err(IncidentError::Name(_))) => {
+                Answer::say(StatusCode::NOT_FOUND, "There is no such incident.")
+            }
+            Ok(Err(IncidentError::Io { source, .. })) if exists && source.kind() == ErrorKind::NotFound => {
+                Answer::say(StatusCode::NOT_FOUND, "There is no such incident.")
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "Incidents cannot be read.");
+                Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "Incidents cannot be read; the log says why.")
+            }
+            Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
         }
     }
 

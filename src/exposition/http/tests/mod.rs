@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use super::{AlertDesk, Reload, ServeError, Server, Setup};
 use crate::config::{Listen, Web};
 use crate::events::Events;
+use crate::host::incident::Store;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
 
@@ -119,6 +120,22 @@ impl Running {
         reload: Box<dyn Reload>,
         stale_after: Duration,
     ) -> Result<Self, ServeError> {
+        Self::bind_with(web, frame, reload, stale_after, None)
+    }
+
+    /// A server that has incidents.
+    pub(super) fn with_incidents(store: Store) -> Self {
+        let reload = Box::<Hung>::default();
+        Self::bind_with(web(), Some(frames::node()), reload, PATIENCE, Some(store)).unwrap()
+    }
+
+    fn bind_with(
+        web: Web,
+        frame: Option<Arc<Frame>>,
+        reload: Box<dyn Reload>,
+        stale_after: Duration,
+        incidents: Option<Store>,
+    ) -> Result<Self, ServeError> {
         let (frames, receiver) = watch::channel(frame);
         let events = Arc::new(Events::new());
         let server = Server::bind(Setup {
@@ -128,6 +145,7 @@ impl Running {
             events: Arc::clone(&events),
             reload,
             alerts: Arc::new(Deaf),
+            incidents,
         })?;
         let address = server.addresses()[0];
         let (shutdown, stop) = watch::channel(false);

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use super::client::{again, ask, get, read};
 use super::{PATIENCE, Running, frames, web};
 use crate::config::{Listen, Web};
+use crate::host::incident::{RECORD, Store};
 
 #[tokio::test]
 async fn every_page_answers() {
@@ -41,6 +42,28 @@ async fn every_page_answers() {
         assert_eq!(but_date(head.headers), but_date(reply.headers), "{path}");
     }
     assert_eq!(server.count("memwarden_http_requests_total", "2xx"), 12.0);
+}
+
+#[tokio::test]
+async fn incidents_are_listed_and_told() {
+    let server = Running::start(web());
+    let listed = |address| async move { ask(address, get("/api/v1/incidents", "")).await };
+    assert_eq!(listed(server.address).await.text(), r#"{"schema_version":1,"incidents":[]}"#);
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path().join("incidents"), 10, 1 << 20);
+    let server = Running::with_incidents(store.clone());
+    assert_eq!(listed(server.address).await.text(), r#"{"schema_version":1,"incidents":[]}"#);
+    store.write("i1", &[(RECORD.to_owned(), b"{\"schema\":1}".to_vec())]).unwrap();
+    std::fs::write(folder.path().join("secret"), "not for anybody").unwrap();
+    let reply = listed(server.address).await;
+    assert_eq!((reply.status, reply.headers["content-type"].as_str()), (200, "application/json"));
+    assert!(reply.text().contains("\"id\":\"i1\""), "{}", reply.text());
+    let one = ask(server.address, get("/api/v1/incidents/i1", "")).await;
+    assert_eq!((one.status, one.text()), (200, "{\"schema\":1}"));
+    for path in ["i2", "", "../secret", "..%2fsecret", ".", "i1/incident.json"] {
+        let path = format!("/api/v1/incidents/{path}");
+        assert_eq!(ask(server.address, get(&path, "")).await.status, 404, "{path}");
+    }
 }
 
 #[tokio::test]

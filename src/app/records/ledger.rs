@@ -1,0 +1,188 @@
+//! Where the guard puts what it does: each move, and each step before and after it.
+//!
+//! Nothing here waits, and only the first line of a target's first incident
+//! takes memory: lines are written in a buffer that is there, into the audit
+//! log's room, and folders are somebody else's work.
+
+use std::fmt::{Display, Write as _};
+use std::sync::Arc;
+
+use super::recorder::Recorder;
+use crate::host::audit::AuditLog;
+use crate::model::audit::{Entry, Occasion, PROCESSES_A_LINE, Reading};
+use crate::model::incident::name_into;
+use crate::model::label::Label;
+use crate::model::step::{Finished, Outcome, Step, StepDone, StepError, TargetId, Ticket, Touched};
+use crate::model::time::Timestamp;
+
+/// Targets whose incidents are told apart.
+const SEATS: usize = 256;
+/// Steps that go on at a time.
+const GOING: usize = 1024;
+
+/// A move of a target's ladder.
+#[derive(Clone, Copy)]
+pub struct Turn<'a> {
+    /// When.
+    pub at: Timestamp,
+    /// Whose, as the executor calls it.
+    pub seat: TargetId,
+    /// The target's name.
+    pub target: &'a Label,
+    /// `observe`, `enforce` or `drill`.
+    pub mode: &'static str,
+    /// Where it stood.
+    pub from: &'static str,
+    /// Where it stands.
+    pub to: &'static str,
+    /// Why.
+    pub reason: &'a dyn Display,
+    /// What that rests on.
+    pub readings: &'a [Reading],
+    /// Whether an incident is under way with this move.
+    pub under_way: bool,
+    /// The policy as a sentence; only asked for where an incident begins.
+    pub policy: &'a dyn Display,
+}
+
+impl std::fmt::Debug for Turn<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Turn").field("from", &self.from).field("to", &self.to).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Seat {
+    id: TargetId,
+    target: Label,
+    mode: &'static str,
+    /// The incident's name; empty while there is none.
+    incident: String,
+}
+
+/// The guard's book.
+#[derive(Debug)]
+pub struct Ledger {
+    audit: AuditLog,
+    recorder: Arc<Recorder>,
+    config: String,
+    line: Vec<u8>,
+    reason: String,
+    seats: Vec<Seat>,
+    number: u64,
+    going: Vec<(Ticket, TargetId, u64)>,
+}
+
+impl Ledger {
+    pub(super) fn new(audit: AuditLog, recorder: Arc<Recorder>, config: &str) -> Self {
+        Self {
+            audit,
+            recorder,
+            config: config.to_owned(),
+            line: Vec::with_capacity(16 * 1024),
+            reason: String::with_capacity(512),
+            seats: Vec::with_capacity(SEATS),
+            number: 0,
+            going: Vec::with_capacity(GOING),
+        }
+    }
+
+    /// A ladder moved. An incident begins with the first move that is under way, and ends with the first that is not.
+    pub fn moved(&mut self, turn: &Turn<'_>) {
+        let place = self.seat(turn);
+        let begins = turn.under_way && self.seats[place].incident.is_empty();
+        if begins {
+            name_into(turn.at, turn.target.as_str(), &mut self.seats[place].incident);
+            self.recorder.began(turn.at, turn.target, turn.mode, &self.seats[place].incident, turn.policy);
+        }
+        self.reason.clear();
+        // Writing to a text cannot fail.
+        let _ = write!(self.reason, "{}", turn.reason);
+        let reason = std::mem::take(&mut self.reason);
+        let Turn { from, to, readings, .. } = *turn;
+        self.put(turn.at, turn.seat, &Entry::Moved { from, to, reason: &reason, readings });
+        self.reason = reason;
+        if !turn.under_way && !self.seats[place].incident.is_empty() {
+            self.recorder.ended(turn.at, &self.seats[place].incident);
+            self.seats[place].incident.clear();
+        }
+    }
+
+    /// A step is about to be carried out. Returns its number, for [`Ledger::after`].
+    pub fn before(&mut self, at: Timestamp, step: &Step) -> u64 {
+        self.number += 1;
+        self.put(at, step.target, &Entry::Before { number: self.number, step });
+        self.number
+    }
+
+    /// It was carried out, or was not, in so many microseconds.
+    pub fn after(
+        &mut self,
+        at: Timestamp,
+        number: u64,
+        step: &Step,
+        result: &Result<StepDone, StepError>,
+        micros: u64,
+        touched: &[Touched],
+    ) {
+        self.put(at, step.target, &Entry::After { number, result, micros });
+        for processes in touched.chunks(PROCESSES_A_LINE) {
+            self.put(at, step.target, &Entry::Reached { number, processes });
+        }
+        if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = result
+            && self.going.len() < GOING
+        {
+            self.going.push((*ticket, step.target, number));
+        }
+    }
+
+    /// A step that went on has ended, or the job says that it is saving.
+    pub fn ended(&mut self, at: Timestamp, finished: &Finished) {
+        let known = self.going.iter().position(|(ticket, ..)| *ticket == finished.ticket);
+        let (seat, number) = known.map_or((TargetId(u16::MAX), None), |place| {
+            let (_, seat, number) = self.going[place];
+            (seat, Some(number))
+        });
+        self.put(at, seat, &Entry::Ended { number, finished });
+        let goes_on = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
+        if let Some(place) = known.filter(|_| !goes_on) {
+            self.going.swap_remove(place);
+        }
+    }
+
+    /// The name of the incident that is under way for a target.
+    pub fn incident(&self, seat: TargetId) -> Option<&str> {
+        let seat = self.seats.iter().find(|known| known.id == seat)?;
+        Some(seat.incident.as_str()).filter(|incident| !incident.is_empty())
+    }
+
+    fn seat(&mut self, turn: &Turn<'_>) -> usize {
+        let found = self.seats.iter().position(|seat| seat.id == turn.seat);
+        let place = found.unwrap_or_else(|| {
+            self.seats.push(Seat {
+                id: turn.seat,
+                target: turn.target.clone(),
+                mode: turn.mode,
+                incident: String::with_capacity(96),
+            });
+            self.seats.len() - 1
+        });
+        let seat = &mut self.seats[place];
+        seat.target.clone_from(turn.target);
+        seat.mode = turn.mode;
+        place
+    }
+
+    fn put(&mut self, at: Timestamp, seat: TargetId, entry: &Entry<'_>) {
+        let seat = self.seats.iter().find(|known| known.id == seat);
+        let occasion = Occasion {
+            at,
+            incident: seat.map_or("", |seat| &seat.incident),
+            target: seat.map_or("", |seat| seat.target.as_str()),
+            mode: seat.map_or("", |seat| seat.mode),
+            config: &self.config,
+        };
+        entry.write(&occasion, &mut self.line);
+        self.audit.put(&self.line);
+    }
+}

@@ -1,0 +1,157 @@
+//! What is written down of protection: the audit log, and a folder for each incident.
+//!
+//! [`ledger`] is where the guard puts what it does, without a wait; `recorder`
+//! makes folders of it on a thread of its own; `strikes` sees what the kernel's
+//! OOM killer did, so that there is a record even when nobody else acted.
+
+pub mod ledger;
+mod recorder;
+mod strikes;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use self::ledger::Ledger;
+pub use self::recorder::{Recorder, Status};
+use self::strikes::Strikes;
+use crate::config::Config;
+use crate::events::{Events, RecordsState};
+use crate::exposition::Frames;
+use crate::history::flight::Flight;
+use crate::host::audit::{AuditLog, Place};
+use crate::host::capability;
+use crate::host::incident::Store;
+
+/// Says what of the system protection has to do without; `proc` is where processes are.
+pub fn tell_needs(proc: &Path, events: &Events) {
+    let psi = proc.join("pressure/memory").exists();
+    let mut needs = vec![("psi", psi, "pressure is not told (the kernel may want psi=1 at boot)")];
+    if let Some(mask) = capability::effective(proc) {
+        let held = |(name, number, lost)| (name, capability::holds(mask, number), lost);
+        needs.extend(capability::WANTED.map(held));
+    }
+    events.protection_needs(&needs);
+}
+
+/// Incidents that are kept.
+const INCIDENTS: usize = 100;
+/// All incidents together.
+const INCIDENT_BYTES: u64 = 512 << 20;
+/// One file of the audit log, and how many older ones are kept.
+const AUDIT_BYTES: u64 = 16 << 20;
+const AUDIT_FILES: u32 = 4;
+
+/// The last minutes of what is watched, for whoever adds to it; nobody may wait for it.
+pub type SharedFlight = Arc<Mutex<Flight>>;
+
+/// Everything that writes down.
+#[derive(Debug)]
+pub struct Records {
+    audit: AuditLog,
+    recorder: Arc<Recorder>,
+    flight: SharedFlight,
+    store: Option<Store>,
+    events: Arc<Events>,
+}
+
+/// The folder beside the state file, or the one that systemd gives; nothing where there is neither.
+pub fn folder(config: &Config) -> Option<PathBuf> {
+    let given = || std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
+    config.state_file.as_deref().and_then(Path::parent).map(Path::to_owned).or_else(given)
+}
+
+/// The incidents below a folder of state.
+pub fn store(folder: &Path) -> Store {
+    Store::new(folder.join("incidents"), INCIDENTS, INCIDENT_BYTES)
+}
+
+impl Records {
+    /// Opens the audit log and starts the threads; says so where something cannot be written.
+    ///
+    /// # Errors
+    /// The operating system's, where it gives no thread.
+    pub fn start(config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
+        let folder = folder(config);
+        let place = folder.as_deref().map(|folder| Place {
+            path: folder.join("audit.jsonl"),
+            most_bytes: AUDIT_BYTES,
+            keep: AUDIT_FILES,
+        });
+        let audit = AuditLog::start(place)?;
+        if let Some(error) = audit.status().trouble {
+            tracing::error!(error, "The audit log of protection cannot be written; it is tried again.");
+        }
+        let store = folder.as_deref().map(store);
+        let mut trouble = None;
+        match &store {
+            Some(store) => {
+                if let Err(error) = store.check() {
+                    let error = format!("{:#}", anyhow::Error::new(error));
+                    tracing::error!(error, "Incidents cannot be written; it is tried again with each.");
+                    trouble = Some(error);
+                }
+            }
+            None => {
+                tracing::info!("Incidents and the audit log are kept in memory only: there is no state.file.")
+            }
+        }
+        let flight = SharedFlight::default();
+        let proc = config.paths.proc.clone();
+        let recorder =
+            Arc::new(Recorder::start(store.clone(), audit.clone(), proc, Arc::clone(&flight), trouble)?);
+        let records = Self { audit, recorder, flight, store, events };
+        records.tell();
+        Ok(records)
+    }
+
+    /// Where incidents are; nothing where they are kept in memory only.
+    pub fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
+
+    /// Says how writing fares.
+    fn tell(&self) {
+        let (audit, incidents) = (self.audit.status(), self.recorder.status());
+        self.events.records(RecordsState {
+            on_disk: self.store.is_some(),
+            audit_writable: audit.trouble.is_none(),
+            incidents_writable: incidents.trouble.is_none(),
+            audit_lost: audit.lost,
+            incidents_lost: incidents.lost,
+            incidents: incidents.written,
+        });
+    }
+
+    /// Where the guard puts what it does; `config` is the first digits of the configuration's hash.
+    pub fn ledger(&self, config: &str) -> Ledger {
+        Ledger::new(self.audit.clone(), Arc::clone(&self.recorder), config)
+    }
+
+    /// Where the guard puts what it reads.
+    pub fn flight(&self) -> &SharedFlight {
+        &self.flight
+    }
+
+    /// Who writes folders.
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    /// Looks at every frame for what the kernel did, and keeps what it says of the host, until there are no more.
+    pub async fn follow(self: Arc<Self>, mut frames: Frames) {
+        let mut strikes = Strikes::default();
+        while frames.changed().await.is_ok() {
+            let Some(frame) = frames.borrow_and_update().clone() else { continue };
+            if let Some(sample) = strikes::host(&frame)
+                && let Ok(mut flight) = self.flight.try_lock()
+            {
+                flight.push(sample);
+            }
+            self.tell();
+            if let Some(incident) = strikes.look(&frame) {
+                tracing::warn!(incident = incident.id, "{}", incident.summary);
+                self.recorder.record(incident);
+            }
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Makes a folder of each incident, on a thread that may wait for a disk.
+//!
+//! A folder is written as soon as its incident begins, again every few seconds
+//! while it goes on, and at its end: whatever happens to us, there is one.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::SharedFlight;
+use crate::exposition::incident::{chart, csv, report};
+use crate::exposition::plot::{self, Theme, svg};
+use crate::host::audit::AuditLog;
+use crate::host::incident::{self, RECORD, Store};
+use crate::model::incident::{Incident, SCHEMA};
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+
+/// How often an incident that goes on is written anew.
+const EVERY: Duration = Duration::from_secs(2);
+/// Words that wait.
+const WAITING: usize = 64;
+/// Lines of one incident that are kept, in bytes.
+const LINES: usize = 4 << 20;
+/// Pixels of the chart.
+const WIDTH: u32 = 1200;
+const HEIGHT: u32 = 600;
+
+#[derive(Debug)]
+enum Word {
+    Began(Box<Incident>),
+    Ended { id: String, at: Timestamp },
+    Record(Box<Incident>),
+}
+
+/// How the writing of folders fares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Folders that were written to their end.
+    pub written: u64,
+    /// Words that were lost because the disk is too slow.
+    pub lost: u64,
+    /// Why the last folder could not be written; nothing where it could.
+    pub trouble: Option<String>,
+}
+
+/// Who is told of incidents.
+#[derive(Debug)]
+pub struct Recorder {
+    words: SyncSender<Word>,
+    status: Arc<Mutex<Status>>,
+}
+
+fn locked(status: &Mutex<Status>) -> std::sync::MutexGuard<'_, Status> {
+    status.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder {
+    pub(super) fn start(
+        store: Option<Store>,
+        audit: AuditLog,
+        proc: PathBuf,
+        flight: SharedFlight,
+        trouble: Option<String>,
+    ) -> std::io::Result<Self> {
+        let (words, inbox) = sync_channel(WAITING);
+        let status = Arc::new(Mutex::new(Status { trouble, ..Status::default() }));
+        let place = audit.since(0).1;
+        let host = sysinfo::System::host_name().unwrap_or_default();
+        let mut writer =
+            Writer { store, audit, place, proc, flight, host, open: Vec::new(), status: Arc::clone(&status) };
+        std::thread::Builder::new().name("incidents".to_owned()).spawn(move || writer.serve(&inbox))?;
+        Ok(Self { words, status })
+    }
+
+    /// An incident begins.
+    pub(super) fn began(&self, at: Timestamp, target: &Label, mode: &str, id: &str, policy: &dyn Display) {
+        self.tell(Word::Began(Box::new(Incident {
+            id: id.to_owned(),
+            target: target.as_str().to_owned(),
+            mode: mode.to_owned(),
+            began_unix_seconds: at.unix().as_secs_f64(),
+            policy: policy.to_string(),
+            ..Incident::default()
+        })));
+    }
+
+    /// An incident is over.
+    pub(super) fn ended(&self, at: Timestamp, id: &str) {
+        self.tell(Word::Ended { id: id.to_owned(), at });
+    }
+
+    /// Something that is over already.
+    pub fn record(&self, incident: Incident) {
+        self.tell(Word::Record(Box::new(incident)));
+    }
+
+    /// How it fares.
+    pub fn status(&self) -> Status {
+        locked(&self.status).clone()
+    }
+
+    fn tell(&self, word: Word) {
+        if self.words.try_send(word).is_err() {
+            locked(&self.status).lost += 1;
+        }
+    }
+}
+
+/// An incident that goes on.
+struct Open {
+    incident: Incident,
+    processes: String,
+    lines: Vec<u8>,
+    /// Whether there is more to write than the last time.
+    news: bool,
+}
+
+struct Writer {
+    store: Option<Store>,
+    audit: AuditLog,
+    /// Up to where the audit log was read.
+    place: u64,
+    proc: PathBuf,
+    flight: SharedFlight,
+    host: String,
+    open: Vec<Open>,
+    status: Arc<Mutex<Status>>,
+}
+
+impl Writer {
+    fn serve(&mut self, inbox: &Receiver<Word>) {
+        loop {
+            let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { EVERY };
+            let word = inbox.recv_timeout(wait);
+            self.read();
+            match word {
+                Ok(Word::Began(incident)) => self.begin(*incident),
+                Ok(Word::Ended { id, at }) => self.end(&id, at),
+                Ok(Word::Record(incident)) => {
+                    self.begin(*incident);
+                    self.close(self.open.len() - 1);
+                }
+                Err(RecvTimeoutError::Timeout) => self.write_news(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    for place in (0..self.open.len()).rev() {
+                        self.close(place);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, mut incident: Incident) {
+        SCHEMA.clone_into(&mut incident.schema);
+        incident.host.clone_from(&self.host);
+        env!("CARGO_PKG_VERSION").clone_into(&mut incident.version);
+        if incident.summary.is_empty() {
+            incident.summary = format!("Memory of {} ran low.", incident.target);
+        }
+        let processes = incident::processes(&self.proc);
+        let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
+        self.open.push(Open { incident, processes, lines: Vec::new(), news: true });
+        // What was said before the word came is read once more, for this one alone.
+        let (lines, _) = self.audit.since(0);
+        let last = self.open.len() - 1;
+        take(&mut self.open[last], &lines);
+        self.write_news();
+    }
+
+    /// Hands every open incident the lines that are new.
+    fn read(&mut self) {
+        let (lines, place) = self.audit.since(self.place);
+        self.place = place;
+        for open in &mut self.open {
+            take(open, &lines);
+        }
+    }
+
+    fn end(&mut self, id: &str, at: Timestamp) {
+        if let Some(place) = self.open.iter().position(|open| open.incident.id == id) {
+            self.open[place].incident.ended_unix_seconds = Some(at.unix().as_secs_f64());
+            self.close(place);
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        self.open[place].news = true;
+        let written = self.write(place);
+        let closed = self.open.remove(place);
+        if written {
+            locked(&self.status).written += 1;
+            tracing::info!(incident = closed.incident.id, "An incident is recorded.");
+        }
+    }
+
+    fn write_news(&mut self) {
+        for place in 0..self.open.len() {
+            if self.open[place].news {
+                self.write(place);
+            }
+        }
+    }
+
+    fn write(&mut self, place: usize) -> bool {
+        let Some(store) = &self.store else { return false };
+        let open = &mut self.open[place];
+        open.incident.lost_lines = self.audit.status().lost;
+        open.incident.summary = summary(&open.incident);
+        let samples = self.flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples: Vec<_> = samples.samples().cloned().collect();
+        let files = files(open, &samples);
+        let written = store.write(&open.incident.id, &files);
+        let mut status = locked(&self.status);
+        match written {
+            Ok(_) => {
+                open.news = false;
+                status.trouble = None;
+                true
+            }
+            Err(error) => {
+                let error = format!("{:#}", anyhow::Error::new(error));
+                if status.trouble.replace(error.clone()).is_none() {
+                    tracing::error!(error, "An incident cannot be written.");
+                }
+                false
+            }
+        }
+    }
+}
+
+fn take(open: &mut Open, lines: &[u8]) {
+    let marker = format!("\"incident\":\"{}\"", open.incident.id);
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        let ours = line.windows(marker.len()).any(|part| part == marker.as_bytes());
+        if ours && open.lines.len() + line.len() <= LINES {
+            open.lines.extend_from_slice(line);
+            open.incident.read(line);
+            open.news = true;
+        }
+    }
+}
+
+/// What happened, from how far the ladder went.
+fn summary(incident: &Incident) -> String {
+    if incident.moves.is_empty() {
+        return incident.summary.clone();
+    }
+    let went = |state: &str| incident.moves.iter().any(|step| step.to == state);
+    let done = if went("kill") {
+        "was killed"
+    } else if went("term") {
+        "was asked to end"
+    } else if went("checkpoint") {
+        "was asked to save itself"
+    } else {
+        "was watched closely"
+    };
+    let done = if incident.mode == "enforce" { done.to_owned() } else { format!("would have acted: {done}") };
+    format!("Memory of {} ran low; it {done}.", incident.target)
+}
+
+fn files(open: &Open, samples: &[crate::model::incident::Sample]) -> Vec<(String, Vec<u8>)> {
+    let incident = &open.incident;
+    let record = serde_json::to_vec_pretty(incident).unwrap_or_default();
+    let picture = plot::draw(&chart(incident, samples), WIDTH, HEIGHT, &Theme::LIGHT);
+    let mut files = vec![
+        (RECORD.to_owned(), record),
+        ("report.md".to_owned(), report(incident).into_bytes()),
+        ("processes.csv".to_owned(), open.processes.clone().into_bytes()),
+        ("audit.jsonl".to_owned(), open.lines.clone()),
+        ("memory.svg".to_owned(), svg::render(&picture).into_bytes()),
+    ];
+    files.extend(csv(samples));
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::records::ledger::{Ledger, Turn};
+    use crate::host::clock;
+    use crate::model::audit::Reading;
+    use crate::model::ids::ProcessKey;
+    use crate::model::incident::{Cause, Sample};
+    use crate::model::step::{
+        Finished, Outcome, SignalNumber, Stage, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
+    };
+    use crate::model::units::Bytes;
+
+    #[track_caller]
+    fn until(mut check: impl FnMut() -> bool) {
+        let begun = clock::now();
+        while !check() {
+            assert!(clock::now().since(begun) < Duration::from_secs(20), "waited too long");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    struct Room {
+        folder: tempfile::TempDir,
+        store: Store,
+        recorder: Arc<Recorder>,
+        ledger: Ledger,
+    }
+
+    fn room(folder: tempfile::TempDir) -> Room {
+        let store = Store::new(folder.path().join("incidents"), 10, 1 << 30);
+        let audit = AuditLog::start(None).unwrap();
+        let flight = SharedFlight::default();
+        flight.lock().unwrap().push(Sample {
+            at: Timestamp::from_secs(9),
+            subject: "host".into(),
+            used: Some(Bytes::new(5)),
+            limit: Some(Bytes::new(10)),
+        });
+        let proc = folder.path().join("proc");
+        std::fs::create_dir_all(&proc).unwrap();
+        let recorder = Recorder::start(Some(store.clone()), audit.clone(), proc, flight, None).unwrap();
+        let recorder = Arc::new(recorder);
+        let ledger = Ledger::new(audit, Arc::clone(&recorder), "ab12");
+        Room { folder, store, recorder, ledger }
+    }
+
+    fn turn<'a>(second: u64, target: &'a Label, from: &'static str, to: &'static str) -> Turn<'a> {
+        const READINGS: &[Reading] = &[Reading {
+            what: "headroom_bytes",
+            value: Some(7.0),
+            threshold: Some(9.0),
+            age_seconds: Some(0.1),
+        }];
+        Turn {
+            at: Timestamp::from_secs(second),
+            seat: TargetId(3),
+            target,
+            mode: "enforce",
+            from,
+            to,
+            reason: &"headroom is low",
+            readings: READINGS,
+            under_way: !matches!(to, "ok"),
+            policy: &"job (enforce): SIGTERM, then SIGKILL.",
+        }
+    }
+
+    fn read(store: &Store, id: &str) -> Incident {
+        serde_json::from_slice(&store.read(id, RECORD).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_ladder_leaves_a_folder_that_tells_its_story() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job a");
+        let (store, ledger) = (room.store.clone(), &mut room.ledger);
+        ledger.moved(&turn(10, &job, "warn", "soft"));
+        let id = ledger.incident(TargetId(3)).unwrap().to_owned();
+        assert_eq!(id, "19700101T000010.000Z-job-a");
+        // It is there while the incident goes on.
+        until(|| store.read(&id, RECORD).is_ok());
+        let key = ProcessKey { pid: 77, start: 5 };
+        let work = Work::Signal { process: key, signal: SignalNumber::KILL, only_if_caught: false };
+        let step = Step { target: TargetId(3), stage: Stage::Kill, work };
+        ledger.moved(&turn(11, &job, "soft", "kill"));
+        let number = ledger.before(Timestamp::from_secs(11), &step);
+        let done = Ok(StepDone { outcome: Outcome::Started(Ticket(5)), processes: 40, micros: 30 });
+        let touched: Vec<Touched> = (0..40)
+            .map(|pid| Touched {
+                key: ProcessKey { pid, start: 1 },
+                uid: 0,
+                comm: [0; 16],
+                resident: 1,
+                errno: 0,
+            })
+            .collect();
+        ledger.after(Timestamp::from_secs(11), number, &step, &done, 30, &touched);
+        let late = StepError::TimedOut { within: Duration::from_secs(1), left: 2 };
+        ledger.ended(Timestamp::from_secs(13), &Finished::new(Ticket(5), Err(late)));
+        ledger.moved(&turn(14, &job, "cooldown", "ok"));
+        assert_eq!(ledger.incident(TargetId(3)), None);
+        until(|| room.recorder.status().written == 1);
+        let incident = read(&store, &id);
+        assert_eq!((incident.moves.len(), incident.steps.len(), incident.processes().len()), (3, 1, 40));
+        assert_eq!(incident.ended_unix_seconds, Some(14.0));
+        assert_eq!(incident.summary, "Memory of job a ran low; it was killed.");
+        assert_eq!((incident.config.as_str(), incident.policy.is_empty()), ("ab12", false));
+        let step = &incident.steps[0];
+        assert_eq!((step.result.as_deref(), step.ended_after_seconds), (Some("failed"), Some(2.0)));
+        for file in ["report.md", "memory.svg", "memory-host.csv", "processes.csv", "audit.jsonl"] {
+            assert!(!store.read(&id, file).unwrap().is_empty(), "{file}");
+        }
+        drop(room.folder);
+    }
+
+    #[test]
+    fn what_the_kernel_did_is_recorded_at_once() {
+        let room = room(tempfile::tempdir().unwrap());
+        let incident = Incident {
+            id: "i1".to_owned(),
+            cause: Cause::KernelOom,
+            summary: "The kernel killed a process.".to_owned(),
+            ..Incident::default()
+        };
+        room.recorder.record(incident);
+        until(|| room.recorder.status().written == 1);
+        let read = read(&room.store, "i1");
+        assert_eq!((read.cause, read.summary.as_str()), (Cause::KernelOom, "The kernel killed a process."));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_said_and_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("incidents"), "in the way").unwrap();
+        let mut room = room(folder);
+        let job = Label::from("job");
+        room.ledger.moved(&turn(10, &job, "warn", "soft"));
+        until(|| room.recorder.status().trouble.is_some());
+        room.ledger.moved(&turn(11, &job, "soft", "ok"));
+        room.ledger.moved(&turn(12, &job, "warn", "soft"));
+        std::fs::remove_file(room.folder.path().join("incidents")).unwrap();
+        room.ledger.moved(&turn(13, &job, "soft", "ok"));
+        until(|| room.recorder.status().written == 1);
+        assert_eq!(room.recorder.status().trouble, None);
+    }
+}

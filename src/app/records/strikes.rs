@@ -1,0 +1,131 @@
+//! Sees in the frames what the kernel's OOM killer did.
+//!
+//! That a process was ended by somebody else's `SIGKILL` is not known here: the
+//! kernel tells only its parent, and since 6.15 who holds its pidfd.
+
+use serde_json::{Map, json};
+
+use crate::model::frame::Frame;
+use crate::model::incident::{Cause, Incident, SCHEMA, Sample, name};
+use crate::model::label::Label;
+use crate::model::units::Bytes;
+use crate::sources::{kmsg, memory};
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+pub(super) struct Strikes {
+    /// Absent before the first frame that has the counter: what it says then was before us.
+    kills: Option<f64>,
+}
+
+/// What a frame says of the host.
+pub(super) fn host(frame: &Frame) -> Option<Sample> {
+    let bytes = |name: &str| frame.value(name, &[]).map(bytes);
+    let used = bytes(memory::metrics::USED.desc.name);
+    let limit = bytes(memory::metrics::TOTAL.desc.name);
+    (used.is_some() || limit.is_some()).then(|| Sample { at: frame.at, subject: "host".into(), used, limit })
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes came from a whole number")]
+fn bytes(value: f64) -> Bytes {
+    Bytes::new(value.max(0.0) as u64)
+}
+
+impl Strikes {
+    /// An incident where the kernel killed since the frame before.
+    pub(super) fn look(&mut self, frame: &Frame) -> Option<Incident> {
+        let counted = family(frame, kmsg::metrics::OOM_KILLS.desc.name)?;
+        let kills: f64 = counted.points.iter().map(|point| point.value).sum();
+        let before = self.kills.replace(kills)?;
+        (kills > before).then(|| incident(frame, kills - before))
+    }
+}
+
+fn family<'f>(frame: &'f Frame, name: &str) -> Option<&'f crate::model::point::Family> {
+    frame.families.iter().find(|family| family.desc.name == name)
+}
+
+fn incident(frame: &Frame, kills: f64) -> Incident {
+    let victim = family(frame, kmsg::metrics::LAST_VICTIM.desc.name).and_then(|family| family.points.first());
+    let label = |place: usize| victim.and_then(|point| point.labels.get(place)).map_or("", Label::as_str);
+    let (scope, comm, pid, cgroup) = (label(0), label(1), label(2), label(3));
+    let mut facts = Map::new();
+    facts.insert("kills".to_owned(), json!(kills));
+    for (key, value) in [("scope", scope), ("comm", comm), ("pid", pid), ("cgroup", cgroup)] {
+        if !value.is_empty() {
+            facts.insert(format!("victim_{key}"), value.into());
+        }
+    }
+    let resident = family(frame, kmsg::metrics::LAST_VICTIM_RESIDENT.desc.name);
+    for point in resident.into_iter().flat_map(|family| &family.points) {
+        let kind = point.labels.first().map_or("", Label::as_str);
+        facts.insert(format!("victim_resident_{kind}_bytes"), json!(point.value));
+    }
+    for finding in &frame.findings {
+        facts.insert(format!("finding_{}_{}", finding.analyzer, finding.subject), json!(finding.summary));
+    }
+    let whose = match scope {
+        "cgroup" => "a cgroup's",
+        "host" => "the host's",
+        _ => "some",
+    };
+    let who = if comm.is_empty() { "a process".to_owned() } else { format!("{comm} (pid {pid})") };
+    let about = if cgroup.is_empty() { "oom" } else { cgroup };
+    let unix = frame.at.unix().as_secs_f64();
+    Incident {
+        schema: SCHEMA.to_owned(),
+        id: name(frame.at, about),
+        cause: Cause::KernelOom,
+        target: cgroup.to_owned(),
+        began_unix_seconds: unix,
+        ended_unix_seconds: Some(unix),
+        summary: format!("The kernel killed {who}: {whose} memory had run out."),
+        facts,
+        ..Incident::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::point::Batch;
+    use crate::model::time::Timestamp;
+    use crate::model::units::{Count, Flag};
+
+    fn frame(second: u64, kills: Option<u64>) -> Frame {
+        let mut out = Batch::default();
+        if let Some(kills) = kills {
+            out.put(&kmsg::metrics::OOM_KILLS, &["cgroup".into()], Count(kills));
+            out.put(&kmsg::metrics::OOM_KILLS, &["host".into()], Count(0));
+            let labels = ["cgroup".into(), "python3".into(), "77".into(), "/jobs/a".into()];
+            out.put(&kmsg::metrics::LAST_VICTIM, &labels, Flag(true));
+            out.put(&kmsg::metrics::LAST_VICTIM_RESIDENT, &["anon".into()], Bytes::new(2 << 30));
+        }
+        out.put(&memory::metrics::TOTAL, &[], Bytes::new(100));
+        let at = Timestamp::from_secs(second);
+        Frame { sequence: 1, at, families: out.seal().0, sources: Vec::new(), findings: Vec::new() }
+    }
+
+    #[test]
+    fn each_strike_is_one_incident() {
+        let mut strikes = Strikes::default();
+        assert_eq!(strikes.look(&frame(1, None)), None);
+        assert_eq!(strikes.look(&frame(2, Some(3))), None, "what was before us is not ours to tell");
+        assert_eq!(strikes.look(&frame(3, Some(3))), None);
+        let incident = strikes.look(&frame(4, Some(5))).unwrap();
+        assert_eq!(incident.summary, "The kernel killed python3 (pid 77): a cgroup's memory had run out.");
+        assert_eq!(
+            (incident.id.as_str(), incident.target.as_str()),
+            ("19700101T000004.000Z-jobs-a", "/jobs/a")
+        );
+        assert_eq!(incident.facts["kills"], json!(2.0));
+        assert_eq!(incident.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
+        assert_eq!(strikes.look(&frame(5, Some(5))), None);
+    }
+
+    #[test]
+    fn the_host_is_a_sample() {
+        let sample = host(&frame(1, None)).unwrap();
+        assert_eq!((sample.used, sample.limit), (None, Some(Bytes::new(100))));
+    }
+}

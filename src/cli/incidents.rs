@@ -1,0 +1,120 @@
+//! `memwarden incidents`: what happened, from the folders on the disk.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::app::{self, records, serve};
+use crate::exposition::incident;
+use crate::host::incident::{RECORD, Store};
+use crate::model::incident::Incident;
+
+/// Where the systemd unit keeps the daemon's state.
+const STATE: &str = "/var/lib/memwarden";
+
+/// List incidents, or tell one.
+///
+/// An incident is recorded when a policy of protection acted, or would have, and when the kernel's OOM killer struck.
+/// Its folder has a report to paste into a ticket, every value as JSON, the last minutes as CSV and as a chart, and
+/// all processes. Needs no running daemon.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Example:\n  memwarden incidents\n  memwarden incidents 20260101T120000.000Z-train \
+                             > ticket.md"
+)]
+pub(super) struct Args {
+    /// The incident to tell; without it, all are listed, newest first.
+    id: Option<String>,
+    /// The folder of incidents, instead of the one that the configuration gives.
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// The daemon's configuration file.
+    #[arg(long = "config.file", value_name = "FILE")]
+    config_file: Option<PathBuf>,
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let store = self.store()?;
+        let mut out = std::io::stdout().lock();
+        match (&self.id, self.json) {
+            (None, true) => out.write_all(&incident::json(&store)?)?,
+            (None, false) => list(&store, &mut out)?,
+            (Some(id), true) => out.write_all(&read(&store, id)?)?,
+            (Some(id), false) => {
+                let record: Incident = serde_json::from_slice(&read(&store, id)?)
+                    .with_context(|| format!("the record of {id} is damaged"))?;
+                out.write_all(incident::report(&record).as_bytes())?;
+                writeln!(out, "\nThe folder: {}", store.folder().join(id).display())?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn store(&self) -> anyhow::Result<Store> {
+        if let Some(folder) = &self.folder {
+            return Ok(Store::new(folder.clone(), 1, u64::MAX));
+        }
+        let options = serve::Options { file: self.config_file.clone(), overrides: Vec::new() };
+        let config = app::serve::load(&options).context("the configuration cannot be read")?;
+        Ok(records::store(&records::folder(&config).unwrap_or_else(|| PathBuf::from(STATE))))
+    }
+}
+
+fn read(store: &Store, id: &str) -> anyhow::Result<Vec<u8>> {
+    store
+        .read(id, RECORD)
+        .with_context(|| format!("there is no incident {id} in {}", store.folder().display()))
+}
+
+fn list(store: &Store, out: &mut impl std::io::Write) -> anyhow::Result<()> {
+    let entries = incident::entries(store)?;
+    if entries.is_empty() {
+        writeln!(out, "No incidents in {}.", store.folder().display())?;
+    }
+    for entry in entries {
+        let mode = entry.mode.as_deref().filter(|mode| !mode.is_empty()).unwrap_or("-");
+        let cause = entry.cause.map_or("damaged", |cause| cause.label());
+        writeln!(
+            out,
+            "{:<44}  {cause:<10}  {mode:<8}  {:>3} steps  {}",
+            entry.id,
+            entry.steps.unwrap_or(0),
+            entry.summary.as_deref().unwrap_or("the record cannot be read")
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_one_line_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
+        let text = || {
+            let mut out = Vec::new();
+            list(&store, &mut out).unwrap();
+            String::from_utf8(out).unwrap().replace(folder.path().to_str().unwrap(), "DIR")
+        };
+        assert_eq!(text(), "No incidents in DIR.\n");
+        let record =
+            Incident { mode: "enforce".to_owned(), summary: "It ended.".to_owned(), ..Incident::default() };
+        store
+            .write("20260101T120000.000Z-job", &[(RECORD.to_owned(), serde_json::to_vec(&record).unwrap())])
+            .unwrap();
+        store.write("20260102T120000.000Z-job", &[(RECORD.to_owned(), b"{".to_vec())]).unwrap();
+        assert_eq!(
+            text(),
+            "20260102T120000.000Z-job                      damaged     -           0 steps  the record cannot be read\n\
+             20260101T120000.000Z-job                      policy      enforce     0 steps  It ended.\n"
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! All processes at one time, as a table.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::host::process::{ProcRoot, page_size, stat};
+
+/// Every process below `proc`, the largest first, as CSV with a header; those that end meanwhile are left out.
+///
+/// Only `stat` and the folder's owner are read: command lines hold the memory of a process that is ending.
+///
+/// # Errors
+/// Where processes cannot be listed.
+pub fn processes(proc: &Path) -> std::io::Result<String> {
+    let mut root = ProcRoot::new(proc.to_owned());
+    let mut listed = Vec::new();
+    root.list(&mut listed)?;
+    let mut buffer = Vec::new();
+    let mut rows = Vec::with_capacity(listed.len());
+    for process in listed {
+        let uid = root.uid(process.pid).map_or_else(|_| String::new(), |uid| uid.to_string());
+        let Ok(text) = root.read(process.pid, "stat", &mut buffer) else { continue };
+        let Some(stat) = stat(text) else { continue };
+        if stat.kernel {
+            continue;
+        }
+        let resident = stat.rss_pages.saturating_mul(page_size());
+        let comm = String::from_utf8_lossy(stat.comm).replace(|c: char| c.is_control() || c == '"', "?");
+        let state = char::from(stat.state);
+        let mut row = String::new();
+        let (pid, parent, threads, start) = (process.pid, stat.parent, stat.threads, stat.start);
+        // Writing to a text cannot fail.
+        let _ = writeln!(row, "{pid},{parent},{uid},{state},{threads},{resident},{start},\"{comm}\"");
+        rows.push((resident, row));
+    }
+    rows.sort_by_key(|(resident, _)| std::cmp::Reverse(*resident));
+    let header = "pid,parent,uid,state,threads,resident_bytes,start_ticks,name\n";
+    Ok(std::iter::once(header).chain(rows.iter().map(|(_, row)| row.as_str())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::process::fixture::{Process, Tree};
+
+    #[test]
+    fn the_largest_come_first_and_names_are_quoted() {
+        let tree = Tree::new();
+        tree.add(&Process::new(5, "small").pages(1));
+        tree.add(&Process::new(6, "a \"b\", c").pages(9));
+        let table = processes(&tree.proc()).unwrap();
+        let uid = rustix::process::getuid().as_raw();
+        let page = page_size();
+        let expected = format!(
+            "pid,parent,uid,state,threads,resident_bytes,start_ticks,name\n\
+             6,1,{uid},S,1,{},6,\"a ?b?, c\"\n5,1,{uid},S,1,{page},5,\"small\"\n",
+            9 * page
+        );
+        assert_eq!(table, expected);
+    }
+}
