@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand; types that only parse and call.
 
 mod check_config;
+mod drill;
 mod fetch;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -43,6 +44,7 @@ enum Command {
     Snapshot(snapshot::Args),
     Replay(replay::Args),
     Incidents(incidents::Args),
+    Drill(drill::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
@@ -77,6 +79,7 @@ impl Cli {
             Command::Snapshot(args) => args.run(),
             Command::Replay(args) => args.run(),
             Command::Incidents(args) => args.run(),
+            Command::Drill(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]

@@ -6,6 +6,7 @@
 
 pub mod alerts;
 pub mod desk;
+pub mod drill;
 mod entry;
 pub mod facts;
 mod foresight;

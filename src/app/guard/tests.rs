@@ -239,22 +239,22 @@ fn a_job_is_asked_then_told_to_end() {
     world.rounds(25);
     world.check(expect![[r#"
         ok → warn: cgroup memory is near its soft level
-        enforce: write down what is known
         warn → soft: the soft level of cgroup memory is crossed
         enforce: write down what is known
-        enforce: send signal 10 to pid 10, if it has a handler
-        soft → checkpoint: the soft level of cgroup memory is crossed"#]]);
+        soft → checkpoint: the soft level of cgroup memory is crossed
+        enforce: write down what is known
+        enforce: send signal 10 to pid 10, if it has a handler"#]]);
     world.rounds(40);
     world.tell(&[], false);
     world.uses(10);
     world.rounds(200);
     world.check(expect![[r#"
+        checkpoint → term: the time to save is over
         enforce: write down what is known
         enforce: send signal 15 to pid 12
         enforce: send signal 15 to pid 11
         enforce: send signal 15 to pid 10
         enforce: wait up to 10 s for 3 processes to end
-        checkpoint → term: the time to save is over
         term → verify: no victim is left
         verify → cooldown: memory is back
         cooldown → ok: the quiet time is over"#]]);
@@ -272,11 +272,11 @@ fn the_hard_level_kills_in_the_same_round() {
     world.uses(1020);
     world.rounds(1);
     world.check(expect![[r#"
+        ok → kill: the hard level of cgroup memory is crossed
         enforce: kill 2 processes and their children
         enforce: take back the memory of 2 processes
         enforce: wait up to 10 s for 2 processes to end
-        enforce: write down what is known
-        ok → kill: the hard level of cgroup memory is crossed"#]]);
+        enforce: write down what is known"#]]);
     assert_eq!(world.state(), Some(State::Kill));
 }
 
