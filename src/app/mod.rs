@@ -12,6 +12,7 @@ pub mod records;
 pub mod sampler;
 pub mod serve;
 mod state;
+pub mod webhook;
 
 use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, RoomSchema, SECTIONS, SOURCES, Schema};
 use crate::protection::options;

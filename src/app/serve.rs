@@ -42,6 +42,7 @@ const SERVING_THREADS: usize = 2;
 #[cfg(feature = "otlp")]
 const LAST_PUSH: Duration = Duration::from_secs(2);
 const LAST_SAMPLE: Duration = Duration::from_secs(1);
+const LAST_RECORD: Duration = Duration::from_millis(500);
 /// A frame older than this many intervals means that the sampler is stuck.
 const STALE_INTERVALS: u32 = 5;
 
@@ -185,6 +186,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         push.stop(LAST_PUSH);
         sampler.stop(LAST_SAMPLE);
         drop(warden);
+        records.finish(LAST_RECORD);
     });
     let _ = tokio::join!(serving, ending);
     Ok(())

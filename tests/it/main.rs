@@ -16,6 +16,7 @@ mod forecast;
 mod gpu;
 mod harness;
 mod hooks;
+mod incidents;
 mod layers;
 #[cfg(feature = "gpu")]
 mod ml_py;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::scribe::Scribe;
+use crate::app::records::SharedFlight;
 use crate::app::records::ledger::{Ledger, Turn};
 use crate::model::audit::Reading;
+use crate::model::incident::Sample;
 use crate::model::step::{Finished, Step, StepDone, StepError, TargetId, Touched};
 use crate::model::time::Timestamp;
 use crate::model::units::Unit as _;
-use crate::protection::policy::{Conditions, Mode, Observed, Resource, Transition};
+use crate::protection::policy::{self, Conditions, Mode, Observed, Resource, Transition};
 use crate::protection::target::Target;
 
 /// A move, with what it was decided on.
@@ -42,6 +44,10 @@ pub trait Journal: Send {
     fn after(&mut self, at: Timestamp, moved: &Moved, done: &Deed<'_>);
     /// A step that went on has ended, or has something to say.
     fn ended(&mut self, at: Timestamp, seat: usize, step: &'static str, finished: &Finished);
+    /// What is left of the group of a job was read.
+    fn read(&mut self, _at: Timestamp, _target: usize, _reading: &policy::Reading) {}
+    /// A round is over: what had to wait can be tried again.
+    fn settle(&mut self) {}
 }
 
 /// A step and what became of it.
@@ -64,6 +70,7 @@ pub struct Deed<'d> {
 pub(super) struct Book {
     pub(super) ledger: Ledger,
     pub(super) scribe: Scribe,
+    pub(super) flight: SharedFlight,
     pub(super) targets: Arc<[Target]>,
 }
 
@@ -101,6 +108,18 @@ impl Journal for Book {
     fn ended(&mut self, at: Timestamp, seat: usize, step: &'static str, finished: &Finished) {
         self.ledger.ended(at, finished);
         self.scribe.ended(seat, step, &finished.result);
+    }
+
+    fn read(&mut self, at: Timestamp, target: usize, reading: &policy::Reading) {
+        let Some(target) = self.targets.get(target) else { return };
+        if let Ok(mut flight) = self.flight.try_lock() {
+            let used = Some(reading.total.saturating_sub(reading.headroom));
+            flight.push(Sample { at, subject: target.name.clone(), used, limit: Some(reading.total) });
+        }
+    }
+
+    fn settle(&mut self) {
+        self.ledger.settle();
     }
 }
 

@@ -7,7 +7,6 @@
 pub mod alerts;
 pub mod desk;
 pub mod drill;
-mod entry;
 pub mod facts;
 mod foresight;
 pub mod gather;
@@ -30,7 +29,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::alerts::Alerts;
-use self::entry::Entry;
 use self::facts::{Facts, SEATS};
 use self::gather::Gather;
 use self::journal::Book;
@@ -38,8 +36,9 @@ use self::scribe::Scribe;
 use self::slot::Slot;
 use self::watch::{Hands, Watch};
 use crate::app::records::Records;
+use crate::app::webhook::Webhooks;
 use crate::host::child::WorkerCommand;
-use crate::host::executor::{self, Errands, Machine, Observer};
+use crate::host::executor::{self, Errand, Errands, Machine, Observer};
 use crate::host::hooks::Hooks;
 use crate::host::levels::HostMeter;
 use crate::host::roots::Roots;
@@ -153,8 +152,8 @@ impl Guard {
         let enforce = targets.iter().any(|target| target.limits.mode == Mode::Enforce);
         let errands = Errands {
             hooks: hooks.map(|hooks| Box::new(hooks) as _),
-            records: Some(Box::new(Entry::new(Arc::clone(records.recorder())))),
-            ..Errands::default()
+            webhooks: webhooks(&targets),
+            records: Some(records.errand()),
         };
         let machine = never.clone().filter(|_| enforce).and_then(|never| {
             let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, never, errands);
@@ -169,7 +168,8 @@ impl Guard {
             meter.inspect_err(|error| tracing::warn!(%error, "The host's memory cannot be read.")).ok();
         let scribe = Scribe::start(Arc::clone(&targets))?;
         let ledger = records.ledger(&format!("{:08x}", digest(protection)));
-        let book = Box::new(Book { ledger, scribe, targets: Arc::clone(&targets) });
+        let flight = Arc::clone(records.flight());
+        let book = Box::new(Book { ledger, scribe, flight, targets: Arc::clone(&targets) });
         let slot = Arc::clone(&shared.slot);
         let watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, book);
         let stop = Arc::new(AtomicBool::new(false));
@@ -210,6 +210,15 @@ impl Drop for Guard {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Who calls web services, where a target that may act has one.
+fn webhooks(targets: &[Target]) -> Option<Box<dyn Errand>> {
+    let wanted = |target: &Target| target.webhook.is_some() && target.limits.mode == Mode::Enforce;
+    targets.iter().any(wanted).then_some(())?;
+    let started = Webhooks::start();
+    let started = started.inspect_err(|error| tracing::error!(%error, "No web service can be called."));
+    Some(Box::new(started.ok()?))
 }
 
 /// Tells one configuration of protection from another, in records: FNV-1a of everything it says.

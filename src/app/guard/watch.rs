@@ -113,6 +113,7 @@ impl Watch {
                 pause = pause.min(self.attend(seat, clock));
             }
         }
+        self.journal.settle();
         self.report.rounds += 1;
         self.report.at = Some(now);
         self.report.host_left = self.board.host_left(now);
@@ -288,6 +289,10 @@ impl Watch {
         let Some(sitting) = self.seats[seat].as_mut() else { return LONGEST };
         let observed = sitting.observed(read, self.host, able);
         let transition = self.board.step(seat, read, &observed);
+        let (group, place) = (sitting.group(), sitting.target);
+        if let Some(reading) = group {
+            self.journal.read(read, place, &reading);
+        }
         self.note(seat, &observed, able);
         if let Some(transition) = transition {
             self.act(seat, &transition, &observed, read, clock);

@@ -17,6 +17,8 @@ use crate::model::time::Timestamp;
 
 /// Targets whose incidents are told apart.
 const SEATS: usize = 256;
+/// Room for lines that wait, in bytes.
+const SPILL: usize = 256 * 1024;
 /// Steps that go on at a time.
 const GOING: usize = 1024;
 
@@ -67,6 +69,8 @@ pub struct Ledger {
     recorder: Arc<Recorder>,
     config: String,
     line: Vec<u8>,
+    /// Lines that wait for a reader of the log to let go of it.
+    spill: Vec<u8>,
     reason: String,
     seats: Vec<Seat>,
     number: u64,
@@ -80,6 +84,7 @@ impl Ledger {
             recorder,
             config: config.to_owned(),
             line: Vec::with_capacity(16 * 1024),
+            spill: Vec::with_capacity(SPILL),
             reason: String::with_capacity(512),
             seats: Vec::with_capacity(SEATS),
             number: 0,
@@ -183,6 +188,27 @@ impl Ledger {
             config: &self.config,
         };
         entry.write(&occasion, &mut self.line);
-        self.audit.put(&self.line);
+        self.settle();
+        let waits = !self.spill.is_empty() || !self.audit.try_put(&self.line);
+        if waits && self.spill.len() + self.line.len() <= SPILL {
+            self.spill.extend_from_slice(&self.line);
+        } else if waits {
+            // Only a reader that stands still for long can bring this about.
+            self.audit.put(&self.line);
+        }
+    }
+
+    /// Hands over the lines that wait, in their order, where that can be done at once; called now and then.
+    pub fn settle(&mut self) {
+        let mut done = 0;
+        for line in self.spill.split_inclusive(|byte| *byte == b'\n') {
+            if !self.audit.try_put(line) {
+                break;
+            }
+            done += line.len();
+        }
+        if done > 0 {
+            self.spill.drain(..done);
+        }
     }
 }

@@ -10,8 +10,10 @@ mod strikes;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use self::ledger::Ledger;
+use self::recorder::RecordErrand;
 pub use self::recorder::{Recorder, Status};
 use self::strikes::Strikes;
 use crate::config::Config;
@@ -19,8 +21,9 @@ use crate::events::{Events, RecordsState};
 use crate::exposition::Frames;
 use crate::history::flight::Flight;
 use crate::host::audit::{AuditLog, Place};
-use crate::host::capability;
+use crate::host::executor::Errand;
 use crate::host::incident::Store;
+use crate::host::{capability, clock};
 
 /// Says what of the system protection has to do without; `proc` is where processes are.
 pub fn tell_needs(proc: &Path, events: &Events) {
@@ -132,9 +135,25 @@ impl Records {
         &self.flight
     }
 
+    /// Who carries out the step that writes down what is known.
+    pub fn errand(&self) -> Box<dyn Errand> {
+        Box::new(RecordErrand::new(Arc::clone(&self.recorder)))
+    }
+
     /// Who writes folders.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
+    }
+
+    /// Has everything written down, and waits for it at most so long.
+    pub fn finish(&self, within: Duration) {
+        let begun = clock::now();
+        if !self.recorder.flush(within) {
+            tracing::warn!("The last of what is known of incidents could not be written in time.");
+        }
+        if self.store.is_some() {
+            self.audit.flush(within.saturating_sub(clock::now().since(begun)));
+        }
     }
 
     /// Looks at every frame for what the kernel did, and keeps what it says of the host, until there are no more.

@@ -13,9 +13,12 @@ use super::SharedFlight;
 use crate::exposition::incident::{chart, csv, report};
 use crate::exposition::plot::{self, Theme, svg};
 use crate::host::audit::AuditLog;
+use crate::host::clock;
+use crate::host::executor::Errand;
 use crate::host::incident::{self, RECORD, Store};
 use crate::model::incident::{Incident, SCHEMA};
 use crate::model::label::Label;
+use crate::model::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 use crate::model::time::Timestamp;
 
 /// How often an incident that goes on is written anew.
@@ -31,8 +34,15 @@ const HEIGHT: u32 = 600;
 #[derive(Debug)]
 enum Word {
     Began(Box<Incident>),
-    Ended { id: String, at: Timestamp },
+    Ended {
+        id: String,
+        at: Timestamp,
+    },
     Record(Box<Incident>),
+    /// Write all that is open, and say so.
+    Flush(SyncSender<()>),
+    /// The same, as a step of a plan.
+    Step(Ticket, SyncSender<Finished>),
 }
 
 /// How the writing of folders fares.
@@ -97,6 +107,12 @@ impl Recorder {
         self.tell(Word::Record(Box::new(incident)));
     }
 
+    /// Has everything written, and waits for it at most so long; whether it was.
+    pub fn flush(&self, within: Duration) -> bool {
+        let (done, heard) = sync_channel(1);
+        self.words.try_send(Word::Flush(done)).is_ok() && heard.recv_timeout(within).is_ok()
+    }
+
     /// How it fares.
     pub fn status(&self) -> Status {
         locked(&self.status).clone()
@@ -106,6 +122,31 @@ impl Recorder {
         if self.words.try_send(word).is_err() {
             locked(&self.status).lost += 1;
         }
+    }
+}
+
+/// Carries out the step that writes down what is known.
+#[derive(Debug)]
+pub(super) struct RecordErrand {
+    recorder: Arc<Recorder>,
+    report: SyncSender<Finished>,
+    ended: Receiver<Finished>,
+}
+
+impl RecordErrand {
+    pub(super) fn new(recorder: Arc<Recorder>) -> Self {
+        let (report, ended) = sync_channel(WAITING);
+        Self { recorder, report, ended }
+    }
+}
+
+impl Errand for RecordErrand {
+    fn begin(&mut self, ticket: Ticket, _step: &Step) -> bool {
+        self.recorder.words.try_send(Word::Step(ticket, self.report.clone())).is_ok()
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>) {
+        finished.extend(self.ended.try_iter());
     }
 }
 
@@ -132,6 +173,7 @@ struct Writer {
 
 impl Writer {
     fn serve(&mut self, inbox: &Receiver<Word>) {
+        self.finish_old();
         loop {
             let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { EVERY };
             let word = inbox.recv_timeout(wait);
@@ -143,6 +185,15 @@ impl Writer {
                     self.begin(*incident);
                     self.close(self.open.len() - 1);
                 }
+                Ok(Word::Flush(done)) => {
+                    self.write_news();
+                    // Whoever asked may have given up.
+                    let _ = done.send(());
+                }
+                Ok(Word::Step(ticket, report)) => {
+                    // Nobody asks any more where the report is full.
+                    let _ = report.try_send(Finished::new(ticket, self.write_step()));
+                }
                 Err(RecvTimeoutError::Timeout) => self.write_news(),
                 Err(RecvTimeoutError::Disconnected) => {
                     for place in (0..self.open.len()).rev() {
@@ -150,6 +201,27 @@ impl Writer {
                     }
                     return;
                 }
+            }
+        }
+    }
+
+    /// Closes the records that an earlier run left open: it ended, or was ended, while they went on.
+    fn finish_old(&mut self) {
+        let Some(store) = &self.store else { return };
+        for listed in store.list().unwrap_or_default() {
+            let record = store.read(&listed.id, RECORD).ok();
+            let record = record.and_then(|bytes| serde_json::from_slice::<Incident>(&bytes).ok());
+            let Some(mut incident) = record.filter(|record| record.ended_unix_seconds.is_none()) else {
+                continue;
+            };
+            let moves = incident.moves.iter().map(|step| step.unix_seconds);
+            let last = moves.chain(incident.steps.iter().map(|step| step.unix_seconds));
+            incident.ended_unix_seconds = Some(last.fold(incident.began_unix_seconds, f64::max));
+            incident.facts.insert("interrupted".to_owned(), "memwarden ended while it went on".into());
+            tracing::warn!(incident = listed.id, "memwarden ended in the middle of an incident.");
+            let files = vec![record_of(&incident), ("report.md".to_owned(), report(&incident).into_bytes())];
+            if let Err(error) = store.write(&listed.id, &files) {
+                tracing::warn!(%error, "The record of an earlier run cannot be closed.");
             }
         }
     }
@@ -194,6 +266,21 @@ impl Writer {
         if written {
             locked(&self.status).written += 1;
             tracing::info!(incident = closed.incident.id, "An incident is recorded.");
+        }
+    }
+
+    fn write_step(&mut self) -> Result<StepDone, StepError> {
+        let begun = clock::now();
+        if self.store.is_none() {
+            return Ok(StepDone { outcome: Outcome::Skipped(Skip::Unsupported), processes: 0, micros: 0 });
+        }
+        self.write_news();
+        match &locked(&self.status).trouble {
+            Some(trouble) => Err(StepError::Outside { what: trouble.as_str().into() }),
+            None => {
+                let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
+                Ok(StepDone { outcome: Outcome::Done, processes: 0, micros })
+            }
         }
     }
 
@@ -263,12 +350,15 @@ fn summary(incident: &Incident) -> String {
     format!("Memory of {} ran low; it {done}.", incident.target)
 }
 
+fn record_of(incident: &Incident) -> (String, Vec<u8>) {
+    (RECORD.to_owned(), serde_json::to_vec_pretty(incident).unwrap_or_default())
+}
+
 fn files(open: &Open, samples: &[crate::model::incident::Sample]) -> Vec<(String, Vec<u8>)> {
     let incident = &open.incident;
-    let record = serde_json::to_vec_pretty(incident).unwrap_or_default();
     let picture = plot::draw(&chart(incident, samples), WIDTH, HEIGHT, &Theme::LIGHT);
     let mut files = vec![
-        (RECORD.to_owned(), record),
+        record_of(incident),
         ("report.md".to_owned(), report(incident).into_bytes()),
         ("processes.csv".to_owned(), open.processes.clone().into_bytes()),
         ("audit.jsonl".to_owned(), open.lines.clone()),
@@ -282,13 +372,10 @@ fn files(open: &Open, samples: &[crate::model::incident::Sample]) -> Vec<(String
 mod tests {
     use super::*;
     use crate::app::records::ledger::{Ledger, Turn};
-    use crate::host::clock;
     use crate::model::audit::Reading;
     use crate::model::ids::ProcessKey;
     use crate::model::incident::{Cause, Sample};
-    use crate::model::step::{
-        Finished, Outcome, SignalNumber, Stage, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
-    };
+    use crate::model::step::{SignalNumber, Stage, TargetId, Touched, Work};
     use crate::model::units::Bytes;
 
     #[track_caller]
@@ -395,6 +482,24 @@ mod tests {
     }
 
     #[test]
+    fn an_incident_that_a_restart_cut_short_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().join("incidents"), 10, 1 << 30);
+        let open = Incident {
+            id: "i1".to_owned(),
+            began_unix_seconds: 5.0,
+            moves: vec![crate::model::incident::Move { unix_seconds: 8.0, ..Default::default() }],
+            ..Incident::default()
+        };
+        store.write("i1", &[record_of(&open)]).unwrap();
+        let room = room(folder);
+        assert!(room.recorder.flush(Duration::from_secs(20)));
+        let closed = read(&room.store, "i1");
+        assert_eq!(closed.ended_unix_seconds, Some(8.0));
+        assert_eq!(closed.facts["interrupted"], "memwarden ended while it went on");
+    }
+
+    #[test]
     fn what_the_kernel_did_is_recorded_at_once() {
         let room = room(tempfile::tempdir().unwrap());
         let incident = Incident {
@@ -407,6 +512,27 @@ mod tests {
         until(|| room.recorder.status().written == 1);
         let read = read(&room.store, "i1");
         assert_eq!((read.cause, read.summary.as_str()), (Cause::KernelOom, "The kernel killed a process."));
+    }
+
+    #[test]
+    fn a_step_of_the_plan_has_it_written_first() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job");
+        room.ledger.moved(&turn(10, &job, "warn", "soft"));
+        let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
+        let mut errand = RecordErrand::new(Arc::clone(&room.recorder));
+        let step = Step { target: TargetId(3), stage: Stage::Soft, work: Work::Record };
+        assert!(errand.begin(Ticket(8), &step));
+        let mut finished = Vec::new();
+        until(|| {
+            errand.poll(&mut finished);
+            !finished.is_empty()
+        });
+        assert_eq!(
+            (finished[0].ticket, finished[0].result.as_ref().unwrap().outcome),
+            (Ticket(8), Outcome::Done)
+        );
+        assert_eq!(read(&room.store, &id).moves.len(), 1);
     }
 
     #[test]

@@ -44,22 +44,29 @@ impl Ring {
             }
             self.oldest = end;
         }
-        for (offset, byte) in line.iter().enumerate() {
-            let place = self.place(self.head + offset as u64);
-            self.bytes[place] = *byte;
-        }
+        let place = self.place(self.head);
+        let first = line.len().min(self.bytes.len() - place);
+        self.bytes[place..place + first].copy_from_slice(&line[..first]);
+        self.bytes[..line.len() - first].copy_from_slice(&line[first..]);
         self.head += length;
     }
 
+    /// The bytes from one place to another, in the two pieces that they are in.
+    fn pieces(&self, from: u64, to: u64) -> [&[u8]; 2] {
+        let (place, length) = (self.place(from), usize::try_from(to - from).unwrap_or(0));
+        let first = length.min(self.bytes.len() - place);
+        [&self.bytes[place..place + first], &self.bytes[..length - first]]
+    }
+
     fn end_of_line(&self, from: u64) -> u64 {
-        let mut at = from;
-        while at < self.head {
-            at += 1;
-            if self.bytes[self.place(at - 1)] == b'\n' {
-                break;
+        let mut end = from;
+        for piece in self.pieces(from, self.head) {
+            match piece.iter().position(|byte| *byte == b'\n') {
+                Some(place) => return end + place as u64 + 1,
+                None => end += piece.len() as u64,
             }
         }
-        at
+        end
     }
 
     /// Copies lines that are not written, as many as fit, into `out`, which is cleared first; tells where they end.
@@ -71,7 +78,9 @@ impl Ring {
             if !out.is_empty() && out.len() as u64 + (end - at) > most as u64 {
                 break;
             }
-            out.extend((at..end).map(|at| self.bytes[self.place(at)]));
+            for piece in self.pieces(at, end) {
+                out.extend_from_slice(piece);
+            }
             at = end;
         }
         at
@@ -84,7 +93,7 @@ impl Ring {
 
     /// The lines that came in after `from`, as far as they are still here, oldest first, and where they end.
     pub(super) fn since(&self, from: u64) -> (Vec<u8>, u64) {
-        ((from.max(self.oldest)..self.head).map(|at| self.bytes[self.place(at)]).collect(), self.head)
+        (self.pieces(from.clamp(self.oldest, self.head), self.head).concat(), self.head)
     }
 
     /// Bytes that wait for the disk.

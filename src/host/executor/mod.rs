@@ -258,7 +258,7 @@ impl Machine {
     ) -> Result<(Outcome, u32), Miss> {
         let mut open = Vec::with_capacity(processes.len().min(MOST));
         for key in processes.iter().take(MOST) {
-            match reach::open(&mut self.proc, *key) {
+            match reach::open(&mut self.proc, *key, false) {
                 Ok(found) => open.push(found.pidfd),
                 Err(Miss::Skip(_)) => {}
                 Err(Miss::Error(error)) => return Err(Miss::Error(error)),

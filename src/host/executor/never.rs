@@ -13,7 +13,7 @@ use crate::model::scope::Never;
 pub fn never(proc: &Path, helpers: &[u32]) -> std::io::Result<Never> {
     let own = std::process::id();
     let mut reader = Proc::open(proc, Version::V2)?;
-    reader.look(own)?;
+    reader.look(own, false)?;
     let mut pids = vec![own];
     pids.extend(reader.ancestors().iter().map(|key| key.pid));
     pids.extend_from_slice(helpers);

@@ -108,11 +108,11 @@ impl Proc {
         &self.folder
     }
 
-    /// Reads one process, its group and its ancestors.
+    /// Reads one process and its ancestors; its group too where it is asked for, which takes a lock of the kernel's.
     ///
     /// # Errors
     /// `ESRCH` or `ENOENT` where there is none, `EPROTO` for a text that is not understood.
-    pub(super) fn look(&mut self, pid: u32) -> Result<Person, Errno> {
+    pub(super) fn look(&mut self, pid: u32, group: bool) -> Result<Person, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own =
             rustix::fs::openat(&self.folder, Short::of(format_args!("{pid}")).bytes(), flags, Mode::empty())?;
@@ -133,7 +133,7 @@ impl Proc {
         };
         let status = read(&own, b"status", &mut self.buffer)?;
         (person.users, person.caught) = rights(status).ok_or(Errno::PROTO)?;
-        let length = read(&own, b"cgroup", &mut self.group).map(<[u8]>::len)?;
+        let length = if group { read(&own, b"cgroup", &mut self.group)?.len() } else { 0 };
         self.group[length..].fill(0);
         self.climb(person.key, person.parent);
         Ok(person)
@@ -250,12 +250,12 @@ mod tests {
     fn our_own_process_is_seen() {
         let mut proc = Proc::open(Path::new("/proc"), Version::V2).unwrap();
         let own = std::process::id();
-        let person = proc.look(own).unwrap();
+        let person = proc.look(own, true).unwrap();
         assert_eq!((person.key.pid, person.kernel, person.dead()), (own, false, false));
         assert_eq!(person.users[0], rustix::process::getuid().as_raw());
         assert!(person.resident > 0);
         assert_eq!(proc.ancestors().first().map(|key| key.pid), std::os::unix::process::parent_id().into());
-        assert!(proc.look(u32::MAX).is_err());
+        assert!(proc.look(u32::MAX, false).is_err());
     }
 
     proptest::proptest! {

@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::person::{Person, Proc};
 use crate::model::ids::ProcessKey;
-use crate::model::scope::{Candidate, Never, Scope};
+use crate::model::scope::{Candidate, Member, Never, Scope};
 use crate::model::step::{SignalNumber, Skip, StepError, Touched};
 
 /// How a process was found.
@@ -58,15 +58,15 @@ fn miss(call: &'static str, pid: u32, error: Errno) -> Miss {
     }
 }
 
-/// Opens a process that is alive and the one that was meant, whoever may reach it.
-pub(super) fn open(proc: &mut Proc, key: ProcessKey) -> Result<Found, Miss> {
+/// Opens a process that is alive and the one that was meant, whoever may reach it; its group is read where asked for.
+pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<Found, Miss> {
     let pid = pid_of(key).ok_or(Miss::Skip(Skip::Gone))?;
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
         // A thread's number, which is no process: its process has another.
         Errno::INVAL => Miss::Skip(Skip::Gone),
         error => miss("pidfd_open", key.pid, error),
     })?;
-    let person = proc.look(key.pid).map_err(|error| miss("look at", key.pid, error))?;
+    let person = proc.look(key.pid, group).map_err(|error| miss("look at", key.pid, error))?;
     if person.key != key || person.dead() {
         return Err(Miss::Skip(Skip::Gone));
     }
@@ -75,7 +75,8 @@ pub(super) fn open(proc: &mut Proc, key: ProcessKey) -> Result<Found, Miss> {
 
 /// Opens a process that is alive, the one that was meant, and within bounds.
 pub(super) fn find(proc: &mut Proc, scope: &Scope, never: &Never, key: ProcessKey) -> Result<Found, Miss> {
-    let found = open(proc, key)?;
+    let group = scope.members.iter().any(|member| matches!(member, Member::Group(_)));
+    let found = open(proc, key, group)?;
     let Person { key, users, kernel, .. } = found.person;
     let candidate = Candidate { key, users, kernel, group: proc.group(), ancestors: proc.ancestors() };
     scope

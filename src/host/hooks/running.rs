@@ -31,6 +31,7 @@ pub(super) fn run(request: &Request, proc: &Path, given_up: BorrowedFd<'_>) -> A
     let ending = match start(request) {
         Err(why) => Ending::Refused(why),
         Ok((mut child, pipe)) => {
+            ordinary(&child, proc);
             let limit = Duration::from_millis(request.timeout_ms.min(SLOWEST));
             let ending = attend(&mut child, &pipe, given_up, begun, limit, &mut output);
             sweep(&mut child, proc);
@@ -68,6 +69,13 @@ fn start(request: &Request) -> Result<(Child, OwnedFd), String> {
         .stderr(Stdio::from(both));
     let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
     Ok((child, read))
+}
+
+/// Takes back what the daemon has over others: a hook is killed before a job is, and waits for the processor like one.
+fn ordinary(child: &Child, proc: &Path) {
+    // It may have ended already, and where this is refused it runs as we do.
+    let _ = std::fs::write(proc.join(child.id().to_string()).join("oom_score_adj"), "0");
+    let _ = pid(child).map(|pid| rustix::process::setpriority_process(Some(pid), 0));
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -38,7 +38,7 @@ fn inside() {
     let mut machine = armed(Mode::Enforce, vec![Member::Process(meant), Member::Tree(meant)]);
     // What was opened before the number went to somebody else.
     let mut proc = Proc::open(Path::new("/proc"), crate::host::cgroup::Version::V2).unwrap();
-    let found = reach::open(&mut proc, meant).unwrap();
+    let found = reach::open(&mut proc, meant, false).unwrap();
     signal(&mut machine, meant, SignalNumber::KILL).unwrap();
     first.reap();
     let mut stranger = None;

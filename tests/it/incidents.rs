@@ -1,0 +1,128 @@
+//! The flight recorder: the kernel kills, nobody else did anything, and there is a folder that tells it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Daemon, memwarden, program, wait_for};
+use crate::skip::skip;
+
+const LONG: Duration = Duration::from_secs(30);
+/// What the job may have; it asks for more.
+const LIMIT: u64 = 64 << 20;
+
+/// A memory group of our own, below the one that we are in.
+struct Group(PathBuf);
+
+impl Group {
+    fn make() -> Option<Self> {
+        let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let name = format!("memwarden-oom-{}", std::process::id());
+        let v1 = text.lines().find_map(|line| line.split_once(":memory:").map(|(_, path)| path.to_owned()));
+        let (folder, limit) = match v1 {
+            Some(path) => (
+                Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')),
+                "memory.limit_in_bytes",
+            ),
+            None => (PathBuf::from("/sys/fs/cgroup"), "memory.max"),
+        };
+        let folder = folder.join(name);
+        std::fs::create_dir(&folder).ok()?;
+        let group = Self(folder);
+        std::fs::write(group.0.join(limit), LIMIT.to_string()).ok()?;
+        // Without swap the end comes at once.
+        let _ = std::fs::write(group.0.join("memory.swap.max"), "0");
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_killed_is_told() {
+    let Some(group) = Group::make() else {
+        skip("no memory group can be made here");
+        return;
+    };
+    let state = tempfile::tempdir().unwrap();
+    let file = format!("state.file={}", state.path().join("state.json").display());
+    let daemon = Daemon::start(&["--set", &file, "--set", "sampling.interval=500ms"]);
+    if daemon.page().0.iter().all(|series| series.name != "memwarden_kernel_log_records_total") {
+        skip("the kernel log cannot be read here");
+        return;
+    }
+    let listed = || serde_json::from_str::<Value>(&daemon.get("/api/v1/incidents").body).unwrap();
+    assert_eq!(listed()["incidents"], Value::Array(Vec::new()));
+    // It enters the group by itself, takes more than it may, and is never more than this machine can bear.
+    let script = "import sys\nopen(sys.argv[1], 'w').write('0')\nheld = []\nfor _ in range(256): held.append(b'x' * (1 << 20))\nprint('alive')";
+    let output =
+        program("python3").args(["-S", "-c", script]).arg(group.0.join("cgroup.procs")).output().unwrap();
+    if !output.stdout.is_empty() || output.status.code() == Some(1) {
+        skip("the kernel does not hold a group to its limit here");
+        return;
+    }
+    let incidents = wait_for("an incident", LONG, || {
+        Some(listed()["incidents"].clone()).filter(|listed| listed[0]["complete"] == true)
+    });
+    let (entry, id) = (&incidents[0], incidents[0]["id"].as_str().unwrap());
+    assert_eq!(entry["cause"], "kernel_oom");
+    let summary = entry["summary"].as_str().unwrap();
+    assert!(summary.starts_with("The kernel killed python3 (pid "), "{summary}");
+    let record: Value = serde_json::from_str(&daemon.get(&format!("/api/v1/incidents/{id}")).body).unwrap();
+    assert!(record["facts"]["victim_resident_anon_bytes"].as_f64().unwrap() > 1e7, "{record}");
+    let folder = state.path().join("incidents").join(id);
+    for name in ["incident.json", "report.md", "memory-host.csv", "memory.svg", "processes.csv"] {
+        assert!(std::fs::metadata(folder.join(name)).unwrap().len() > 0, "{name}");
+    }
+    daemon.wait_value("memwarden_incidents_recorded_total", |count| count >= 1.0);
+    let told = |args: &[&str]| {
+        let config = state.path().join("incidents");
+        let output = memwarden(&["incidents"])
+            .args(args)
+            .args(["--folder", config.to_str().unwrap()])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(told(&[]).starts_with(id));
+    assert!(
+        told(&[id]).contains("| cause | kernel\\_oom |") || told(&[id]).contains("| cause | kernel_oom |")
+    );
+    assert_eq!(serde_json::from_str::<Value>(&told(&["--json", id])).unwrap(), record);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_said_at_start() {
+    let state = tempfile::tempdir().unwrap();
+    let blocked = state.path().join("blocked");
+    std::fs::write(&blocked, "").unwrap();
+    let file = format!("state.file={}", blocked.join("state.json").display());
+    let daemon = Daemon::start(&["--set", &file]);
+    assert_eq!(daemon.logged(&["The audit log of protection cannot be written"]).len(), 1);
+    assert_eq!(daemon.logged(&["Incidents cannot be written"]).len(), 1);
+    let page = daemon.wait_page("the records", LONG, |page| {
+        page.0.iter().any(|series| series.name == "memwarden_records_writable" && series.value == 0.0)
+    });
+    let needs = page.0.iter().filter(|series| series.name == "memwarden_protection_need_met").count();
+    assert_eq!(needs, 5, "each need of protection is told");
+}
+
+#[test]
+fn without_a_place_nothing_is_said_to_be_unwritable() {
+    let daemon = Daemon::start_with(&[], |command| {
+        command.env_remove("STATE_DIRECTORY");
+    });
+    daemon.wait_value("memwarden_incidents_recorded_total", |count| count == 0.0);
+    assert!(daemon.value("memwarden_records_writable").is_none());
+}
