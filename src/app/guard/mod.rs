@@ -256,5 +256,5 @@ fn run(mut watch: Watch, shared: &Shared, stop: &AtomicBool) {
         due = clock::now().plus(pause);
         std::thread::park_timeout(pause);
     }
-    watch.finish();
+    watch.finish(&clock::now);
 }

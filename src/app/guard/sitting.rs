@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::facts::{Known, SeatFacts};
+use super::journal::Moved;
 use crate::host::levels::{GroupMeter, Left};
 use crate::model::step::Ticket;
 use crate::model::time::Timestamp;
@@ -50,6 +51,8 @@ pub(super) struct Sitting {
     pub(super) catching: Option<u32>,
     pub(super) killed: Option<Timestamp>,
     pub(super) pending: Vec<Pending>,
+    /// Its last move, which later steps belong to.
+    pub(super) moved: Option<Moved>,
 }
 
 impl Sitting {
@@ -77,6 +80,7 @@ impl Sitting {
             catching: None,
             killed: None,
             pending: Vec::with_capacity(PENDING),
+            moved: None,
         }
     }
 

@@ -105,7 +105,7 @@ impl Watch {
     pub(super) fn round(&mut self, clock: &dyn Fn() -> Timestamp) -> Duration {
         let now = clock();
         self.hear(now);
-        self.collect(clock());
+        self.collect(clock);
         self.read_host(clock());
         let mut pause = LONGEST;
         for seat in 0..SEATS {
@@ -124,18 +124,30 @@ impl Watch {
     }
 
     /// The end: whoever was paused goes on.
-    pub(super) fn finish(&mut self) {
+    pub(super) fn finish(&mut self, clock: &dyn Fn() -> Timestamp) {
         for seat in 0..SEATS {
             let Some(sitting) = &self.seats[seat] else { continue };
-            let target = &self.targets[sitting.target];
             let paused = self.board.ladder(seat).is_some_and(|ladder| ladder.state() == State::Soft);
-            if let (true, Some(group)) = (paused && target.pause, sitting.roster.group.clone()) {
-                let step = Step { target: id(seat), stage: Stage::Cooldown, work: Work::Thaw { group } };
-                if let Some(Err(error)) = self.hands.of(target).map(|hands| hands.perform(&step)) {
-                    tracing::error!(%error, "A paused group could not be let go on.");
-                }
+            let pauses = paused && self.targets[sitting.target].pause;
+            if let Some(group) = sitting.roster.group.clone().filter(|_| pauses) {
+                let work = Work::Thaw { group };
+                self.one_more(seat, &Step { target: id(seat), stage: Stage::Cooldown, work }, clock);
             }
         }
+    }
+
+    /// Carries out a step that no move asked for, on paper like every other.
+    fn one_more(&mut self, seat: usize, step: &Step, clock: &dyn Fn() -> Timestamp) -> Option<StepDone> {
+        let sitting = self.seats[seat].as_ref()?;
+        let (moved, hands) = (sitting.moved?, self.hands.of(&self.targets[sitting.target])?);
+        let begun = clock();
+        let number = self.journal.before(begun, step);
+        let result = hands.perform(step);
+        let at = clock();
+        let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
+        let deed = Deed { number, step, result: &result, micros, touched: hands.touched() };
+        self.journal.after(at, &moved, &deed);
+        result.ok()
     }
 
     /// Takes over what the sampler left.
@@ -188,7 +200,8 @@ impl Watch {
     }
 
     /// Hears which steps have ended.
-    fn collect(&mut self, now: Timestamp) {
+    fn collect(&mut self, clock: &dyn Fn() -> Timestamp) {
+        let now = clock();
         if let Some(enforce) = &mut self.hands.enforce {
             enforce.poll(&mut self.finished);
         }
@@ -212,7 +225,7 @@ impl Watch {
             }
             self.journal.ended(now, seat, step, &self.finished[place]);
             let target = sitting.target;
-            let ended = self.ended(seat, step, place, now);
+            let ended = self.ended(seat, step, place, clock);
             let report = &mut self.report.targets[target];
             if let Some(teardown) = ended {
                 report.teardown = Some(teardown);
@@ -222,7 +235,14 @@ impl Watch {
     }
 
     /// What the end of a step means; how long the victims took, where that is what ended.
-    fn ended(&mut self, seat: usize, step: &'static str, place: usize, now: Timestamp) -> Option<Duration> {
+    fn ended(
+        &mut self,
+        seat: usize,
+        step: &'static str,
+        place: usize,
+        clock: &dyn Fn() -> Timestamp,
+    ) -> Option<Duration> {
+        let now = clock();
         let sitting = self.seats[seat].as_mut()?;
         let result = &self.finished[place].result;
         match (step, result) {
@@ -238,7 +258,7 @@ impl Watch {
             }
             ("await_end", Err(StepError::TimedOut { left, .. })) => {
                 sitting.alive = Some((*left).max(1));
-                self.wait_on(seat);
+                self.wait_on(seat, clock);
                 None
             }
             _ => None,
@@ -246,16 +266,18 @@ impl Watch {
     }
 
     /// Goes on waiting for victims that stay.
-    fn wait_on(&mut self, seat: usize) {
-        let Some(sitting) = self.seats[seat].as_mut() else { return };
-        let Some(enforce) = &mut self.hands.enforce else { return };
+    fn wait_on(&mut self, seat: usize, clock: &dyn Fn() -> Timestamp) {
+        let Some(sitting) = self.seats[seat].as_ref() else { return };
         let work = Work::AwaitEnd {
             processes: Arc::clone(&sitting.roster.largest),
             group: sitting.roster.group.clone(),
             within: STILL,
         };
         let step = Step { target: id(seat), stage: Stage::Verify, work };
-        if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = enforce.perform(&step) {
+        let done = self.one_more(seat, &step, clock);
+        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
+            && let Some(sitting) = self.seats[seat].as_mut()
+        {
             sitting.pending.push(Pending { ticket, step: step.work.label() });
         }
     }
@@ -350,6 +372,7 @@ impl Watch {
         if transition.acts() {
             sitting.victims = sitting.roster.resident;
         }
+        sitting.moved = Some(moved);
         // What is written down of the steps is part of the incident that begins here.
         self.journal.moved(&moved);
         if let Some(stage) = plan::stage_of(transition) {
