@@ -25,13 +25,13 @@ fn a_ramp_is_saved_and_ends() {
         &Job { takes: ramp, ..Job::default() },
         180,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-              89.0 s  1.65 GiB  checkpoint → term: the checkpoint is complete, asked to end
-              90.0 s  2.01 GiB  term → verify: no victim is left
-              90.2 s  2.81 GiB  verify → cooldown: memory is back
-             105.2 s  8.00 GiB  cooldown → ok: the quiet time is over
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at  90.0 s  2.01 GiB left: term → verify: no victim is left
+            at  90.2 s  2.81 GiB left: verify → cooldown: memory is back
+            at 105.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -50,13 +50,13 @@ fn a_job_that_says_nothing_has_its_grace_and_no_more() {
         &Job { takes, saving: None, saved: None, ..Job::default() },
         180,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-             114.0 s  1.61 GiB  checkpoint → term: the time to save is over, asked to end
-             115.0 s  2.01 GiB  term → verify: no victim is left
-             115.2 s  2.81 GiB  verify → cooldown: memory is back
-             130.2 s  8.00 GiB  cooldown → ok: the quiet time is over
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 114.0 s  1.61 GiB left: checkpoint → term: the time to save is over, asked to end
+            at 115.0 s  2.01 GiB left: term → verify: no victim is left
+            at 115.2 s  2.81 GiB left: verify → cooldown: memory is back
+            at 130.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -69,13 +69,13 @@ fn a_job_that_says_it_is_saving_has_longer() {
         &Job { takes, saved: Some(100.0), ..Job::default() },
         300,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-             184.0 s  1.61 GiB  checkpoint → term: the checkpoint is complete, asked to end
-             185.0 s  2.01 GiB  term → verify: no victim is left
-             185.2 s  2.81 GiB  verify → cooldown: memory is back
-             200.2 s  8.00 GiB  cooldown → ok: the quiet time is over
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 184.0 s  1.61 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at 185.0 s  2.01 GiB left: term → verify: no victim is left
+            at 185.2 s  2.81 GiB left: verify → cooldown: memory is back
+            at 200.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -88,13 +88,13 @@ fn a_checkpoint_that_is_never_complete_ends_all_the_same() {
         &Job { takes, saved: None, ..Job::default() },
         800,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-             684.0 s  1.61 GiB  checkpoint → term: the time to save is over, asked to end
-             685.0 s  2.01 GiB  term → verify: no victim is left
-             685.2 s  2.81 GiB  verify → cooldown: memory is back
-             700.2 s  8.00 GiB  cooldown → ok: the quiet time is over
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 684.0 s  1.61 GiB left: checkpoint → term: the time to save is over, asked to end
+            at 685.0 s  2.01 GiB left: term → verify: no victim is left
+            at 685.2 s  2.81 GiB left: verify → cooldown: memory is back
+            at 700.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -106,13 +106,13 @@ fn a_job_that_catches_nothing_is_asked_to_end_at_once() {
         &Job { takes: ramp, catches: false, saving: None, saved: None, ..Job::default() },
         180,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-              84.1 s  1.89 GiB  checkpoint → term: no process catches the checkpoint signal, asked to end
-              85.1 s  2.24 GiB  term → verify: no victim is left
-              85.2 s  2.64 GiB  verify → cooldown: memory is back
-             100.2 s  8.00 GiB  cooldown → ok: the quiet time is over
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  84.1 s  1.89 GiB left: checkpoint → term: no process catches the checkpoint signal, asked to end
+            at  85.1 s  2.24 GiB left: term → verify: no victim is left
+            at  85.2 s  2.64 GiB left: verify → cooldown: memory is back
+            at 100.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -125,14 +125,14 @@ fn who_ignores_sigterm_is_killed_by_time() {
         &Job { takes, ends: None, ..Job::default() },
         180,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-              89.0 s  1.65 GiB  checkpoint → term: the checkpoint is complete, asked to end
-              99.0 s  1.61 GiB  term → kill: the time to end is over, killed
-              99.1 s  1.61 GiB  kill → verify: the kill was carried out
-              99.7 s  2.81 GiB  verify → cooldown: memory is back
-             114.7 s  8.00 GiB  cooldown → ok: the quiet time is over
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at  99.0 s  1.61 GiB left: term → kill: the time to end is over, killed
+            at  99.1 s  1.61 GiB left: kill → verify: the kill was carried out
+            at  99.7 s  2.81 GiB left: verify → cooldown: memory is back
+            at 114.7 s  8.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -145,11 +145,11 @@ fn the_hard_level_wins_over_every_courtesy() {
         &Job { takes, ..Job::default() },
         180,
         expect![[r#"
-              60.3 s  2.48 GiB  ok → warn: cgroup memory is near its soft level
-              61.7 s  0.43 GiB  warn → kill: the hard level of cgroup memory is crossed, killed
-              61.8 s  0.29 GiB  kill → verify: the kill was carried out
-              62.8 s  2.80 GiB  verify → cooldown: memory is back
-              77.8 s  8.00 GiB  cooldown → ok: the quiet time is over
+            at  60.3 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at  61.7 s  0.43 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at  61.8 s  0.29 GiB left: kill → verify: the kill was carried out
+            at  62.8 s  2.80 GiB left: verify → cooldown: memory is back
+            at  77.8 s  8.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -162,11 +162,11 @@ fn memory_that_comes_back_by_itself_ends_it() {
         &Job { takes, saved: None, ..Job::default() },
         180,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-             101.1 s  2.70 GiB  checkpoint → cooldown: memory is back
-             116.1 s  4.16 GiB  cooldown → ok: the quiet time is over
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 101.1 s  2.70 GiB left: checkpoint → cooldown: memory is back
+            at 116.1 s  4.16 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -179,12 +179,12 @@ fn memory_that_comes_back_slowly_takes_no_second_victim() {
         &Job { takes, returns: 100.0 * MIB, ..Job::default() },
         180,
         expect![[r#"
-               1.7 s  2.48 GiB  ok → warn: cgroup memory is near its soft level
-               2.8 s  0.34 GiB  warn → kill: the hard level of cgroup memory is crossed, killed
-               2.9 s  0.14 GiB  kill → verify: the kill was carried out
-              18.9 s  1.53 GiB  verify → verify: the victims are gone and their memory is not back
-              28.8 s  2.50 GiB  verify → cooldown: memory is back
-              43.8 s  3.96 GiB  cooldown → ok: the quiet time is over
+            at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
+            at  18.9 s  1.53 GiB left: verify → verify: the victims are gone and their memory is not back
+            at  28.8 s  2.50 GiB left: verify → cooldown: memory is back
+            at  43.8 s  3.96 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -197,10 +197,10 @@ fn who_cannot_be_killed_is_said_and_left() {
         &Job { takes, dies: None, ..Job::default() },
         120,
         expect![[r#"
-               1.7 s  2.48 GiB  ok → warn: cgroup memory is near its soft level
-               2.8 s  0.34 GiB  warn → kill: the hard level of cgroup memory is crossed, killed
-               2.9 s  0.14 GiB  kill → verify: the kill was carried out
-              20.9 s  0.00 GiB  verify → verify: victims are still there after their time
+            at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
+            at  20.9 s  0.00 GiB left: verify → verify: victims are still there after their time
         "#]],
     );
 }
@@ -213,11 +213,11 @@ fn what_is_foreseen_asks_for_a_checkpoint_and_no_more() {
         &Job { foreseen, ..Job::default() },
         180,
         expect![[r#"
-              25.0 s  6.00 GiB  ok → warn: exhaustion is foreseen
-              87.0 s  6.00 GiB  warn → soft: exhaustion is foreseen
-              87.1 s  6.00 GiB  soft → checkpoint: exhaustion is foreseen, asked to save
-             102.0 s  6.00 GiB  checkpoint → cooldown: memory is back
-             117.0 s  6.00 GiB  cooldown → ok: the quiet time is over
+            at  25.0 s  6.00 GiB left: ok → warn: exhaustion is foreseen
+            at  87.0 s  6.00 GiB left: warn → soft: exhaustion is foreseen
+            at  87.1 s  6.00 GiB left: soft → checkpoint: exhaustion is foreseen, asked to save
+            at 102.0 s  6.00 GiB left: checkpoint → cooldown: memory is back
+            at 117.0 s  6.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -229,11 +229,11 @@ fn an_alert_asks_for_a_checkpoint() {
         &Job { alert: 10.0..40.0, ..Job::default() },
         120,
         expect![[r#"
-              10.0 s  6.00 GiB  ok → warn: an alert fires
-              12.0 s  6.00 GiB  warn → soft: an alert fires
-              12.1 s  6.00 GiB  soft → checkpoint: an alert fires, asked to save
-              42.0 s  6.00 GiB  checkpoint → cooldown: memory is back
-              57.0 s  6.00 GiB  cooldown → ok: the quiet time is over
+            at  10.0 s  6.00 GiB left: ok → warn: an alert fires
+            at  12.0 s  6.00 GiB left: warn → soft: an alert fires
+            at  12.1 s  6.00 GiB left: soft → checkpoint: an alert fires, asked to save
+            at  42.0 s  6.00 GiB left: checkpoint → cooldown: memory is back
+            at  57.0 s  6.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -247,15 +247,15 @@ fn nothing_is_done_blindly() {
         &job,
         180,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-              98.0 s  1.61 GiB  checkpoint → blind: nothing that is watched was read lately
-             125.0 s  1.61 GiB  blind → checkpoint: it can be read again
-             125.1 s  1.61 GiB  checkpoint → term: the time to save is over, asked to end
-             126.1 s  2.01 GiB  term → verify: no victim is left
-             126.3 s  2.81 GiB  verify → cooldown: memory is back
-             141.3 s  8.00 GiB  cooldown → ok: the quiet time is over
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  98.0 s  1.61 GiB left: checkpoint → blind: nothing that is watched was read lately
+            at 125.0 s  1.61 GiB left: blind → checkpoint: it can be read again
+            at 125.1 s  1.61 GiB left: checkpoint → term: the time to save is over, asked to end
+            at 126.1 s  2.01 GiB left: term → verify: no victim is left
+            at 126.3 s  2.81 GiB left: verify → cooldown: memory is back
+            at 141.3 s  8.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -268,12 +268,12 @@ fn observing_tells_the_same_story_and_does_nothing() {
         &Job { takes, ..Job::default() },
         300,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed
-             114.0 s  1.61 GiB  checkpoint → term: the time to save is over
-             124.0 s  1.61 GiB  term → kill: the time to end is over
-             124.1 s  1.61 GiB  kill → verify: the kill was carried out
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed
+            at 114.0 s  1.61 GiB left: checkpoint → term: the time to save is over
+            at 124.0 s  1.61 GiB left: term → kill: the time to end is over
+            at 124.1 s  1.61 GiB left: kill → verify: the kill was carried out
         "#]],
     );
 }
@@ -286,9 +286,9 @@ fn a_policy_that_may_only_ask_never_ends_a_job() {
         &Job { takes: ramp, ..Job::default() },
         300,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.0 s  1.89 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
         "#]],
     );
 }
@@ -300,13 +300,13 @@ fn the_hook_has_its_time_first() {
         &Job { takes: ramp, ..Job::default() },
         180,
         expect![[r#"
-              71.6 s  2.50 GiB  ok → warn: cgroup memory is near its soft level
-              83.9 s  1.90 GiB  warn → soft: the soft level of cgroup memory is crossed
-              88.9 s  1.65 GiB  soft → checkpoint: the hook had its time, asked to save
-              93.9 s  1.41 GiB  checkpoint → term: the checkpoint is complete, asked to end
-              94.9 s  1.77 GiB  term → verify: no victim is left
-              95.1 s  2.57 GiB  verify → cooldown: memory is back
-             110.1 s  8.00 GiB  cooldown → ok: the quiet time is over
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  88.9 s  1.65 GiB left: soft → checkpoint: the hook had its time, asked to save
+            at  93.9 s  1.41 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at  94.9 s  1.77 GiB left: term → verify: no victim is left
+            at  95.1 s  2.57 GiB left: verify → cooldown: memory is back
+            at 110.1 s  8.00 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }
@@ -321,16 +321,16 @@ fn a_saw_is_not_asked_again_and_again() {
         &job,
         130,
         expect![[r#"
-              19.9 s  2.48 GiB  ok → warn: cgroup memory is near its soft level
-              24.7 s  1.64 GiB  warn → soft: the soft level of cgroup memory is crossed
-              24.8 s  1.62 GiB  soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-              42.0 s  2.85 GiB  checkpoint → cooldown: memory is back
-              47.0 s  3.73 GiB  cooldown → ok: the quiet time is over
-              79.9 s  2.48 GiB  ok → warn: cgroup memory is near its soft level
-              84.7 s  1.64 GiB  warn → soft: the soft level of cgroup memory is crossed
-              84.8 s  1.62 GiB  soft → checkpoint: the soft level of cgroup memory is crossed
-             102.0 s  2.85 GiB  checkpoint → cooldown: memory is back
-             107.0 s  3.73 GiB  cooldown → ok: the quiet time is over
+            at  19.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at  24.7 s  1.64 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  24.8 s  1.62 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  42.0 s  2.85 GiB left: checkpoint → cooldown: memory is back
+            at  47.0 s  3.73 GiB left: cooldown → ok: the quiet time is over
+            at  79.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at  84.7 s  1.64 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.8 s  1.62 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed
+            at 102.0 s  2.85 GiB left: checkpoint → cooldown: memory is back
+            at 107.0 s  3.73 GiB left: cooldown → ok: the quiet time is over
         "#]],
     );
 }

@@ -137,7 +137,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         let headroom = (total - used) / GIB_F;
         writeln!(
             trace,
-            "{time:6.1} s {headroom:5.2} GiB  {} → {}: {}{done}",
+            "at {time:5.1} s {headroom:5.2} GiB left: {} → {}: {}{done}",
             transition.from.label(),
             transition.to.label(),
             transition.reason
