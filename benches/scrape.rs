@@ -48,6 +48,7 @@ fn main() -> anyhow::Result<()> {
             frames: receiver,
             events: Arc::new(Events::new()),
             reload: Box::new(NoReload),
+            alerts: Arc::new(memwarden::app::guard::desk::Desk::default()),
             stale_after: watch::channel(Duration::from_secs(60)).1,
         })?
     };

@@ -14,10 +14,11 @@ use crate::events::Events;
 use crate::history::peaks::Peaks;
 use crate::host::clock;
 use crate::model::analyzer::Keepsake;
+use crate::model::facts::Facts;
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::{Batch, Dropped};
 use crate::model::setting::Settings;
-use crate::model::source::{Control, Failure, Source, SourceError, Status};
+use crate::model::source::{Control, Failure, Reporter, Source, SourceError, Status};
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Seconds};
 use crate::sources::{self, Context, Registration};
@@ -72,6 +73,10 @@ pub struct Engine {
     sequence: u64,
     dropped: HashMap<(&'static str, Dropped), u64>,
     last: Option<Arc<Frame>>,
+    /// What the sources told each other in the last tick.
+    facts: Facts,
+    /// Who else has something to say in each frame.
+    reporters: Vec<Arc<dyn Reporter>>,
     /// What the operator asked for last; a source that is built later is told too.
     control: Option<Control>,
 }
@@ -106,6 +111,8 @@ impl Engine {
             sequence: 0,
             dropped: HashMap::new(),
             last: None,
+            facts: Facts::default(),
+            reporters: Vec::new(),
             control: None,
         };
         engine.configure(registries, config);
@@ -140,6 +147,16 @@ impl Engine {
         }
     }
 
+    /// Lets somebody beside the sources put points into each frame.
+    pub fn hear(&mut self, reporter: Arc<dyn Reporter>) {
+        self.reporters.push(reporter);
+    }
+
+    /// What the sources told each other in the last tick.
+    pub const fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
     /// What must survive a restart, by analyzer.
     pub fn save(&self) -> Vec<(&'static str, Keepsake)> {
         self.analyzers.save()
@@ -169,12 +186,16 @@ impl Engine {
         let findings = self.analyzers.run(at, &mut batch);
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
+        for reporter in &self.reporters {
+            reporter.report(at, &mut batch);
+        }
         self.put_self(at, &mut batch, &reports);
         let (families, dropped, facts) = batch.seal();
         for (what, count) in dropped {
             *self.dropped.entry(what).or_default() += count;
         }
-        let (sequence, timeline) = (self.sequence, facts.timeline);
+        let (sequence, timeline) = (self.sequence, Arc::clone(&facts.timeline));
+        self.facts = facts;
         let frame = Arc::new(Frame { sequence, at, families, sources: reports, findings, timeline });
         self.last = Some(Arc::clone(&frame));
         frame
@@ -359,7 +380,7 @@ mod tests {
             check: |_| Vec::new(),
         };
         let group = GroupSchema { key: schema::SOURCES, about: "", parts: vec![source] };
-        let schema = Schema { sections: SECTIONS, groups: vec![group] };
+        let schema = Schema { sections: SECTIONS, groups: vec![group], rooms: Vec::new() };
         crate::config::parse_str(text, Path::new("test"), &schema, &[]).unwrap()
     }
 

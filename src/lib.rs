@@ -16,6 +16,7 @@ pub mod training;
 pub mod sources;
 
 pub mod analyzers;
+pub mod protection;
 
 pub mod engine;
 pub mod exposition;

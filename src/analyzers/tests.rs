@@ -26,7 +26,7 @@ fn build(registration: &Registration) -> Box<dyn Analyzer> {
         check: registration.check,
     };
     let group = GroupSchema { key: ANALYZERS, about: "", parts: vec![part] };
-    let schema = Schema { sections: SECTIONS, groups: vec![group] };
+    let schema = Schema { sections: SECTIONS, groups: vec![group], rooms: Vec::new() };
     let config = crate::config::parse_str("", std::path::Path::new("test"), &schema, &[]).unwrap();
     let settings: &Settings = &config.analyzers[registration.name].settings;
     (registration.build)(settings)

@@ -3,6 +3,7 @@
 //! [`sampler`] is the one thread that measures; [`serve`] runs everything
 //! around it; [`log`] sets up the daemon's own log; [`notify`] talks to systemd.
 
+pub mod guard;
 pub mod log;
 pub mod notify;
 mod perf_log;
@@ -14,7 +15,8 @@ pub mod serve;
 mod state;
 pub mod webhook;
 
-use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, SECTIONS, SOURCES, Schema};
+use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, RoomSchema, SECTIONS, SOURCES, Schema};
+use crate::protection::options;
 use crate::{analyzers, sources};
 
 /// The keys of a configuration file: the fixed sections and one for each registered source and analyzer.
@@ -45,5 +47,6 @@ pub fn schema() -> Schema {
         about: "What is concluded from it; each analyzer can be switched off.",
         parts: analyzers.collect(),
     };
-    Schema { sections: SECTIONS, groups: vec![sources, analyzers] }
+    let protection = RoomSchema { section: &options::PROTECTION, check: options::check };
+    Schema { sections: SECTIONS, groups: vec![sources, analyzers], rooms: vec![protection] }
 }

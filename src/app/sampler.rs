@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::guard::warden::Post;
 use super::state;
 use crate::config::Config;
 use crate::engine::{EVERYTHING, Engine};
@@ -44,6 +45,7 @@ pub fn start(
     context: Context,
     events: Arc<Events>,
     frames: watch::Sender<Option<Arc<Frame>>>,
+    post: Arc<Post>,
 ) -> std::io::Result<Sampler> {
     let (requests, inbox) = channel();
     let config = config.clone();
@@ -51,7 +53,12 @@ pub fn start(
         let interval = config.sampling.interval;
         let keeper = keeper(&config);
         let mut engine = Engine::new(EVERYTHING, &config, context, Arc::clone(&events));
-        run(&mut engine, interval, &inbox, &events, &frames, keeper.as_ref());
+        engine.hear(Arc::clone(&post) as _);
+        let publish = |engine: &Engine, frame: Arc<Frame>| {
+            post.look(&frame, engine.facts());
+            frames.send_replace(Some(frame));
+        };
+        run(&mut engine, interval, &inbox, &events, &publish, keeper.as_ref());
         if let Some(keeping) = keeper {
             keeping.finish(engine.save(), LAST_SAVE);
         }
@@ -99,7 +106,7 @@ fn run(
     mut interval: Duration,
     inbox: &Receiver<Request>,
     events: &Events,
-    frames: &watch::Sender<Option<Arc<Frame>>>,
+    publish: &dyn Fn(&Engine, Arc<Frame>),
     keeping: Option<&state::Keeper>,
 ) {
     let mut due = clock::now();
@@ -110,7 +117,7 @@ fn run(
         }
         let now = clock::now();
         let frame = engine.tick(now);
-        frames.send_replace(Some(frame));
+        publish(engine, frame);
         if let Some(keeping) = keeping.filter(|_| now.since(saved) >= state::EVERY) {
             saved = now;
             keeping.keep(engine.save());

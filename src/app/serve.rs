@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::guard::warden::Warden;
 use super::perf_log::PerfLog;
 use super::records::{self, Records};
 use super::sampler::{self, Request, Sampler};
@@ -21,6 +22,7 @@ use crate::host::child::WorkerCommand;
 use crate::host::clock;
 use crate::host::roots::Roots;
 use crate::model::source::Control;
+use crate::protection::options::{PROTECTION, Protection};
 use crate::sources::Context;
 
 #[cfg(feature = "otlp")]
@@ -96,6 +98,7 @@ struct Daemon<'a> {
     stale_after: watch::Sender<Duration>,
     sampler: Sampler,
     perf_log: Option<PerfLog>,
+    warden: Warden,
     #[cfg(feature = "otlp")]
     push: Push,
 }
@@ -110,11 +113,13 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         Records::start(&config, Arc::clone(&events)).context("cannot start the records of protection")?;
     let records = Arc::new(records);
     records::tell_needs(&config.paths.proc, &events);
+    let mut warden = Warden::new(hook_helper, Arc::clone(&records));
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         frames: frames.clone(),
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
+        alerts: Arc::clone(warden.desk()) as _,
         incidents: records.store().cloned(),
         stale_after: judged,
     })?;
@@ -124,7 +129,10 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     events.config_loaded(clock::now(), &options.shown_file());
     #[cfg(feature = "otlp")]
     let push = Push::start(&config, &frames, &events, instance(&addresses));
-    let sampler = sampler::start(&config, context(&config.paths), Arc::clone(&events), publish)
+    let context = context(&config.paths);
+    warden.configure(protection(&config), &context.roots);
+    let post = Arc::clone(warden.post());
+    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post)
         .context("cannot start the sampler")?;
     let perf_log = perf_log(&config, &frames);
     let following = tokio::spawn(Arc::clone(&records).follow(frames.clone()));
@@ -138,6 +146,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         stale_after,
         sampler,
         perf_log,
+        warden,
         #[cfg(feature = "otlp")]
         push,
     };
@@ -145,6 +154,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     notify::ready();
     let mut watchdog = notify::watchdog_interval().map(tokio::time::interval);
     let mut reading: Option<Reading> = None;
+    let mut second = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => break,
@@ -165,6 +175,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             _ = signals.release.recv() => daemon.control(Control::ReleaseGpu),
             _ = signals.acquire.recv() => daemon.control(Control::AcquireGpu),
             () = tick(&mut watchdog) => daemon.watchdog(),
+            _ = second.tick() => daemon.warden.catch_up(),
         }
     }
     tracing::info!("memwarden is ending.");
@@ -172,7 +183,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     notify::stopping();
     // The receiver is gone only if the server ended by itself.
     let _ = stop.send(true);
-    let Daemon { sampler, perf_log, .. } = daemon;
+    let Daemon { sampler, perf_log, warden, .. } = daemon;
     #[cfg(feature = "otlp")]
     let push = daemon.push;
     let ending = tokio::task::spawn_blocking(move || {
@@ -182,6 +193,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             perf_log.finish(LAST_LINES);
         }
         sampler.stop(LAST_SAMPLE);
+        drop(warden);
         records.finish(LAST_RECORD);
     });
     let _ = tokio::join!(serving, ending);
@@ -227,7 +239,9 @@ impl Daemon<'_> {
         if config.log.format != self.config.log.format || config.web != self.config.web {
             tracing::warn!("The sections web and log.format take effect at the next start.");
         }
-        self.sampler.ask(Request::Configure(Box::new(config.clone()), context(&config.paths)));
+        let context = context(&config.paths);
+        self.warden.configure(protection(&config), &context.roots);
+        self.sampler.ask(Request::Configure(Box::new(config.clone()), context));
         self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
         self.config = config;
         Ok(())
@@ -237,7 +251,7 @@ impl Daemon<'_> {
     fn watchdog(&self) {
         let stale = *self.stale_after.borrow();
         let fresh = self.frames.borrow().as_ref().is_some_and(|frame| clock::now().since(frame.at) <= stale);
-        if fresh {
+        if fresh && self.warden.alive(clock::now()) {
             notify::alive();
         }
     }
@@ -269,6 +283,17 @@ pub fn context(paths: &Paths) -> Context {
         }),
         worker: worker(),
     }
+}
+
+/// What the configuration says about protection.
+pub fn protection(config: &Config) -> Protection {
+    config.rooms.get(PROTECTION.key).map_or_else(Protection::default, Protection::new)
+}
+
+/// How the process that starts hooks is started: this same program.
+fn hook_helper() -> Option<WorkerCommand> {
+    let helper = WorkerCommand::own("hook-helper");
+    helper.inspect_err(|error| tracing::error!(%error, "The path of this program is not known.")).ok()
 }
 
 /// How the GPU worker is started: this same program.

@@ -30,13 +30,17 @@ impl Args {
             out.write_all(default_file::write(&schema).as_bytes())?;
         }
         if let Some(file) = self.file {
-            let problems = beyond(&config::parse(&file, &schema, &[])?);
+            let config = config::parse(&file, &schema, &[])?;
+            let problems = beyond(&config);
             if !problems.is_empty() {
                 let lines: Vec<String> =
                     problems.iter().map(|problem| format!("{}: {problem}", file.display())).collect();
                 anyhow::bail!("{}", lines.join("\n"));
             }
             writeln!(out, "{}: good", file.display())?;
+            for target in app::serve::protection(&config).targets {
+                writeln!(out, "{target}")?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

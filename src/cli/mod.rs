@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand; types that only parse and call.
 
 mod check_config;
+mod drill;
 mod fetch;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -49,6 +50,7 @@ enum Command {
     #[command(hide = true)]
     SnapshotDigest(snapshot_digest::Args),
     Incidents(incidents::Args),
+    Drill(drill::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Talk to NVML for the daemon, which starts this itself.
@@ -85,6 +87,7 @@ impl Cli {
             Command::Replay(args) => args.run(),
             Command::SnapshotDigest(args) => args.run(),
             Command::Incidents(args) => args.run(),
+            Command::Drill(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             #[cfg(feature = "gpu")]

@@ -32,6 +32,8 @@ pub struct Config {
     pub sources: BTreeMap<&'static str, PartConfig>,
     /// Each registered analyzer's section.
     pub analyzers: BTreeMap<&'static str, PartConfig>,
+    /// The sections that rooms of their own declare and check, by key.
+    pub rooms: BTreeMap<&'static str, Settings>,
 }
 
 /// How often the node is measured.
@@ -210,7 +212,15 @@ impl Config {
         };
         let (sources, analyzers) = (group(schema::SOURCES), group(schema::ANALYZERS));
         let state_file = sections[schema::STATE.key].path(&schema::STATE_FILE);
-        Some(Self { sampling, paths, state_file, web, otlp, perf_logs, log, sources, analyzers })
+        let mut rooms = BTreeMap::new();
+        for room in &schema.rooms {
+            let settings = sections[room.section.key].clone();
+            for (of, what) in (room.check)(&settings) {
+                complain(&format!("{}.{of}", room.section.key), what);
+            }
+            rooms.insert(room.section.key, settings);
+        }
+        Some(Self { sampling, paths, state_file, web, otlp, perf_logs, log, sources, analyzers, rooms })
     }
 }
 

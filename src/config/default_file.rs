@@ -26,6 +26,10 @@ pub fn write(schema: &Schema) -> String {
             }
         }
     }
+    for room in &schema.rooms {
+        out.push('\n');
+        option(&mut out, room.section, 0);
+    }
     out
 }
 
@@ -55,7 +59,7 @@ fn option(out: &mut String, opt: &Opt, indent: usize) {
             }
         }
         OptKind::Choice(_) if opt.default.is_empty() => out.push_str(&format!("{margin}{}: \"\"\n", opt.key)),
-        OptKind::Text | OptKind::Path if opt.default.is_empty() => {
+        OptKind::Text | OptKind::Path | OptKind::Amount if opt.default.is_empty() => {
             out.push_str(&format!("{margin}{}: \"\"\n", opt.key))
         }
         _ => out.push_str(&format!("{margin}{}: {}\n", opt.key, opt.default)),

@@ -111,8 +111,7 @@ impl Tables {
                 (settings.ok_or_else(unknown)?, part.options().collect())
             }
             Some(name) => {
-                let section =
-                    schema.sections.iter().find(|section| section.key == name).ok_or_else(unknown)?;
+                let section = schema.sections().find(|section| section.key == name).ok_or_else(unknown)?;
                 let OptKind::Section(opts) = section.kind else { return Err(unknown()) };
                 (self.sections.get_mut(name).ok_or_else(unknown)?, opts.to_vec())
             }
@@ -142,11 +141,11 @@ impl Reader<'_> {
     }
 
     fn top(&mut self, root: Option<&Node>, schema: &Schema) -> Tables {
-        let mut names: Vec<&str> = schema.sections.iter().map(|section| section.key).collect();
+        let mut names: Vec<&str> = schema.sections().map(|section| section.key).collect();
         names.extend(schema.groups.iter().map(|group| group.key));
         let entries = self.entries(root, "", &names);
         let mut tables = Tables { sections: BTreeMap::new(), groups: BTreeMap::new() };
-        for section in schema.sections {
+        for section in schema.sections() {
             let node = entries.get(section.key).copied();
             let OptKind::Section(opts) = section.kind else { continue };
             tables.sections.insert(section.key, self.section(node, section.key, opts.iter().copied()));
@@ -304,6 +303,8 @@ fn default_of(opt: &'static Opt) -> Value {
                 Value::Text(text.to_owned())
             }
         }
+        OptKind::Amount => value::parse(opt.kind, opt.default.trim_matches('"'), false)
+            .unwrap_or_else(|what| panic!("the default of {} is refused: {what}", opt.key)),
         kind => value::parse(kind, opt.default, false)
             .unwrap_or_else(|what| panic!("the default of {} is refused: {what}", opt.key)),
     }

@@ -11,6 +11,24 @@ pub struct Schema {
     pub sections: &'static [&'static Opt],
     /// The groups of parts that come from a registry.
     pub groups: Vec<GroupSchema>,
+    /// The sections that a room of its own declares and checks.
+    pub rooms: Vec<RoomSchema>,
+}
+
+impl Schema {
+    /// Every fixed section, those of rooms included.
+    pub fn sections(&self) -> impl Iterator<Item = &'static Opt> {
+        self.sections.iter().copied().chain(self.rooms.iter().map(|room| room.section))
+    }
+}
+
+/// A section that a room declares and checks.
+#[derive(Debug)]
+pub struct RoomSchema {
+    /// Its key and its options: of kind [`OptKind::Section`].
+    pub section: &'static Opt,
+    /// What is wrong with settings whose values are each right: a key within the section and a sentence.
+    pub check: fn(&Settings) -> Vec<(String, String)>,
 }
 
 /// A section whose sections are the parts of one registry.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::model::setting::{OptKind, Value};
-use crate::model::units::Bytes;
+use crate::model::units::{Amount, Bytes};
 
 /// The value of `text`, or what is wrong with it. `quoted` tells `"true"` from `true`.
 pub(super) fn parse(kind: OptKind, text: &str, quoted: bool) -> Result<Value, String> {
@@ -22,6 +22,12 @@ pub(super) fn parse(kind: OptKind, text: &str, quoted: bool) -> Result<Value, St
         }),
         OptKind::Size => size(text).map(Value::Size),
         OptKind::Ratio => ratio(text).map(Value::Ratio),
+        OptKind::Amount if text.is_empty() => Ok(Value::Amount(None)),
+        OptKind::Amount if text.ends_with('%') => ratio(text).map(Amount::Share).map(some),
+        OptKind::Amount => size(text)
+            .map(Amount::Bytes)
+            .map(some)
+            .map_err(|what| format!("{what}; or it is a percentage: 10%")),
         OptKind::Count(from, to) => match text.parse::<u64>() {
             Ok(found) if !quoted && (from..=to).contains(&found) => Ok(Value::Count(found)),
             Ok(found) if !quoted => Err(format!("{found} is out of range: {from} to {to}")),
@@ -42,6 +48,10 @@ pub(super) fn parse(kind: OptKind, text: &str, quoted: bool) -> Result<Value, St
     }
 }
 
+const fn some(amount: Amount) -> Value {
+    Value::Amount(Some(amount))
+}
+
 /// The kind of value, for error messages.
 pub(super) fn wanted(kind: OptKind) -> &'static str {
     match kind {
@@ -49,6 +59,7 @@ pub(super) fn wanted(kind: OptKind) -> &'static str {
         OptKind::Duration(..) => "a duration such as 10s",
         OptKind::Size => "a size such as 2GiB",
         OptKind::Ratio => "a percentage such as 90%",
+        OptKind::Amount => "a size such as 2GiB, or a percentage such as 10%",
         OptKind::Count(..) => "a whole number",
         OptKind::Text => "text",
         OptKind::Path => "a path",
@@ -172,7 +183,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_panics(text in ".{0,40}") {
-            for kind in [OptKind::Bool, seconds(0, 9), OptKind::Size, OptKind::Ratio, OptKind::Count(0, 9)] {
+            for kind in [OptKind::Bool, seconds(0, 9), OptKind::Size, OptKind::Ratio, OptKind::Amount, OptKind::Count(0, 9)] {
                 let _ = parse(kind, &text, false);
             }
         }

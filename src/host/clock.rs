@@ -16,3 +16,8 @@ pub fn now() -> Timestamp {
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Timestamp::new(monotonic, unix)
 }
+
+/// CPU time of the thread that asks.
+pub fn thread_cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::ZERO)
+}

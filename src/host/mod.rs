@@ -16,6 +16,8 @@ pub mod hooks;
 pub mod incident;
 pub mod job;
 pub mod job_socket;
+pub mod levels;
+pub mod memory;
 pub mod perf;
 pub mod process;
 pub mod roots;

@@ -16,6 +16,8 @@ pub struct Facts {
     pub processes: Option<std::sync::Arc<ProcessTable>>,
     /// Every process that holds GPU memory, by the `gpu` source.
     pub gpu_processes: Vec<GpuProcess>,
+    /// Which workload each process is in, by the `workload` source; sorted by pid.
+    pub workload_of: Vec<(ProcessKey, Label)>,
     /// XIDs that the kernel log named since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
     /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.

@@ -14,6 +14,7 @@ pub mod histogram;
 pub mod ids;
 pub mod incident;
 pub mod label;
+pub mod pattern;
 pub mod point;
 pub mod scope;
 pub mod series;

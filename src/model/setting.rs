@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::units::Bytes;
+use super::units::{Amount, Bytes};
 
 /// One key of the configuration.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub enum OptKind {
     Size,
     /// A percentage: `90%`, exposed as 0..1.
     Ratio,
+    /// A size with its unit, or a percentage of all there is; empty means "not set".
+    Amount,
     /// A whole number of things, within the inclusive range.
     Count(u64, u64),
     /// Text; empty means "not set".
@@ -63,6 +65,8 @@ pub enum Value {
     Size(Bytes),
     /// Of [`OptKind::Ratio`].
     Ratio(f64),
+    /// Of [`OptKind::Amount`].
+    Amount(Option<Amount>),
     /// Of [`OptKind::Count`].
     Count(u64),
     /// Of [`OptKind::Text`] and [`OptKind::Choice`].
@@ -121,6 +125,10 @@ impl Settings {
     getter!(
         /// The value of a [`OptKind::Ratio`], 0..1.
         ratio, Ratio, f64
+    );
+    getter!(
+        /// The value of a [`OptKind::Amount`]; nothing where it is empty.
+        amount, Amount, Option<Amount>
     );
     getter!(
         /// The value of a [`OptKind::Count`].

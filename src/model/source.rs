@@ -36,6 +36,14 @@ pub trait Source: Send {
     fn finish(&mut self) {}
 }
 
+/// Something beside the sources that has something to say in each frame.
+///
+/// `report` is called once a tick, on the sampler thread, and must not wait for anything.
+pub trait Reporter: Send + Sync + fmt::Debug {
+    /// Puts what it has to say.
+    fn report(&self, at: Timestamp, out: &mut Batch);
+}
+
 /// What an operator may ask of the sources while they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {

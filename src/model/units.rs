@@ -65,6 +65,39 @@ impl Bytes {
     }
 }
 
+/// So much of something, or a share of all there is of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// So much.
+    Bytes(Bytes),
+    /// A share, 0 to 1.
+    Share(f64),
+}
+
+impl Amount {
+    /// The bytes it means of a total.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of at most 1 of a total of bytes"
+    )]
+    pub fn of(self, total: Bytes) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Share(share) => Bytes((exposed(total.0) * share.clamp(0.0, 1.0)) as u64),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Share(share) => write!(f, "{} %", share * 100.0),
+        }
+    }
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const STEPS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

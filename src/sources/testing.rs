@@ -72,6 +72,7 @@ pub(crate) fn build(registration: &Registration, root: impl AsRef<Path>) -> Box<
                 check: registration.check,
             }],
         }],
+        rooms: Vec::new(),
     };
     let config = config::parse_str("", Path::new("test.yaml"), &schema, &[]).unwrap();
     let context = Context { roots: Arc::new(Roots::under(root.as_ref())), worker: None };

@@ -15,11 +15,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("analyzers", &["model", "history", "training", "sources"]),
     ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("exposition", &["model", "config", "events", "host"]),
-    ("catalog", &["model", "engine", "events", "sources", "analyzers"]),
+    ("protection", &["model"]),
+    ("catalog", &["model", "engine", "events", "sources", "analyzers", "protection"]),
 ];
 
 /// Rooms that read no clock, file or socket.
-const PURE: &[&str] = &["model", "history", "training", "analyzers"];
+const PURE: &[&str] = &["model", "history", "training", "analyzers", "protection"];
 const IMPURE_WORDS: &[&str] =
     &["std::fs", "std::net", "std::process", "Instant::now", "SystemTime::now", "tokio::", "std::env"];
 

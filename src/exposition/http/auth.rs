@@ -95,6 +95,11 @@ impl Users {
         Self { hashes, memory }
     }
 
+    /// Whether anybody is listed.
+    pub(super) fn anybody(&self) -> bool {
+        !self.hashes.is_empty()
+    }
+
     /// Judges the `Authorization` header of a request.
     pub(super) async fn check(&self, headers: &HeaderMap, open: &Request) -> Verdict {
         let Some(example) = self.hashes.values().next() else { return Verdict::Welcome };

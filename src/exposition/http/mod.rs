@@ -4,6 +4,7 @@
 //! keeps room for the next one, `routes` answers, `web_config` says who may
 //! ask. No client can hold up another: every wait has an end.
 
+mod alerts;
 mod answer;
 mod auth;
 mod connection;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+pub use alerts::AlertDesk;
 #[cfg(any(fuzzing, test))]
 pub(crate) use auth::fuzz_authorization;
 #[cfg(any(fuzzing, test))]
@@ -54,6 +56,8 @@ pub struct Setup {
     pub events: Arc<Events>,
     /// What `/-/reload` calls.
     pub reload: Box<dyn Reload>,
+    /// Who hears what is posted to `/api/v1/alerts`.
+    pub alerts: Arc<dyn AlertDesk>,
     /// Where incidents are; nothing where none is kept.
     pub incidents: Option<Store>,
     /// From which age of the newest frame on `/-/ready` says 503.

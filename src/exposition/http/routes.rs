@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
+use super::alerts::{self, AlertDesk};
 use super::answer::{Answer, Sent};
 use super::auth::Verdict;
 use super::freshness::Freshness;
@@ -31,7 +32,7 @@ use crate::exposition::{Frames, incident, status, timeline};
 use crate::host::incident::{IncidentError, RECORD, Store};
 use crate::model::frame::Frame;
 
-/// No request of ours needs a body; this much is read and dropped so that the connection can go on.
+/// No request but one needs a body; this much is read and dropped so that the connection can go on.
 const BODY: usize = 4 * 1024;
 
 /// Before the name of one incident.
@@ -46,6 +47,7 @@ pub(super) struct Routes {
     stale_after: watch::Receiver<Duration>,
     openmetrics: bool,
     reload: Option<Box<dyn Reload>>,
+    alerts: Arc<dyn AlertDesk>,
     incidents: Option<Store>,
     places: Semaphore,
     request_timeout: Duration,
@@ -71,6 +73,7 @@ enum Route {
     Healthy,
     Ready,
     Reload,
+    Alerts,
 }
 
 impl Route {
@@ -86,6 +89,7 @@ impl Route {
             "/-/healthy" => Self::Healthy,
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
+            "/api/v1/alerts" => Self::Alerts,
             _ => return None,
         })
     }
@@ -93,6 +97,7 @@ impl Route {
     const fn allow(&self) -> &'static str {
         match self {
             Self::Reload => "POST, PUT",
+            Self::Alerts => "POST",
             _ => "GET, HEAD",
         }
     }
@@ -100,6 +105,7 @@ impl Route {
     fn allows(&self, method: &Method) -> bool {
         match self {
             Self::Reload => matches!(*method, Method::POST | Method::PUT),
+            Self::Alerts => *method == Method::POST,
             _ => matches!(*method, Method::GET | Method::HEAD),
         }
     }
@@ -115,6 +121,7 @@ impl Routes {
             stale_after: setup.stale_after,
             openmetrics: setup.web.openmetrics,
             reload: setup.web.enable_lifecycle.then_some(setup.reload),
+            alerts: setup.alerts,
             incidents: setup.incidents,
             places: Semaphore::new(setup.web.max_requests.min(Semaphore::MAX_PERMITS)),
             request_timeout: setup.web.request_timeout,
@@ -176,7 +183,7 @@ impl Routes {
             return self.too_many();
         }
         let mut answer = match rules.users.check(request.headers(), open).await {
-            Verdict::Welcome => self.routed(request, open).await,
+            Verdict::Welcome => self.routed(request, open, rules.users.anybody()).await,
             Verdict::Stranger => Answer::say(StatusCode::UNAUTHORIZED, "Unauthorized.")
                 .with(header::WWW_AUTHENTICATE, "Basic realm=\"memwarden\", charset=\"UTF-8\"")
                 .closing(),
@@ -193,12 +200,16 @@ impl Routes {
         Answer::say(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing()
     }
 
-    async fn routed(&self, request: Request<Incoming>, open: &meter::Request) -> Answer {
+    /// `vouched` is whether users are listed, so that this is one of them.
+    async fn routed(&self, request: Request<Incoming>, open: &meter::Request, vouched: bool) -> Answer {
         let (parts, body) = request.into_parts();
-        if let Some(refusal) = self.drain(body, open).await {
-            return refusal;
-        }
-        let Some(route) = Route::of(parts.uri.path()) else {
+        let route = Route::of(parts.uri.path());
+        let wanted = matches!(route, Some(Route::Alerts)) && parts.method == Method::POST;
+        let body = match self.read(body, open, if wanted { alerts::BODY } else { BODY }).await {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        };
+        let Some(route) = route else {
             return Answer::say(StatusCode::NOT_FOUND, "There is no such page.");
         };
         if !route.allows(&parts.method) {
@@ -209,6 +220,7 @@ impl Routes {
             Route::Healthy => return Answer::say(StatusCode::OK, "memwarden is healthy."),
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
+            Route::Alerts => return alerts::answer(&self.alerts, vouched, &parts.headers, body).await,
             Route::Status
             | Route::Metrics
             | Route::Frame
@@ -244,21 +256,24 @@ impl Routes {
         }
     }
 
-    /// Reads and drops a body within the limit; an answer where it is refused.
-    async fn drain(&self, body: Incoming, open: &meter::Request) -> Option<Answer> {
+    /// Reads a body within the limit.
+    ///
+    /// # Errors
+    /// An answer where it is refused.
+    async fn read(&self, body: Incoming, open: &meter::Request, most: usize) -> Result<Vec<u8>, Answer> {
         // Only the client can end this, so it must not keep others out.
         let _waits = open.waits();
-        match timeout(self.header_timeout, Limited::new(body, BODY).collect()).await {
-            Ok(Ok(_)) => None,
+        match timeout(self.header_timeout, Limited::new(body, most).collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
                 self.events.http_limited(HttpLimit::Size);
-                let sentence = format!("A body has at most {BODY} bytes.");
-                Some(Answer::say(StatusCode::PAYLOAD_TOO_LARGE, sentence).closing())
+                let sentence = format!("A body has at most {most} bytes.");
+                Err(Answer::say(StatusCode::PAYLOAD_TOO_LARGE, sentence).closing())
             }
-            Ok(Err(_)) => Some(Answer::say(StatusCode::BAD_REQUEST, "The body ended early.").closing()),
+            Ok(Err(_)) => Err(Answer::say(StatusCode::BAD_REQUEST, "The body ended early.").closing()),
             Err(_) => {
                 self.events.http_limited(HttpLimit::Time);
-                Some(Answer::say(StatusCode::REQUEST_TIMEOUT, "The body took too long.").closing())
+                Err(Answer::say(StatusCode::REQUEST_TIMEOUT, "The body took too long.").closing())
             }
         }
     }

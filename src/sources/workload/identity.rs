@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::glob;
 use super::options::Rules;
 use crate::host::cgroup_path::{self, Place};
 use crate::model::facts::ProcessRow;
 use crate::model::label::Label;
+use crate::model::pattern;
 
 /// How a workload was found. The order is the precedence: a process that could be in several is in the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,7 +100,7 @@ pub(super) fn named(path: &str, rules: &Rules) -> Option<Named> {
             (Identity::new(Kind::Container, format!("container-{short}"), path), id.into())
         }
         _ => {
-            let wanted = |unit: &str| rules.units.iter().any(|pattern| glob::fits(pattern, unit));
+            let wanted = |unit: &str| rules.units.iter().any(|wanted| pattern::fits(wanted, unit));
             let (unit, path) = cgroup_path::units(path).find(|(unit, _)| wanted(unit))?;
             let identity = Identity::new(Kind::Unit, format!("unit-{unit}"), path);
             (Identity { unit: unit.into(), ..identity }, empty())

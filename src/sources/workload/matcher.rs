@@ -2,11 +2,11 @@
 
 use std::io;
 
-use super::glob;
 use super::users::Users;
 use crate::host::process::{ProcRoot, died, status};
 use crate::model::facts::ProcessRow;
 use crate::model::label::Label;
+use crate::model::pattern;
 
 /// One configured workload; every condition given must hold.
 #[derive(Clone, Debug)]
@@ -56,16 +56,16 @@ impl Matcher {
     fn holds(&self, row: &ProcessRow, known: &mut Known, question: &mut Question<'_>) -> bool {
         self.user.as_ref().is_none_or(|user| {
             row.uid.to_string() == *user || question.users.name(row.uid).as_str() == user.as_str()
-        }) && self.cgroup.as_ref().is_none_or(|pattern| {
-            let memory = row.cgroup.as_ref().is_some_and(|path| glob::fits(pattern, path.as_str()));
-            memory || row.naming_cgroup.as_ref().is_some_and(|path| glob::fits(pattern, path))
-        }) && self.executable.as_ref().is_none_or(|pattern| {
+        }) && self.cgroup.as_ref().is_none_or(|wanted| {
+            let memory = row.cgroup.as_ref().is_some_and(|path| pattern::fits(wanted, path.as_str()));
+            memory || row.naming_cgroup.as_ref().is_some_and(|path| pattern::fits(wanted, path))
+        }) && self.executable.as_ref().is_none_or(|wanted| {
             let path = known.executable(row, question);
-            let name = if pattern.contains('/') { path } else { path.rsplit('/').next().unwrap_or(path) };
-            !path.is_empty() && glob::fits(pattern, name)
-        }) && self.command_line.as_ref().is_none_or(|pattern| {
+            let name = if wanted.contains('/') { path } else { path.rsplit('/').next().unwrap_or(path) };
+            !path.is_empty() && pattern::fits(wanted, name)
+        }) && self.command_line.as_ref().is_none_or(|wanted| {
             let line = known.command_line(row, question);
-            !line.is_empty() && glob::contains(pattern, line)
+            !line.is_empty() && pattern::contains(wanted, line)
         }) && self.environment.as_ref().is_none_or(|wanted| has(known.environment(row, question), wanted))
     }
 }
@@ -138,7 +138,7 @@ fn has(environment: &[u8], wanted: &str) -> bool {
         let (name, value) = entry.split_once('=').unwrap_or((&*entry, ""));
         match wanted.split_once('=') {
             None => name == wanted,
-            Some((wanted, pattern)) => name == wanted && glob::fits(pattern, value),
+            Some((wanted, values)) => name == wanted && pattern::fits(values, value),
         }
     })
 }

@@ -6,7 +6,6 @@
 
 mod exits;
 mod expose;
-mod glob;
 mod identity;
 mod matcher;
 mod member;
@@ -182,6 +181,15 @@ impl Workloads {
         self.roster.turn(self.seen.iter().filter_map(|seen| seen.claim), self.rules.most);
     }
 
+    /// Leaves word of who belongs where.
+    fn tell(&self, out: &mut Batch) {
+        let named = self.seen.iter().filter_map(|seen| {
+            let workload = self.roster.workloads.get(&seen.claim?.id)?;
+            Some((seen.key, workload.identity.name.clone()))
+        });
+        out.facts.workload_of = named.collect();
+    }
+
     /// Reads the members closely and adds them up.
     fn observe(&mut self, table: &ProcessTable, at: Timestamp) {
         let mut may_read_pss = self.rules.pss;
@@ -227,6 +235,7 @@ impl Source for Workloads {
         }
         self.follow(&table, at);
         self.settle(&table, &out.facts.gpu_processes);
+        self.tell(out);
         self.observe(&table, at);
         self.expose(&table, out);
         match self.rules.problems.first() {

@@ -143,3 +143,33 @@ async fn a_broken_file_is_refused_at_the_start() {
     assert!(source.contains(":2: basic_auth_users.alice: is no bcrypt hash"), "{source}");
     assert!(!source.contains("secret"), "{source}");
 }
+
+#[tokio::test]
+async fn alerts_are_heard_from_who_is_known() {
+    let message = r#"{"version":"4","alerts":[{"status":"firing","labels":{"alertname":"x"}}]}"#;
+    let post = |headers: &str, body: &str| {
+        let length = body.len();
+        format!(
+            "POST /api/v1/alerts HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        )
+    };
+    let open = Running::start(web());
+    for (headers, expected) in [
+        ("", 401),
+        ("Authorization: Bearer s3crex\r\n", 401),
+        ("Authorization: Bearer s3cret\r\n", 200),
+        ("Authorization: bearer s3cret\r\n", 200),
+    ] {
+        assert_eq!(ask(open.address, post(headers, message)).await.status, expected, "{headers}");
+    }
+    let token = "Authorization: Bearer s3cret\r\n";
+    assert_eq!(ask(open.address, post(token, message)).await.text(), "1 heeded.\n");
+    assert_eq!(ask(open.address, get("/api/v1/alerts", token)).await.status, 405);
+    let large = format!("{}{message}", " ".repeat(100_000));
+    assert_eq!(ask(open.address, post(token, &large)).await.status, 200, "more than other pages take");
+    assert_eq!(ask(open.address, post(token, &" ".repeat(600_000))).await.status, 413);
+    let file = File::new(&users(&[("alice", "secret")]));
+    let guarded = Running::with_web_config(file.path());
+    assert_eq!(ask(guarded.address, post("", message)).await.status, 401);
+    assert_eq!(ask(guarded.address, post(&basic("alice", "secret"), message)).await.status, 200);
+}

@@ -1,7 +1,7 @@
 //! Patterns with `*` (any text) and `?` (one character); everything else stands for itself.
 
 /// Whether all of `text` fits `pattern`.
-pub(super) fn fits(pattern: &str, text: &str) -> bool {
+pub fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
     // Where the last star is, and how much of the text it has taken.
@@ -25,7 +25,7 @@ pub(super) fn fits(pattern: &str, text: &str) -> bool {
 }
 
 /// Whether `text` contains `pattern`, or fits it where the pattern has `*` or `?`.
-pub(super) fn contains(pattern: &str, text: &str) -> bool {
+pub fn contains(pattern: &str, text: &str) -> bool {
     if pattern.contains(['*', '?']) { fits(pattern, text) } else { text.contains(pattern) }
 }
 

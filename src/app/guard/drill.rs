@@ -1,0 +1,169 @@
+//! A drill: the whole ladder against a live target, with signal 0 in the place of every signal.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+
+use super::alerts::Alerts;
+use super::facts::SeatFacts;
+use super::gather::Gather;
+use crate::app::serve;
+use crate::config::Config;
+use crate::engine::{Engine, Registries};
+use crate::events::Events;
+use crate::host::executor::{self, Errands, Machine};
+use crate::host::{clock, hooks};
+use crate::model::step::{Executor, Outcome, StepDone, StepError, TargetId};
+use crate::protection::plan::{self, Plan, Trip};
+use crate::protection::policy::{Reason, State, Transition};
+use crate::protection::report::Report;
+use crate::protection::target::Target;
+use crate::sources::{process, workload};
+
+/// What would happen, in order.
+#[derive(Debug, Default)]
+pub struct Drill {
+    /// A job of the target's each: its name, and why nothing would be done for it.
+    pub jobs: Vec<Job>,
+}
+
+/// One job that the target names.
+#[derive(Debug)]
+pub struct Job {
+    /// The workload or cgroup; empty where the target names nobody now.
+    pub name: String,
+    /// How many processes may be touched, and may not.
+    pub members: u32,
+    /// How many are left out: other users', the kernel's, our own.
+    pub left_out: u32,
+    /// Why nothing may be done.
+    pub unfit: Option<&'static str>,
+    /// Every step.
+    pub steps: Vec<Walked>,
+}
+
+/// One step that was walked through.
+#[derive(Debug)]
+pub struct Walked {
+    /// The rung.
+    pub state: State,
+    /// What would be done.
+    pub what: String,
+    /// What would become of it.
+    pub outcome: String,
+    /// Whether it would fail.
+    pub fails: bool,
+    /// How long asking took, in microseconds.
+    pub micros: u64,
+}
+
+/// The rungs, in order.
+const LADDER: [State; 5] = [State::Warn, State::Soft, State::Checkpoint, State::Term, State::Kill];
+
+/// Walks through the ladder of the target `name`.
+///
+/// # Errors
+/// No such target, or nothing could be read.
+pub fn walk(config: &Config, name: &str) -> anyhow::Result<(Target, Drill)> {
+    let protection = serve::protection(config);
+    let known: Vec<&str> = protection.targets.iter().map(|target| target.name.as_str()).collect();
+    let target = protection.targets.iter().find(|target| target.name.as_str() == name);
+    let target = target.cloned().with_context(|| {
+        format!("there is no target `{name}` that is not off; there are: {}", known.join(", "))
+    })?;
+    let context = serve::context(&config.paths);
+    let roots = Arc::clone(&context.roots);
+    let never = executor::never(&roots.proc, &[]).context("who we are cannot be read")?;
+    let registries =
+        Registries { sources: &[&process::REGISTRATION, &workload::REGISTRATION], analyzers: &[] };
+    let mut engine = Engine::new(registries, config, context, Arc::new(Events::new()));
+    let frame = engine.tick(clock::now());
+    let targets: Arc<[Target]> = Arc::from([target.clone()]);
+    let mut gather = Gather::new(targets, &roots, Some(never.clone()));
+    let facts = gather
+        .look(clock::now(), &frame, engine.facts(), &Alerts::default(), &Report::default())
+        .context("processes cannot be read")?;
+    let mut machine =
+        Machine::arm(executor::Mode::Drill, &roots.proc, &roots.cgroup, never, Errands::default())
+            .context("nobody could be signalled")?;
+    let mut drill = Drill::default();
+    let named = gather.names.seats.iter().zip(facts.seats);
+    for (seat, (names, facts)) in named.enumerate() {
+        let (Some((_, name, members, left_out)), Some(facts)) = (names, facts) else { continue };
+        let id = TargetId(u16::try_from(seat).unwrap_or(u16::MAX));
+        let mut unfit = facts.unfit.map(crate::protection::report::Unfit::label);
+        if let Some(scope) = facts.scope.clone()
+            && machine.bound(id, Some(scope)).is_err()
+        {
+            unfit = Some("bounds");
+        }
+        let steps = if unfit.is_none() && *members > 0 {
+            climb(&target, id, &facts, &mut machine)
+        } else {
+            Vec::new()
+        };
+        drill.jobs.push(Job { name: name.to_string(), members: *members, left_out: *left_out, unfit, steps });
+    }
+    Ok((target, drill))
+}
+
+fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine) -> Vec<Walked> {
+    let told: Arc<str> = Arc::from("{}");
+    let (mut plan, mut steps, mut from) = (Plan::default(), Vec::new(), State::Ok);
+    let reach = target.limits.reach.label();
+    for to in LADDER {
+        let at = clock::now();
+        let ask = to == State::Checkpoint;
+        let transition = Transition { at, from, to, reason: Reason::Alert, incident: 1, ask, counts: false };
+        from = to;
+        let Some(stage) = plan::stage_of(&transition) else { continue };
+        plan.make(&Trip {
+            id,
+            target,
+            transition: &transition,
+            stage,
+            roster: &facts.roster,
+            told: Some(&told),
+        });
+        let mut carried = Vec::new();
+        for planned in plan.steps() {
+            let above = planned.unless.and_then(|place| carried.get(usize::from(place)).copied());
+            if above == Some(true) {
+                carried.push(true);
+                continue;
+            }
+            let begun = clock::now();
+            let result = machine.perform(&planned.step);
+            let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
+            carried.push(matches!(&result, Ok(StepDone { outcome: Outcome::WouldHave | Outcome::Done, .. })));
+            let (outcome, fails) = told_of(&result);
+            steps.push(Walked { state: to, what: planned.step.work.to_string(), outcome, fails, micros });
+        }
+        if to.label() == reach {
+            break;
+        }
+    }
+    if let Some(hook) = &target.hook
+        && let Err(error) = hooks::check::program(&hook.program)
+    {
+        let what = format!("look at {}", hook.program.display());
+        let outcome = format!("{:#}", anyhow::Error::new(error));
+        steps.push(Walked { state: State::Soft, what, outcome, fails: true, micros: 0 });
+    }
+    steps
+}
+
+/// How a step would go, and whether that is a failure.
+fn told_of(result: &Result<StepDone, StepError>) -> (String, bool) {
+    match result {
+        Ok(StepDone { outcome: Outcome::Skipped(why), .. }) => {
+            (format!("skipped: {why:?}").to_lowercase(), false)
+        }
+        Ok(StepDone { outcome: Outcome::Started(_), processes, .. }) => {
+            (format!("{processes} are there"), false)
+        }
+        Ok(StepDone { processes: 0, .. }) => ("would be done".to_owned(), false),
+        Ok(StepDone { processes, .. }) => (format!("would reach {processes}"), false),
+        Err(error) => (error.to_string(), true),
+    }
+}

@@ -1,0 +1,276 @@
+//! From a frame to facts: which jobs the targets name, who belongs to them, and what is foreseen for them.
+//!
+//! Runs on the sampler's thread after each frame, so that the guard allocates
+//! and searches nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::alerts::Alerts;
+use super::facts::{Facts, Known, SeatFacts};
+use super::foresight::Traits;
+use super::seats::{Seats, Sitter};
+use super::users;
+use crate::host::cgroup::{self, Hierarchy};
+use crate::host::levels::GroupMeter;
+use crate::host::roots::Roots;
+use crate::model::facts::{Facts as Told, ProcessRow, ProcessTable};
+use crate::model::frame::Frame;
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::scope::{Member, Never, Scope};
+use crate::model::step::Group;
+use crate::model::time::Timestamp;
+use crate::protection::policy::{Ladder, Members, Resource};
+use crate::protection::report::{Names, Report, Unfit};
+use crate::protection::target::{Selector, Target};
+use crate::protection::victim::{self, Person, Roster};
+
+/// Makes facts of frames.
+#[derive(Debug)]
+pub struct Gather {
+    targets: Arc<[Target]>,
+    /// By target; the first unknown user's name where one is.
+    users: Vec<Result<Vec<u32>, String>>,
+    never: Option<Never>,
+    hierarchy: Option<Hierarchy>,
+    seats: Seats,
+    /// What the seats are called, for the labels.
+    pub names: Names,
+}
+
+/// The members of one job, raw and sifted.
+#[derive(Debug, Default)]
+struct Crowd {
+    people: Vec<Person>,
+    left_out: u32,
+    /// Whether init, or we ourselves, are among those that the target names.
+    wide: bool,
+}
+
+impl Gather {
+    /// One for these targets; `never` is absent where we do not know who we are, and nobody is touched then.
+    pub fn new(targets: Arc<[Target]>, roots: &Roots, never: Option<Never>) -> Self {
+        let users = targets.iter().map(|target| users::numbers(&target.users, &roots.passwd)).collect();
+        let names = Names {
+            targets: targets.iter().map(|target| (target.name.clone(), target.limits.mode)).collect(),
+            ..Names::default()
+        };
+        let hierarchy = cgroup::memory_hierarchy(&roots.cgroup).ok().and_then(Result::ok);
+        Self { targets, users, never, hierarchy, seats: Seats::new(), names }
+    }
+
+    /// The targets whose users are not all known here, with the first unknown one.
+    pub fn strangers(&self) -> impl Iterator<Item = (&Target, &str)> {
+        let unknown = self.targets.iter().zip(&self.users);
+        unknown.filter_map(|(target, users)| Some((target, users.as_ref().err()?.as_str())))
+    }
+
+    /// What this sample says. Nothing where the processes are not known: old facts are better than none.
+    pub fn look(
+        &mut self,
+        now: Timestamp,
+        frame: &Frame,
+        told: &Told,
+        alerts: &Alerts,
+        report: &Report,
+    ) -> Option<Facts> {
+        let table = told.processes.as_deref()?;
+        let jobs = self.jobs(table, told);
+        let busy = |place: usize| {
+            report.seats.get(place).and_then(Option::as_ref).is_some_and(|seat| {
+                seat.state.acts() || seat.state == crate::protection::policy::State::Verify
+            })
+        };
+        self.seats.clear(now, busy);
+        self.seats.unseated = 0;
+        let mut seats: Vec<Option<SeatFacts>> = self.seats.all.iter().map(|_| None).collect();
+        let mut found = BTreeMap::new();
+        for ((target, name), rows) in jobs {
+            if let Some(place) = self.seats.of(target, &name, now) {
+                found.insert(place, rows);
+            }
+        }
+        self.names.seats = vec![None; seats.len()];
+        self.names.unseated = self.seats.unseated;
+        for (place, seat) in seats.iter_mut().enumerate() {
+            let Some(mut sitter) = self.seats.all[place].take() else { continue };
+            let rows = found.remove(&place).unwrap_or_default();
+            let crowd = self.crowd(&sitter, &rows, told);
+            let count = u32::try_from(crowd.people.len()).unwrap_or(u32::MAX);
+            self.names.seats[place] = Some((sitter.serial, sitter.name.clone(), count, crowd.left_out));
+            *seat = Some(self.facts(&mut sitter, &crowd, &rows, (now, frame, told, table), alerts));
+            self.seats.all[place] = Some(sitter);
+        }
+        Some(Facts { at: now, seats })
+    }
+
+    /// The jobs that the targets name now, each with its processes; a target that names nobody has one without.
+    fn jobs<'t>(
+        &self,
+        table: &'t ProcessTable,
+        told: &Told,
+    ) -> BTreeMap<(usize, Label), Vec<&'t ProcessRow>> {
+        let mut jobs: BTreeMap<(usize, Label), Vec<&ProcessRow>> = BTreeMap::new();
+        for (place, target) in self.targets.iter().enumerate() {
+            let before = jobs.len();
+            match &target.selector {
+                Selector::Workload(_) => {
+                    for (key, workload) in &told.workload_of {
+                        let row = table.get(key.pid).filter(|row| row.key == *key);
+                        if let Some(row) = row.filter(|_| target.selector.names_workload(workload.as_str())) {
+                            jobs.entry((place, workload.clone())).or_default().push(row);
+                        }
+                    }
+                }
+                Selector::Cgroup(_) => {
+                    for row in &table.rows {
+                        let path = row.cgroup.as_ref().map(Label::as_str);
+                        if let Some(top) = path.and_then(|path| target.selector.names_group(path)) {
+                            jobs.entry((place, top.into())).or_default().push(row);
+                        }
+                    }
+                }
+            }
+            if jobs.len() == before {
+                jobs.insert((place, Label::default()), Vec::new());
+            }
+        }
+        jobs
+    }
+
+    /// Sifts the processes of a job: who may be touched, and who may not.
+    fn crowd(&self, sitter: &Sitter, rows: &[&ProcessRow], told: &Told) -> Crowd {
+        let mut crowd = Crowd::default();
+        let (Ok(users), Some(never)) = (&self.users[sitter.target], &self.never) else { return crowd };
+        for row in rows {
+            let ours = never.pids.contains(&row.key.pid);
+            crowd.wide |= ours || row.key.pid <= 2;
+            // What has ended and was not waited for has no memory and hears nothing.
+            if matches!(row.state, b'Z' | b'X') {
+                continue;
+            }
+            if ours || row.key.pid <= 2 || row.kernel || !users.contains(&row.uid) {
+                crowd.left_out += 1;
+                continue;
+            }
+            crowd.people.push(Person {
+                key: row.key,
+                parent: row.parent,
+                resident: row.rss,
+                group: row.cgroup.clone(),
+                rank: told.gpu_processes.iter().any(|process| process.pid == row.key.pid),
+            });
+        }
+        crowd
+    }
+
+    fn facts(
+        &self,
+        sitter: &mut Sitter,
+        crowd: &Crowd,
+        rows: &[&ProcessRow],
+        (now, frame, told, table): (Timestamp, &Frame, &Told, &ProcessTable),
+        alerts: &Alerts,
+    ) -> SeatFacts {
+        let target = &self.targets[sitter.target];
+        let people = &crowd.people;
+        let members: BTreeSet<ProcessKey> = people.iter().map(|person| person.key).collect();
+        let others = table.rows.iter().filter(|row| !members.contains(&row.key));
+        let others = others.filter_map(|row| row.cgroup.as_ref().map(Label::as_str));
+        let group = victim::own_group(people, others).and_then(|path| self.group(path));
+        let scope = scope(sitter, target, people, group.as_ref(), &self.users);
+        let mut unfit = match (&self.users[sitter.target], &self.never) {
+            (Err(_), _) => Some(Unfit::UnknownUser),
+            (_, None) => Some(Unfit::NoExecutor),
+            (Ok(_), Some(_)) if crowd.wide => Some(Unfit::TooWide),
+            _ => None,
+        };
+        if let (Some(scope), Some(never)) = (&scope, &self.never)
+            && scope.sound(never).is_err()
+        {
+            unfit = unfit.or(Some(Unfit::Bounds));
+        }
+        let changed = scope.is_some() && scope != sitter.scope;
+        if changed {
+            sitter.scope.clone_from(&scope);
+        }
+        let common = match &target.selector {
+            Selector::Cgroup(_) if !sitter.name.is_empty() => Some(sitter.name.clone()),
+            _ => victim::common_group(people).map(Label::from),
+        };
+        let common = common.as_ref().map(Label::as_str);
+        let meter = self.meter(sitter, common);
+        let gpus: BTreeSet<&str> = told
+            .gpu_processes
+            .iter()
+            .filter(|process| rows.iter().any(|row| row.key.pid == process.pid))
+            .map(|process| process.uuid.as_str())
+            .collect();
+        let workloads = told.workload_of.iter().filter(|(key, _)| members.contains(key));
+        let workloads: BTreeSet<&str> = workloads.map(|(_, name)| name.as_str()).collect();
+        let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
+        let traits = Traits {
+            workloads: workloads.into_iter().collect(),
+            group: common,
+            gpus: gpus.into_iter().collect(),
+            host: watched(Resource::Host),
+            gpu: watched(Resource::Gpu),
+        };
+        let count = u32::try_from(people.len()).unwrap_or(u32::MAX);
+        let begins = !std::mem::replace(&mut sitter.begun, true);
+        SeatFacts {
+            serial: sitter.serial,
+            target: sitter.target,
+            ladder: begins.then(|| Ladder::new(target.limits.clone(), now)),
+            roster: Roster::new(people, target.victims, group).into(),
+            members: Some(Members { count, catching: None }),
+            scope: scope.filter(|_| changed),
+            meter,
+            gpu: traits.gpu_left(frame),
+            allocator: Known::Absent,
+            forecast: traits.forecast(frame),
+            leak: traits.leak(frame),
+            alert: alerts.firing(target),
+            ack: None,
+            unfit,
+        }
+    }
+
+    fn group(&self, path: Label) -> Option<Group> {
+        let folder = self.hierarchy.as_ref()?.root.join(path.as_str().trim_start_matches('/'));
+        let inode = rustix::fs::stat(&folder).ok()?.st_ino;
+        Some(Group { path, inode })
+    }
+
+    /// What reads the limits of a group, where it is another than before.
+    fn meter(&self, sitter: &mut Sitter, group: Option<&str>) -> Option<Option<GroupMeter>> {
+        if sitter.group.as_ref().map(Label::as_str) == group {
+            return None;
+        }
+        let meter = group.zip(self.hierarchy.as_ref()).and_then(|(path, hierarchy)| {
+            let opened = GroupMeter::open(hierarchy, path);
+            opened.inspect_err(|error| tracing::debug!(path, %error, "A group's limits cannot be read.")).ok()
+        });
+        sitter.group = group.map(Into::into);
+        Some(meter)
+    }
+}
+
+/// Who may be touched: the job's own group as a whole, and each process that is known with what descends from it.
+fn scope(
+    sitter: &Sitter,
+    target: &Target,
+    people: &[Person],
+    own: Option<&Group>,
+    users: &[Result<Vec<u32>, String>],
+) -> Option<Scope> {
+    let users = users[sitter.target].as_ref().ok()?.clone();
+    let pids: BTreeSet<u32> = people.iter().map(|person| person.key.pid).collect();
+    let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
+    members.extend(people.iter().map(|person| match pids.contains(&person.parent) {
+        true => Member::Process(person.key),
+        false => Member::Tree(person.key),
+    }));
+    (!people.is_empty()).then(|| Scope { name: target.name.clone(), users, members })
+}

@@ -1,0 +1,181 @@
+//! What the guard knows of the job in one seat.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::facts::{Known, SeatFacts};
+use super::journal::Moved;
+use crate::host::levels::{GroupMeter, Left};
+use crate::model::step::Ticket;
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::policy::{Ack, Aged, Flow, Forecast, Members, Observed, Reading, Resource};
+use crate::protection::report::Unfit;
+use crate::protection::victim::Roster;
+
+/// Steps of one job that can go on at once.
+const PENDING: usize = 32;
+
+/// A step that goes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub(super) ticket: Ticket,
+    pub(super) step: &'static str,
+}
+
+/// One job.
+#[derive(Debug)]
+pub(super) struct Sitting {
+    pub(super) serial: u64,
+    pub(super) target: usize,
+    pub(super) roster: Arc<Roster>,
+    /// Whether there are bounds for it: without them nobody is touched.
+    pub(super) bounded: bool,
+    meter: Option<GroupMeter>,
+    flow: Flow,
+    /// The newest reading of the group; none where it has no limit.
+    group: Option<(Timestamp, Reading)>,
+    unlimited: bool,
+    gpu: Known,
+    allocator: Known,
+    members: Option<Members>,
+    forecast: Option<Option<Forecast>>,
+    leak: Option<bool>,
+    alert: Option<Timestamp>,
+    pub(super) unfit: Option<Unfit>,
+    told: Timestamp,
+    pub(super) ack: Option<Ack>,
+    pub(super) alive: Option<u32>,
+    pub(super) victims: Bytes,
+    /// How many caught the checkpoint signal, once it was sent.
+    pub(super) catching: Option<u32>,
+    pub(super) killed: Option<Timestamp>,
+    pub(super) pending: Vec<Pending>,
+    /// Its last move, which later steps belong to.
+    pub(super) moved: Option<Moved>,
+}
+
+impl Sitting {
+    pub(super) fn new(facts: &SeatFacts, at: Timestamp) -> Self {
+        Self {
+            serial: facts.serial,
+            target: facts.target,
+            roster: Arc::clone(&facts.roster),
+            bounded: false,
+            meter: None,
+            flow: Flow::default(),
+            group: None,
+            unlimited: true,
+            gpu: Known::Absent,
+            allocator: Known::Absent,
+            members: None,
+            forecast: None,
+            leak: None,
+            alert: None,
+            unfit: None,
+            told: at,
+            ack: None,
+            alive: None,
+            victims: Bytes::ZERO,
+            catching: None,
+            killed: None,
+            pending: Vec::with_capacity(PENDING),
+            moved: None,
+        }
+    }
+
+    /// Takes over what is newer; what it was goes back with the facts, to be freed elsewhere.
+    pub(super) fn hear(&mut self, facts: &mut SeatFacts, at: Timestamp) {
+        std::mem::swap(&mut self.roster, &mut facts.roster);
+        if let Some(meter) = &mut facts.meter {
+            std::mem::swap(&mut self.meter, meter);
+            (self.group, self.unlimited) = (None, self.meter.is_none());
+            self.flow = Flow::default();
+        }
+        (self.gpu, self.allocator) = (facts.gpu, facts.allocator);
+        (self.members, self.forecast, self.leak) = (facts.members, facts.forecast, facts.leak);
+        (self.alert, self.unfit, self.told) = (facts.alert, facts.unfit, at);
+        if let Some(ack) = facts.ack {
+            self.say(ack);
+        }
+    }
+
+    /// Takes the newest word of the job.
+    pub(super) fn say(&mut self, ack: Ack) {
+        if self.ack.is_none_or(|before| before.at.monotonic() <= ack.at.monotonic()) {
+            self.ack = Some(ack);
+        }
+    }
+
+    /// Reads what is left below the limits of its group; what cannot be read grows old.
+    pub(super) fn read(&mut self, now: Timestamp, host: Bytes) {
+        let Some(meter) = &self.meter else { return };
+        match meter.read(host) {
+            Ok(Some(left)) => {
+                self.unlimited = false;
+                self.group = Some((now, flowing(&mut self.flow, now, left)));
+            }
+            Ok(None) => (self.group, self.unlimited) = (None, true),
+            Err(_) => {}
+        }
+    }
+
+    /// What is left below the limits of its group.
+    pub(super) fn group(&self) -> Option<Reading> {
+        self.group.map(|(_, reading)| reading)
+    }
+
+    /// How fast it ever went, in bytes per second.
+    pub(super) const fn fastest(&self) -> f64 {
+        self.flow.fastest()
+    }
+
+    /// What its ladder is told.
+    pub(super) fn observed(&self, now: Timestamp, host: Option<(Timestamp, Reading)>, fit: bool) -> Observed {
+        let age = now.since(self.told);
+        let own =
+            |read: Option<(Timestamp, Reading)>| read.map(|(at, reading)| Aged::of(reading, now.since(at)));
+        let other = |known: Known| match known {
+            Known::Read(reading) => Some(Aged::of(reading, age)),
+            Known::Absent | Known::Unknown => None,
+        };
+        let members =
+            self.members.map(|members| Aged::of(Members { catching: self.catching, ..members }, age));
+        Observed {
+            readings: [own(host), own(self.group), other(self.gpu), other(self.allocator)],
+            absent: [false, self.unlimited, self.gpu == Known::Absent, self.allocator == Known::Absent],
+            forecast: self.forecast.map(|forecast| Aged::of(forecast, age)),
+            leak: self.leak.map(|leak| Aged::of(leak, age)),
+            alert: Some(match self.alert {
+                Some(at) => Aged::of(true, now.since(at)),
+                None => Aged::of(false, Duration::ZERO),
+            }),
+            members,
+            ack: self.ack,
+            alive: self.alive,
+            victims: self.victims,
+            busy: self.pending.iter().any(|pending| pending.step.starts_with("kill")),
+            fit: fit
+                && self.unfit.is_none()
+                && (self.bounded || self.members.is_none_or(|members| members.count == 0)),
+        }
+    }
+
+    /// Its incident is over.
+    pub(super) fn rest(&mut self) {
+        self.pending.clear();
+        (self.ack, self.alive, self.catching, self.killed) = (None, None, None, None);
+    }
+}
+
+/// A reading with its rates.
+pub(super) fn flowing(flow: &mut Flow, now: Timestamp, left: Left) -> Reading {
+    let (fast, slow) = flow.record(now, left.total.saturating_sub(left.headroom));
+    Reading { headroom: left.headroom, total: left.total, fast, slow }
+}
+
+/// The age of the oldest reading that a policy watches and has.
+pub(super) fn oldest(observed: &Observed, watched: impl Fn(Resource) -> bool) -> Option<Duration> {
+    let read = Resource::ALL.into_iter().filter(|resource| watched(*resource));
+    read.filter_map(|resource| observed.reading(resource).map(|reading| reading.age)).max()
+}

@@ -1,0 +1,56 @@
+//! `memwarden drill`: what protection would do to a target, without doing it.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::app;
+use crate::app::guard::drill;
+use crate::config;
+
+/// Walk the whole ladder of a target with signal 0, and print what would happen, in order.
+///
+/// Signal 0 only asks the kernel whether a signal would arrive: nobody is touched, no hook is started and nothing is
+/// written. Needs no running daemon. Exits with 1 where something would fail or nobody would be reached.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Example:\n  memwarden drill --config.file /etc/memwarden/memwarden.yaml --target train"
+)]
+pub(super) struct Args {
+    /// The daemon's configuration file.
+    #[arg(long = "config.file", value_name = "FILE")]
+    config_file: PathBuf,
+    /// The target's name in `protection.targets`.
+    #[arg(long, value_name = "NAME")]
+    target: String,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let config = config::parse(&self.config_file, &app::schema(), &[])?;
+        let (target, drill) = drill::walk(&config, &self.target).context("the drill could not begin")?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{target}")?;
+        let mut well = false;
+        for job in &drill.jobs {
+            let name = if job.name.is_empty() { "nobody now" } else { &job.name };
+            writeln!(out, "\n{name}: {} processes, {} left out", job.members, job.left_out)?;
+            if let Some(unfit) = job.unfit {
+                writeln!(out, "  nothing would be done: {unfit}")?;
+            }
+            let mut before = None;
+            for step in &job.steps {
+                if before.replace(step.state) != Some(step.state) {
+                    writeln!(out, "  {}", step.state.label())?;
+                }
+                writeln!(out, "    {:<44} {:>6} µs  {}", step.what, step.micros, step.outcome)?;
+            }
+            well |= !job.steps.is_empty();
+        }
+        let fails =
+            drill.jobs.iter().any(|job| job.unfit.is_some() || job.steps.iter().any(|step| step.fails));
+        Ok(if well && !fails { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

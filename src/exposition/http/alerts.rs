@@ -1,0 +1,183 @@
+//! `POST /api/v1/alerts`: what Alertmanager's webhook sends, for those who may.
+//!
+//! An alert can end a job, so nobody is heard whom neither a user of the
+//! web-config file nor a bearer token vouches for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode, header};
+
+use super::answer::Answer;
+
+/// The most that is read; a group of 500 alerts has about 256 KiB.
+pub(super) const BODY: usize = 512 * 1024;
+/// The most labels of an alert, and alerts of a message.
+const MOST: usize = 1_000;
+
+/// Who hears alerts.
+pub trait AlertDesk: Send + Sync {
+    /// The bearer token that must come with an alert; nothing where none was configured.
+    ///
+    /// It may read a file.
+    ///
+    /// # Errors
+    /// Why the token cannot be had; nobody is heard then.
+    fn token(&self) -> Result<Option<String>, String>;
+
+    /// An alert fires, or is over; whether somebody heeds it.
+    fn hear(&self, labels: BTreeMap<String, String>, fires: bool) -> bool;
+
+    /// Somebody was refused.
+    fn refused(&self);
+}
+
+/// The webhook's message (Alertmanager, "webhook_config", version 4); what else it has is not needed.
+#[derive(Debug, serde::Deserialize)]
+struct Message {
+    version: String,
+    alerts: Vec<Alert>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Alert {
+    status: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+/// The answer to a message; `vouched` is whether the web-config file knows who sent it.
+pub(super) async fn answer(
+    desk: &Arc<dyn AlertDesk>,
+    vouched: bool,
+    headers: &HeaderMap,
+    body: Vec<u8>,
+) -> Answer {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(bearer);
+    let desk = Arc::clone(desk);
+    // The token is in a file, and its file system may hang.
+    let heard = tokio::task::spawn_blocking(move || hear(&*desk, vouched, bearer.as_deref(), &body)).await;
+    heard.unwrap_or_else(|_| Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The alerts could not be read."))
+}
+
+fn hear(desk: &dyn AlertDesk, vouched: bool, bearer: Option<&str>, body: &[u8]) -> Answer {
+    if !vouched {
+        let refusal = match desk.token() {
+            Ok(Some(token)) if bearer.is_some_and(|given| same(given, &token)) => None,
+            Ok(Some(_)) => Some((StatusCode::UNAUTHORIZED, "Unauthorized.".to_owned())),
+            Ok(None) => {
+                let why = "Alerts are refused: set protection.alert_token_file, or users in web.config_file.";
+                Some((StatusCode::FORBIDDEN, why.to_owned()))
+            }
+            Err(why) => Some((StatusCode::INTERNAL_SERVER_ERROR, why)),
+        };
+        if let Some((status, why)) = refusal {
+            desk.refused();
+            return Answer::say(status, why).closing();
+        }
+    }
+    let message: Message = match serde_json::from_slice(body) {
+        Ok(message) => message,
+        Err(error) => {
+            return Answer::say(
+                StatusCode::BAD_REQUEST,
+                format!("This is no message of Alertmanager: {error}."),
+            );
+        }
+    };
+    if message.version != "4" || message.alerts.len() > MOST {
+        let why = "Messages of version 4 with at most 1000 alerts are understood.";
+        return Answer::say(StatusCode::BAD_REQUEST, why);
+    }
+    let mut heeded = 0;
+    for alert in message.alerts {
+        heeded += u32::from(alert.labels.len() <= MOST && desk.hear(alert.labels, alert.status == "firing"));
+    }
+    Answer::say(StatusCode::OK, format!("{heeded} heeded."))
+}
+
+fn bearer(value: &http::HeaderValue) -> Option<String> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+}
+
+/// Compares in a time that does not tell how much was right.
+fn same(given: &str, wanted: &str) -> bool {
+    let differs = given.bytes().zip(wanted.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
+    !wanted.is_empty() && given.len() == wanted.len() && differs == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Desk {
+        token: Option<&'static str>,
+        heard: Mutex<Vec<String>>,
+    }
+
+    impl AlertDesk for Desk {
+        fn token(&self) -> Result<Option<String>, String> {
+            Ok(self.token.map(str::to_owned))
+        }
+
+        fn hear(&self, labels: BTreeMap<String, String>, fires: bool) -> bool {
+            self.heard.lock().unwrap().push(format!("{fires} {labels:?}"));
+            labels.contains_key("job")
+        }
+
+        fn refused(&self) {
+            self.heard.lock().unwrap().push("refused".to_owned());
+        }
+    }
+
+    const MESSAGE: &str = r#"{"version":"4","groupKey":"{}","status":"firing","receiver":"x","alerts":[
+        {"status":"firing","labels":{"alertname":"Low","job":"a"},"annotations":{},"startsAt":"2026-01-01T00:00:00Z"},
+        {"status":"resolved","labels":{"alertname":"Low"}}]}"#;
+
+    #[track_caller]
+    fn check(
+        token: Option<&'static str>,
+        vouched: bool,
+        bearer: Option<&str>,
+        body: &str,
+        code: u16,
+        heard: usize,
+    ) {
+        let desk = Desk { token, ..Desk::default() };
+        assert_eq!(hear(&desk, vouched, bearer, body.as_bytes()).code(), code);
+        assert_eq!(desk.heard.into_inner().unwrap().len(), heard);
+    }
+
+    #[test]
+    fn only_who_is_known_is_heard() {
+        check(None, false, None, MESSAGE, 403, 1);
+        check(None, false, Some(""), MESSAGE, 403, 1);
+        check(None, true, None, MESSAGE, 200, 2);
+        check(Some("s3cret"), false, None, MESSAGE, 401, 1);
+        check(Some("s3cret"), false, Some("s3cre"), MESSAGE, 401, 1);
+        check(Some("s3cret"), false, Some("s3creT"), MESSAGE, 401, 1);
+        check(Some(""), false, Some(""), MESSAGE, 401, 1);
+        check(Some("s3cret"), false, Some("s3cret"), MESSAGE, 200, 2);
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        for body in
+            ["", "{}", "[]", r#"{"version":"3","alerts":[]}"#, r#"{"version":"4","alerts":[{}]}"#, "\u{0}"]
+        {
+            check(None, true, None, body, 400, 0);
+        }
+        check(None, true, None, r#"{"version":"4","alerts":[]}"#, 200, 0);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_body_panics(body: Vec<u8>) {
+            let _ = hear(&Desk::default(), true, None, &body);
+        }
+    }
+}

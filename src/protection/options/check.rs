@@ -1,0 +1,144 @@
+//! What is wrong with a `protection` section whose values are each right.
+
+use std::collections::BTreeMap;
+
+use super::keys;
+use super::target;
+use crate::model::setting::Settings;
+use crate::model::units::Amount;
+use crate::protection::policy::{Limits, Mode, Reach, Resource};
+use crate::protection::target::{Selector, Target};
+
+/// More would make a step of the guard long; the guard has room for so many.
+pub(super) const MOST_TARGETS: usize = 64;
+
+/// Every mistake, by its key within the section.
+pub fn check(settings: &Settings) -> Vec<(String, String)> {
+    let mut wrong = Vec::new();
+    let mut names: BTreeMap<String, usize> = BTreeMap::new();
+    let sections = settings.sections(&keys::TARGETS);
+    if sections.len() > MOST_TARGETS {
+        wrong.push((keys::TARGETS.key.to_owned(), format!("has more than {MOST_TARGETS} entries")));
+    }
+    for (place, section) in sections.iter().enumerate() {
+        let mut complain = |key: &str, what: String| wrong.push((format!("targets[{place}].{key}"), what));
+        match target(section, Mode::Enforce) {
+            Ok(target) => {
+                names_itself(&target, &mut complain);
+                if let Some(first) = names.insert(target.name.as_str().to_owned(), place) {
+                    complain("name", format!("`{}` is the name of targets[{first}] too", target.name));
+                }
+                names_somebody(&target, &mut complain);
+                outside(&target, &mut complain);
+                in_order(&target.limits, &mut complain);
+            }
+            Err((key, what)) => complain(key, what),
+        }
+    }
+    wrong
+}
+
+type Complain<'c> = &'c mut dyn FnMut(&str, String);
+
+fn names_itself(target: &Target, complain: Complain<'_>) {
+    if target.name.is_empty() {
+        complain("name", "is empty".to_owned());
+    } else if target.name.as_str().contains(|c: char| c.is_control() || c == '/') {
+        complain("name", "has control characters or slashes".to_owned());
+    }
+}
+
+/// A target that names everything on the machine is an accident waiting to happen.
+fn names_somebody(target: &Target, complain: Complain<'_>) {
+    let (key, pattern) = match &target.selector {
+        Selector::Workload(pattern) => ("workload", pattern),
+        Selector::Cgroup(pattern) => ("cgroup", pattern),
+    };
+    if pattern.chars().all(|c| matches!(c, '*' | '?' | '/' | '.')) {
+        complain(
+            key,
+            format!("`{pattern}` would name everything on the machine; name what is to be protected"),
+        );
+    } else if key == "cgroup" && !pattern.starts_with('/') {
+        complain(key, format!("`{pattern}` is no path of a cgroup; it begins with a slash"));
+    } else if key == "cgroup" && pattern[1..].split('/').next().is_some_and(wild) {
+        let what = "begins with a wildcard, so it would name system services too; write the first folder out";
+        complain(key, format!("`{pattern}` {what}"));
+    }
+    if target.users.is_empty() {
+        complain(
+            "allow_users",
+            "is empty, so no process may be touched; name the users of the jobs".to_owned(),
+        );
+    }
+    for (place, user) in target.users.iter().enumerate() {
+        if user.is_empty() || user.contains(['*', '?']) {
+            complain(
+                &format!("allow_users[{place}]"),
+                format!("`{user}` is no user; there are no wildcards here"),
+            );
+        }
+    }
+}
+
+fn wild(part: &str) -> bool {
+    part.contains(['*', '?'])
+}
+
+fn outside(target: &Target, complain: Complain<'_>) {
+    if let Some(hook) = &target.hook
+        && !hook.program.is_absolute()
+    {
+        complain("hook.program", format!("`{}` is no absolute path", hook.program.display()));
+    }
+    if target.hook.is_none() && !target.limits.hook_time.is_zero() && !target.pause {
+        complain("hook.time", "gives time to a hook, and there is none; set hook.program".to_owned());
+    }
+    if target.pause && target.limits.hook_time.is_zero() {
+        complain("pause", "freezes the target for no time; set hook.time".to_owned());
+    }
+    if let Some(url) = &target.webhook
+        && !(url.starts_with("http://") || url.starts_with("https://"))
+    {
+        complain("webhook", format!("`{url}` has no scheme; write http:// or https:// before it"));
+    }
+    let checkpoints = target.limits.reach >= Reach::Checkpoint;
+    if checkpoints && target.ask.signal.is_none() && target.hook.is_none() {
+        let what = "is empty and there is no hook, so nobody would ask the job to save itself";
+        complain("checkpoint.signal", what.to_owned());
+    }
+}
+
+fn in_order(limits: &Limits, complain: Complain<'_>) {
+    let mut watched = 0;
+    for (resource, levels) in limits.watched() {
+        watched += 1;
+        let key = match resource {
+            Resource::Host => "host.hard",
+            Resource::Cgroup => "limit.hard",
+            Resource::Gpu => "gpu.hard",
+            Resource::Allocator => "allocator.hard",
+        };
+        let upside_down = match (levels.soft, levels.hard) {
+            (Amount::Bytes(soft), Some(Amount::Bytes(hard))) => hard >= soft,
+            (Amount::Share(soft), Some(Amount::Share(hard))) => hard >= soft,
+            _ => false,
+        };
+        if upside_down {
+            complain(
+                key,
+                "is not below `soft`, so the job would be killed before it is asked to save".to_owned(),
+            );
+        }
+    }
+    let triggers = [limits.forecast, limits.leak, limits.alert];
+    if watched == 0 && triggers.iter().all(|trigger| trigger.reach < Reach::Soft) {
+        complain("host.soft", "is empty, and nothing else is watched either".to_owned());
+    }
+    if limits.grace > limits.longest_grace {
+        complain("checkpoint.longest_grace", "is shorter than checkpoint.grace".to_owned());
+    }
+    if limits.soft_within > limits.warn_within {
+        complain("forecast.warn_within", "is shorter than forecast.soft_within".to_owned());
+    }
+}

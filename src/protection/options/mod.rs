@@ -1,0 +1,154 @@
+//! The section `protection` of the configuration: declared in `keys`, read here, checked in `check`.
+
+mod check;
+mod keys;
+#[cfg(test)]
+mod tests;
+
+pub use check::check;
+pub use keys::PROTECTION;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::policy::{Levels, Limits, Mode, Reach, Trigger};
+use super::signals;
+use super::target::{Ask, Selector, Target, Victims};
+use crate::model::setting::{Opt, Settings};
+use crate::model::step::{Acknowledgement, Hook};
+
+/// A reading of the guard itself that is older is not acted on: three times its longest interval.
+const OWN_AGE: Duration = Duration::from_secs(3);
+/// What comes with the frame, such as GPU memory, may be this old: ten samples at the default interval.
+const FRAME_AGE: Duration = Duration::from_secs(10);
+/// Alertmanager repeats a firing alert every few hours, and resolves it after 5 min without news; its end is told.
+const ALERT_AGE: Duration = Duration::from_secs(6 * 3600);
+
+/// Everything the section says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Protection {
+    /// The most that any target may do.
+    pub mode: Mode,
+    /// The most incidents of the whole host in an hour that end a job.
+    pub most_per_hour: u32,
+    /// The file with the bearer token of `POST /api/v1/alerts`.
+    pub alert_token: Option<PathBuf>,
+    /// The targets that are not off, in the order of the file.
+    pub targets: Vec<Target>,
+}
+
+impl Default for Protection {
+    /// Nobody is protected.
+    fn default() -> Self {
+        Self { mode: Mode::Off, most_per_hour: 0, alert_token: None, targets: Vec::new() }
+    }
+}
+
+impl Protection {
+    /// Reads a section that was checked; what [`check`] complains about is left out.
+    pub fn new(settings: &Settings) -> Self {
+        let mode = Mode::of(&settings.choice(&keys::MODE)).unwrap_or(Mode::Observe);
+        let count = |opt| u32::try_from(settings.count(opt)).unwrap_or(u32::MAX);
+        let sections = settings.sections(&keys::TARGETS);
+        let targets = sections.iter().filter_map(|section| target(section, mode).ok());
+        Self {
+            mode,
+            most_per_hour: count(&keys::HOST_MOST),
+            alert_token: settings.path(&keys::ALERT_TOKEN),
+            targets: targets.filter(|target| target.limits.mode != Mode::Off).collect(),
+        }
+    }
+}
+
+/// A key within an entry of `targets`, and what is wrong with it.
+type Wrong = (&'static str, String);
+
+/// One entry of `targets`.
+fn target(section: &Settings, most: Mode) -> Result<Target, Wrong> {
+    let selector = match (section.text(&keys::WORKLOAD), section.text(&keys::CGROUP)) {
+        (Some(pattern), None) => Selector::Workload(pattern),
+        (None, Some(pattern)) => Selector::Cgroup(pattern),
+        (Some(_), Some(_)) => {
+            return Err((
+                keys::CGROUP.key,
+                "is given beside `workload`; a target has one of them".to_owned(),
+            ));
+        }
+        (None, None) => {
+            return Err((
+                keys::WORKLOAD.key,
+                "is empty, and so is `cgroup`; a target has one of them".to_owned(),
+            ));
+        }
+    };
+    let checkpoint = section.section(&keys::CHECKPOINT);
+    let signal = match checkpoint.text(&keys::SIGNAL) {
+        Some(name) => Some(signals::by_name(&name).map_err(|what| ("checkpoint.signal", what))?),
+        None => None,
+    };
+    let hook = section.section(&keys::HOOK);
+    let alert = section.section(&keys::ALERT);
+    Ok(Target {
+        name: section.text(&keys::NAME).unwrap_or_default().as_str().into(),
+        selector,
+        users: section.texts(&keys::USERS),
+        victims: Victims::of(&section.choice(&keys::VICTIMS)).unwrap_or(Victims::Whole),
+        ask: Ask {
+            signal,
+            file: checkpoint.path(&keys::ACK_FILE).map(|path| Acknowledgement::File(path).into()),
+            job: checkpoint.bool(&keys::ACK_JOB),
+        },
+        hook: hook.path(&keys::PROGRAM).map(|program| {
+            Hook { program, arguments: hook.texts(&keys::ARGUMENTS), timeout: hook.duration(&keys::TIMEOUT) }
+                .into()
+        }),
+        webhook: section.text(&keys::WEBHOOK).map(|url| url.as_str().into()),
+        pause: section.bool(&keys::PAUSE),
+        alert: alert.map(&keys::LABELS).into_iter().collect(),
+        limits: limits(section, most),
+    })
+}
+
+fn limits(section: &Settings, most: Mode) -> Limits {
+    let sub = |opt: &'static Opt| section.section(opt);
+    let levels = |opt: &'static Opt, soft: &'static Opt, hard: &'static Opt, max_age| {
+        let levels = sub(opt);
+        levels.amount(soft).map(|soft| Levels { soft, hard: levels.amount(hard), max_age })
+    };
+    let reach = |section: &Settings, opt| Reach::of(&section.choice(opt)).unwrap_or(Reach::Ignore);
+    let trigger = |section: &Settings, opt, max_age| Trigger { reach: reach(section, opt), max_age };
+    let (forecast, checkpoint) = (sub(&keys::FORECAST), sub(&keys::CHECKPOINT));
+    let (leak, alert) = (sub(&keys::LEAK), sub(&keys::ALERT));
+    let own = Mode::of(&section.choice(&keys::TARGET_MODE)).unwrap_or(most);
+    Limits {
+        mode: own.min(most),
+        reach: reach(section, &keys::REACH),
+        levels: [
+            levels(&keys::HOST, &keys::HOST_SOFT, &keys::HOST_HARD, OWN_AGE),
+            levels(&keys::GROUP, &keys::GROUP_SOFT, &keys::GROUP_HARD, OWN_AGE),
+            levels(&keys::GPU, &keys::OTHER_SOFT, &keys::OTHER_HARD, FRAME_AGE),
+            levels(&keys::ALLOCATOR, &keys::OTHER_SOFT, &keys::OTHER_HARD, FRAME_AGE),
+        ],
+        margin: section.amount(&keys::MARGIN).unwrap_or(crate::model::units::Amount::Share(0.0)),
+        hold: section.duration(&keys::HOLD),
+        clear: section.duration(&keys::CLEAR),
+        forecast: trigger(&forecast, &keys::FORECAST_REACH, FRAME_AGE),
+        warn_within: forecast.duration(&keys::WARN_WITHIN),
+        soft_within: forecast.duration(&keys::SOFT_WITHIN),
+        leak: trigger(&leak, &keys::LEAK_REACH, FRAME_AGE),
+        alert: match alert.map(&keys::LABELS).is_empty() {
+            true => Trigger { reach: Reach::Ignore, max_age: ALERT_AGE },
+            false => trigger(&alert, &keys::ALERT_REACH, ALERT_AGE),
+        },
+        hook_time: sub(&keys::HOOK).duration(&keys::HOOK_TIME),
+        grace: checkpoint.duration(&keys::GRACE),
+        longest_grace: checkpoint.duration(&keys::LONGEST_GRACE),
+        ask_again: checkpoint.duration(&keys::AGAIN),
+        kill_margin: section.duration(&keys::KILL_MARGIN),
+        term_time: section.duration(&keys::TERM_TIME),
+        verify_time: section.duration(&keys::VERIFY_TIME),
+        cooldown: section.duration(&keys::COOLDOWN),
+        most_per_hour: u32::try_from(section.count(&keys::TARGET_MOST)).unwrap_or(u32::MAX),
+        hard_ignores_rate: section.bool(&keys::HARD_IGNORES_RATE),
+    }
+}

@@ -1,0 +1,136 @@
+//! What can be written, what is refused and where, and what it means in a sentence.
+
+use std::path::Path;
+
+use expect_test::{Expect, expect};
+
+use super::{PROTECTION, Protection};
+use crate::config;
+
+fn parse(text: &str) -> Result<Protection, String> {
+    let config = config::parse_str(text, Path::new("f"), &crate::app::schema(), &[]);
+    config.map(|config| Protection::new(&config.rooms[PROTECTION.key])).map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn check(text: &str, expected: Expect) {
+    expected.assert_eq(&parse(text).expect_err("it is wrong"));
+}
+
+#[test]
+fn nobody_is_a_target_by_default() {
+    let protection = parse("").unwrap();
+    assert!(protection.targets.is_empty());
+    assert_eq!(protection.mode.label(), "observe");
+}
+
+#[test]
+fn every_mistake_has_its_line() {
+    check(
+        "protection:
+  mode: kill
+  targets:
+    - name: a
+      workload: \"*\"
+      allow_users: [ada]
+    - name: a
+      cgroup: slurm/x
+      allow_users: [ada, \"*\"]
+      checkpoint: {signal: KILL}
+    - name: a
+      cgroup: \"/*/x\"
+      host: {soft: 5, hard: 1GiB}
+      checkpoint:
+        grace: 20m
+        signal: \"\"
+    - name: b
+      workload: train
+      cgroup: /x
+    - name: c
+      workload: train
+      allow_users: [ada]
+      limit:
+        soft: 10%
+        hard: 10%
+      hook: {program: bin/x, time: 1s}
+      webhook: localhost
+      pauze: true
+    - workload: train
+      allow_users: [ada]
+      host: {soft: \"\"}
+      limit: {soft: \"\"}
+      forecast: {reach: warn, soft_within: 10m}
+      hook: {time: 5s}
+",
+        expect![[r#"
+            f:2: protection.mode: expected one of off, observe, enforce, found `kill`
+            f:5: protection.targets[0].workload: `*` would name everything on the machine; name what is to be protected
+            f:10: protection.targets[1].checkpoint.signal: KILL cannot be caught, so it cannot ask for a checkpoint
+            f:11: protection.targets[2].name: `a` is the name of targets[0] too
+            f:11: protection.targets[2].allow_users: is empty, so no process may be touched; name the users of the jobs
+            f:12: protection.targets[2].cgroup: `/*/x` begins with a wildcard, so it would name system services too; write the first folder out
+            f:13: protection.targets[2].host.soft: `5` has no unit; a size needs a unit: 512KiB, 100MiB, 2GiB, 1TiB (or kB, MB, GB, TB for powers of 1000); or it is a percentage: 10%
+            f:14: protection.targets[2].checkpoint.longest_grace: is shorter than checkpoint.grace
+            f:16: protection.targets[2].checkpoint.signal: is empty and there is no hook, so nobody would ask the job to save itself
+            f:19: protection.targets[3].cgroup: is given beside `workload`; a target has one of them
+            f:25: protection.targets[4].limit.hard: is not below `soft`, so the job would be killed before it is asked to save
+            f:26: protection.targets[4].hook.program: `bin/x` is no absolute path
+            f:27: protection.targets[4].webhook: `localhost` has no scheme; write http:// or https:// before it
+            f:28: protection.targets[4].pauze: unknown key; did you mean `pause`?
+            f:29: protection.targets[5].name: is empty
+            f:31: protection.targets[5].host.soft: is empty, and nothing else is watched either
+            f:33: protection.targets[5].forecast.warn_within: is shorter than forecast.soft_within
+            f:34: protection.targets[5].hook.time: gives time to a hook, and there is none; set hook.program"#]],
+    );
+}
+
+#[test]
+fn a_policy_is_a_sentence() {
+    let protection = parse(
+        "protection:
+  mode: enforce
+  targets:
+    - name: train
+      workload: train-*
+      allow_users: [ada, \"1007\"]
+      hook: {program: /usr/local/bin/save}
+    - name: gentle
+      cgroup: /slurm/uid_*/job_*
+      allow_users: [bob]
+      mode: observe
+      reach: checkpoint
+      victims: largest
+      limit: {soft: 2GiB, hard: \"\"}
+      host: {soft: \"\"}
+      hold: 500ms
+    - name: gone
+      workload: x
+      allow_users: [bob]
+      mode: \"off\"
+",
+    )
+    .unwrap();
+    let told: Vec<String> = protection.targets.iter().map(ToString::to_string).collect();
+    expect![[r#"
+        train (enforce): workload train-* of ada, 1007 is helped when 5 % of host memory or 10 % of its limit's memory is left for 2 s, or exhaustion is foreseen within 90 s: /usr/local/bin/save is run; SIGUSR1 asks it to save, with 1 min (10 min if it says it is saving); SIGTERM, with 10 s; SIGKILL to all of it, at once when 2 % of host memory or 3 % of its limit's memory is left; at most 3 times an hour.
+        gentle (observe): cgroup /slurm/uid_*/job_* of bob would be helped when 2.0 GiB of its limit's memory is left for 500 ms, or exhaustion is foreseen within 90 s: SIGUSR1 asks it to save, with 1 min (10 min if it says it is saving); nothing beyond checkpoint; at most 3 times an hour."#]].assert_eq(&told.join("\n"));
+}
+
+#[test]
+fn the_least_of_both_modes_holds() {
+    let mode = |all: &str, own: &str| {
+        let text = format!(
+            "protection: {{mode: \"{all}\", targets: [{{name: a, workload: b, allow_users: [c], mode: \"{own}\"}}]}}"
+        );
+        parse(&text).unwrap().targets.first().map(|target| target.limits.mode.label())
+    };
+    let found = [
+        ("observe", "enforce"),
+        ("enforce", "observe"),
+        ("enforce", ""),
+        ("enforce", "enforce"),
+        ("off", "enforce"),
+    ]
+    .map(|(all, own)| mode(all, own));
+    assert_eq!(found, [Some("observe"), Some("observe"), Some("enforce"), Some("enforce"), None]);
+}

@@ -1,0 +1,234 @@
+//! Plans as people read them, and what no plan ever has.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::model::ids::ProcessKey;
+use crate::model::step::Group;
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::options::Protection;
+use crate::protection::victim::Person;
+
+fn target(more: &str) -> Target {
+    let text = format!(
+        "protection: {{mode: enforce, targets: [{{name: train, workload: train, allow_users: [ada]{more}}}]}}"
+    );
+    let config = crate::config::parse_str(&text, Path::new("f"), &crate::app::schema(), &[]).unwrap();
+    Protection::new(&config.rooms["protection"]).targets.remove(0)
+}
+
+fn roster(target: &Target, own_group: bool) -> Roster {
+    let person = |pid: u32, parent: u32, mib: u64| Person {
+        key: ProcessKey { pid, start: u64::from(pid) },
+        parent,
+        resident: Bytes::new(mib << 20),
+        group: None,
+        rank: false,
+    };
+    let people = [person(11, 10, 90), person(12, 11, 4000), person(13, 11, 4100), person(14, 12, 500)];
+    let group = own_group.then(|| Group { path: "/jobs/a".into(), inode: 7 });
+    Roster::new(&people, target.victims, group)
+}
+
+fn transition(from: State, to: State) -> Transition {
+    let at = Timestamp::from_secs(1);
+    Transition {
+        at,
+        from,
+        to,
+        reason: Reason::Alert,
+        incident: 1,
+        ask: to == State::Checkpoint,
+        counts: false,
+    }
+}
+
+fn plan(target: &Target, transition: &Transition, own_group: bool) -> Plan {
+    let told = Arc::from("{}");
+    let mut plan = Plan::default();
+    if let Some(stage) = stage_of(transition) {
+        let roster = roster(target, own_group);
+        plan.make(&Trip { id: TargetId(0), target, transition, stage, roster: &roster, told: Some(&told) });
+    }
+    plan
+}
+
+#[track_caller]
+fn check(target: &Target, own_group: bool, expected: Expect) {
+    let ladder = [
+        State::Ok,
+        State::Warn,
+        State::Soft,
+        State::Checkpoint,
+        State::Term,
+        State::Kill,
+        State::Verify,
+        State::Verify,
+        State::Cooldown,
+    ];
+    let mut told = String::new();
+    for pair in ladder.windows(2) {
+        let plan = plan(target, &transition(pair[0], pair[1]), own_group);
+        told.push_str(&format!("{} → {}\n", pair[0].label(), pair[1].label()));
+        for Planned { step, unless } in plan.steps() {
+            let unless = unless.map_or(String::new(), |place| format!(" unless {place}"));
+            told.push_str(&format!("  {}{unless}\n", step.work));
+        }
+    }
+    expected.assert_eq(&told);
+}
+
+#[test]
+fn the_plain_ladder() {
+    check(
+        &target(""),
+        false,
+        expect![[r#"
+        ok → warn
+        warn → soft
+          write down what is known
+        soft → checkpoint
+          write down what is known
+          send signal 10 to pid 11, if it has a handler
+          send signal 10 to pid 12, if it has a handler unless 1
+          send signal 10 to pid 13, if it has a handler unless 1
+          send signal 10 to pid 14, if it has a handler unless 2
+        checkpoint → term
+          write down what is known
+          send signal 15 to pid 14
+          send signal 15 to pid 13
+          send signal 15 to pid 12
+          send signal 15 to pid 11
+          wait up to 10 s for 4 processes to end
+        term → kill
+          kill 4 processes and their children
+          take back the memory of 4 processes
+          wait up to 18 s for 4 processes to end
+          write down what is known
+        kill → verify
+        verify → verify
+        verify → cooldown
+    "#]],
+    );
+}
+
+#[test]
+fn with_a_group_a_hook_and_a_webhook() {
+    let more = ", hook: {program: /bin/save, time: 2s}, pause: true, webhook: \"http://x/\", checkpoint: {file: /tmp/saved}";
+    check(
+        &target(more),
+        true,
+        expect![[r#"
+        ok → warn
+          let /jobs/a go on
+          tell http://x/
+        warn → soft
+          write down what is known
+          stop /jobs/a
+          run /bin/save (at most 5 s)
+          tell http://x/
+        soft → checkpoint
+          write down what is known
+          let /jobs/a go on
+          send signal 10 to pid 11, if it has a handler
+          send signal 10 to pid 12, if it has a handler unless 2
+          send signal 10 to pid 13, if it has a handler unless 2
+          send signal 10 to pid 14, if it has a handler unless 3
+          wait up to 600 s for /tmp/saved
+          tell http://x/
+        checkpoint → term
+          write down what is known
+          let /jobs/a go on
+          send signal 15 to pid 14
+          send signal 15 to pid 13
+          send signal 15 to pid 12
+          send signal 15 to pid 11
+          wait up to 10 s for 4 processes to end
+          tell http://x/
+        term → kill
+          kill everything in /jobs/a
+          kill 4 processes and their children unless 0
+          take back the memory of 4 processes
+          wait up to 18 s for 4 processes to end
+          write down what is known
+          tell http://x/
+        kill → verify
+        verify → verify
+          run /bin/save (at most 5 s)
+          tell http://x/
+        verify → cooldown
+          let /jobs/a go on
+          tell http://x/
+    "#]],
+    );
+}
+
+#[test]
+fn only_the_largest() {
+    check(
+        &target(", victims: largest"),
+        true,
+        expect![[r#"
+        ok → warn
+        warn → soft
+          write down what is known
+        soft → checkpoint
+          write down what is known
+          send signal 10 to pid 11, if it has a handler
+          send signal 10 to pid 12, if it has a handler unless 1
+          send signal 10 to pid 13, if it has a handler unless 1
+          send signal 10 to pid 14, if it has a handler unless 2
+        checkpoint → term
+          write down what is known
+          send signal 15 to pid 13
+          wait up to 10 s for 1 processes to end
+        term → kill
+          kill 1 processes and their children
+          take back the memory of 1 processes
+          wait up to 14 s for 1 processes to end
+          write down what is known
+        kill → verify
+        verify → verify
+        verify → cooldown
+    "#]],
+    );
+}
+
+#[test]
+fn a_return_from_blindness_repeats_nothing() {
+    let back = Transition { reason: Reason::Fresh, ..transition(State::Blind, State::Term) };
+    assert!(plan(&target(""), &back, true).steps().is_empty());
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_plan_names_anybody_outside_the_roster(
+        from in proptest::sample::select(&State::ALL[..]), to in proptest::sample::select(&State::ALL[..]),
+        own_group: bool, largest: bool,
+    ) {
+        let target = target(if largest { ", victims: largest, pause: true, hook: {program: /x, time: 1s}" } else { "" });
+        let roster = roster(&target, own_group);
+        let known: BTreeSet<ProcessKey> =
+            roster.largest.iter().copied().chain(roster.ask.iter().map(|asked| asked.key)).collect();
+        let transition = transition(from, to);
+        let plan = plan(&target, &transition, own_group);
+        for Planned { step, unless } in plan.steps() {
+            proptest::prop_assert!(unless.is_none_or(|place| usize::from(place) < plan.steps().len()));
+            let named: Vec<ProcessKey> = match &step.work {
+                Work::Signal { process, .. } => vec![*process],
+                Work::KillTree { roots: keys } | Work::Release { processes: keys } => keys.to_vec(),
+                _ => Vec::new(),
+            };
+            proptest::prop_assert!(named.iter().all(|key| known.contains(key)));
+            if let Work::KillGroup { group } | Work::Freeze { group } = &step.work {
+                proptest::prop_assert_eq!(Some(group), roster.group.as_ref());
+            }
+            let ends = matches!(step.work, Work::KillGroup { .. } | Work::KillTree { .. } | Work::Release { .. });
+            proptest::prop_assert!(!ends || to == State::Kill);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! From what was observed to which conditions are met, without a memory of its own.
+//!
+//! A value that is missing or too old makes its conditions unknown, and what
+//! is unknown never asks for anything.
+
+use std::time::Duration;
+
+use super::condition::{Condition, Conditions, Truth};
+use super::ladder::Gate;
+use super::limits::{Levels, Limits, Trigger};
+use super::observed::{Aged, Observed, Reading, Resource};
+use super::state::{Mode, Reach, Reason};
+
+/// Memory that comes back faster than this, in bytes per second, is the victim's: a teardown frees over 1 GiB a second,
+/// and what slows it down by a hundred is still above what a host's noise looks like.
+const RETURNING: f64 = 10.0 * 1_048_576.0;
+
+/// What one step's observations come to.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged {
+    /// Condition by condition.
+    pub conditions: Conditions,
+    /// Whether nothing that is watched was read lately.
+    pub blind: bool,
+    /// The resource whose hard level is crossed, and the target may be killed for it.
+    pub hard: Option<Resource>,
+    /// How far what asks for action may lead, and what it is.
+    pub push: (Reach, Reason),
+    /// Why a warning is due.
+    pub warn: Option<Reason>,
+    /// Whether a soft level is crossed.
+    pub low: bool,
+    /// Whether memory is back and nothing asks for action.
+    pub back: bool,
+    /// Whether memory is on its way back, not yet all of it.
+    pub returning: bool,
+    /// The shortest time to exhaustion at the fast rates, in seconds.
+    pub left: Option<f64>,
+}
+
+/// What a reading says of its levels; nothing where it cannot be trusted.
+struct Level {
+    soft: bool,
+    hard: bool,
+    near: bool,
+    returning: bool,
+    /// Seconds at the faster and at the slower rate.
+    fast: Option<f64>,
+    slow: Option<f64>,
+}
+
+/// Judges one step.
+pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
+    let mut judged = Judged {
+        conditions: Conditions::default(),
+        blind: false,
+        hard: None,
+        push: (Reach::Ignore, Reason::Quiet),
+        warn: None,
+        low: false,
+        back: true,
+        returning: false,
+        left: None,
+    };
+    let (mut fresh, mut seen) = (true, false);
+    let mut waits = false;
+    let mut slow: Option<f64> = None;
+    let present = limits.watched().filter(|(resource, _)| !observed.absent[resource.place()]);
+    judged.blind = present.clone().next().is_some();
+    for (resource, levels) in present {
+        let level = level(limits, levels, observed.reading(resource));
+        judged.note_level(resource, levels, level.as_ref());
+        let Some(level) = level else {
+            fresh = false;
+            judged.back = false;
+            continue;
+        };
+        seen = true;
+        let held_up = gate.busy && resource.shared();
+        waits |= held_up && (level.soft || level.hard);
+        if level.hard && !held_up && judged.hard.is_none() {
+            judged.hard = Some(resource);
+        }
+        if level.soft {
+            judged.low = true;
+            let reach = if held_up { limits.within(Reach::Checkpoint) } else { limits.reach };
+            judged.push(reach, Reason::Level(resource));
+        }
+        judged.returning |= level.returning;
+        if level.near {
+            judged.back = false;
+            judged.warn = judged.warn.or(Some(Reason::Near(resource)));
+        }
+        judged.left = sooner(judged.left, level.fast);
+        slow = sooner(slow, level.slow);
+    }
+    judged.blind &= !seen;
+    judged.forecast(limits, observed, slow);
+    judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, Reason::Leak);
+    judged.trigger(limits, Condition::Alert, limits.alert, observed.alert, Reason::Alert);
+    // The rungs below a push are its warning too.
+    if judged.push.0 >= Reach::Warn {
+        judged.warn = judged.warn.or(Some(judged.push.1));
+    }
+    judged.back &= judged.push.0 < Reach::Soft;
+    let conditions = &mut judged.conditions;
+    conditions.set(Condition::Fit, Truth::of(observed.fit));
+    conditions.set(Condition::Fresh, Truth::of(fresh));
+    conditions.set(Condition::Enforced, Truth::of(limits.mode == Mode::Enforce));
+    let members = observed.members.map(|members| members.value);
+    conditions.set(Condition::HasMembers, Truth::known(members.map(|members| members.count > 0)));
+    conditions.set(Condition::AloneOnHost, Truth::of(!waits));
+    conditions.set(Condition::RateLeft, Truth::of(gate.left > 0));
+    let catching = members.and_then(|members| members.catching);
+    conditions.set(Condition::Catches, Truth::known(catching.map(|count| count > 0)));
+    conditions.set(Condition::VictimsGone, Truth::known(observed.alive.map(|alive| alive == 0)));
+    conditions.set(Condition::Recovered, Truth::of(judged.back));
+    judged
+}
+
+impl Judged {
+    fn push(&mut self, reach: Reach, reason: Reason) {
+        if reach > self.push.0 {
+            self.push = (reach, reason);
+        }
+    }
+
+    fn note_level(&mut self, resource: Resource, levels: &Levels, level: Option<&Level>) {
+        let (soft, hard) = Condition::levels(resource);
+        self.conditions.set(soft, Truth::known(level.map(|level| level.soft)));
+        if levels.hard.is_some() {
+            self.conditions.set(hard, Truth::known(level.map(|level| level.hard)));
+        }
+    }
+
+    /// The analyzers know a ramp from a leak, so the plain rate speaks only where they are silent for too long.
+    fn forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>) {
+        if limits.forecast.reach == Reach::Ignore {
+            return;
+        }
+        let said = observed.forecast.filter(|said| said.age <= limits.forecast.max_age);
+        let seconds = match said {
+            Some(said) => said.value.map(|forecast| forecast.p50),
+            None => slow,
+        };
+        let known = said.is_some() || !self.blind;
+        let within =
+            |limit: Duration| known.then(|| seconds.is_some_and(|seconds| seconds <= limit.as_secs_f64()));
+        let (warn, soft) = (within(limits.warn_within), within(limits.soft_within));
+        self.conditions.set(Condition::ForecastWarn, Truth::known(warn));
+        self.conditions.set(Condition::ForecastSoft, Truth::known(soft));
+        if warn == Some(true) {
+            self.warn = self.warn.or(Some(Reason::Forecast));
+        }
+        if soft == Some(true) {
+            self.push(limits.within(limits.forecast.reach), Reason::Forecast);
+        }
+    }
+
+    fn trigger(
+        &mut self,
+        limits: &Limits,
+        condition: Condition,
+        trigger: Trigger,
+        value: Option<Aged<bool>>,
+        reason: Reason,
+    ) {
+        if trigger.reach == Reach::Ignore {
+            return;
+        }
+        let known = value.filter(|value| value.age <= trigger.max_age).map(|value| value.value);
+        self.conditions.set(condition, Truth::known(known));
+        if known == Some(true) {
+            self.push(limits.within(trigger.reach), reason);
+        }
+    }
+}
+
+/// What a reading comes to; nothing where it is missing, too old, or says more than there can be.
+fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> Option<Level> {
+    let Aged { value, age } = reading?;
+    let Reading { headroom, total, fast, slow } = *value;
+    if *age > levels.max_age || total.get() == 0 || headroom > total {
+        return None;
+    }
+    let soft = levels.soft.of(total);
+    let hard = levels.hard.map(|hard| hard.of(total));
+    let near = soft.saturating_add(limits.margin.of(total)).min(total);
+    let until = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0).map(|rate| seconds(headroom.get(), rate));
+    Some(Level {
+        soft: headroom <= soft,
+        hard: hard.is_some_and(|hard| headroom <= hard),
+        near: headroom < near || headroom <= soft,
+        returning: fast.is_some_and(|rate| rate <= -RETURNING),
+        fast: until(fast),
+        slow: until(slow),
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes of memory, divided by a rate that is an estimate")]
+fn seconds(bytes: u64, rate: f64) -> f64 {
+    bytes as f64 / rate
+}
+
+/// The smaller of two, where there are any.
+pub(super) fn sooner(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

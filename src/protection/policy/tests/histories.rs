@@ -1,0 +1,239 @@
+//! Properties of any history: what is observed is drawn at random, sensible or not.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{GIB, MIB, limits, secs};
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::policy::{
+    Ack, AckKind, Aged, Board, Forecast, Ladder, Levels, Limits, Members, Mode, Observed, Reach, Reading,
+    Resource, State, Transition, Trigger,
+};
+
+fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
+    let headroom = prop_oneof![3 => 0..600 * MIB, 3 => 0..3 * GIB, 4 => 0..9 * GIB];
+    let rate = proptest::option::of(prop_oneof![-1e9..1e9_f64, Just(f64::NAN), Just(f64::INFINITY)]);
+    let age = prop_oneof![8 => Just(0), 1 => 0_u64..10_000];
+    let known = (headroom, rate.clone(), rate, age).prop_map(|(headroom, fast, slow, age)| {
+        let reading = Reading { headroom: Bytes::new(headroom), total: Bytes::new(8 * GIB), fast, slow };
+        Aged::of(reading, Duration::from_millis(age))
+    });
+    prop_oneof![9 => known.prop_map(Some), 1 => Just(None)]
+}
+
+fn observed() -> impl Strategy<Value = Observed> {
+    let forecast = proptest::option::of((proptest::option::of(0.0..500.0_f64), 0_u64..20));
+    let ack =
+        proptest::option::of(prop_oneof![Just(AckKind::Saving), Just(AckKind::Saved), Just(AckKind::Failed)]);
+    let members = proptest::option::of((0_u32..4, proptest::option::of(0_u32..3)));
+    let alive = proptest::option::of(0_u32..3);
+    let busy = prop_oneof![9 => Just(false), 1 => Just(true)];
+    let fit = prop_oneof![30 => Just(true), 1 => Just(false)];
+    ([reading(), reading()], forecast, any::<(bool, bool)>(), ack, members, alive, busy, fit).prop_map(
+        |(readings, forecast, (leak, alert), ack, members, alive, busy, fit)| Observed {
+            readings: [readings[0], readings[1], None, None],
+            absent: [false; 4],
+            forecast: forecast
+                .map(|(p50, age)| Aged::of(p50.map(|p50| Forecast { p10: p50 / 2.0, p50 }), secs(age))),
+            leak: Some(Aged::now(leak)),
+            alert: Some(Aged::now(alert)),
+            members: members.map(|(count, catching)| Aged::now(Members { count, catching })),
+            ack: ack.map(|kind| Ack { kind, at: Timestamp::from_secs(0) }),
+            alive,
+            victims: Bytes::new(GIB),
+            busy,
+            fit,
+        },
+    )
+}
+
+/// Both the host and the cgroup are watched, and everything may trigger everything.
+fn eager(mode: Mode, reach: Reach) -> Limits {
+    let anything = Trigger { reach: Reach::Kill, max_age: secs(10) };
+    let mut limits = Limits { mode, reach, forecast: anything, leak: anything, alert: anything, ..limits() };
+    limits.levels[Resource::Host.place()] = limits.levels[Resource::Cgroup.place()];
+    limits.grace = secs(3);
+    limits.term_time = secs(2);
+    limits.hold = secs(1);
+    limits.verify_time = secs(2);
+    limits
+}
+
+type History = Vec<(u64, [Observed; 2])>;
+
+fn history() -> impl Strategy<Value = History> {
+    let spell = (1_u64..3_000, [observed(), observed()], 1_usize..12);
+    let spells = proptest::collection::vec(spell, 1..40);
+    // Spells of the same, so that what must hold for a while sometimes does.
+    spells.prop_map(|spells| {
+        spells.into_iter().flat_map(|(ms, observed, times)| vec![(ms, observed); times]).collect()
+    })
+}
+
+/// Every move, with what was observed, of two targets.
+fn run(
+    limits: [Limits; 2],
+    history: &History,
+    mut look: impl FnMut(usize, &Observed, State, Option<Transition>),
+) {
+    let mut now = Timestamp::from_secs(100);
+    let mut board = Board::new(2, limits.iter().map(|limits| limits.most_per_hour), 4);
+    for (seat, limits) in limits.into_iter().enumerate() {
+        board.seat(seat, Some((seat, Ladder::new(limits, now))));
+    }
+    for (ms, observed) in history {
+        now = now.plus(Duration::from_millis(*ms));
+        for (place, observed) in observed.iter().enumerate() {
+            let observed = Observed { ack: observed.ack.map(|ack| Ack { at: now, ..ack }), ..*observed };
+            let before = board.ladder(place).unwrap().state();
+            let moved = board.step(place, now, &observed);
+            look(place, &observed, before, moved);
+        }
+    }
+}
+
+/// Whether a level is crossed by a reading that can be trusted.
+fn crossed(levels: &Levels, reading: Option<Aged<Reading>>, hard: bool) -> bool {
+    let amount = if hard { levels.hard } else { Some(levels.soft) };
+    reading.zip(amount).is_some_and(|(reading, amount)| {
+        let Reading { headroom, total, .. } = reading.value;
+        reading.age <= levels.max_age && headroom <= total && headroom <= amount.of(total)
+    })
+}
+
+fn fresh(limits: &Limits, observed: &Observed) -> bool {
+    limits.watched().any(|(resource, levels)| {
+        observed.reading(resource).is_some_and(|reading| {
+            reading.age <= levels.max_age && reading.value.headroom <= reading.value.total
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn at_most_one_checkpoint_signal_in_an_incident(history in history()) {
+        let limits = || eager(Mode::Enforce, Reach::Kill);
+        let mut asked = std::collections::BTreeSet::new();
+        let mut twice = None;
+        run([limits(), limits()], &history, |place, _, _, moved| {
+            if let Some(moved) = moved.filter(|moved| moved.ask) {
+                assert!(moved.acts() && moved.incident > 0);
+                if !asked.insert((place, moved.incident)) {
+                    twice = Some((place, moved));
+                }
+            }
+        });
+        prop_assert_eq!(twice, None);
+    }
+
+    #[test]
+    fn the_hard_level_acts_within_one_step(history in history()) {
+        // A limit of its own, so that no other target can hold it up.
+        let limits = || {
+            let mut limits = Limits { most_per_hour: 1000, hard_ignores_rate: true, ..eager(Mode::Enforce, Reach::Kill) };
+            limits.levels[Resource::Host.place()] = None;
+            limits
+        };
+        let of = limits();
+        let levels = of.levels[Resource::Cgroup.place()].unwrap();
+        let mut late = None;
+        run([limits(), limits()], &history, |_, observed, before, moved| {
+            let due = crossed(&levels, observed.readings[Resource::Cgroup.place()], true)
+                && observed.fit
+                && observed.members.is_some_and(|members| members.value.count > 0)
+                && !matches!(before, State::Kill | State::Verify | State::Disarmed)
+                && !(before == State::Term && observed.alive == Some(0));
+            if due && moved.is_none_or(|moved| moved.to != State::Kill) {
+                late = Some((before, moved));
+            }
+        });
+        prop_assert_eq!(late, None);
+    }
+
+    #[test]
+    fn nothing_graceful_happens_without_fresh_data(history in history()) {
+        let limits = || eager(Mode::Enforce, Reach::Kill);
+        let of = limits();
+        let mut blind = None;
+        run([limits(), limits()], &history, |_, observed, _, moved| {
+            if let Some(moved) = moved.filter(Transition::acts)
+                && !fresh(&of, observed)
+            {
+                blind = Some(moved);
+            }
+        });
+        prop_assert_eq!(blind, None);
+    }
+
+    #[test]
+    fn nobody_is_killed_while_the_level_is_not_crossed_or_out_of_reach(history in history()) {
+        let limits = [eager(Mode::Enforce, Reach::Checkpoint), eager(Mode::Enforce, Reach::Term)];
+        let reach = [State::Checkpoint, State::Term];
+        let mut beyond = None;
+        run(limits, &history, |place, _, _, moved| {
+            if let Some(moved) = moved.filter(|moved| moved.acts() && moved.to > reach[place]) {
+                beyond = Some((place, moved));
+            }
+        });
+        prop_assert_eq!(beyond, None);
+    }
+
+    #[test]
+    fn no_second_victim_for_a_shared_shortage(history in history()) {
+        // Only the host is watched: what one gives back, both have.
+        let limits = || {
+            let mut limits = eager(Mode::Enforce, Reach::Kill);
+            limits.levels[Resource::Cgroup.place()] = None;
+            limits.forecast.reach = Reach::Ignore;
+            limits.leak.reach = Reach::Ignore;
+            limits.alert.reach = Reach::Ignore;
+            limits
+        };
+        let mut states = [State::Ok; 2];
+        let mut both = None;
+        run([limits(), limits()], &history, |place, _, _, moved| {
+            let Some(moved) = moved else { return };
+            states[place] = moved.to;
+            let ending = |state| matches!(state, State::Term | State::Kill | State::Verify);
+            if moved.acts() && ending(moved.to) && ending(states[1 - place]) {
+                both = Some((place, moved));
+            }
+        });
+        prop_assert_eq!(both, None);
+    }
+
+    #[test]
+    fn the_rate_limits_hold(history in history()) {
+        let limits = || eager(Mode::Enforce, Reach::Kill);
+        let mut counted = [0_u32; 2];
+        // The whole history is shorter than an hour.
+        prop_assume!(history.iter().map(|(ms, _)| ms).sum::<u64>() < 3_600_000);
+        run([limits(), limits()], &history, |place, _, _, moved| {
+            counted[place] += u32::from(moved.is_some_and(|moved| moved.counts));
+        });
+        prop_assert!(counted.iter().all(|count| *count <= 3), "{counted:?}");
+        prop_assert!(counted.iter().sum::<u32>() <= 4, "{counted:?}");
+    }
+
+    #[test]
+    fn an_incident_is_one_at_a_time_and_climbs(history in history()) {
+        let limits = || eager(Mode::Enforce, Reach::Kill);
+        let mut last = [(0_u64, State::Ok); 2];
+        let mut wrong = None;
+        run([limits(), limits()], &history, |place, _, before, moved| {
+            let Some(moved) = moved.filter(Transition::acts) else { return };
+            let (incident, rung) = last[place];
+            let climbs = moved.incident == incident && moved.to > rung;
+            let begins = moved.incident == incident + 1;
+            if !(climbs || begins) || moved.from != before {
+                wrong = Some((place, last[place], moved));
+            }
+            last[place] = (moved.incident, moved.to);
+        });
+        prop_assert_eq!(wrong, None);
+    }
+}

@@ -1,0 +1,49 @@
+//! A world with a clock of its own, scenarios played in it, and properties that hold in any history.
+
+mod histories;
+mod scenarios;
+mod world;
+
+use std::time::Duration;
+
+use super::{Levels, Limits, Mode, Reach, Trigger};
+use crate::model::units::{Amount, Bytes};
+
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const GIB: u64 = 1 << 30;
+
+pub(super) fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A policy for a cgroup of 8 GiB: soft at 2 GiB, hard at 512 MiB.
+pub(super) fn limits() -> Limits {
+    let levels = |soft: u64, hard: u64| Levels {
+        soft: Amount::Bytes(Bytes::new(soft)),
+        hard: Some(Amount::Bytes(Bytes::new(hard))),
+        max_age: secs(3),
+    };
+    Limits {
+        mode: Mode::Enforce,
+        reach: Reach::Kill,
+        levels: [None, Some(levels(2 * GIB, 512 * MIB)), None, None],
+        margin: Amount::Bytes(Bytes::new(512 * MIB)),
+        hold: secs(2),
+        clear: secs(30),
+        forecast: Trigger { reach: Reach::Checkpoint, max_age: secs(10) },
+        warn_within: secs(300),
+        soft_within: secs(60),
+        leak: Trigger { reach: Reach::Warn, max_age: secs(60) },
+        alert: Trigger { reach: Reach::Checkpoint, max_age: secs(600) },
+        hook_time: Duration::ZERO,
+        grace: secs(30),
+        longest_grace: secs(600),
+        ask_again: secs(300),
+        kill_margin: secs(2),
+        term_time: secs(10),
+        verify_time: secs(10),
+        cooldown: secs(15),
+        most_per_hour: 3,
+        hard_ignores_rate: false,
+    }
+}

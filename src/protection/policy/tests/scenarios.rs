@@ -1,0 +1,336 @@
+//! What happens, as people read it.
+
+use expect_test::{Expect, expect};
+
+use super::world::{Job, play};
+use super::{limits, secs};
+use crate::protection::policy::{Limits, Mode, Reach};
+
+/// In the unit of the played rates.
+const MIB: f64 = 1_048_576.0;
+
+#[track_caller]
+fn check(limits: Limits, job: &Job, seconds: u32, expected: Expect) {
+    expected.assert_eq(&play(limits, job, seconds));
+}
+
+fn ramp(_: f64) -> f64 {
+    50.0 * MIB
+}
+
+#[test]
+fn a_ramp_is_saved_and_ends() {
+    check(
+        limits(),
+        &Job { takes: ramp, ..Job::default() },
+        180,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at  90.0 s  2.01 GiB left: term → verify: no victim is left
+            at  90.2 s  2.81 GiB left: verify → cooldown: memory is back
+            at 105.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn a_plateau_below_the_levels_is_left_alone() {
+    let takes = |time: f64| if time < 30.0 { 100.0 * MIB } else { 0.0 };
+    check(limits(), &Job { takes, ..Job::default() }, 300, expect![[""]]);
+}
+
+#[test]
+fn a_job_that_says_nothing_has_its_grace_and_no_more() {
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    check(
+        limits(),
+        &Job { takes, saving: None, saved: None, ..Job::default() },
+        180,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 114.0 s  1.61 GiB left: checkpoint → term: the time to save is over, asked to end
+            at 115.0 s  2.01 GiB left: term → verify: no victim is left
+            at 115.2 s  2.81 GiB left: verify → cooldown: memory is back
+            at 130.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_that_says_it_is_saving_has_longer() {
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    check(
+        limits(),
+        &Job { takes, saved: Some(100.0), ..Job::default() },
+        300,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 184.0 s  1.61 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at 185.0 s  2.01 GiB left: term → verify: no victim is left
+            at 185.2 s  2.81 GiB left: verify → cooldown: memory is back
+            at 200.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn a_checkpoint_that_is_never_complete_ends_all_the_same() {
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    check(
+        limits(),
+        &Job { takes, saved: None, ..Job::default() },
+        800,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 684.0 s  1.61 GiB left: checkpoint → term: the time to save is over, asked to end
+            at 685.0 s  2.01 GiB left: term → verify: no victim is left
+            at 685.2 s  2.81 GiB left: verify → cooldown: memory is back
+            at 700.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_that_catches_nothing_is_asked_to_end_at_once() {
+    check(
+        limits(),
+        &Job { takes: ramp, catches: false, saving: None, saved: None, ..Job::default() },
+        180,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  84.1 s  1.89 GiB left: checkpoint → term: no process catches the checkpoint signal, asked to end
+            at  85.1 s  2.24 GiB left: term → verify: no victim is left
+            at  85.2 s  2.64 GiB left: verify → cooldown: memory is back
+            at 100.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn who_ignores_sigterm_is_killed_by_time() {
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    check(
+        limits(),
+        &Job { takes, ends: None, ..Job::default() },
+        180,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at  99.0 s  1.61 GiB left: term → kill: the time to end is over, killed
+            at  99.1 s  1.61 GiB left: kill → verify: the kill was carried out
+            at  99.7 s  2.81 GiB left: verify → cooldown: memory is back
+            at 114.7 s  8.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn the_hard_level_wins_over_every_courtesy() {
+    let takes = |time: f64| if time < 60.0 { 50.0 * MIB } else { 1500.0 * MIB };
+    check(
+        limits(),
+        &Job { takes, ..Job::default() },
+        180,
+        expect![[r#"
+            at  60.3 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at  61.7 s  0.43 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at  61.8 s  0.29 GiB left: kill → verify: the kill was carried out
+            at  62.8 s  2.80 GiB left: verify → cooldown: memory is back
+            at  77.8 s  8.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn memory_that_comes_back_by_itself_ends_it() {
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { -100.0 * MIB };
+    check(
+        limits(),
+        &Job { takes, saved: None, ..Job::default() },
+        180,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 101.1 s  2.70 GiB left: checkpoint → cooldown: memory is back
+            at 116.1 s  4.16 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn memory_that_comes_back_slowly_takes_no_second_victim() {
+    let takes = |_| 2000.0 * MIB;
+    check(
+        limits(),
+        &Job { takes, returns: 100.0 * MIB, ..Job::default() },
+        180,
+        expect![[r#"
+            at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
+            at  18.9 s  1.53 GiB left: verify → verify: the victims are gone and their memory is not back
+            at  28.8 s  2.50 GiB left: verify → cooldown: memory is back
+            at  43.8 s  3.96 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn who_cannot_be_killed_is_said_and_left() {
+    let takes = |_| 2000.0 * MIB;
+    check(
+        limits(),
+        &Job { takes, dies: None, ..Job::default() },
+        120,
+        expect![[r#"
+            at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
+            at  20.9 s  0.00 GiB left: verify → verify: victims are still there after their time
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_foreseen_asks_for_a_checkpoint_and_no_more() {
+    let foreseen = |time: f64| (10.0..100.0).contains(&time).then_some(400.0 - 4.0 * time);
+    check(
+        limits(),
+        &Job { foreseen, ..Job::default() },
+        180,
+        expect![[r#"
+            at  25.0 s  6.00 GiB left: ok → warn: exhaustion is foreseen
+            at  87.0 s  6.00 GiB left: warn → soft: exhaustion is foreseen
+            at  87.1 s  6.00 GiB left: soft → checkpoint: exhaustion is foreseen, asked to save
+            at 102.0 s  6.00 GiB left: checkpoint → cooldown: memory is back
+            at 117.0 s  6.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn an_alert_asks_for_a_checkpoint() {
+    check(
+        limits(),
+        &Job { alert: 10.0..40.0, ..Job::default() },
+        120,
+        expect![[r#"
+            at  10.0 s  6.00 GiB left: ok → warn: an alert fires
+            at  12.0 s  6.00 GiB left: warn → soft: an alert fires
+            at  12.1 s  6.00 GiB left: soft → checkpoint: an alert fires, asked to save
+            at  42.0 s  6.00 GiB left: checkpoint → cooldown: memory is back
+            at  57.0 s  6.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn nothing_is_done_blindly() {
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    let job = Job { takes, saving: None, saved: None, blind: 95.0..125.0, ..Job::default() };
+    check(
+        limits(),
+        &job,
+        180,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  98.0 s  1.61 GiB left: checkpoint → blind: nothing that is watched was read lately
+            at 125.0 s  1.61 GiB left: blind → checkpoint: it can be read again
+            at 125.1 s  1.61 GiB left: checkpoint → term: the time to save is over, asked to end
+            at 126.1 s  2.01 GiB left: term → verify: no victim is left
+            at 126.3 s  2.81 GiB left: verify → cooldown: memory is back
+            at 141.3 s  8.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn observing_tells_the_same_story_and_does_nothing() {
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    check(
+        Limits { mode: Mode::Observe, ..limits() },
+        &Job { takes, ..Job::default() },
+        300,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed
+            at 114.0 s  1.61 GiB left: checkpoint → term: the time to save is over
+            at 124.0 s  1.61 GiB left: term → kill: the time to end is over
+            at 124.1 s  1.61 GiB left: kill → verify: the kill was carried out
+        "#]],
+    );
+}
+
+#[test]
+fn a_policy_that_may_only_ask_never_ends_a_job() {
+    let limits = Limits { reach: Reach::Checkpoint, ..limits() };
+    check(
+        limits,
+        &Job { takes: ramp, ..Job::default() },
+        300,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+        "#]],
+    );
+}
+
+#[test]
+fn the_hook_has_its_time_first() {
+    check(
+        Limits { hook_time: secs(5), ..limits() },
+        &Job { takes: ramp, ..Job::default() },
+        180,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  88.9 s  1.65 GiB left: soft → checkpoint: the hook had its time, asked to save
+            at  93.9 s  1.41 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at  94.9 s  1.77 GiB left: term → verify: no victim is left
+            at  95.1 s  2.57 GiB left: verify → cooldown: memory is back
+            at 110.1 s  8.00 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
+
+#[test]
+fn a_saw_is_not_asked_again_and_again() {
+    let takes = |time: f64| if time % 60.0 < 30.0 { 180.0 * MIB } else { -180.0 * MIB };
+    let job = Job { takes, saved: Some(2.0), ..Job::default() };
+    let limits = Limits { reach: Reach::Checkpoint, cooldown: secs(5), ..limits() };
+    check(
+        limits,
+        &job,
+        130,
+        expect![[r#"
+            at  19.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at  24.7 s  1.64 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  24.8 s  1.62 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  42.0 s  2.85 GiB left: checkpoint → cooldown: memory is back
+            at  47.0 s  3.73 GiB left: cooldown → ok: the quiet time is over
+            at  79.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at  84.7 s  1.64 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.8 s  1.62 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed
+            at 102.0 s  2.85 GiB left: checkpoint → cooldown: memory is back
+            at 107.0 s  3.73 GiB left: cooldown → ok: the quiet time is over
+        "#]],
+    );
+}
