@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod cgroup_path;
 pub mod child;
 pub mod clock;
+pub mod connection;
 pub mod fs;
 pub mod job;
 pub mod job_socket;

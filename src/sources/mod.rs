@@ -20,6 +20,8 @@ pub mod daemon;
 pub mod gpu;
 pub mod kmsg;
 pub mod memory;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod pressure;
 pub mod process;
 pub mod snapshots;
@@ -43,6 +45,8 @@ pub static REGISTRY: &[&Registration] = &[
     &workload::REGISTRATION,
     &snapshots::REGISTRATION,
     &training::REGISTRATION,
+    #[cfg(feature = "otlp")]
+    &otlp::REGISTRATION,
     &daemon::REGISTRATION,
 ];
 

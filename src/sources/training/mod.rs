@@ -32,6 +32,7 @@ use listener::{Hold, lock};
 use ring::Ring;
 
 use crate::model::checkpoint::Checkpoints;
+use crate::model::facts::ToldRank;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -141,6 +142,8 @@ impl Training {
         }
         if living.is_some() {
             expose::put(&rank, &hello, &face, client.pid, at, out);
+            let Face { workload, rank, .. } = face.clone();
+            out.facts.ranks.push(ToldRank { key: client.key, workload, rank });
         }
         let ooms = rank.ooms;
         drop(rank);

@@ -1,0 +1,1 @@
+//! The source with real pushes, and a host that is a fixture.
