@@ -18,6 +18,8 @@ mod harness;
 mod layers;
 #[cfg(feature = "gpu")]
 mod ml_py;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod plot;
 mod prometheus;
 #[cfg(feature = "otlp")]

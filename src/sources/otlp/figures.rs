@@ -270,3 +270,148 @@ impl Counted {
         Self { count, sum, buckets }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::known;
+    use super::*;
+
+    const AT: u64 = 1_700_000_000_000_000_000;
+    const SECOND: u64 = 1_000_000_000;
+
+    fn times(start: u64, second: u64) -> Times {
+        Times { start, at: AT + second * SECOND }
+    }
+
+    /// What is shown of one total after each of these points: temporality, start, second, value.
+    fn totals(points: &[(Temporality, u64, u64, f64)]) -> Vec<f64> {
+        let tokens = known("memwarden.training.tokens", "").unwrap();
+        let mut figures = Figures::default();
+        let shown = points.iter().map(|(temporality, start, second, value)| {
+            figures.number(&tokens, Label::default(), *value, *temporality, times(*start, *second));
+            figures.numbers().map(|(_, _, value)| value).sum()
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn a_total_never_falls() {
+        use Temporality::{Cumulative, Delta};
+        assert_eq!(
+            totals(&[
+                (Cumulative, 1, 1, 5.0),
+                (Cumulative, 1, 2, 8.0),
+                (Cumulative, 9, 3, 2.0),
+                (Cumulative, 9, 4, 1.0)
+            ]),
+            [5.0, 8.0, 10.0, 11.0]
+        );
+        assert_eq!(
+            totals(&[
+                (Delta, 1, 1, 5.0),
+                (Delta, 2, 2, 3.0),
+                (Delta, 2, 2, 3.0),
+                (Delta, 3, 1, 3.0),
+                (Delta, 3, 3, 1.0)
+            ]),
+            [5.0, 8.0, 8.0, 8.0, 9.0],
+            "what comes again or late counts once"
+        );
+        assert_eq!(
+            totals(&[(Cumulative, 1, 100, 5.0), (Cumulative, 1, 1, 6.0)]),
+            [5.0, 6.0],
+            "a clock set back"
+        );
+        assert_eq!(
+            totals(&[(Delta, 1, 1, f64::NAN), (Delta, 1, 2, -1.0), (Delta, 1, 3, f64::MAX)])[..2],
+            [0.0, 0.0]
+        );
+    }
+
+    #[test]
+    fn series_are_bounded() {
+        let phase = known("memwarden.training.phases", "").unwrap();
+        let mut figures = Figures::default();
+        let take = |number: usize| {
+            figures.number(&phase, number.into(), 1.0, Temporality::Delta, Times::default()) == Outcome::Taken
+        };
+        assert_eq!((0..1_000).map(take).filter(|taken| *taken).count(), SERIES);
+    }
+
+    fn powers() -> Vec<f64> {
+        Durations::bounds().collect()
+    }
+
+    /// The counts of buckets that have some, by their bound.
+    fn shown(figures: &Figures) -> Option<(Vec<(f64, u64)>, f64)> {
+        let durations = figures.durations()?;
+        let mut before = 0;
+        let mut found = Vec::new();
+        for (bound, count) in durations.cumulative().chain([(f64::INFINITY, durations.count())]) {
+            if count != before {
+                found.push((bound, count - before));
+            }
+            before = count;
+        }
+        Some((found, durations.sum()))
+    }
+
+    #[test]
+    fn bounds_that_are_ours_or_finer_are_merged() {
+        let mut figures = Figures::default();
+        let mut finer = powers();
+        finer.push(0.75);
+        finer.sort_by(f64::total_cmp);
+        let mut counts = vec![0; 21];
+        // Up to 0.75, up to 1, and above all.
+        (counts[9], counts[10], counts[20]) = (2, 1, 1);
+        let push = |figures: &mut Figures, counts: &[u64], sum, start, second| {
+            let counted = Counted::explicit(counts.iter().sum(), Some(sum), &finer, counts, 1.0);
+            figures.steps(counted, Temporality::Cumulative, times(start, second))
+        };
+        assert_eq!(push(&mut figures, &counts, 602.0, 1, 1), Outcome::Taken);
+        assert_eq!(shown(&figures).unwrap(), (vec![(1.0, 3), (f64::INFINITY, 1)], 602.0));
+        counts[10] = 3;
+        push(&mut figures, &counts, 603.8, 1, 2);
+        assert_eq!(shown(&figures).unwrap().0, [(1.0, 5), (f64::INFINITY, 1)]);
+        assert!((figures.last_step().unwrap() - 0.9).abs() < 1e-9, "the mean of the two that are new");
+        // The job's meter began anew.
+        let mut again = vec![0; 21];
+        again[10] = 1;
+        push(&mut figures, &again, 0.8, 5, 3);
+        assert_eq!(shown(&figures).unwrap().0, [(1.0, 6), (f64::INFINITY, 1)]);
+        again[10] = u64::MAX;
+        assert_eq!(push(&mut figures, &again, 0.8, 5, 4), Outcome::Refused);
+    }
+
+    #[test]
+    fn other_bounds_give_a_mean_and_no_guess() {
+        let mut figures = Figures::default();
+        let counted = Counted::explicit(4, Some(2_600.0), &[500.0, 750.0], &[0, 4, 0], 1e-3);
+        assert_eq!(figures.steps(counted, Temporality::Delta, times(1, 1)), Outcome::Taken);
+        assert_eq!((shown(&figures), figures.last_step()), (None, Some(0.65)));
+        let wrong = Counted { sum: Some(f64::NAN), ..counted };
+        assert_eq!(figures.steps(wrong, Temporality::Delta, times(1, 2)), Outcome::Refused);
+        let unsorted = Counted::explicit(1, None, &[f64::NAN; 20], &[0; 21], 1.0);
+        assert_eq!(unsorted.buckets, None);
+        let counts = Counted::explicit(9, None, &powers(), &[1; 20], 1.0);
+        assert_eq!(figures.steps(counts, Temporality::Delta, times(1, 3)), Outcome::Refused, "20 are not 9");
+    }
+
+    #[test]
+    fn exponential_buckets_divide_ours() {
+        let of = |scale, offset, counts: &[u64]| {
+            let counted = Counted::exponential(counts.iter().sum(), Some(1.0), 0, (scale, offset), counts);
+            let mut figures = Figures::default();
+            figures.steps(counted, Temporality::Delta, Times::default());
+            shown(&figures).map(|(found, _)| found)
+        };
+        // Above 1/2 up to 1, above 1 up to 2.
+        assert_eq!(of(0, -1, &[3, 4]), Some(vec![(1.0, 3), (2.0, 4)]));
+        // Four to a power of two: the last quarter below 1, and the first above.
+        assert_eq!(of(2, -1, &[3, 4]), Some(vec![(1.0, 3), (2.0, 4)]));
+        assert_eq!(of(20, i32::MIN, &[1]), Some(vec![(1.0 / 512.0, 1)]));
+        assert_eq!(of(0, i32::MAX, &[1]), Some(vec![(f64::INFINITY, 1)]));
+        assert_eq!(of(-1, 0, &[1]), None, "one that spans several of ours");
+    }
+}

@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use super::counts::Outcome;
 use super::figures::{Counted, Figures, Temporality, Times};
 use super::names::{self, Extra, Known};
+use crate::model::desc::Kind;
 use crate::model::label::Label;
 
 /// Ranks count from 0, and no job has more.
@@ -23,8 +24,9 @@ const RANK: &[&str] = &["nv.dl.rank", "dl.rank", "rank", "global_rank"];
 const WORLD: &[&str] = &["nv.dl.world_size", "dl.world_size", "world_size"];
 const LOCAL_RANK: &[&str] = &["nv.dl.local_rank", "dl.local_rank", "local_rank"];
 const DATA_PARALLEL: &[&str] = &["nv.dl.data_parallel.size", "dl.data_parallel.size"];
-/// What a point may say beside that: our own labels, of which workload and gpu are not believed.
-const LABELS: &[&str] = &["workload", "gpu", "device", "phase", "convention"];
+/// What a point may say beside that: our own labels. What names its workload comes from a memwarden and not from a job:
+/// one that pushes to itself would hear its own echo.
+const LABELS: &[&str] = &["device", "phase", "convention"];
 /// How operations are counted.
 const CONVENTIONS: &[&str] = &["full", "causal", "6n", "hardware"];
 /// The instance of a service as nemo-lens names it: `{run}-rank{rank}`.
@@ -117,8 +119,9 @@ fn take_metric(metric: &Metric, known: &Known, told: &Told, room: &mut impl Room
             };
             tally.add(outcome, 1);
         };
+    let kind = known.desc.kind;
     match &metric.data {
-        Some(Data::Gauge(gauge)) => {
+        Some(Data::Gauge(gauge)) if kind == Kind::Gauge => {
             for point in &gauge.data_points {
                 at(&point.attributes, point.flags, &mut |figures, told, extra| {
                     take_number(figures, known, told, extra, point, Temporality::Gauge)
@@ -127,9 +130,9 @@ fn take_metric(metric: &Metric, known: &Known, told: &Told, room: &mut impl Room
         }
         Some(Data::Sum(sum)) => {
             // A sum that may fall is shown as what it is now.
-            let temporality = match temporality(sum.aggregation_temporality) {
-                Some(temporality) if sum.is_monotonic => Some(temporality),
-                Some(Temporality::Cumulative) => Some(Temporality::Gauge),
+            let temporality = match (kind, temporality(sum.aggregation_temporality)) {
+                (Kind::Counter, Some(temporality)) if sum.is_monotonic => Some(temporality),
+                (Kind::Gauge, Some(Temporality::Cumulative)) if !sum.is_monotonic => Some(Temporality::Gauge),
                 _ => None,
             };
             let Some(temporality) = temporality else { return tally.add(Outcome::Unknown, points(metric)) };
@@ -139,7 +142,7 @@ fn take_metric(metric: &Metric, known: &Known, told: &Told, room: &mut impl Room
                 });
             }
         }
-        Some(Data::Histogram(histogram)) if names::is_histogram(known) => {
+        Some(Data::Histogram(histogram)) if kind == Kind::Histogram => {
             let Some(temporality) = temporality(histogram.aggregation_temporality) else {
                 return tally.add(Outcome::Unknown, points(metric));
             };
@@ -152,7 +155,7 @@ fn take_metric(metric: &Metric, known: &Known, told: &Told, room: &mut impl Room
                 });
             }
         }
-        Some(Data::ExponentialHistogram(histogram)) if names::is_histogram(known) => {
+        Some(Data::ExponentialHistogram(histogram)) if kind == Kind::Histogram => {
             let Some(temporality) = temporality(histogram.aggregation_temporality) else {
                 return tally.add(Outcome::Unknown, points(metric));
             };
@@ -190,12 +193,10 @@ fn take_number(
         Some(Figure::AsInt(value)) => value as f64,
         None => return Outcome::Refused,
     };
-    let value = match (known.of_all, told.data_parallel) {
-        (false, _) => value,
-        #[expect(clippy::cast_precision_loss, reason = "a number of processes")]
-        (true, Some(parts)) if parts > 0 => value / parts as f64,
-        // What the rank's own part is, is not known.
-        (true, _) => return Outcome::Unknown,
+    #[expect(clippy::cast_precision_loss, reason = "a number of processes")]
+    let value = match told.data_parallel {
+        Some(parts) if known.of_all => value / parts as f64,
+        _ => value,
     };
     let times = Times { start: point.start_time_unix_nano, at: point.time_unix_nano };
     figures.number(known, extra, value, temporality, times)
@@ -206,6 +207,10 @@ fn place(attributes: &[KeyValue], known: &Known, told: &Told) -> Result<(Told, L
     let understood = |key: &str| RANK.contains(&key) || LOCAL_RANK.contains(&key) || LABELS.contains(&key);
     // Two points that differ in what we have no label for would be one series.
     if !attributes.iter().all(|attribute| understood(&attribute.key)) {
+        return Err(Outcome::Unknown);
+    }
+    // What the rank's own part is, is not known.
+    if known.of_all && told.data_parallel.is_none_or(|parts| parts == 0) {
         return Err(Outcome::Unknown);
     }
     let own = Told::of(attributes);
@@ -275,5 +280,94 @@ fn points(metric: &Metric) -> usize {
         Some(Data::ExponentialHistogram(histogram)) => histogram.data_points.len(),
         Some(Data::Summary(summary)) => summary.data_points.len(),
         None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{gauge, int, request, text};
+    use super::*;
+    use crate::sources::training::metrics as m;
+
+    /// Every rank there is, with its figures.
+    #[derive(Default)]
+    struct Everybody(std::collections::BTreeMap<u64, Figures>);
+
+    impl Room for Everybody {
+        fn figures(&mut self, told: &Told) -> Option<&mut Figures> {
+            Some(self.0.entry(told.rank.unwrap_or(0)).or_default())
+        }
+    }
+
+    /// Taken, unknown, refused, and each series as rank, name, label and value.
+    fn check(request: &ExportMetricsServiceRequest, expected: &str) {
+        let mut everybody = Everybody::default();
+        let Tally { taken, unknown, refused } = take(request, &mut everybody);
+        let mut found = format!("{taken} {unknown} {refused}");
+        for (rank, figures) in everybody.0 {
+            for (desc, extra, value) in figures.numbers() {
+                let name = desc.name.trim_start_matches("memwarden_training_");
+                found.push_str(&format!(", {rank} {name} [{extra}] {value}"));
+            }
+        }
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_rank_is_found_where_it_is_told() {
+        let loss = |attributes: &[KeyValue]| vec![gauge("megatron.training.loss", 2.0, attributes)];
+        for (attributes, rank) in [
+            (vec![int("dl.rank", 3), int("rank", 4)], 3),
+            (vec![text("nv.dl.rank", "12")], 12),
+            (vec![text("service.instance.id", "a-rank1-rank9")], 9),
+            (vec![text("rank", "-1")], 0),
+            (vec![text("rank", "7 or so")], 0),
+        ] {
+            check(&request(&attributes, loss(&[])), &format!("1 0 0, {rank} loss [] 2"));
+        }
+        check(&request(&[int("rank", 1)], loss(&[int("rank", 2)])), "1 0 0, 2 loss [] 2");
+        check(&request(&[int("rank", 8), text("world_size", "8")], loss(&[])), "0 0 1");
+        check(&request(&[int("rank", 1_000_001)], loss(&[])), "0 0 1");
+    }
+
+    #[test]
+    fn what_has_no_label_is_not_mixed_with_what_has() {
+        let metrics = vec![
+            gauge("megatron.training.loss", 1.0, &[text("split", "validation")]),
+            gauge("megatron.training.loss", 2.0, &[]),
+            gauge("memwarden.training.loss", 3.0, &[text("workload", "slurm/1")]),
+        ];
+        check(&request(&[], metrics), "1 2 0, 0 loss [] 2");
+    }
+
+    #[test]
+    fn labels_of_devices_phases_and_conventions_are_checked() {
+        let name = |desc: &'static crate::model::desc::Desc| desc.otlp_name();
+        let mut flops = gauge(&name(&m::FLOPS.desc), 5.0, &[text("convention", "full")]);
+        flops.unit = "{flop}/s".to_owned();
+        let mut odd = gauge(&name(&m::FLOPS.desc), 5.0, &[text("convention", "mine")]);
+        odd.unit = "{flop}/s".to_owned();
+        check(&request(&[], vec![flops, odd]), "1 1 0, 0 flops_per_second [full] 5");
+        let device = |device| {
+            let mut metric = gauge(&name(&m::ACTIVE.desc), 6.0, &[device]);
+            metric.unit = "By".to_owned();
+            metric
+        };
+        let metrics = vec![device(int("device", 1)), device(text("device", "2")), device(int("device", 256))];
+        let expected = "2 0 1, 0 allocator_active_bytes [1] 6, 0 allocator_active_bytes [2] 6";
+        check(&request(&[int("local_rank", 5)], metrics), expected);
+        let peak = || vec![gauge("megatron.training.memory_allocated_gb", 0.5, &[])];
+        let told = "allocator_allocated_peak_bytes";
+        check(&request(&[int("dl.local_rank", 5)], peak()), &format!("1 0 0, 0 {told} [5] 536870912"));
+        check(&request(&[], peak()), &format!("1 0 0, 0 {told} [] 536870912"));
+    }
+
+    #[test]
+    fn the_tokens_of_a_whole_job_are_divided_or_left_out() {
+        let tokens = || vec![gauge("megatron.training.tokens_per_sec", 800.0, &[])];
+        let parts = |parts| request(&[int("dl.data_parallel.size", parts)], tokens());
+        check(&parts(8), "1 0 0, 0 throughput_tokens_per_second [] 100");
+        check(&parts(0), "0 1 0");
+        check(&request(&[], tokens()), "0 1 0");
     }
 }
