@@ -260,7 +260,33 @@ fn the_sdk_pushes_by_grpc() {
     provider.force_flush().unwrap();
     steps.record(2.0, &[]);
     provider.force_flush().unwrap();
-    world.check(expect![[""]]);
+    world.check(expect![[r#"
+        memwarden_training_loss{workload="slurm/17",rank="6"} 3.5
+        memwarden_training_phase_seconds_total{workload="slurm/17",rank="6",phase="forward"} 1.5
+        memwarden_training_tokens_total{workload="slurm/17",rank="6"} 4096
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.001953125"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.00390625"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.0078125"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.015625"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.03125"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.0625"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.125"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.25"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.5"} 1
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="1.0"} 2
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="2.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="4.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="8.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="16.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="32.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="64.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="128.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="256.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="512.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="+Inf"} 3
+        memwarden_training_step_duration_seconds_sum{workload="slurm/17",rank="6"} 3
+        memwarden_training_step_duration_seconds_count{workload="slurm/17",rank="6"} 3
+        memwarden_training_step_last_duration_seconds{workload="slurm/17",rank="6"} 2"#]]);
     provider.shutdown().unwrap();
 }
 
@@ -349,7 +375,15 @@ fn hostile_requests_are_answered_and_counted() {
     let got = world.exchange(b"GET /v1/metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     assert!(got.starts_with(b"HTTP/1.1 405 "));
     assert!(world.exchange(b"\x16\x03\x01\x02\x00\x01\r\n\r\n").starts_with(b"HTTP/1.1 400 "), "it is TLS");
-    expect![[""]].assert_eq(&world.health());
+    expect![[r#"
+        ranks{owner="workload"} 1
+        requests_total{protocol="http",outcome="partial"} 1
+        requests_total{protocol="http",outcome="malformed"} 4
+        requests_total{protocol="http",outcome="too_large"} 3
+        requests_total{protocol="http",outcome="unsupported"} 6
+        points_total{outcome="taken"} 7
+        points_total{outcome="unknown"} 1
+        points_total{outcome="refused"} 1"#]].assert_eq(&world.health());
 }
 
 #[test]
