@@ -13,6 +13,8 @@ use crate::exposition::record::{csv, prometheus, report};
 use crate::exposition::{http, plot};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
+#[cfg(feature = "otlp")]
+use crate::sources;
 #[cfg(feature = "gpu")]
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, vmstat};
@@ -250,6 +252,11 @@ targets! {
     /// A line of the job socket.
     job_messages(bytes) {
         let _ = messages::parse(bytes).map_err(|problem| problem.to_string());
+    }
+    /// What a job pushes over OTLP, before it is unzipped, weighed, decoded and taken in, twice.
+    #[cfg(feature = "otlp")]
+    otlp_metrics(bytes) {
+        sources::otlp::fuzz_push(bytes);
     }
     /// What a collector answers to a push.
     #[cfg(feature = "otlp")]

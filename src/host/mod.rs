@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod cgroup_path;
 pub mod child;
 pub mod clock;
+pub mod connection;
 pub mod deaths;
 pub mod executor;
 pub mod fs;

@@ -2,7 +2,8 @@
 //!
 //! Sources never import each other; one that knows something another needs
 //! leaves it here. The registry's order is the order of telling:
-//! `kmsg` before `gpu`, `gpu` and `process` before `workload`, `workload` before `training` and `perf`.
+//! `kmsg` before `gpu`, `gpu` and `process` before `workload`, `workload` before `training`, `training` before `otlp` and
+//! `logs`, `workload` before `perf`.
 
 use super::ids::ProcessKey;
 use super::label::Label;
@@ -22,8 +23,21 @@ pub struct Facts {
     pub kernel_xids: Vec<KernelXid>,
     /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.
     pub members: Vec<(ProcessKey, Label)>,
+    /// The ranks whose figures are put already, by the `training` source.
+    pub ranks: Vec<ToldRank>,
     /// What happened to training jobs lately, by the `training` source.
     pub timeline: std::sync::Arc<Timeline>,
+}
+
+/// A rank whose figures are put in this tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToldRank {
+    /// Its process; absent where that could not be looked at.
+    pub key: Option<ProcessKey>,
+    /// The value of the label `workload`.
+    pub workload: Label,
+    /// The value of the label `rank`.
+    pub rank: Label,
 }
 
 /// Every process of the host at one instant.

@@ -21,6 +21,8 @@ pub mod gpu;
 pub mod kmsg;
 pub mod logs;
 pub mod memory;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod perf;
 pub mod pressure;
 pub mod process;
@@ -45,6 +47,8 @@ pub static REGISTRY: &[&Registration] = &[
     &workload::REGISTRATION,
     &snapshots::REGISTRATION,
     &training::REGISTRATION,
+    #[cfg(feature = "otlp")]
+    &otlp::REGISTRATION,
     &logs::REGISTRATION,
     &perf::REGISTRATION,
     &daemon::REGISTRATION,

@@ -21,6 +21,8 @@ mod layers;
 mod logs;
 #[cfg(feature = "gpu")]
 mod ml_py;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod params;
 mod perf_logs;
 mod plot;

@@ -36,6 +36,7 @@ use rank::Rank;
 use ring::Ring;
 
 use crate::model::checkpoint::Checkpoints;
+use crate::model::facts::ToldRank;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -172,6 +173,8 @@ impl Training {
             expose::put(&rank, &hello, &face, client.pid, at, out);
             compute::put(&rank, &hello, &face, at, &self.rules.peaks, out);
             strive(efforts, &rank, &hello, &face, client.pid, at);
+            let Face { workload, rank, .. } = face.clone();
+            out.facts.ranks.push(ToldRank { key: client.key, workload, rank });
         }
         let ooms = rank.ooms;
         drop(rank);

@@ -1,0 +1,296 @@
+//! One request, from its head to its answer, over both of OTLP's protocols.
+//!
+//! What comes is held to its limits here: read in time and in bounds, unzipped
+//! in bounds, and weighed before it is decoded. What passes goes, over gRPC, to
+//! the generated service; over HTTP it is the body that is decoded.
+
+use std::io::Read as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use prost::Message as _;
+use tonic::codegen::Service as _;
+
+use super::caller::Caller;
+use super::counts::{Answer, Protocol};
+use super::intake::Tally;
+use super::weigh;
+
+/// The most of a body, as it comes and unzipped: what tonic's servers take by default.
+pub(super) const BODY: usize = 4 << 20;
+/// How long a body may take to come, and a request may wait for others.
+const IN_TIME: Duration = Duration::from_secs(10);
+/// The length and the flag before a message (gRPC over HTTP/2, Length-Prefixed-Message).
+const PREFIX: usize = 5;
+const GRPC_PATH: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+const HTTP_PATH: &str = "/v1/metrics";
+
+/// Why a request is not taken.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("only metrics are received, at {HTTP_PATH} or over gRPC")]
+    Path,
+    #[error("metrics are posted")]
+    Method,
+    #[error("only application/x-protobuf is understood")]
+    Type,
+    #[error("only gzip is understood")]
+    Encoding,
+    #[error("more than {} MiB", BODY >> 20)]
+    Size,
+    #[error("{0}")]
+    Heavy(weigh::Heavy),
+    #[error("the body ended before its end")]
+    Torn,
+    #[error("it is not a metrics request")]
+    Malformed,
+    #[error("the body did not come in time")]
+    Slow,
+    #[error("too many requests at once")]
+    Busy,
+}
+
+impl Problem {
+    const fn answer(&self) -> Answer {
+        match self {
+            Self::Path | Self::Method | Self::Type | Self::Encoding => Answer::Unsupported,
+            Self::Size | Self::Heavy(weigh::Heavy::Memory) => Answer::TooLarge,
+            Self::Heavy(_) | Self::Torn | Self::Malformed => Answer::Malformed,
+            Self::Slow => Answer::Slow,
+            Self::Busy => Answer::Busy,
+        }
+    }
+
+    const fn status(&self) -> StatusCode {
+        match self {
+            Self::Path => StatusCode::NOT_FOUND,
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Type | Self::Encoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Size | Self::Heavy(weigh::Heavy::Memory) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Heavy(_) | Self::Torn | Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::Slow => StatusCode::REQUEST_TIMEOUT,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    const fn code(&self) -> tonic::Code {
+        match self {
+            Self::Path | Self::Method | Self::Type | Self::Encoding => tonic::Code::Unimplemented,
+            // Pushing the same again would end the same.
+            Self::Size | Self::Heavy(_) | Self::Torn | Self::Malformed => tonic::Code::InvalidArgument,
+            Self::Slow | Self::Busy => tonic::Code::Unavailable,
+        }
+    }
+}
+
+/// Answers one request.
+pub(super) async fn answer(request: Request<Incoming>, caller: Arc<Caller>) -> Response<tonic::body::Body> {
+    let protocol = if is_grpc(request.headers()) { Protocol::Grpc } else { Protocol::Http };
+    let outcome = match protocol {
+        Protocol::Grpc => grpc(request, &caller).await,
+        Protocol::Http => http(request, &caller).await,
+    };
+    outcome.unwrap_or_else(|problem| {
+        caller.shared.counts.request(protocol, problem.answer());
+        refuse(protocol, &problem)
+    })
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    text.is_some_and(|text| text.starts_with("application/grpc"))
+}
+
+async fn grpc(
+    request: Request<Incoming>,
+    caller: &Arc<Caller>,
+) -> Result<Response<tonic::body::Body>, Problem> {
+    let _turn = caller.turn(IN_TIME).await.ok_or(Problem::Busy)?;
+    let (mut parts, body) = request.into_parts();
+    if parts.uri.path() != GRPC_PATH {
+        return Err(Problem::Path);
+    }
+    let zipped = encoding(&parts.headers, "grpc-encoding");
+    let body = read(body, BODY + PREFIX).await?;
+    let taken = caller.at_desk(async {
+        let message = unframe(&body, zipped)?;
+        weigh::weigh(&message).map_err(Problem::Heavy)?;
+        let length = u32::try_from(message.len()).map_err(|_| Problem::Size)?;
+        let mut framed = Vec::with_capacity(PREFIX + message.len());
+        framed.push(0);
+        framed.extend(length.to_be_bytes());
+        framed.extend(&message[..]);
+        parts.headers.remove("grpc-encoding");
+        let mut service = MetricsServiceServer::from_arc(Arc::clone(caller));
+        match service.call(Request::from_parts(parts, Full::new(Bytes::from(framed)))).await {
+            Ok(response) => Ok(response),
+            Err(never) => match never {},
+        }
+    });
+    taken.await
+}
+
+/// The message of a body that has one.
+fn unframe(body: &Bytes, zipped: Result<bool, Problem>) -> Result<Bytes, Problem> {
+    let (prefix, message) = body.split_at_checked(PREFIX).ok_or(Problem::Torn)?;
+    let length = prefix.iter().skip(1).fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
+    if length != message.len() {
+        return Err(Problem::Torn);
+    }
+    match prefix.first() {
+        Some(0) => Ok(body.slice(PREFIX..)),
+        Some(1) if zipped? => Ok(unzip(message)?.into()),
+        _ => Err(Problem::Malformed),
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Caller {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportMetricsServiceRequest>,
+    ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
+        let tally = self.hear(request.get_ref());
+        self.shared.counts.request(Protocol::Grpc, outcome(&tally));
+        Ok(tonic::Response::new(success(&tally)))
+    }
+}
+
+async fn http(request: Request<Incoming>, caller: &Caller) -> Result<Response<tonic::body::Body>, Problem> {
+    let _turn = caller.turn(IN_TIME).await.ok_or(Problem::Busy)?;
+    if request.uri().path() != HTTP_PATH {
+        return Err(Problem::Path);
+    }
+    if request.method() != Method::POST {
+        return Err(Problem::Method);
+    }
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().is_none_or(|kind| !kind.trim().eq_ignore_ascii_case("application/x-protobuf")) {
+        return Err(Problem::Type);
+    }
+    let zipped = encoding(request.headers(), CONTENT_ENCODING.as_str())?;
+    let body = read(request.into_body(), BODY).await?;
+    let taken = caller.at_desk(async {
+        let message = if zipped { unzip(&body)?.into() } else { body };
+        weigh::weigh(&message).map_err(Problem::Heavy)?;
+        let request = ExportMetricsServiceRequest::decode(message).map_err(|_| Problem::Malformed)?;
+        Ok(caller.hear(&request))
+    });
+    let tally = taken.await?;
+    caller.shared.counts.request(Protocol::Http, outcome(&tally));
+    Ok(protobuf(StatusCode::OK, success(&tally).encode_to_vec()))
+}
+
+/// Whether a body is zipped.
+fn encoding(headers: &HeaderMap, name: &str) -> Result<bool, Problem> {
+    match headers.get(name).map(http::HeaderValue::as_bytes) {
+        None | Some(b"" | b"identity") => Ok(false),
+        Some(b"gzip") => Ok(true),
+        Some(_) => Err(Problem::Encoding),
+    }
+}
+
+/// Reads a body in time and in bounds.
+async fn read(body: Incoming, most: usize) -> Result<Bytes, Problem> {
+    // What says that it is too long is not waited for.
+    if body.size_hint().lower() > most as u64 {
+        return Err(Problem::Size);
+    }
+    match tokio::time::timeout(IN_TIME, Limited::new(body, most).collect()).await {
+        Err(_) => Err(Problem::Slow),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::Size),
+        Ok(Err(_)) => Err(Problem::Torn),
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+    }
+}
+
+/// Unzips in bounds.
+fn unzip(zipped: &[u8]) -> Result<Vec<u8>, Problem> {
+    let mut plain = Vec::new();
+    let mut reader = flate2::read::GzDecoder::new(zipped).take(BODY as u64 + 1);
+    reader.read_to_end(&mut plain).map_err(|_| Problem::Malformed)?;
+    if plain.len() > BODY { Err(Problem::Size) } else { Ok(plain) }
+}
+
+const fn outcome(tally: &Tally) -> Answer {
+    if tally.refused > 0 { Answer::Partial } else { Answer::Taken }
+}
+
+/// What the specification calls success; what is of no concern to us was not rejected (OTLP 1.x, Partial Success).
+fn success(tally: &Tally) -> ExportMetricsServiceResponse {
+    let partial_success = (tally.refused > 0).then(|| ExportMetricsPartialSuccess {
+        rejected_data_points: i64::try_from(tally.refused).unwrap_or(i64::MAX),
+        error_message: "points that are not finite, out of range, too old, or of too many ranks or series"
+            .to_owned(),
+    });
+    ExportMetricsServiceResponse { partial_success }
+}
+
+fn protobuf(status: StatusCode, body: Vec<u8>) -> Response<tonic::body::Body> {
+    let mut response = Response::new(tonic::body::Body::new(Full::new(Bytes::from(body))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/x-protobuf"));
+    response
+}
+
+fn refuse(protocol: Protocol, problem: &Problem) -> Response<tonic::body::Body> {
+    let message = problem.to_string();
+    if let Protocol::Grpc = protocol {
+        return tonic::Status::new(problem.code(), message).into_http();
+    }
+    // A `google.rpc.Status`, as OTLP asks for.
+    let mut body = Vec::new();
+    prost::encoding::int32::encode(1, &(problem.code() as i32), &mut body);
+    prost::encoding::string::encode(2, &message, &mut body);
+    let mut response = protobuf(problem.status(), body);
+    match problem {
+        Problem::Method => drop(response.headers_mut().insert(ALLOW, http::HeaderValue::from_static("POST"))),
+        Problem::Busy => {
+            drop(response.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("5")))
+        }
+        _ => {}
+    }
+    response
+}
+
+/// Unzips, weighs, decodes and takes in what may be anything.
+#[cfg(any(fuzzing, test))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    use super::speakers::{Shared, Speaker};
+    use crate::model::time::Timestamp;
+    let _ = unzip(bytes);
+    if weigh::weigh(bytes).is_err() {
+        return;
+    }
+    let Ok(request) = ExportMetricsServiceRequest::decode(bytes) else { return };
+    let rules = super::options::Rules {
+        listen: Vec::new(),
+        connections: 1,
+        most: 4,
+        stale_after: Duration::from_secs(60),
+    };
+    let shared = Shared::new("/".into(), &rules);
+    for second in [1, 2] {
+        let now = Timestamp::from_secs(second);
+        let tally = shared.hear(&request, Speaker::Nobody, None, now);
+        let ranks = shared.ranks(now, |_| true);
+        assert!(ranks.len() <= 4, "more ranks than are remembered");
+        let numbers = ranks.values().flat_map(|rank| rank.figures.numbers().map(|(_, _, value)| value));
+        assert!(numbers.into_iter().all(f64::is_finite), "a number that is none");
+        let steps = ranks.values().filter_map(|rank| rank.figures.last_step());
+        assert!(steps.into_iter().all(f64::is_finite), "a time that is none");
+        assert!(tally.taken > 0 || ranks.is_empty() || tally.refused > 0, "figures out of nothing");
+        assert_eq!(success(&tally).partial_success.is_some(), tally.refused > 0);
+    }
+}

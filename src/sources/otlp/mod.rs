@@ -1,0 +1,198 @@
+//! Training metrics that jobs push over OTLP, on loopback: by gRPC and by HTTP, Megatron-LM's names and our own.
+//!
+//! A thread of its own receives; a sample shows what came, under the workload
+//! of the process that the kernel sees at the other end, whatever the message
+//! says. A rank that is silent for too long, or whose process ends, ends.
+
+mod answer;
+mod caller;
+mod counts;
+mod figures;
+#[cfg(test)]
+mod fixture;
+mod intake;
+pub mod metrics;
+mod names;
+mod options;
+mod receiver;
+mod speakers;
+#[cfg(test)]
+mod tests;
+mod weigh;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use options::Rules;
+use receiver::Hold;
+use speakers::{Rank, Shared, Speaker};
+
+use crate::model::facts::Facts;
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::source::{Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::units::{Count, Seconds};
+use crate::sources::Registration;
+use crate::sources::training::metrics as shown;
+
+/// What jobs push over OTLP.
+pub static REGISTRATION: Registration = Registration {
+    name: "otlp",
+    about: "Training metrics that jobs push over OTLP to this host's loopback, by gRPC or HTTP: Megatron-LM's, and our own names.",
+    on_by_default: false,
+    options: options::OPTIONS,
+    metrics: metrics::METRICS,
+    needs: &[],
+    check: options::check,
+    build: |settings, context| Box::new(Otlp::new(Rules::read(settings), context.roots.proc.clone())),
+};
+
+/// One push of anything, for the fuzzer.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz_push(bytes: &[u8]) {
+    answer::fuzz(bytes);
+}
+
+struct Otlp {
+    rules: Rules,
+    proc: PathBuf,
+    /// Started by the first sample.
+    thread: Option<(Arc<Shared>, Option<Hold>)>,
+}
+
+impl Otlp {
+    const fn new(rules: Rules, proc: PathBuf) -> Self {
+        Self { rules, proc, thread: None }
+    }
+
+    fn shared(&mut self) -> Result<Arc<Shared>, SourceError> {
+        if let Some((shared, _)) = &self.thread {
+            return Ok(Arc::clone(shared));
+        }
+        let shared = Arc::new(Shared::new(self.proc.clone(), &self.rules));
+        let hold = receiver::start(&self.rules, Arc::clone(&shared)).map_err(|error| {
+            SourceError::failed(Failure::of(&error), format!("no thread to receive OTLP: {error}"))
+        })?;
+        self.thread = Some((Arc::clone(&shared), Some(hold)));
+        Ok(shared)
+    }
+}
+
+impl Source for Otlp {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        let shared = self.shared()?;
+        shared.set_members(out.facts.members.iter().map(|(key, _)| *key));
+        put_ranks(&shared, at, out);
+        let (known, all) = shared.connections();
+        put_owners(&metrics::CONNECTIONS, known, all.saturating_sub(known), out);
+        shared.counts.put(out);
+        match shared.trouble() {
+            None => Ok(()),
+            Some((kind, why)) => Err(SourceError::failed(kind, why)),
+        }
+    }
+
+    fn finish(&mut self) {
+        self.thread = None;
+    }
+}
+
+fn put_owners(metric: &'static crate::model::desc::Gauge<Count>, known: u64, unknown: u64, out: &mut Batch) {
+    out.put(metric, &["workload".into()], Count(known));
+    out.put(metric, &["none".into()], Count(unknown));
+}
+
+/// Every rank that pushes, but those that the job socket tells.
+fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
+    let facts = std::mem::take(&mut out.facts);
+    let table = facts.processes.clone();
+    let lives = |key: ProcessKey| {
+        table.as_ref().is_none_or(|table| table.get(key.pid).is_some_and(|row| row.key == key))
+    };
+    let by_socket: HashSet<(&Label, &Label)> =
+        facts.ranks.iter().map(|told| (&told.workload, &told.rank)).collect();
+    let socket_keys: HashSet<ProcessKey> = facts.ranks.iter().filter_map(|told| told.key).collect();
+    let ranks = shared.ranks(at, lives);
+    let mut sorted: Vec<_> = ranks.iter().collect();
+    // Who first had a rank keeps it.
+    sorted.sort_by_key(|((speaker, number), rank)| (rank.since.monotonic(), order(*speaker), *number));
+    let (mut known, mut unknown, mut hidden) = (0, 0, 0);
+    let mut taken: HashMap<(Label, u64), ()> = HashMap::new();
+    for ((speaker, number), rank) in sorted {
+        let face = face(*speaker, &facts);
+        match speaker {
+            Speaker::Process(_) => known += 1,
+            Speaker::User(_) | Speaker::Nobody => unknown += 1,
+        }
+        let first = taken.insert((face.workload.clone(), *number), ()).is_none();
+        let label = if first { Label::from(*number) } else { format!("{number}@{}", face.name).into() };
+        let same_process = matches!(speaker, Speaker::Process(key) if socket_keys.contains(key));
+        if same_process || by_socket.contains(&(&face.workload, &label)) {
+            hidden += 1;
+            continue;
+        }
+        put(rank, &[face.workload, label], &face.gpu, at, out);
+    }
+    drop(ranks);
+    put_owners(&metrics::RANKS, known, unknown, out);
+    out.put(&metrics::HIDDEN, &[], Count(hidden));
+    out.facts = facts;
+}
+
+fn put(rank: &Rank, labels: &[Label; 2], gpu: &Label, at: Timestamp, out: &mut Batch) {
+    let [workload, name] = labels;
+    out.put(&shown::MESSAGE_AGE, labels, at.since(rank.heard).into());
+    for (desc, extra, value) in rank.figures.numbers() {
+        match desc.labels.len() {
+            2 => out.add(desc, labels, value),
+            3 => out.add(desc, &[workload.clone(), name.clone(), extra.clone()], value),
+            _ => out.add(desc, &[workload.clone(), name.clone(), extra.clone(), gpu.clone()], value),
+        }
+    }
+    if let Some(durations) = rank.figures.durations() {
+        out.put_histogram(&shown::STEP_DURATION, labels, durations);
+    }
+    out.put_some(&shown::STEP_LAST, labels, rank.figures.last_step().and_then(Seconds::new));
+}
+
+/// Who a speaker is in this tick.
+struct Face {
+    /// Empty where the speaker belongs to none.
+    workload: Label,
+    /// What tells it from others of the same rank.
+    name: String,
+    /// The GPU that the driver sees it on; empty for none or several.
+    gpu: Label,
+}
+
+fn face(speaker: Speaker, facts: &Facts) -> Face {
+    let Speaker::Process(key) = speaker else {
+        let name = match speaker {
+            Speaker::User(uid) => format!("u{uid}"),
+            _ => "unknown".to_owned(),
+        };
+        return Face { workload: Label::default(), name, gpu: Label::default() };
+    };
+    let place = facts.members.binary_search_by_key(&key.pid, |(member, _)| member.pid).ok();
+    let member = place.map(|place| &facts.members[place]).filter(|(member, _)| *member == key);
+    let workload = member.map(|(_, workload)| workload.clone()).unwrap_or_default();
+    let on = facts.gpu_processes.iter().filter(|process| process.pid == key.pid);
+    let gpus: BTreeMap<&Label, ()> = on.map(|process| (&process.gpu, ())).collect();
+    let gpu = match gpus.into_keys().collect::<Vec<_>>()[..] {
+        [gpu] => gpu.clone(),
+        _ => Label::default(),
+    };
+    Face { workload, name: key.pid.to_string(), gpu }
+}
+
+/// An order of speakers that does not change from tick to tick.
+const fn order(speaker: Speaker) -> (u8, u32, u64) {
+    match speaker {
+        Speaker::Process(key) => (0, key.pid, key.start),
+        Speaker::User(uid) => (1, uid, 0),
+        Speaker::Nobody => (2, 0, 0),
+    }
+}

@@ -1,0 +1,465 @@
+//! The source with real pushes: a thread that listens, and clients that are this process.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use prost::Message as _;
+
+use super::*;
+use crate::exposition::prometheus::{Format, encode};
+use crate::host::{clock, process};
+use crate::model::facts::{GpuProcess, ProcessTable, ToldRank};
+
+struct World {
+    _folder: tempfile::TempDir,
+    source: Otlp,
+    address: SocketAddr,
+    own: ProcessKey,
+    /// Whether our own process is one of a workload.
+    is_member: bool,
+    by_socket: Vec<ToldRank>,
+    living: bool,
+}
+
+fn rules(most: usize, connections: usize) -> Rules {
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    Rules { listen, connections, most, stale_after: Duration::from_secs(60) }
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(&rules(8, 16))
+    }
+
+    fn with(rules: &Rules) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // The kernel's own, of this process only.
+        for name in ["self", &std::process::id().to_string()] {
+            symlink(format!("/proc/{name}"), folder.path().join(name)).unwrap();
+        }
+        let stat = std::fs::read("/proc/self/stat").unwrap();
+        let own = ProcessKey { pid: std::process::id(), start: process::stat(&stat).unwrap().start };
+        let mut source = Otlp::new(rules.clone(), folder.path().to_path_buf());
+        let shared = source.shared().unwrap();
+        let begun = clock::now();
+        let address = loop {
+            if let [address] = shared.addresses()[..] {
+                break address;
+            }
+            assert!(clock::now().since(begun) < Duration::from_secs(20), "{:?}", shared.trouble());
+            std::thread::yield_now();
+        };
+        let mut world = Self {
+            _folder: folder,
+            source,
+            address,
+            own,
+            is_member: true,
+            by_socket: Vec::new(),
+            living: true,
+        };
+        world.sample(Duration::ZERO);
+        world
+    }
+
+    /// Every series `later` than now, with our pid as `PID`.
+    fn sample(&mut self, later: Duration) -> String {
+        let mut batch = Batch::new();
+        let mut rows = Vec::new();
+        if self.living {
+            rows.push(crate::model::facts::ProcessRow {
+                key: self.own,
+                parent: 1,
+                session: 1,
+                terminal: 0,
+                uid: 0,
+                comm: "python".into(),
+                state: b'S',
+                kernel: false,
+                rss: crate::model::units::Bytes::ZERO,
+                cpu_ticks: 0,
+                threads: 1,
+                major_faults: 0,
+                cgroup: None,
+                naming_cgroup: None,
+            });
+        }
+        let gpu = GpuProcess { pid: self.own.pid, gpu: "2".into(), uuid: "GPU-a".into(), memory: None };
+        batch.facts = Facts {
+            processes: Some(Arc::new(ProcessTable { rows, boot: None })),
+            gpu_processes: vec![gpu],
+            members: self.is_member.then(|| (self.own, "slurm/17".into())).into_iter().collect(),
+            ranks: self.by_socket.clone(),
+            ..Facts::default()
+        };
+        self.source.sample(clock::now().plus(later), &mut batch).unwrap();
+        let (families, dropped, _) = batch.seal();
+        assert!(dropped.is_empty(), "{dropped:?}");
+        let text = encode(&families, Format::Text);
+        let lines = text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n"));
+        lines.collect::<String>().replace(&self.own.pid.to_string(), "PID")
+    }
+
+    /// The series of ranks, but for how long they are silent.
+    fn check(&mut self, expected: Expect) {
+        let text = self.sample(Duration::ZERO);
+        let of_ranks = |line: &&str| line.starts_with("memwarden_training") && !line.contains("message_age");
+        let lines: Vec<&str> = text.lines().filter(of_ranks).collect();
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    /// The values of the receiver's own series that are not 0.
+    fn health(&mut self) -> String {
+        let text = self.sample(Duration::ZERO);
+        let own = |line: &&str| line.starts_with("memwarden_otlp_receiver_") && !line.ends_with(" 0");
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(own)
+            .map(|line| line.trim_start_matches("memwarden_otlp_receiver_"))
+            .collect();
+        lines.join("\n")
+    }
+
+    /// Sends bytes on a connection of its own and gives what comes back until its end.
+    fn exchange(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        // What is refused early may not be read whole.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    }
+
+    /// Posts a body: the status and the body of the answer.
+    fn post(&self, path: &str, headers: &str, body: &[u8]) -> (u16, Vec<u8>) {
+        let mut bytes = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
+            body.len()
+        )
+        .into_bytes();
+        bytes.extend(body);
+        let answer = self.exchange(&bytes);
+        let head = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(answer.len(), |end| end + 4);
+        let status = std::str::from_utf8(&answer[..head]).unwrap().split(' ').nth(1);
+        (status.and_then(|status| status.parse().ok()).unwrap_or(0), answer[head..].to_vec())
+    }
+
+    fn push(&self, request: &ExportMetricsServiceRequest) -> ExportMetricsServiceResponse {
+        let (status, body) = self.post("/v1/metrics", PROTOBUF, &request.encode_to_vec());
+        assert_eq!(status, 200);
+        ExportMetricsServiceResponse::decode(&body[..]).unwrap()
+    }
+}
+
+const PROTOBUF: &str = "content-type: application/x-protobuf\r\n";
+const ZIPPED: &str = "content-type: application/x-protobuf\r\ncontent-encoding: gzip\r\n";
+
+fn zip(plain: &[u8]) -> Vec<u8> {
+    let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+    out.write_all(plain).unwrap();
+    out.finish().unwrap()
+}
+
+fn grpc<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+#[test]
+fn megatrons_metrics_come_by_http_under_their_workload_and_gpu() {
+    let mut world = World::new();
+    let response = world.push(&fixture::megatron(5));
+    // The norm that is no number.
+    assert_eq!(response.partial_success.unwrap().rejected_data_points, 1);
+    world.check(expect![[r#"
+        memwarden_training_allocator_allocated_peak_bytes{workload="slurm/17",rank="5",device="1",gpu="2"} 66035122176
+        memwarden_training_flops_per_second{workload="slurm/17",rank="5",convention="causal"} 412500000000000
+        memwarden_training_learning_rate{workload="slurm/17",rank="5"} 0.0003
+        memwarden_training_loss{workload="slurm/17",rank="5"} 2.25
+        memwarden_training_skipped_steps_total{workload="slurm/17",rank="5"} 2
+        memwarden_training_throughput_tokens_per_second{workload="slurm/17",rank="5"} 20000
+        memwarden_training_step_last_duration_seconds{workload="slurm/17",rank="5"} 0.65"#]]);
+    expect![[r#"
+        ranks{owner="workload"} 1
+        requests_total{protocol="http",outcome="partial"} 1
+        points_total{outcome="taken"} 7
+        points_total{outcome="unknown"} 1
+        points_total{outcome="refused"} 1"#]]
+    .assert_eq(&world.health());
+}
+
+#[test]
+fn the_generated_client_pushes_by_grpc_zipped_or_not() {
+    let mut world = World::new();
+    grpc(async {
+        let endpoint = tonic::transport::Endpoint::new(format!("http://{}", world.address)).unwrap();
+        let client = MetricsServiceClient::new(endpoint.connect().await.unwrap());
+        let zipped = client.clone().send_compressed(tonic::codec::CompressionEncoding::Gzip);
+        for (rank, mut client) in [(0, client), (1, zipped)] {
+            let response = client.export(fixture::megatron(rank)).await.unwrap().into_inner();
+            assert_eq!(response.partial_success.unwrap().rejected_data_points, 1);
+        }
+        let bomb = ExportMetricsServiceRequest { resource_metrics: vec![Default::default(); 200_000] };
+        let mut client = MetricsServiceClient::new(endpoint.connect().await.unwrap())
+            .send_compressed(tonic::codec::CompressionEncoding::Gzip);
+        let refused = client.export(bomb).await.unwrap_err();
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (tonic::Code::InvalidArgument, "it would take more than 24 MiB in memory")
+        );
+    });
+    let text = world.sample(Duration::ZERO);
+    for rank in [0, 1] {
+        let loss = format!("memwarden_training_loss{{workload=\"slurm/17\",rank=\"{rank}\"}} 2.25\n");
+        assert!(text.contains(&loss), "{text}");
+    }
+}
+
+#[test]
+fn the_sdk_pushes_by_grpc() {
+    use opentelemetry::metrics::MeterProvider as _;
+    use opentelemetry_otlp::WithExportConfig as _;
+    let mut world = World::new();
+    let endpoint = format!("http://{}", world.address);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let provider = runtime.block_on(async {
+        let exporter = opentelemetry_otlp::MetricExporter::builder()
+            .with_tonic()
+            .with_endpoint(endpoint)
+            .build()
+            .unwrap();
+        let resource = opentelemetry_sdk::Resource::builder_empty()
+            .with_attribute(opentelemetry::KeyValue::new("service.instance.id", "17-rank6"))
+            .build();
+        let reader = opentelemetry_sdk::metrics::PeriodicReader::builder(exporter).build();
+        opentelemetry_sdk::metrics::SdkMeterProvider::builder()
+            .with_reader(reader)
+            .with_resource(resource)
+            .build()
+    });
+    let meter = provider.meter("job");
+    meter.f64_gauge("memwarden.training.loss").build().record(3.5, &[]);
+    meter.u64_counter("memwarden.training.tokens").with_unit("{token}").build().add(4_096, &[]);
+    let phase = opentelemetry::KeyValue::new("phase", "forward");
+    meter.f64_counter("memwarden.training.phase").with_unit("s").build().add(1.5, &[phase]);
+    let bounds = (-9..10).map(|exponent| f64::from(exponent).exp2()).collect();
+    let steps =
+        meter.f64_histogram("memwarden.training.step.duration").with_unit("s").with_boundaries(bounds);
+    let steps = steps.build();
+    steps.record(0.4, &[]);
+    steps.record(0.6, &[]);
+    provider.force_flush().unwrap();
+    steps.record(2.0, &[]);
+    provider.force_flush().unwrap();
+    world.check(expect![[r#"
+        memwarden_training_loss{workload="slurm/17",rank="6"} 3.5
+        memwarden_training_phase_seconds_total{workload="slurm/17",rank="6",phase="forward"} 1.5
+        memwarden_training_tokens_total{workload="slurm/17",rank="6"} 4096
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.001953125"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.00390625"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.0078125"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.015625"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.03125"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.0625"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.125"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.25"} 0
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="0.5"} 1
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="1.0"} 2
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="2.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="4.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="8.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="16.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="32.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="64.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="128.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="256.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="512.0"} 3
+        memwarden_training_step_duration_seconds_bucket{workload="slurm/17",rank="6",le="+Inf"} 3
+        memwarden_training_step_duration_seconds_sum{workload="slurm/17",rank="6"} 3
+        memwarden_training_step_duration_seconds_count{workload="slurm/17",rank="6"} 3
+        memwarden_training_step_last_duration_seconds{workload="slurm/17",rank="6"} 2"#]]);
+    provider.shutdown().unwrap();
+}
+
+#[test]
+fn the_job_socket_wins_and_so_does_who_came_first() {
+    let mut world = World::new();
+    world.push(&fixture::megatron(5));
+    let told = |key, rank: &str| ToldRank { key, workload: "slurm/17".into(), rank: rank.into() };
+    let shown = |world: &mut World| world.sample(Duration::ZERO).contains("memwarden_training_loss{");
+    assert!(shown(&mut world));
+    world.by_socket = vec![told(None, "5")];
+    assert!(!shown(&mut world), "another process told that rank");
+    world.by_socket = vec![told(Some(world.own), "0")];
+    assert!(!shown(&mut world), "the process itself told another rank");
+    assert!(world.health().contains("ranks_hidden 1"));
+    world.by_socket = vec![told(None, "4")];
+    assert!(shown(&mut world));
+}
+
+#[test]
+fn what_is_silent_or_has_ended_is_gone() {
+    let mut world = World::new();
+    world.push(&fixture::megatron(5));
+    let series = |text: &str| text.lines().filter(|line| line.starts_with("memwarden_training")).count();
+    let later = world.sample(Duration::from_secs(50));
+    let age = later.lines().find(|line| line.starts_with("memwarden_training_message_age_seconds")).unwrap();
+    assert!(age.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() >= 50.0, "{age}");
+    assert_eq!(series(&world.sample(Duration::from_secs(62))), 0);
+    world.push(&fixture::megatron(5));
+    assert_ne!(series(&world.sample(Duration::ZERO)), 0);
+    world.living = false;
+    assert_eq!(series(&world.sample(Duration::ZERO)), 0);
+}
+
+#[test]
+fn who_is_in_no_workload_has_none_until_it_is() {
+    let mut world = World::new();
+    world.is_member = false;
+    world.sample(Duration::ZERO);
+    world.push(&fixture::megatron(5));
+    let text = world.sample(Duration::ZERO);
+    assert!(text.contains("memwarden_training_loss{workload=\"\",rank=\"5\"} 2.25\n"), "{text}");
+    assert!(world.health().contains("ranks{owner=\"none\"} 1"));
+    // Whatever the message says, and another user's process says the same.
+    world.is_member = true;
+    world.sample(Duration::ZERO);
+    world.push(&fixture::megatron(5));
+    let text = world.sample(Duration::ZERO);
+    assert!(text.contains("memwarden_training_loss{workload=\"slurm/17\",rank=\"5\"} 2.25\n"), "{text}");
+}
+
+#[test]
+fn ranks_are_bounded() {
+    let mut world = World::with(&rules(3, 8));
+    for rank in 0..8 {
+        let refused = world.push(&fixture::megatron(rank)).partial_success.unwrap().rejected_data_points;
+        assert_eq!(refused, if rank < 3 { 1 } else { 8 }, "rank {rank}");
+    }
+    let beyond = world.push(&fixture::megatron(8)).partial_success.unwrap().rejected_data_points;
+    assert_eq!(beyond, 8, "a rank outside its world of 8");
+    let text = world.sample(Duration::ZERO);
+    assert_eq!(text.matches("memwarden_training_loss{").count(), 3);
+}
+
+#[test]
+fn hostile_requests_are_answered_and_counted() {
+    let mut world = World::new();
+    let push = fixture::megatron(5).encode_to_vec();
+    let status = |path, headers: &str, body: &[u8]| world.post(path, headers, body).0;
+    assert_eq!(status("/v1/metrics", PROTOBUF, b"\xff\xff\xff"), 400);
+    assert_eq!(status("/v1/metrics", PROTOBUF, &push[..push.len() - 1]), 400);
+    assert_eq!(status("/v1/metrics", "content-type: application/json\r\n", b"{}"), 415);
+    assert_eq!(status("/v1/metrics", "", &push), 415);
+    let brotli = "content-type: application/x-protobuf\r\ncontent-encoding: br\r\n";
+    assert_eq!(status("/v1/metrics", brotli, &push), 415);
+    assert_eq!(status("/v1/traces", PROTOBUF, &push), 404);
+    assert_eq!(status("/v1/logs", PROTOBUF, &push), 404);
+    assert_eq!(status("/v1/metrics", ZIPPED, &push), 400, "it is not zipped");
+    assert_eq!(status("/v1/metrics", ZIPPED, &zip(&push)), 200);
+    // A bomb of zeros, one of empty messages, and one that says itself that it is too long.
+    assert_eq!(status("/v1/metrics", ZIPPED, &zip(&vec![0; 6 << 20])), 413);
+    assert_eq!(status("/v1/metrics", ZIPPED, &zip(&[10, 0].repeat(1 << 20))), 413);
+    assert_eq!(status("/v1/metrics", PROTOBUF, &vec![0; (4 << 20) + 1]), 413);
+    let (code, body) = world.post("/v1/metrics", PROTOBUF, b"\xff");
+    assert_eq!((code, &body[..]), (400, &b"\x08\x03\x12\x1cit is not a protobuf message"[..]));
+    let got = world.exchange(b"GET /v1/metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    assert!(got.starts_with(b"HTTP/1.1 405 "));
+    assert!(world.exchange(b"\x16\x03\x01\x02\x00\x01\r\n\r\n").starts_with(b"HTTP/1.1 400 "), "it is TLS");
+    expect![[r#"
+        ranks{owner="workload"} 1
+        requests_total{protocol="http",outcome="partial"} 1
+        requests_total{protocol="http",outcome="malformed"} 4
+        requests_total{protocol="http",outcome="too_large"} 3
+        requests_total{protocol="http",outcome="unsupported"} 6
+        points_total{outcome="taken"} 7
+        points_total{outcome="unknown"} 1
+        points_total{outcome="refused"} 1"#]]
+    .assert_eq(&world.health());
+}
+
+#[test]
+fn other_signals_by_grpc_are_unimplemented() {
+    let world = World::new();
+    let asked = "POST /opentelemetry.proto.collector.trace.v1.TraceService/Export HTTP/1.1\r\nhost: x\r\n\
+        connection: close\r\ncontent-type: application/grpc\r\ncontent-length: 5\r\n\r\n\0\0\0\0\0";
+    let answer = String::from_utf8(world.exchange(asked.as_bytes())).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("grpc-status: 12\r\n"), "{answer}");
+}
+
+#[test]
+fn connections_are_bounded_for_one_user() {
+    let mut world = World::with(&rules(8, 4));
+    let mut held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(world.address).unwrap()).collect();
+    // They are accepted in their order, so that the third is accepted after both of them.
+    let mut third = TcpStream::connect(world.address).unwrap();
+    third.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert_eq!(third.read(&mut [0]).unwrap(), 0, "half of four are there");
+    let health = world.health();
+    assert!(health.contains("connections_refused_total{reason=\"user\"} 1"), "{health}");
+    assert!(health.contains("connections{owner=\"workload\"} 2"), "{health}");
+    held.clear();
+}
+
+#[test]
+fn the_fuzzers_seed_is_what_a_job_pushes() {
+    let seed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/otlp_metrics/megatron");
+    let push = fixture::megatron(5).encode_to_vec();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::create_dir_all(seed.parent().unwrap()).unwrap();
+        std::fs::write(&seed, &push).unwrap();
+    }
+    assert!(std::fs::read(&seed).unwrap() == push, "run the tests with UPDATE_EXPECT=1");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+        answer::fuzz(&bytes);
+    }
+
+    #[test]
+    fn no_damaged_push_panics(
+        place in 0_usize..700,
+        byte in proptest::num::u8::ANY,
+        cut in 0_usize..700,
+    ) {
+        let mut bytes = fixture::megatron(5).encode_to_vec();
+        let length = bytes.len();
+        bytes[place % length] = byte;
+        bytes.truncate(length - cut % length);
+        answer::fuzz(&bytes);
+    }
+
+    #[test]
+    fn no_decoded_push_panics(
+        name in proptest::sample::select(vec![
+            "megatron.training.step_duration_ms", "memwarden.training.step.duration",
+            "megatron.training.tokens_per_sec", "memwarden.training.tokens", "megatron.training.loss",
+            "memwarden.training.phase", "memwarden.training.allocator.active", "memwarden.training.flops",
+        ]),
+        unit in proptest::sample::select(vec!["", "s", "ms", "By", "{token}", "1"]),
+        values in proptest::collection::vec(proptest::num::f64::ANY, 1..5),
+        counts in proptest::collection::vec(proptest::num::u64::ANY, 0..5),
+        temporality in -1_i32..4,
+        key in "(device|phase|convention|rank|dl.local_rank|x)",
+        number in proptest::num::i64::ANY,
+    ) {
+        let attributes = [fixture::int(&key, number)];
+        let mut metrics = vec![
+            fixture::histogram(name, unit, temporality, (&values, &counts), values[0]),
+            fixture::sum(name, values[0], temporality, counts.len() as u64, number.unsigned_abs()),
+        ];
+        metrics.extend(values.iter().map(|value| fixture::gauge(name, *value, &attributes)));
+        answer::fuzz(&fixture::request(&attributes, metrics).encode_to_vec());
+    }
+}

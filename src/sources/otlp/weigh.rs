@@ -1,0 +1,204 @@
+//! How much memory a push takes once it is decoded, found before it is decoded.
+//!
+//! An empty message has two bytes on the wire and a hundred or more in memory, so that 4 MiB could become 400.
+//! This walks the messages of a metrics request (opentelemetry-proto 1.x) and takes no memory at all.
+
+/// What one message takes at most beside its own bytes: the largest, a point of an exponential histogram, has about
+/// 210, and a list that grows has room for twice its length.
+const MESSAGE: usize = 512;
+/// The most that a request may take. Two thousand points with five attributes each take half of it.
+pub(super) const MOST: usize = 24 << 20;
+/// Messages within messages: seven down to the value of an attribute, and some for lists within lists.
+const DEEPEST: u32 = 16;
+
+/// Why a request is not decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Heavy {
+    /// It would take too much.
+    #[error("it would take more than {} MiB in memory", MOST >> 20)]
+    Memory,
+    /// Lists within lists within lists.
+    #[error("its messages are nested too deeply")]
+    Depth,
+    /// It is no protobuf.
+    #[error("it is not a protobuf message")]
+    Malformed,
+}
+
+/// The messages that can be within a request.
+#[derive(Clone, Copy)]
+enum Kind {
+    Request,
+    ResourceMetrics,
+    Resource,
+    ScopeMetrics,
+    Scope,
+    Metric,
+    Numbers,
+    Number,
+    Histograms,
+    Histogram,
+    Exponentials,
+    Exponential,
+    Summaries,
+    Summary,
+    Exemplar,
+    Attribute,
+    Value,
+    Values,
+    Pairs,
+    /// Many small things: counts of a byte each, names of two.
+    Small,
+}
+
+impl Kind {
+    /// What a field of this message is, where that can have more within it.
+    const fn field(self, number: u64) -> Option<Self> {
+        Some(match (self, number) {
+            (Self::Request, 1) => Self::ResourceMetrics,
+            (Self::ResourceMetrics, 1) => Self::Resource,
+            (Self::ResourceMetrics, 2) => Self::ScopeMetrics,
+            (Self::ScopeMetrics, 1) => Self::Scope,
+            (Self::ScopeMetrics, 2) => Self::Metric,
+            (Self::Metric, 5 | 7) => Self::Numbers,
+            (Self::Metric, 9) => Self::Histograms,
+            (Self::Metric, 10) => Self::Exponentials,
+            (Self::Metric, 11) => Self::Summaries,
+            (Self::Numbers, 1) => Self::Number,
+            (Self::Histograms, 1) => Self::Histogram,
+            (Self::Exponentials, 1) => Self::Exponential,
+            (Self::Summaries, 1) => Self::Summary,
+            (Self::Number, 5) | (Self::Histogram, 8) | (Self::Exponential, 11) => Self::Exemplar,
+            (Self::Resource, 1)
+            | (Self::Scope, 3)
+            | (Self::Metric, 12)
+            | (Self::Number, 7)
+            | (Self::Histogram, 9)
+            | (Self::Exponential, 1)
+            | (Self::Summary, 7)
+            | (Self::Exemplar, 7)
+            | (Self::Pairs, 1) => Self::Attribute,
+            (Self::Attribute, 2) | (Self::Values, 1) => Self::Value,
+            (Self::Value, 5) => Self::Values,
+            (Self::Value, 6) => Self::Pairs,
+            (Self::Resource, 3) | (Self::Exponential, 8 | 9) => Self::Small,
+            _ => return None,
+        })
+    }
+}
+
+/// What `request` takes in memory at most.
+///
+/// # Errors
+/// [`Heavy`], where that is too much or cannot be told.
+pub(super) fn weigh(request: &[u8]) -> Result<usize, Heavy> {
+    let mut weight = request.len();
+    walk(request, Kind::Request, DEEPEST, &mut weight)?;
+    Ok(weight)
+}
+
+fn walk(mut rest: &[u8], kind: Kind, deeper: u32, weight: &mut usize) -> Result<(), Heavy> {
+    while !rest.is_empty() {
+        let key = varint(&mut rest)?;
+        let (number, wire) = (key >> 3, key & 7);
+        let length = match wire {
+            0 => {
+                varint(&mut rest)?;
+                // One of a list that is not packed.
+                add(weight, 16)?;
+                continue;
+            }
+            1 => 8,
+            2 => usize::try_from(varint(&mut rest)?).map_err(|_| Heavy::Malformed)?,
+            5 => 4,
+            _ => return Err(Heavy::Malformed),
+        };
+        let (field, after) = rest.split_at_checked(length).ok_or(Heavy::Malformed)?;
+        rest = after;
+        if wire != 2 {
+            add(weight, 16)?;
+            continue;
+        }
+        add(weight, MESSAGE)?;
+        match kind.field(number) {
+            Some(Kind::Small) => add(weight, field.len().saturating_mul(32))?,
+            Some(inner) => {
+                let deeper = deeper.checked_sub(1).ok_or(Heavy::Depth)?;
+                walk(field, inner, deeper, weight)?;
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn add(weight: &mut usize, more: usize) -> Result<(), Heavy> {
+    *weight = weight.saturating_add(more);
+    if *weight > MOST { Err(Heavy::Memory) } else { Ok(()) }
+}
+
+fn varint(rest: &mut &[u8]) -> Result<u64, Heavy> {
+    let mut value = 0;
+    for place in 0..10 {
+        let (byte, after) = rest.split_first().ok_or(Heavy::Malformed)?;
+        *rest = after;
+        value |= u64::from(byte & 0x7f) << (7 * place);
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(Heavy::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+    use prost::Message as _;
+
+    use super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn a_real_push_is_light_and_a_bomb_is_not_decoded() {
+        let push = fixture::push("loss", 2_000).encode_to_vec();
+        let weight = weigh(&push).unwrap();
+        assert!(weight > push.len() && weight < MOST / 2, "{weight} for {}", push.len());
+        // Empty resources, and empty points in one metric: two bytes each.
+        assert_eq!(weigh(&[10, 0].repeat(1 << 20)), Err(Heavy::Memory));
+        let mut bomb = [10, 0].repeat(1 << 19);
+        for field in [5, 2, 2, 1_u8] {
+            let mut outer = vec![field << 3 | 2];
+            prost::encoding::encode_varint(bomb.len() as u64, &mut outer);
+            outer.extend(bomb);
+            bomb = outer;
+        }
+        assert!(ExportMetricsServiceRequest::decode(&bomb[..]).is_ok());
+        assert_eq!(weigh(&bomb), Err(Heavy::Memory));
+    }
+
+    #[test]
+    fn lists_within_lists_have_an_end() {
+        let mut nested = Vec::new();
+        for field in [5, 1].into_iter().cycle().take(41).chain([2, 1, 1, 1_u8]) {
+            let mut outer = vec![field << 3 | 2];
+            prost::encoding::encode_varint(nested.len() as u64, &mut outer);
+            outer.extend(nested);
+            nested = outer;
+        }
+        assert_eq!(weigh(&nested), Err(Heavy::Depth));
+        assert_eq!(weigh(&nested[..nested.len() - 1]), Err(Heavy::Malformed));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_light_is_light(bytes in proptest::collection::vec(0_u8..40, 0..300)) {
+            let _ = weigh(&bytes);
+        }
+
+        #[test]
+        fn what_prost_reads_is_not_refused(count in 0_usize..40) {
+            let push = fixture::push("loss", count).encode_to_vec();
+            proptest::prop_assert!(weigh(&push).is_ok());
+        }
+    }
+}
