@@ -14,7 +14,7 @@ fn a_daemon_that_pushes_to_itself_hears_no_echo() {
             "--set",
             "sources.otlp.enabled=true",
             "--set",
-            &format!("sources.otlp.listen=[\"127.0.0.1:{port}\"]"),
+            &format!("sources.otlp.listen=127.0.0.1:{port}"),
             "--set",
             "otlp.enabled=true",
             "--set",
@@ -31,7 +31,8 @@ fn a_daemon_that_pushes_to_itself_hears_no_echo() {
         let points = |outcome| page.get("memwarden_otlp_receiver_points_total", &[("outcome", outcome)]);
         assert!(points("unknown").unwrap() > 100.0);
         assert_eq!((points("taken"), points("refused")), (Some(0.0), Some(0.0)));
-        assert_eq!(page.sum("memwarden_otlp_receiver_connections", &[]), 1.0);
+        // The client may close its connection between two pushes.
+        assert!(page.sum("memwarden_otlp_receiver_connections", &[]) <= 1.0);
         assert_eq!(page.sum("memwarden_otlp_receiver_ranks", &[]), 0.0);
         assert_eq!(page.get("memwarden_source_status", &[("source", "otlp"), ("status", "ok")]), Some(1.0));
         assert_eq!(daemon.value("memwarden_otlp_export_failures_total"), Some(0.0));

@@ -87,7 +87,7 @@ impl Source for Otlp {
         shared.set_members(out.facts.members.iter().map(|(key, _)| *key));
         put_ranks(&shared, at, out);
         let (known, all) = shared.connections();
-        put_owners(&metrics::CONNECTIONS, known, all.saturating_sub(known), out);
+        put_peers(&metrics::CONNECTIONS, known, all.saturating_sub(known), out);
         shared.counts.put(out);
         match shared.trouble() {
             None => Ok(()),
@@ -100,7 +100,7 @@ impl Source for Otlp {
     }
 }
 
-fn put_owners(metric: &'static crate::model::desc::Gauge<Count>, known: u64, unknown: u64, out: &mut Batch) {
+fn put_peers(metric: &'static crate::model::desc::Gauge<Count>, known: u64, unknown: u64, out: &mut Batch) {
     out.put(metric, &["workload".into()], Count(known));
     out.put(metric, &["none".into()], Count(unknown));
 }
@@ -137,7 +137,7 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
         put(rank, &[face.workload, label], &face.gpu, at, out);
     }
     drop(ranks);
-    put_owners(&metrics::RANKS, known, unknown, out);
+    put_peers(&metrics::RANKS, known, unknown, out);
     out.put(&metrics::HIDDEN, &[], Count(hidden));
     out.facts = facts;
 }

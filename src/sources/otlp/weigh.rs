@@ -6,7 +6,12 @@
 /// What one message takes at most beside its own bytes: the largest, a point of an exponential histogram, has about
 /// 210, and a list that grows has room for twice its length.
 const MESSAGE: usize = 512;
-/// The most that a request may take. Two thousand points with five attributes each take half of it.
+/// The same for the small messages, of which there are many: an attribute, and its value, which is within it.
+const ATTRIBUTE: usize = 256;
+const VALUE: usize = 128;
+/// The same for a text: its pointer and lengths are in its message, and the heap rounds up and keeps books.
+const TEXT: usize = 64;
+/// The most that a request may take. Two thousand points with five attributes each take a third of it.
 pub(super) const MOST: usize = 24 << 20;
 /// Messages within messages: seven down to the value of an attribute, and some for lists within lists.
 const DEEPEST: u32 = 16;
@@ -85,6 +90,15 @@ impl Kind {
             _ => return None,
         })
     }
+
+    /// What one of these takes at most, in a list that grows.
+    const fn size(self) -> usize {
+        match self {
+            Self::Attribute => ATTRIBUTE,
+            Self::Value => VALUE,
+            _ => MESSAGE,
+        }
+    }
 }
 
 /// What `request` takes in memory at most.
@@ -119,14 +133,14 @@ fn walk(mut rest: &[u8], kind: Kind, deeper: u32, weight: &mut usize) -> Result<
             add(weight, 16)?;
             continue;
         }
-        add(weight, MESSAGE)?;
         match kind.field(number) {
-            Some(Kind::Small) => add(weight, field.len().saturating_mul(32))?,
+            Some(Kind::Small) => add(weight, MESSAGE.saturating_add(field.len().saturating_mul(32)))?,
             Some(inner) => {
+                add(weight, inner.size())?;
                 let deeper = deeper.checked_sub(1).ok_or(Heavy::Depth)?;
                 walk(field, inner, deeper, weight)?;
             }
-            None => {}
+            None => add(weight, TEXT)?,
         }
     }
     Ok(())
@@ -174,6 +188,28 @@ mod tests {
         }
         assert!(ExportMetricsServiceRequest::decode(&bomb[..]).is_ok());
         assert_eq!(weigh(&bomb), Err(Heavy::Memory));
+    }
+
+    #[test]
+    fn no_message_is_larger_than_it_is_weighed() {
+        use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+        use opentelemetry_proto::tonic::metrics::v1::{
+            Exemplar, ExponentialHistogramDataPoint, HistogramDataPoint, Metric, NumberDataPoint,
+            ResourceMetrics, ScopeMetrics, SummaryDataPoint,
+        };
+        let largest = [
+            size_of::<ResourceMetrics>(),
+            size_of::<ScopeMetrics>(),
+            size_of::<Metric>(),
+            size_of::<NumberDataPoint>(),
+            size_of::<HistogramDataPoint>(),
+            size_of::<ExponentialHistogramDataPoint>(),
+            size_of::<SummaryDataPoint>(),
+            size_of::<Exemplar>(),
+        ];
+        assert!(largest.iter().all(|size| size * 2 <= MESSAGE), "{largest:?}");
+        assert!(size_of::<KeyValue>() * 2 <= ATTRIBUTE && size_of::<AnyValue>() * 2 <= VALUE);
+        assert!(size_of::<String>() * 2 <= TEXT);
     }
 
     #[test]
