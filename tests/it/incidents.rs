@@ -1,11 +1,12 @@
 //! The flight recorder: the kernel kills, nobody else did anything, and there is a folder that tells it.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Daemon, memwarden, program, wait_for};
+use crate::harness::{Daemon, Page, memwarden, program, wait_for};
 use crate::skip::skip;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -125,4 +126,50 @@ fn without_a_place_nothing_is_said_to_be_unwritable() {
     });
     daemon.wait_value("memwarden_incidents_recorded_total", |count| count == 0.0);
     assert!(daemon.value("memwarden_records_writable").is_none());
+}
+
+#[test]
+fn what_somebody_else_killed_is_told_once() {
+    let state = tempfile::tempdir().unwrap();
+    let mark = format!("memwarden-victim-{}", std::process::id());
+    let user = rustix::process::getuid().as_raw();
+    let config = state.path().join("config.yaml");
+    let text = format!(
+        "state: {{file: {}}}\nsampling: {{interval: 500ms}}\n\
+         sources: {{workload: {{matchers: [{{name: victims, command_line: {mark}}}]}}}}\n\
+         protection: {{mode: observe, targets: [{{name: watched, workload: victims, allow_users: [{user}]}}]}}\n",
+        state.path().join("state.json").display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap()]);
+    if !daemon.logged(&["How watched processes end is not known here"]).is_empty() {
+        skip("this kernel does not tell how processes end that are not children");
+        return;
+    }
+    let mut job: Vec<_> = (0..3)
+        .map(|_| {
+            program("sh").args(["-c", "read line; exit 0", &mark]).stdin(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    let members = [("target", "watched"), ("workload", "victims")];
+    let all = |page: &Page| page.get("memwarden_protection_members", &members) == Some(3.0);
+    daemon.wait_page("three members", LONG, all);
+    // One ends by itself, and nobody needs to know.
+    drop(job[0].stdin.take());
+    job[0].wait().unwrap();
+    for victim in &mut job[1..] {
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+    }
+    // Others' incidents are told as well: the kernel may kill in another test's group meanwhile.
+    let ours = || -> Vec<Value> {
+        let listed: Value = serde_json::from_str(&daemon.get("/api/v1/incidents").body).unwrap();
+        let all = listed["incidents"].as_array().unwrap().iter();
+        all.filter(|incident| incident["target"] == "watched").cloned().collect()
+    };
+    wait_for("an incident", LONG, || Some(()).filter(|()| !ours().is_empty()));
+    daemon.wait_frames(3.0);
+    let told = ours();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["cause"], "killed");
 }

@@ -35,7 +35,7 @@ use self::journal::Book;
 use self::scribe::Scribe;
 use self::slot::Slot;
 use self::watch::{Hands, Watch};
-use crate::app::records::Records;
+use crate::app::records::{Lookout, Records};
 use crate::app::webhook::Webhooks;
 use crate::host::child::WorkerCommand;
 use crate::host::executor::{self, Errand, Errands, Machine, Observer};
@@ -91,6 +91,7 @@ impl Reporter for Shared {
 #[derive(Debug)]
 pub struct Feed {
     gather: Gather,
+    lookout: Lookout,
     shared: Arc<Shared>,
 }
 
@@ -100,6 +101,10 @@ impl Feed {
         let report = self.shared.newest();
         if let Some(facts) = self.gather.look(frame.at, frame, told, &self.shared.alerts, &report) {
             self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.gather.names);
+            for seat in facts.seats.iter().flatten() {
+                let owner = &self.shared.targets[seat.target].name;
+                self.lookout.watch(seat.roster.largest.iter().map(|key| (*key, owner)));
+            }
             self.shared.slot.give(Box::new(facts), Facts::keep);
         }
     }
@@ -180,7 +185,7 @@ impl Guard {
         for target in &*shared.targets {
             tracing::info!("Protection of {target}");
         }
-        let feed = Feed { gather, shared: Arc::clone(&shared) };
+        let feed = Feed { gather, lookout: records.lookout(), shared: Arc::clone(&shared) };
         Ok(Some((Self { shared, stop, thread: Some(thread) }, feed)))
     }
 

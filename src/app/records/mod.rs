@@ -15,13 +15,13 @@ use std::time::Duration;
 use self::ledger::Ledger;
 use self::recorder::RecordErrand;
 pub use self::recorder::{Recorder, Status};
-use self::strikes::Strikes;
+use self::strikes::{Ends, Strikes};
 use crate::config::Config;
 use crate::events::{Events, RecordsState};
 use crate::exposition::Frames;
 use crate::history::flight::Flight;
 use crate::host::audit::{AuditLog, Place};
-use crate::host::deaths::Deaths;
+use crate::host::deaths::{Death, Deaths};
 use crate::host::executor::Errand;
 use crate::host::incident::Store;
 use crate::host::{capability, clock};
@@ -50,6 +50,24 @@ const AUDIT_FILES: u32 = 4;
 /// The last minutes of what is watched, for whoever adds to it; nobody may wait for it.
 pub type SharedFlight = Arc<Mutex<Flight>>;
 
+/// Sees how watched processes end.
+#[derive(Clone, Debug)]
+pub struct Lookout {
+    deaths: Arc<Mutex<Deaths>>,
+    proc: PathBuf,
+}
+
+impl Lookout {
+    /// Watches how these processes end, each with the name of its target; one that `SIGKILL` ends is an incident.
+    pub fn watch<'k>(&self, keys: impl Iterator<Item = (ProcessKey, &'k Label)>) {
+        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).watch(&self.proc, keys);
+    }
+
+    fn poll(&self) -> Vec<Death> {
+        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).poll()
+    }
+}
+
 /// Everything that writes down.
 #[derive(Debug)]
 pub struct Records {
@@ -58,8 +76,7 @@ pub struct Records {
     flight: SharedFlight,
     store: Option<Store>,
     events: Arc<Events>,
-    proc: PathBuf,
-    deaths: Mutex<Deaths>,
+    lookout: Lookout,
 }
 
 /// The folder beside the state file, or the one that systemd gives; nothing where there is neither.
@@ -111,7 +128,14 @@ impl Records {
         if !Deaths::told() {
             tracing::info!("How watched processes end is not known here: the kernel tells it since 6.15.");
         }
-        let records = Self { audit, recorder, flight, store, events, proc, deaths: Mutex::default() };
+        let records = Self {
+            audit,
+            recorder,
+            flight,
+            store,
+            events,
+            lookout: Lookout { deaths: Arc::default(), proc },
+        };
         records.tell();
         Ok(records)
     }
@@ -154,9 +178,9 @@ impl Records {
         &self.recorder
     }
 
-    /// Watches how these processes end, each with the name of its target; one that `SIGKILL` ends is an incident.
-    pub fn watch<'k>(&self, keys: impl Iterator<Item = (ProcessKey, &'k Label)>) {
-        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).watch(&self.proc, keys);
+    /// Who sees how processes end.
+    pub fn lookout(&self) -> Lookout {
+        self.lookout.clone()
     }
 
     /// Has everything written down, and waits for it at most so long.
@@ -172,7 +196,7 @@ impl Records {
 
     /// Looks at every frame for what the kernel did, and keeps what it says of the host, until there are no more.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
-        let mut strikes = Strikes::default();
+        let (mut strikes, mut ends) = (Strikes::default(), Ends::default());
         while frames.changed().await.is_ok() {
             let Some(frame) = frames.borrow_and_update().clone() else { continue };
             if let Some(sample) = strikes::host(&frame)
@@ -186,8 +210,7 @@ impl Records {
                 self.recorder.record(incident);
             }
             // After the strikes, whose victims are told better there.
-            let deaths = self.deaths.lock().unwrap_or_else(PoisonError::into_inner).poll();
-            for incident in deaths.iter().filter_map(|death| strikes::killed(&frame, death)) {
+            for incident in ends.look(&frame, &self.lookout.poll()) {
                 self.recorder.record(incident);
             }
         }

@@ -229,7 +229,8 @@ impl Writer {
             self.victims.drain(..old);
             return false;
         }
-        let by_kernel = victim.is_some_and(|victim| self.victims.iter().any(|known| known == victim));
+        let known = |pid: &str| self.victims.iter().any(|known| known == pid);
+        let by_kernel = victim.is_some_and(|victims| victims.split(' ').any(known));
         let by_policy =
             |open: &Open| open.incident.target == incident.target && open.incident.mode == "enforce";
         by_kernel || self.open.iter().any(by_policy)

@@ -2,12 +2,16 @@
 //!
 //! Who sent the signal is not known: the kernel tells nobody.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use serde_json::{Map, json};
 
 use crate::host::deaths::Death;
 use crate::model::frame::Frame;
 use crate::model::incident::{Cause, Incident, SCHEMA, Sample, name};
 use crate::model::label::Label;
+use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::sources::{kmsg, memory};
 
@@ -88,29 +92,55 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
     }
 }
 
-/// An incident where a watched process was ended by `SIGKILL`.
-pub(super) fn killed(frame: &Frame, death: &Death) -> Option<Incident> {
-    /// `SIGKILL`.
-    const KILL: i32 = 9;
-    if death.signal != Some(KILL) {
-        return None;
+/// Watched processes that `SIGKILL` ended, told once for all of a job that go together.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// When each target's were told last.
+    told: BTreeMap<Label, Timestamp>,
+}
+
+impl Ends {
+    /// The incidents of what ended, one for each target, and none for a target that has just had one.
+    pub(super) fn look(&mut self, frame: &Frame, deaths: &[Death]) -> Vec<Incident> {
+        /// How long a job of many processes takes to be gone after the first one.
+        const LULL: Duration = Duration::from_secs(30);
+        /// `SIGKILL`.
+        const KILL: i32 = 9;
+        self.told.retain(|_, told| frame.at.since(*told) < LULL);
+        let mut killed: BTreeMap<&Label, Vec<u32>> = BTreeMap::new();
+        for death in deaths.iter().filter(|death| death.signal == Some(KILL)) {
+            killed.entry(&death.owner).or_default().push(death.key.pid);
+        }
+        let mut incidents = Vec::new();
+        for (owner, pids) in killed {
+            tracing::warn!(target_name = owner.as_str(), ?pids, "Watched processes were ended by SIGKILL.");
+            if self.told.insert(owner.clone(), frame.at).is_none() {
+                incidents.push(killed_of(frame, owner, &pids));
+            }
+        }
+        incidents
     }
+}
+
+fn killed_of(frame: &Frame, owner: &Label, pids: &[u32]) -> Incident {
     let unix = frame.at.unix().as_secs_f64();
-    let facts = [(VICTIM.to_owned(), json!(death.key.pid.to_string())), ("signal".to_owned(), json!(KILL))];
-    Some(Incident {
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let who = match &*pids {
+        [pid] => format!("Process {pid} of {owner} was"),
+        many => format!("{} processes of {owner} were", many.len()),
+    };
+    let facts = [(VICTIM.to_owned(), json!(pids.join(" "))), ("signal".to_owned(), json!(9))];
+    Incident {
         schema: SCHEMA.to_owned(),
-        id: name(frame.at, &format!("{}-{}", death.owner, death.key.pid)),
+        id: name(frame.at, &format!("{owner}-{}", pids[0])),
         cause: Cause::Killed,
-        target: death.owner.as_str().to_owned(),
+        target: owner.as_str().to_owned(),
         began_unix_seconds: unix,
         ended_unix_seconds: Some(unix),
-        summary: format!(
-            "Process {} of {} was ended by SIGKILL; who sent it is not known.",
-            death.key.pid, death.owner
-        ),
+        summary: format!("{who} ended by SIGKILL; who sent it is not known."),
         facts: facts.into_iter().collect(),
         ..Incident::default()
-    })
+    }
 }
 
 #[cfg(test)]
@@ -159,12 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn only_sigkill_is_an_incident() {
-        let key = crate::model::ids::ProcessKey { pid: 5, start: 1 };
-        let told = |signal| killed(&frame(9, None), &Death { key, owner: "job".into(), signal });
-        assert_eq!((told(None), told(Some(15))), (None, None));
-        let incident = told(Some(9)).unwrap();
+    fn what_sigkill_ends_together_is_one_incident() {
+        let death = |pid, signal| Death {
+            key: crate::model::ids::ProcessKey { pid, start: 1 },
+            owner: "job".into(),
+            signal,
+        };
+        let mut ends = Ends::default();
+        assert_eq!(ends.look(&frame(9, None), &[death(5, None), death(6, Some(15))]), []);
+        let told = ends.look(&frame(9, None), &[death(5, Some(9)), death(6, Some(9)), death(7, Some(15))]);
+        let [incident] = &told[..] else { panic!("{told:?}") };
         assert_eq!((incident.id.as_str(), incident.cause), ("19700101T000009.000Z-job-5", Cause::Killed));
+        assert_eq!(incident.facts[VICTIM], json!("5 6"));
+        assert_eq!(incident.summary, "2 processes of job were ended by SIGKILL; who sent it is not known.");
+        assert_eq!(ends.look(&frame(10, None), &[death(8, Some(9))]), []);
+        assert_eq!(ends.look(&frame(60, None), &[death(9, Some(9))]).len(), 1);
     }
 
     #[test]
