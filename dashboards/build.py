@@ -19,6 +19,7 @@ from board import (
     BLUE, GPU, HERE, LEVELS, NAME, ORANGE, PIECES, RED, SKY, STATES, SUBJECT, WORK, YELLOW,
     Board, dashboard, level, like, numbered, of, painted, variable, words,
 )
+from protection import protection
 from training import training
 
 FOLDER = Path(__file__).parent
@@ -160,6 +161,8 @@ def node():
     b.table("Rise over the window of the evidence", f"sort_desc(memwarden_leak_rise_bytes{{{SUBJECT}}} {climbs})", width=12, hide=("uuid",),
             names={"Value": "rise"}, unit="bytes", description="How much more is held than at the beginning of the growth's window.")
 
+    protection(b)
+
     b.row("Imbalance")
     # Of several GPUs of a node without a workload's name: all its workloads together.
     every, alone = 'workload!="",' + WORK, 'workload="",' + HERE
@@ -221,7 +224,7 @@ def node():
         (f"rate(memwarden_http_limited_total{{{HERE}}}[$__rate_interval])", "HTTP, {{reason}}"),
     ], "ops", min=0)
 
-    return dashboard("node", "Host memory, GPUs, workloads, forecasts, leaks, and the health of the telling.", b, [
+    return dashboard("node", "Host memory, GPUs, workloads, forecasts, leaks, protection, and the health of the telling.", b, [
         variable("instance", "label_values(memwarden_build_info, instance)", "Node"),
         variable("gpu", 'label_values(memwarden_gpu_info{instance=~"$instance"}, gpu)', "GPU"),
         variable("workload", 'label_values(memwarden_workload_info{instance=~"$instance"}, workload)', "Workload"),
