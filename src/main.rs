@@ -3,11 +3,10 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
-use memwarden::cli::Cli;
+use memwarden::cli;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    match cli::run() {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,39 +1,25 @@
 //! `memwarden gpu-worker`: the process that `serve` starts to talk to NVML.
+//!
+//! It lives as long as the daemon and should be small, so its arguments do not
+//! go through the parser of all commands, which takes two megabytes with all help.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::worker;
 
-/// The worker's command line, written by `serve` and by nobody else.
-#[derive(Clone, Debug, clap::Args)]
-pub struct GpuWorkerArgs {
-    /// The NVML library to load.
-    #[arg(long)]
-    pub library: Option<PathBuf>,
-    /// A folder below which the driver's libraries are.
-    #[arg(long)]
-    pub driver_root: Option<PathBuf>,
-    /// Milliseconds between two samples of a GPU.
-    #[arg(long, default_value_t = 1000)]
-    pub interval_ms: u64,
-    /// Do not list processes.
-    #[arg(long)]
-    pub no_processes: bool,
-    /// Do not read numbered fields.
-    #[arg(long)]
-    pub no_field_values: bool,
-}
+/// The name of the command; `serve` writes it, and nobody else.
+pub(super) const NAME: &str = "gpu-worker";
 
 /// Runs the worker until its input ends.
-pub fn run(arguments: GpuWorkerArgs) -> ExitCode {
-    worker::run(&Options {
-        library: arguments.library,
-        driver_root: arguments.driver_root,
-        interval: Duration::from_millis(arguments.interval_ms),
-        processes: !arguments.no_processes,
-        field_values: !arguments.no_field_values,
-    })
+///
+/// # Errors
+/// Where the arguments are none of [`Options::arguments`].
+pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
+    let options = Options::of_arguments(arguments);
+    let options = options.map_err(|argument| {
+        anyhow::anyhow!("{argument:?} is no argument of {NAME}, which serve starts itself")
+    })?;
+    Ok(worker::run(&options))
 }

@@ -6,7 +6,7 @@ mod fetch;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(feature = "gpu")]
-pub mod gpu_worker;
+mod gpu_worker;
 mod hook_helper;
 mod incidents;
 mod metrics;
@@ -53,10 +53,6 @@ enum Command {
     Drill(drill::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
-    /// Talk to NVML for the daemon, which starts this itself.
-    #[cfg(feature = "gpu")]
-    #[command(hide = true)]
-    GpuWorker(gpu_worker::GpuWorkerArgs),
     /// Run hooks for the daemon, which starts this itself.
     #[command(hide = true)]
     HookHelper(hook_helper::Args),
@@ -65,6 +61,18 @@ enum Command {
 /// Everything that is written about a snapshot, but to a file.
 #[cfg(any(fuzzing, test))]
 pub(crate) use snapshot::fuzz as fuzz_snapshot;
+
+/// Runs what the command line asks for.
+///
+/// # Errors
+/// What the command could not do, as a chain for people.
+pub fn run() -> anyhow::Result<ExitCode> {
+    #[cfg(feature = "gpu")]
+    if std::env::args_os().nth(1).is_some_and(|name| name == gpu_worker::NAME) {
+        return gpu_worker::run(std::env::args_os().skip(2));
+    }
+    Cli::parse().run()
+}
 
 impl Cli {
     /// Runs the command.
@@ -90,8 +98,6 @@ impl Cli {
             Command::Drill(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
-            #[cfg(feature = "gpu")]
-            Command::GpuWorker(args) => Ok(gpu_worker::run(args)),
             Command::HookHelper(args) => args.run(),
         }
     }

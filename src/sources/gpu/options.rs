@@ -91,4 +91,53 @@ impl Options {
         }
         arguments
     }
+
+    /// The same, read.
+    ///
+    /// # Errors
+    /// The first argument that is none of them, or that lacks its value.
+    pub fn of_arguments(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, OsString> {
+        let interval = Duration::from_secs(1);
+        let mut options =
+            Self { library: None, driver_root: None, interval, processes: true, field_values: true };
+        while let Some(flag) = arguments.next() {
+            match flag.to_str() {
+                Some("--no-processes") => options.processes = false,
+                Some("--no-field-values") => options.field_values = false,
+                Some("--library") => options.library = Some(arguments.next().ok_or(flag)?.into()),
+                Some("--driver-root") => options.driver_root = Some(arguments.next().ok_or(flag)?.into()),
+                Some("--interval-ms") => {
+                    let text = arguments.next().ok_or(flag)?;
+                    let number = text.to_str().and_then(|text| text.parse().ok());
+                    options.interval = Duration::from_millis(number.ok_or(text)?);
+                }
+                _ => return Err(flag),
+            }
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let odd = OsString::from_vec(b"/opt/\xff lib.so".to_vec());
+        for (library, processes, field_values) in
+            [(None, true, true), (Some(PathBuf::from(odd)), false, true), (None, true, false)]
+        {
+            let driver_root = library.clone();
+            let interval = Duration::from_millis(250);
+            let options = Options { library, driver_root, interval, processes, field_values };
+            assert_eq!(Options::of_arguments(options.arguments().into_iter()), Ok(options));
+        }
+        let read = |text: &str| Options::of_arguments(text.split(' ').map(OsString::from));
+        assert_eq!(read("--interval-ms x"), Err("x".into()));
+        assert_eq!(read("--no-processes --library"), Err("--library".into()));
+        assert_eq!(read("--help"), Err("--help".into()));
+    }
 }
