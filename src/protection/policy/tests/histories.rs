@@ -188,9 +188,6 @@ proptest! {
         let limits = || {
             let mut limits = eager(Mode::Enforce, Reach::Kill);
             limits.levels[Resource::Cgroup.place()] = None;
-            limits.forecast.reach = Reach::Ignore;
-            limits.leak.reach = Reach::Ignore;
-            limits.alert.reach = Reach::Ignore;
             limits
         };
         let mut states = [State::Ok; 2];
