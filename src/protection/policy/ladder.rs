@@ -170,13 +170,15 @@ impl Ladder {
         if !observed.fit {
             return (self.state != State::Disarmed).then_some((State::Disarmed, Reason::Unfit));
         }
-        if self.state == State::Disarmed {
-            return rate_left.then_some((State::Ok, Reason::Rearmed));
-        }
         let empty = self.conditions.get(Condition::HasMembers) != Truth::Met;
         let may_kill = !empty && self.limits.reach == Reach::Kill;
-        if let Some(resource) = judged.hard.filter(|_| may_kill) {
-            return Some((State::Kill, Reason::Hard(resource)));
+        let hard = judged.hard.filter(|_| may_kill).map(|resource| (State::Kill, Reason::Hard(resource)));
+        if self.state == State::Disarmed {
+            let hard = hard.filter(|_| rate_left || self.limits.hard_ignores_rate);
+            return hard.or_else(|| rate_left.then_some((State::Ok, Reason::Rearmed)));
+        }
+        if hard.is_some() {
+            return hard;
         }
         match (judged.blind, self.state == State::Blind) {
             (true, true) => return None,
