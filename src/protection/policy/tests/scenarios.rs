@@ -339,14 +339,24 @@ fn a_saw_is_not_asked_again_and_again() {
 fn a_used_up_rate_disarms_and_the_hard_level_may_be_excepted() {
     let job = Job { takes: ramp, ends: None, ..Job::default() };
     let limits = |ignores| Limits { most_per_hour: 0, hard_ignores_rate: ignores, ..limits() };
-    check(limits(false), &job, 130, expect![[r#"
+    check(
+        limits(false),
+        &job,
+        130,
+        expect![[r#"
         at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
-    "#]]);
-    check(limits(true), &job, 130, expect![[r#"
+    "#]],
+    );
+    check(
+        limits(true),
+        &job,
+        130,
+        expect![[r#"
         at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
         at 112.6 s  0.50 GiB left: disarmed → kill: the hard level of cgroup memory is crossed, killed
         at 112.7 s  0.49 GiB left: kill → verify: the kill was carried out
         at 113.6 s  2.88 GiB left: verify → cooldown: memory is back
         at 113.7 s  3.28 GiB left: cooldown → disarmed: the rate limit is used up
-    "#]]);
+    "#]],
+    );
 }
