@@ -9,6 +9,7 @@ use super::sitting::{Pending, Sitting, flowing, oldest};
 use super::slot::Slot;
 use super::told;
 use crate::host::levels::HostMeter;
+use crate::model::checkpoint::Checkpoints;
 use crate::model::step::{Executor, Finished, Outcome, Stage, Step, StepDone, StepError, TargetId, Work};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -104,7 +105,7 @@ impl Watch {
     /// One round; `clock` tells the time. Returns how long the next one can wait.
     pub(super) fn round(&mut self, clock: &dyn Fn() -> Timestamp) -> Duration {
         let now = clock();
-        self.hear(now);
+        self.hear(now, clock);
         self.collect(clock);
         self.read_host(clock());
         let mut pause = LONGEST;
@@ -126,13 +127,20 @@ impl Watch {
     /// The end: whoever was paused goes on.
     pub(super) fn finish(&mut self, clock: &dyn Fn() -> Timestamp) {
         for seat in 0..SEATS {
-            let Some(sitting) = &self.seats[seat] else { continue };
-            let paused = self.board.ladder(seat).is_some_and(|ladder| ladder.state() == State::Soft);
-            let pauses = paused && self.targets[sitting.target].pause;
-            if let Some(group) = sitting.roster.group.clone().filter(|_| pauses) {
-                let work = Work::Thaw { group };
-                self.one_more(seat, &Step { target: id(seat), stage: Stage::Cooldown, work }, clock);
-            }
+            self.resume(seat, clock);
+        }
+    }
+
+    /// Lets a group go on that was stopped, whatever became of the target's processes since.
+    fn resume(&mut self, seat: usize, clock: &dyn Fn() -> Timestamp) {
+        let paused = self.seats[seat].as_mut().and_then(|sitting| sitting.paused.take());
+        let Some(group) = paused else { return };
+        let work = Work::Thaw { group: group.clone() };
+        let done =
+            self.one_more(seat, &Step { target: id(seat), stage: Stage::Cooldown, work }, clock).is_some();
+        if let Some(sitting) = self.seats[seat].as_mut().filter(|_| !done) {
+            // It is tried again with the next move, and at the end.
+            sitting.paused = Some(group);
         }
     }
 
@@ -151,7 +159,7 @@ impl Watch {
     }
 
     /// Takes over what the sampler left.
-    fn hear(&mut self, now: Timestamp) {
+    fn hear(&mut self, now: Timestamp, clock: &dyn Fn() -> Timestamp) {
         if !self.slot.take(&mut self.held) {
             return;
         }
@@ -162,6 +170,7 @@ impl Watch {
                 self.seats[seat].as_ref().is_some_and(|sitting| sitting.serial == told.serial)
             });
             if !stays {
+                self.resume(seat, clock);
                 self.leave(seat);
             }
             if let Some(told) = told {
@@ -268,9 +277,10 @@ impl Watch {
     /// Goes on waiting for victims that stay.
     fn wait_on(&mut self, seat: usize, clock: &dyn Fn() -> Timestamp) {
         let Some(sitting) = self.seats[seat].as_ref() else { return };
+        let roster = sitting.struck.as_ref().unwrap_or(&sitting.roster);
         let work = Work::AwaitEnd {
-            processes: Arc::clone(&sitting.roster.largest),
-            group: sitting.roster.group.clone(),
+            processes: Arc::clone(&roster.largest),
+            group: roster.group.clone(),
             within: STILL,
         };
         let step = Step { target: id(seat), stage: Stage::Verify, work };
@@ -306,6 +316,11 @@ impl Watch {
         }
         if hard(Resource::Host, self.host.map(|(_, reading)| reading)) {
             self.read_host(read);
+        }
+        if target.ask.job
+            && let Some(sitting) = self.seats[seat].as_mut()
+        {
+            sitting.listen(read, Checkpoints::heard());
         }
         let able = target.limits.mode == Mode::Observe || self.hands.enforce.is_some();
         let Some(sitting) = self.seats[seat].as_mut() else { return LONGEST };
@@ -369,18 +384,22 @@ impl Watch {
             observed: *observed,
             conditions: *ladder.conditions(),
         };
+        let roster = sitting.meant(transition.to, transition.at, target.victims);
         if transition.acts() {
-            sitting.victims = sitting.roster.resident;
+            sitting.victims = roster.resident;
         }
         sitting.moved = Some(moved);
         // What is written down of the steps is part of the incident that begins here.
         self.journal.moved(&moved);
         if let Some(stage) = plan::stage_of(transition) {
             let wanted = target.hook.is_some() || target.webhook.is_some();
-            let told = wanted.then(|| told::json(target, &moved, &sitting.roster));
-            let (id, roster) = (id(seat), Arc::clone(&sitting.roster));
+            let told = wanted.then(|| told::json(target, &moved, &roster));
+            let id = id(seat);
             self.plan.make(&Trip { id, target, transition, stage, roster: &roster, told: told.as_ref() });
             self.carry_out(seat, &moved, read, clock);
+        }
+        if transition.to != State::Soft {
+            self.resume(seat, clock);
         }
         let over = matches!(transition.to, State::Ok | State::Warn | State::Cooldown | State::Disarmed);
         if over && let Some(sitting) = &mut self.seats[seat] {
@@ -440,6 +459,10 @@ impl Watch {
                 Work::KillGroup { .. } | Work::KillTree { .. } if carried => {
                     report.latency = Some(at.since(read));
                     sitting.killed.get_or_insert(at);
+                }
+                Work::Freeze { ref group } if carried => sitting.paused = Some(group.clone()),
+                Work::Thaw { ref group } if carried && sitting.paused.as_ref() == Some(group) => {
+                    sitting.paused = None;
                 }
                 _ => {}
             }
