@@ -75,6 +75,14 @@ impl Shared {
     pub fn newest(&self) -> Report {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// Whether something is being done for a target, which must not be cut short.
+    pub fn incident(&self) -> bool {
+        let enforces = |target: usize| {
+            self.targets.get(target).is_some_and(|target| target.limits.mode == Mode::Enforce)
+        };
+        self.newest().incident(enforces)
+    }
 }
 
 impl Reporter for Shared {
