@@ -8,6 +8,7 @@ use super::journal::{Deed, Journal, Moved};
 use super::sitting::{Pending, Sitting, flowing, oldest};
 use super::slot::Slot;
 use super::told;
+use crate::app::records::End;
 use crate::host::levels::HostMeter;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::step::{Executor, Finished, Outcome, Stage, Step, StepDone, StepError, TargetId, Work};
@@ -94,6 +95,16 @@ impl Watch {
             carried: Vec::with_capacity(room + 8),
             finished: Vec::with_capacity(256),
             journal,
+        }
+    }
+
+    /// Counts what was ended before, oldest first, against the rate limits.
+    pub(super) fn recall(&mut self, ends: &[End]) {
+        for End { target, at } in ends {
+            let named = |known: &Target| known.name.as_str() == target;
+            // A target of another configuration used up the host's limit all the same.
+            let place = self.targets.iter().position(named).unwrap_or(usize::MAX);
+            self.board.recall(place, *at);
         }
     }
 

@@ -40,6 +40,14 @@ impl Board {
         std::mem::replace(&mut self.seats[seat], ladder)
     }
 
+    /// A target was ended at that time, before this board was made: the limits are those of the hour, whoever counts.
+    pub fn recall(&mut self, target: usize, at: Timestamp) {
+        if let Some(rate) = self.rates.get_mut(target) {
+            rate.count(at);
+        }
+        self.host.count(at);
+    }
+
     /// The ladder in a seat.
     pub fn ladder(&self, seat: usize) -> Option<&Ladder> {
         self.seats.get(seat)?.as_ref().map(|(_, ladder)| ladder)
@@ -100,6 +108,16 @@ mod tests {
             Some(Aged::now(Reading { headroom, total, fast: None, slow: None }));
         observed.members = Some(Aged::now(Members { count: 1, catching: None }));
         observed
+    }
+
+    #[test]
+    fn what_was_ended_before_counts_on() {
+        let (now, before) = (Timestamp::from_secs(4000), Timestamp::from_secs(1000));
+        let mut board = Board::new(0, [3, 3], 5);
+        board.recall(1, before);
+        board.recall(usize::MAX, before);
+        assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (3, 2, 3));
+        assert_eq!(board.host_left(Timestamp::from_secs(4600)), 5);
     }
 
     #[test]
