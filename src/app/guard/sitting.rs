@@ -6,22 +6,16 @@ use std::time::Duration;
 use super::facts::{Known, SeatFacts};
 use super::journal::Moved;
 use crate::host::levels::{GroupMeter, Left};
-use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::step::{Group, Ticket};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::policy::{
-    Ack, AckKind, Aged, Flow, Forecast, Members, Observed, Reading, Resource, State,
-};
+use crate::protection::policy::{Ack, Aged, Flow, Forecast, Members, Observed, Reading, Resource, State};
 use crate::protection::report::Unfit;
 use crate::protection::target::Victims;
 use crate::protection::victim::Roster;
 
 /// Steps of one job that can go on at once.
 const PENDING: usize = 32;
-
-/// How often the words of the job are looked for: a checkpoint takes seconds.
-const LISTEN: Duration = Duration::from_millis(100);
 
 /// A step that goes on.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +46,6 @@ pub(super) struct Sitting {
     pub(super) unfit: Option<Unfit>,
     told: Timestamp,
     pub(super) ack: Option<Ack>,
-    /// When the job was given time to save, and when its words were looked for last.
-    asked: Option<(Timestamp, Timestamp)>,
     /// Whom this incident ends, once somebody was asked to.
     pub(super) struck: Option<Arc<Roster>>,
     /// The group that was stopped and did not go on yet.
@@ -88,7 +80,6 @@ impl Sitting {
             unfit: None,
             told: at,
             ack: None,
-            asked: None,
             struck: None,
             paused: None,
             alive: None,
@@ -124,31 +115,12 @@ impl Sitting {
     }
 
     /// Whom a move is about. Who was asked to end is who is ended: the largest or newest may be another by then.
-    pub(super) fn meant(&mut self, to: State, at: Timestamp, victims: Victims) -> Arc<Roster> {
-        if to == State::Checkpoint {
-            self.asked = Some((at, at));
-        }
+    pub(super) fn meant(&mut self, to: State, victims: Victims) -> Arc<Roster> {
         if matches!(to, State::Term | State::Kill) && (victims == Victims::Whole || self.struck.is_none()) {
             self.struck = Some(Arc::clone(&self.roster));
         }
         let ending = matches!(to, State::Term | State::Kill | State::Verify);
         Arc::clone(self.struck.as_ref().filter(|_| ending).unwrap_or(&self.roster))
-    }
-
-    /// Hears what the job says of its checkpoint over the job socket, after it was asked for one.
-    pub(super) fn listen(&mut self, now: Timestamp, heard: &Checkpoints) {
-        let Some((since, last)) = &mut self.asked else { return };
-        if now.since(*last) < LISTEN {
-            return;
-        }
-        *last = now;
-        let since = *since;
-        let saved = |ack: Ack| ack.kind == AckKind::Saved && ack.at.monotonic() >= since.monotonic();
-        if !self.ack.is_some_and(saved)
-            && let Some(kind) = word(&self.roster, since, heard)
-        {
-            self.say(Ack { kind, at: now });
-        }
     }
 
     /// Reads what is left below the limits of its group; what cannot be read grows old.
@@ -209,26 +181,7 @@ impl Sitting {
     pub(super) fn rest(&mut self) {
         self.pending.clear();
         (self.ack, self.alive, self.catching, self.killed) = (None, None, None, None);
-        (self.asked, self.struck) = (None, None);
-    }
-}
-
-/// What the ranks say together since then: a checkpoint is complete when everybody who ever wrote one has written this.
-fn word(roster: &Roster, since: Timestamp, heard: &Checkpoints) -> Option<AckKind> {
-    let (mut silent, mut saving, mut failed, mut saved) = (false, false, false, false);
-    for told in roster.ask.iter().filter_map(|asked| heard.of(asked.key)) {
-        match told.state {
-            _ if Duration::from_nanos(told.heard_nanos) < since.monotonic() => silent = true,
-            checkpoint::State::Saving => saving = true,
-            checkpoint::State::Failed => failed = true,
-            checkpoint::State::Saved => saved = true,
-        }
-    }
-    match (saving, failed, saved) {
-        (true, ..) => Some(AckKind::Saving),
-        (_, true, _) => Some(AckKind::Failed),
-        (.., true) => Some(if silent { AckKind::Saving } else { AckKind::Saved }),
-        _ => None,
+        self.struck = None;
     }
 }
 
@@ -242,31 +195,4 @@ pub(super) fn flowing(flow: &mut Flow, now: Timestamp, left: Left) -> Reading {
 pub(super) fn oldest(observed: &Observed, watched: impl Fn(Resource) -> bool) -> Option<Duration> {
     let read = Resource::ALL.into_iter().filter(|resource| watched(*resource));
     read.filter_map(|resource| observed.reading(resource).map(|reading| reading.age)).max()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::ids::ProcessKey;
-    use crate::protection::victim::Asked;
-
-    #[test]
-    fn a_checkpoint_is_complete_when_all_have_saved() {
-        let heard = Checkpoints::new();
-        let key = |pid| ProcessKey { pid, start: 1 };
-        let ask = [5, 6, 7].map(|pid| Asked { key: key(pid), above: None }).to_vec();
-        let roster = Roster { ask, ..Roster::default() };
-        let say = |pid, state, second: u64| {
-            heard.note(key(pid), state, second * 1_000_000_000);
-            word(&roster, Timestamp::from_secs(100), &heard)
-        };
-        use checkpoint::State::{Failed, Saved, Saving};
-        assert_eq!(say(5, Saved, 90), None, "of an earlier one");
-        assert_eq!(say(6, Saved, 90), None);
-        assert_eq!(say(9, Saved, 101), None, "not of this job");
-        assert_eq!(say(5, Saving, 101), Some(AckKind::Saving));
-        assert_eq!(say(5, Saved, 102), Some(AckKind::Saving), "6 has written some, and not this one");
-        assert_eq!(say(6, Failed, 103), Some(AckKind::Failed));
-        assert_eq!(say(6, Saved, 104), Some(AckKind::Saved), "7 never wrote one");
-    }
 }

@@ -10,7 +10,6 @@ use super::slot::Slot;
 use super::told;
 use crate::app::records::End;
 use crate::host::levels::HostMeter;
-use crate::model::checkpoint::Checkpoints;
 use crate::model::step::{Executor, Finished, Outcome, Stage, Step, StepDone, StepError, TargetId, Work};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -328,11 +327,6 @@ impl Watch {
         if hard(Resource::Host, self.host.map(|(_, reading)| reading)) {
             self.read_host(read);
         }
-        if target.ask.job
-            && let Some(sitting) = self.seats[seat].as_mut()
-        {
-            sitting.listen(read, Checkpoints::heard());
-        }
         let able = target.limits.mode == Mode::Observe || self.hands.enforce.is_some();
         let Some(sitting) = self.seats[seat].as_mut() else { return LONGEST };
         let observed = sitting.observed(read, self.host, able);
@@ -395,7 +389,7 @@ impl Watch {
             observed: *observed,
             conditions: *ladder.conditions(),
         };
-        let roster = sitting.meant(transition.to, transition.at, target.victims);
+        let roster = sitting.meant(transition.to, target.victims);
         if transition.acts() {
             sitting.victims = roster.resident;
         }

