@@ -315,7 +315,7 @@ mod tests {
             let text = format!("protection: {{targets: [{{name: t, {selector}, allow_users: ['7']}}]}}");
             let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
             let targets = Protection::new(&config.rooms["protection"]).targets.into();
-            let never = Some(Never { pids: vec![1000], groups: Vec::new() });
+            let never = Some(Never { own: 1000, pids: vec![1000], groups: Vec::new() });
             let gather = Gather::new(targets, &Roots::under(folder.path()), never);
             Self { folder, gather, at: Timestamp::from_secs(10) }
         }
