@@ -271,7 +271,13 @@ impl Ladder {
             // It was asked to end and holds nothing up any more: it may take its time.
             return Some((State::Cooldown, Reason::Recovered));
         }
-        (self.limits.reach == Reach::Kill).then_some((State::Kill, Reason::TermOver))
+        if self.limits.reach == Reach::Kill {
+            return Some((State::Kill, Reason::TermOver));
+        }
+        // Nothing more may be done; that it stays is said once.
+        let incident = self.incident.as_mut().filter(|incident| !incident.overdue)?;
+        incident.overdue = true;
+        Some((State::Term, Reason::Unkillable))
     }
 
     fn after_kill(
@@ -348,7 +354,7 @@ impl Ladder {
                     incident.grace_from = Some(now);
                     ask = may_ask && !std::mem::replace(&mut incident.asked, true);
                 }
-                State::Term => incident.term_from = Some(now),
+                State::Term if from != to => incident.term_from = Some(now),
                 _ => {}
             }
             counts =
