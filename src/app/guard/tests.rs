@@ -415,3 +415,20 @@ fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
         soft → warn: memory is back
         enforce: let /job go on"#]]);
 }
+
+#[test]
+fn a_kill_comes_before_what_is_told_of_it() {
+    let mut world = World::new(", webhook: \"http://chat/s3cret\"", false);
+    world.tell(&[10, 11], true);
+    world.rounds(3);
+    world.notes.take();
+    world.uses(1020);
+    world.rounds(1);
+    world.check(expect![[r#"
+        ok → kill: the hard level of cgroup memory is crossed
+        enforce: kill 2 processes and their children
+        enforce: take back the memory of 2 processes
+        enforce: wait up to 10 s for 2 processes to end
+        enforce: write down what is known
+        enforce: tell http://chat"#]]);
+}

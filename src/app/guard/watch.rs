@@ -19,6 +19,7 @@ use crate::protection::policy::{
 };
 use crate::protection::report::{Report, SeatReport, Unfit};
 use crate::protection::target::Target;
+use crate::protection::victim::Roster;
 
 /// The shortest and the longest time between two rounds.
 pub(super) const SHORTEST: Duration = Duration::from_millis(10);
@@ -398,10 +399,15 @@ impl Watch {
         self.journal.moved(&moved);
         if let Some(stage) = plan::stage_of(transition) {
             let wanted = target.hook.is_some() || target.webhook.is_some();
-            let told = wanted.then(|| told::json(target, &moved, &roster));
+            // What is told takes memory, which a kill must not wait for.
+            let kills = stage == Stage::Kill;
+            let told = (wanted && !kills).then(|| told::json(target, &moved, &roster));
             let id = id(seat);
             self.plan.make(&Trip { id, target, transition, stage, roster: &roster, told: told.as_ref() });
             self.carry_out(seat, &moved, read, clock);
+            if kills {
+                self.tell(seat, &moved, &roster, clock);
+            }
         }
         if transition.to != State::Soft {
             self.resume(seat, clock);
@@ -412,6 +418,21 @@ impl Watch {
             if let Some(hands) = self.hands.of(&self.targets[sitting.target]) {
                 hands.forget(id(seat));
             }
+        }
+    }
+
+    /// Tells the web service of a kill that was carried out.
+    fn tell(&mut self, seat: usize, moved: &Moved, roster: &Roster, clock: &dyn Fn() -> Timestamp) {
+        let target = &self.targets[moved.target];
+        let Some(url) = &target.webhook else { return };
+        let work = Work::Webhook { url: Arc::clone(url), body: told::json(target, moved, roster) };
+        let step = Step { target: id(seat), stage: Stage::Kill, work };
+        let done = self.one_more(seat, &step, clock);
+        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
+            && let Some(sitting) = self.seats[seat].as_mut()
+            && sitting.pending.len() < sitting.pending.capacity()
+        {
+            sitting.pending.push(Pending { ticket, step: step.work.label() });
         }
     }
 
