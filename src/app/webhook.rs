@@ -12,7 +12,7 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::host::clock;
 use crate::host::executor::Errand;
-use crate::model::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
+use crate::model::step::{Finished, Outcome, Place, Step, StepDone, StepError, Ticket, Work};
 
 /// Calls that wait for their turn.
 const WAITING: usize = 32;
@@ -33,11 +33,12 @@ pub struct Webhooks {
 /// # Errors
 /// Why not, as a sentence for people.
 pub fn check(url: &str) -> anyhow::Result<http::Uri> {
-    let uri: http::Uri = url.parse().with_context(|| format!("{url} is no address"))?;
+    let shown = Place(url);
+    let uri: http::Uri = url.parse().with_context(|| format!("{shown} is no address"))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http"), Some(_)) => Ok(uri),
-        (Some("https"), _) => bail!("{url}: https is not spoken here; use a relay on this host"),
-        _ => bail!("{url}: write http://HOST:PORT/PATH"),
+        (Some("https"), _) => bail!("{shown}: https is not spoken here; use a relay on this host"),
+        _ => bail!("{shown}: write http://HOST:PORT/PATH"),
     }
 }
 
@@ -85,7 +86,7 @@ fn serve(
                 finished
             }
             Err(error) => {
-                let what = format!("{url}: {error:#}").chars().take(300).collect::<String>();
+                let what = format!("{}: {error:#}", Place(&url)).chars().take(300).collect::<String>();
                 Finished::new(ticket, Err(StepError::Outside { what: what.into() }))
             }
         };
@@ -163,7 +164,7 @@ mod tests {
         let error = finished.result.unwrap_err().to_string();
         assert!(error.ends_with("it answers 503 Service Unavailable: busy"), "{error}");
         let (finished, _) = call("", Some("http://127.0.0.1:1/"));
-        assert!(finished.result.unwrap_err().to_string().starts_with("http://127.0.0.1:1/: "));
+        assert!(finished.result.unwrap_err().to_string().starts_with("http://127.0.0.1:1: "));
         for url in ["https://a/", "ftp://a/", "a b", "/x"] {
             assert!(check(url).is_err(), "{url}");
         }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use crate::app;
 use crate::config::{self, Config, default_file};
 use crate::exposition::http;
+use crate::host::hooks;
 
 /// Check a configuration file and say everything that is wrong with it.
 ///
@@ -51,6 +52,11 @@ fn beyond(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(Err(error)) = config.web.config_file.as_deref().map(http::check_web_config) {
         problems.push(format!("web.config_file: {:#}", anyhow::Error::new(error)));
+    }
+    for target in app::serve::protection(config).targets {
+        if let Some(Err(error)) = target.hook.as_ref().map(|hook| hooks::check::program(&hook.program)) {
+            problems.push(format!("the hook of {}: {:#}", target.name, anyhow::Error::new(error)));
+        }
     }
     #[cfg(feature = "otlp")]
     match crate::exposition::otlp::check(&config.otlp) {

@@ -62,7 +62,8 @@ impl GroupMeter {
     /// Opens the files of the group at `path` and of all above it.
     ///
     /// # Errors
-    /// The operating system's, for the group itself; what is above and has no limit to read is left out.
+    /// The operating system's, where there is no such group; one without limits to read, as where the memory controller
+    /// is on further up only (v2), is left out.
     pub fn open(hierarchy: &Hierarchy, path: &str) -> io::Result<Self> {
         let (limit, usage) = match hierarchy.version {
             Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -70,6 +71,7 @@ impl GroupMeter {
         };
         let mut levels = Vec::new();
         let mut rest = path.trim_matches('/');
+        std::fs::metadata(hierarchy.root.join(rest))?;
         loop {
             let folder = hierarchy.root.join(rest);
             let level = || {
@@ -80,9 +82,10 @@ impl GroupMeter {
                 })
             };
             match level() {
-                Ok(level) => levels.push(level),
-                Err(error) if levels.is_empty() && !rest.is_empty() => return Err(error),
-                Err(_) => {}
+                Err(error) if error.kind() != io::ErrorKind::NotFound && !rest.is_empty() => {
+                    return Err(error);
+                }
+                level => levels.extend(level),
             }
             match rest.rsplit_once('/') {
                 Some((above, _)) => rest = above,
@@ -213,6 +216,18 @@ mod tests {
         write(folder.path(), "a/memory.max", "nonsense\n");
         assert!(meter.read(host).is_err());
         assert!(GroupMeter::open(&hierarchy, "/none").is_err());
+    }
+
+    #[test]
+    fn a_group_without_the_controller_has_the_limits_above_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { version: Version::V2, root: folder.path().to_owned() };
+        write(folder.path(), "pod/memory.max", "209715200\n");
+        write(folder.path(), "pod/memory.current", "104857600\n");
+        write(folder.path(), "pod/memory.stat", "inactive_file 0\n");
+        std::fs::create_dir(folder.path().join("pod/task")).unwrap();
+        let meter = GroupMeter::open(&hierarchy, "/pod/task").unwrap();
+        assert_eq!(meter.read(Bytes::new(8 << 30)).unwrap(), Some(left(100 * MIB, 200 * MIB)));
     }
 
     #[test]

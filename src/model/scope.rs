@@ -32,6 +32,8 @@ pub struct Scope {
 /// What no target may reach: ourselves, who started us, and the group that we are in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Never {
+    /// Our own pid: whoever descends from us is a helper of ours, whenever it was started. 0 where nobody is.
+    pub own: u32,
     /// Our own pid, those of our helpers, and of our ancestors.
     pub pids: Vec<u32>,
     /// Our own group's path, for each hierarchy, beginning with `/`.
@@ -63,7 +65,7 @@ pub enum Refusal {
     /// It is a thread of the kernel.
     #[error("it is a thread of the kernel")]
     Kernel,
-    /// It is memwarden, or one of its ancestors.
+    /// It is memwarden, a helper of its, or one of its ancestors.
     #[error("it is memwarden or one of its ancestors")]
     Ourselves,
     /// It is in the group that memwarden is in, or the group is that one or above it.
@@ -125,7 +127,10 @@ impl Scope {
         if candidate.kernel {
             return Err(Refusal::Kernel);
         }
-        if never.pids.contains(&candidate.key.pid) {
+        let ours = |pid: u32| never.own != 0 && pid == never.own;
+        if never.pids.contains(&candidate.key.pid)
+            || candidate.ancestors.iter().any(|ancestor| ours(ancestor.pid))
+        {
             return Err(Refusal::Ourselves);
         }
         if !candidate.users.iter().all(|user| self.users.contains(user)) {
@@ -208,7 +213,7 @@ mod tests {
     }
 
     fn never() -> Never {
-        Never { pids: vec![10, 11], groups: vec!["/system.slice/memwarden.service".into()] }
+        Never { own: 10, pids: vec![10, 11], groups: vec!["/system.slice/memwarden.service".into()] }
     }
 
     #[track_caller]
@@ -242,6 +247,9 @@ mod tests {
         check(1, 1, 1000, "/jobs/a", &[ROOT], Some(Refusal::Init));
         check(10, 1, 1000, "/jobs/a", &[ROOT], Some(Refusal::Ourselves));
         check(51, 6, 1000, "/system.slice/memwarden.service", &[ROOT], None);
+        let (own, parent) = (ProcessKey { pid: 10, start: 1 }, ProcessKey { pid: 11, start: 1 });
+        check(60, 6, 1000, "/jobs/a", &[own, parent], Some(Refusal::Ourselves));
+        check(60, 6, 1000, "/jobs/a", &[parent], None);
     }
 
     #[test]

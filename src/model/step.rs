@@ -169,7 +169,8 @@ pub enum Work {
     },
     /// Send a JSON document to a web service.
     Webhook {
-        /// Where.
+        /// Where; shown by its host only, since the rest is often a secret.
+        #[serde(serialize_with = "place")]
         url: Arc<str>,
         /// What.
         body: Arc<str>,
@@ -392,6 +393,27 @@ pub trait Executor: Send {
     fn forget(&mut self, target: TargetId);
 }
 
+/// The address of a web service for people: its scheme and host. Paths, queries and what is before an `@` hold the
+/// secrets of chat services.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'u>(pub &'u str);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, rest) = self.0.split_once("://").unwrap_or(("", self.0));
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = host.rsplit('@').next().unwrap_or_default();
+        if !scheme.is_empty() {
+            write!(f, "{scheme}://")?;
+        }
+        f.write_str(host)
+    }
+}
+
+fn place<S: serde::Serializer>(url: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&Place(url))
+}
+
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -414,10 +436,28 @@ impl fmt::Display for Work {
             Self::Release { processes } => write!(f, "take back the memory of {} processes", processes.len()),
             Self::Freeze { group } => write!(f, "stop {}", group.path),
             Self::Thaw { group } => write!(f, "let {} go on", group.path),
-            Self::Webhook { url, .. } => write!(f, "tell {url}"),
+            Self::Webhook { url, .. } => write!(f, "tell {}", Place(url)),
             Self::AwaitEnd { processes, within, .. } => {
                 write!(f, "wait up to {} s for {} processes to end", within.as_secs(), processes.len())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_web_service_is_shown_without_its_secrets() {
+        let shown = |url: &str| Place(url).to_string();
+        assert_eq!(shown("http://chat:8080/services/T0/s3cret?key=s3cret"), "http://chat:8080");
+        assert_eq!(shown("http://ada:s3cret@chat/x@y"), "http://chat");
+        assert_eq!(shown("http://chat?s3cret"), "http://chat");
+        assert_eq!((shown("chat/s3cret"), shown("")), ("chat".to_owned(), String::new()));
+        let work = Work::Webhook { url: "http://chat/s3cret".into(), body: "{}".into() };
+        let json = serde_json::to_string(&work).unwrap();
+        assert_eq!(json, r#"{"do":"webhook","url":"http://chat","body":"{}"}"#);
+        assert_eq!(work.to_string(), "tell http://chat");
     }
 }

@@ -147,9 +147,11 @@ impl Report {
             (host_left, rounds, at, lag, cpu, locked);
     }
 
-    /// Whether an incident is under way in any seat.
-    pub fn incident(&self) -> bool {
-        self.seats.iter().flatten().any(|seat| seat.state.acts() || seat.state == State::Verify)
+    /// Whether an incident is under way in any seat whose target `enforces`. Where nothing is done, nothing is cut short,
+    /// and a shortage that stays would go on for ever.
+    pub fn incident(&self, enforces: impl Fn(usize) -> bool) -> bool {
+        let under_way = |seat: &SeatReport| seat.state.acts() || seat.state == State::Verify;
+        self.seats.iter().flatten().any(|seat| under_way(seat) && enforces(seat.target))
     }
 }
 
@@ -239,4 +241,29 @@ fn put_seat(labels: &[Label; 2], seat: &SeatReport, out: &mut Batch) {
     }
     out.put_some(&m::DECISION_AGE, labels, seat.age.map(Seconds::from));
     out.put(&m::OVERDUE, labels, Flag(seat.overdue));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_enforces_has_an_incident_that_is_waited_for() {
+        let mut report = Report::new(2, 2);
+        assert!(!report.incident(|_| true));
+        report.seats[1] = Some(SeatReport {
+            target: 1,
+            serial: 1,
+            state: State::Verify,
+            overdue: false,
+            conditions: Conditions::default(),
+            unfit: None,
+            readings: [None; 4],
+            age: None,
+        });
+        assert_eq!(
+            (report.incident(|target| target == 1), report.incident(|target| target == 0)),
+            (true, false)
+        );
+    }
 }

@@ -159,7 +159,8 @@ impl Gather {
                 parent: row.parent,
                 resident: row.rss,
                 group: row.cgroup.clone(),
-                rank: told.gpu_processes.iter().any(|process| process.pid == row.key.pid),
+                rank: told.gpu_processes.iter().any(|process| process.pid == row.key.pid)
+                    || told.ranks.iter().any(|rank| rank.key == Some(row.key)),
             });
         }
         crowd
@@ -179,7 +180,7 @@ impl Gather {
         let others = table.rows.iter().filter(|row| !members.contains(&row.key));
         let others = others.filter_map(|row| row.cgroup.as_ref().map(Label::as_str));
         let group = victim::own_group(people, others).and_then(|path| self.group(path));
-        let scope = scope(sitter, target, people, group.as_ref(), &self.users);
+        let scope = self.scope(sitter, target, people, group.as_ref());
         let mut unfit = match (&self.users[sitter.target], &self.never) {
             (Err(_), _) => Some(Unfit::UnknownUser),
             (_, None) => Some(Unfit::NoExecutor),
@@ -200,7 +201,7 @@ impl Gather {
             _ => victim::common_group(people).map(Label::from),
         };
         let common = common.as_ref().map(Label::as_str);
-        let meter = self.meter(sitter, common);
+        let meter = self.meter(sitter, common.or_else(|| root(people)));
         let gpus: BTreeSet<&str> = told
             .gpu_processes
             .iter()
@@ -243,34 +244,159 @@ impl Gather {
         Some(Group { path, inode })
     }
 
-    /// What reads the limits of a group, where it is another than before.
-    fn meter(&self, sitter: &mut Sitter, group: Option<&str>) -> Option<Option<GroupMeter>> {
-        if sitter.group.as_ref().map(Label::as_str) == group {
+    /// What reads the limits of a group, where it is another than before: also one made anew at the same path, since
+    /// descriptors of the one before it never say anything again.
+    fn meter(&self, sitter: &mut Sitter, path: Option<&str>) -> Option<Option<GroupMeter>> {
+        let group = path.and_then(|path| self.group(path.into()));
+        if sitter.group == group {
             return None;
         }
-        let meter = group.zip(self.hierarchy.as_ref()).and_then(|(path, hierarchy)| {
+        let meter = group.as_ref().zip(self.hierarchy.as_ref()).and_then(|(group, hierarchy)| {
+            let path = group.path.as_str();
             let opened = GroupMeter::open(hierarchy, path);
             opened.inspect_err(|error| tracing::debug!(path, %error, "A group's limits cannot be read.")).ok()
         });
-        sitter.group = group.map(Into::into);
+        sitter.group = group;
         Some(meter)
+    }
+
+    /// Who may be touched. Of a target that names cgroups: whoever is in the job's, by then; of one that names workloads:
+    /// the job's own group as a whole, and each process that is known with what descends from it.
+    fn scope(
+        &self,
+        sitter: &Sitter,
+        target: &Target,
+        people: &[Person],
+        own: Option<&Group>,
+    ) -> Option<Scope> {
+        let users = self.users[sitter.target].as_ref().ok()?.clone();
+        if people.is_empty() {
+            return None;
+        }
+        let members = match &target.selector {
+            Selector::Cgroup(_) => vec![Member::Group(self.group(sitter.name.clone())?)],
+            Selector::Workload(_) => {
+                let pids: BTreeSet<u32> = people.iter().map(|person| person.key.pid).collect();
+                let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
+                members.extend(people.iter().map(|person| match pids.contains(&person.parent) {
+                    true => Member::Process(person.key),
+                    false => Member::Tree(person.key),
+                }));
+                members
+            }
+        };
+        Some(Scope { name: target.name.clone(), users, members })
     }
 }
 
-/// Who may be touched: the job's own group as a whole, and each process that is known with what descends from it.
-fn scope(
-    sitter: &Sitter,
-    target: &Target,
-    people: &[Person],
-    own: Option<&Group>,
-    users: &[Result<Vec<u32>, String>],
-) -> Option<Scope> {
-    let users = users[sitter.target].as_ref().ok()?.clone();
-    let pids: BTreeSet<u32> = people.iter().map(|person| person.key.pid).collect();
-    let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
-    members.extend(people.iter().map(|person| match pids.contains(&person.parent) {
-        true => Member::Process(person.key),
-        false => Member::Tree(person.key),
-    }));
-    (!people.is_empty()).then(|| Scope { name: target.name.clone(), users, members })
+/// The hierarchy's root, where all are in groups that have nothing else in common: it has a limit inside a container.
+fn root(people: &[Person]) -> Option<&'static str> {
+    (!people.is_empty() && people.iter().all(|person| person.group.is_some())).then_some("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::Bytes;
+    use crate::protection::options::Protection;
+
+    /// A host whose jobs are in groups below `cgroup`.
+    struct World {
+        folder: tempfile::TempDir,
+        gather: Gather,
+        at: Timestamp,
+    }
+
+    impl World {
+        fn new(selector: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(folder.path().join("cgroup")).unwrap();
+            std::fs::write(folder.path().join("cgroup/cgroup.controllers"), "memory\n").unwrap();
+            let text = format!("protection: {{targets: [{{name: t, {selector}, allow_users: ['7']}}]}}");
+            let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
+            let targets = Protection::new(&config.rooms["protection"]).targets.into();
+            let never = Some(Never { own: 1000, pids: vec![1000], groups: Vec::new() });
+            let gather = Gather::new(targets, &Roots::under(folder.path()), never);
+            Self { folder, gather, at: Timestamp::from_secs(10) }
+        }
+
+        /// Makes a group with this much left, in MiB.
+        fn group(&self, path: &str, left: u64) {
+            let folder = self.folder.path().join("cgroup").join(path);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("memory.max"), format!("{}\n", 100 << 20)).unwrap();
+            std::fs::write(folder.join("memory.current"), format!("{}\n", (100 - left) << 20)).unwrap();
+            std::fs::write(folder.join("memory.stat"), "inactive_file 0\n").unwrap();
+        }
+
+        fn look(&mut self, rows: &[(u32, u32, &str)]) -> SeatFacts {
+            let row = |(pid, parent, cgroup): &(u32, u32, &str)| ProcessRow {
+                key: ProcessKey { pid: *pid, start: 1 },
+                parent: *parent,
+                session: 0,
+                terminal: 0,
+                uid: 7,
+                comm: "python".into(),
+                state: b'S',
+                kernel: false,
+                rss: Bytes::new(1),
+                cpu_ticks: 0,
+                threads: 1,
+                major_faults: 0,
+                cgroup: Some((*cgroup).into()),
+                naming_cgroup: None,
+            };
+            let table = ProcessTable { rows: rows.iter().map(row).collect(), boot: None };
+            let workload_of = table.rows.iter().map(|row| (row.key, "w".into())).collect();
+            let told = Told { processes: Some(table.into()), workload_of, ..Told::default() };
+            self.at = self.at.plus(std::time::Duration::from_secs(1));
+            let frame = Frame {
+                sequence: 1,
+                at: self.at,
+                families: Vec::new(),
+                sources: Vec::new(),
+                findings: Vec::new(),
+                timeline: Arc::default(),
+            };
+            let facts = self.gather.look(self.at, &frame, &told, &Alerts::default(), &Report::default());
+            facts.unwrap().seats.into_iter().flatten().next().unwrap()
+        }
+    }
+
+    fn left(meter: Option<Option<GroupMeter>>) -> Option<u64> {
+        meter.flatten()?.read(Bytes::new(1 << 40)).unwrap().map(|left| left.headroom.get() >> 20)
+    }
+
+    #[test]
+    fn a_group_made_anew_at_the_same_path_is_read_anew() {
+        for selector in ["cgroup: /jobs/a", "workload: w"] {
+            let mut world = World::new(selector);
+            world.group("jobs/a", 60);
+            assert_eq!(left(world.look(&[(10, 1, "/jobs/a")]).meter), Some(60));
+            assert!(world.look(&[(10, 1, "/jobs/a")]).meter.is_none(), "the same as before");
+            std::fs::rename(world.folder.path().join("cgroup/jobs/a"), world.folder.path().join("old"))
+                .unwrap();
+            world.group("jobs/a", 20);
+            assert_eq!(left(world.look(&[(20, 1, "/jobs/a")]).meter), Some(20), "{selector}");
+            std::fs::rename(world.folder.path().join("cgroup/jobs/a"), world.folder.path().join("gone"))
+                .unwrap();
+            assert!(matches!(world.look(&[]).meter, Some(None)), "{selector}");
+        }
+    }
+
+    #[test]
+    fn the_limit_of_a_container_is_read_from_inside() {
+        let mut world = World::new("workload: w");
+        world.group(".", 30);
+        assert_eq!(left(world.look(&[(10, 1, "/")]).meter), Some(30));
+    }
+
+    #[test]
+    fn a_target_that_names_a_group_reaches_nobody_outside_it() {
+        let mut world = World::new("cgroup: /jobs/*");
+        world.group("jobs/a", 60);
+        let scope = world.look(&[(10, 1, "/jobs/a"), (11, 10, "/elsewhere")]).scope.unwrap();
+        let [Member::Group(group)] = scope.members.as_slice() else { panic!("{scope:?}") };
+        assert_eq!(group.path.as_str(), "/jobs/a");
+    }
 }

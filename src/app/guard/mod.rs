@@ -75,6 +75,14 @@ impl Shared {
     pub fn newest(&self) -> Report {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// Whether something is being done for a target, which must not be cut short.
+    pub fn incident(&self) -> bool {
+        let enforces = |target: usize| {
+            self.targets.get(target).is_some_and(|target| target.limits.mode == Mode::Enforce)
+        };
+        self.newest().incident(enforces)
+    }
 }
 
 impl Reporter for Shared {
@@ -176,7 +184,9 @@ impl Guard {
         let flight = Arc::clone(records.flight());
         let book = Box::new(Book { ledger, scribe, flight, targets: Arc::clone(&targets) });
         let slot = Arc::clone(&shared.slot);
-        let watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, book);
+        let mut watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, book);
+        // A restart, or a reload, is no new hour.
+        watch.recall(&records.ends(clock::now()));
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn({
             let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));

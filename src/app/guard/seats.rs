@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::facts::SEATS;
 use crate::model::label::Label;
 use crate::model::scope::Scope;
+use crate::model::step::Group;
 use crate::model::time::Timestamp;
 
 /// A job that is not there any more keeps its seat for this long: its incident, and the quiet time after it, are its own.
@@ -22,7 +23,7 @@ pub(super) struct Sitter {
     pub(super) begun: bool,
     pub(super) scope: Option<Scope>,
     /// The group whose limits are read.
-    pub(super) group: Option<Label>,
+    pub(super) group: Option<Group>,
 }
 
 /// Every seat.

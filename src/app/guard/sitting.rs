@@ -6,11 +6,12 @@ use std::time::Duration;
 use super::facts::{Known, SeatFacts};
 use super::journal::Moved;
 use crate::host::levels::{GroupMeter, Left};
-use crate::model::step::Ticket;
+use crate::model::step::{Group, Ticket};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::policy::{Ack, Aged, Flow, Forecast, Members, Observed, Reading, Resource};
+use crate::protection::policy::{Ack, Aged, Flow, Forecast, Members, Observed, Reading, Resource, State};
 use crate::protection::report::Unfit;
+use crate::protection::target::Victims;
 use crate::protection::victim::Roster;
 
 /// Steps of one job that can go on at once.
@@ -45,6 +46,10 @@ pub(super) struct Sitting {
     pub(super) unfit: Option<Unfit>,
     told: Timestamp,
     pub(super) ack: Option<Ack>,
+    /// Whom this incident ends, once somebody was asked to.
+    pub(super) struck: Option<Arc<Roster>>,
+    /// The group that was stopped and did not go on yet.
+    pub(super) paused: Option<Group>,
     pub(super) alive: Option<u32>,
     pub(super) victims: Bytes,
     /// How many caught the checkpoint signal, once it was sent.
@@ -75,6 +80,8 @@ impl Sitting {
             unfit: None,
             told: at,
             ack: None,
+            struck: None,
+            paused: None,
             alive: None,
             victims: Bytes::ZERO,
             catching: None,
@@ -105,6 +112,15 @@ impl Sitting {
         if self.ack.is_none_or(|before| before.at.monotonic() <= ack.at.monotonic()) {
             self.ack = Some(ack);
         }
+    }
+
+    /// Whom a move is about. Who was asked to end is who is ended: the largest or newest may be another by then.
+    pub(super) fn meant(&mut self, to: State, victims: Victims) -> Arc<Roster> {
+        if matches!(to, State::Term | State::Kill) && (victims == Victims::Whole || self.struck.is_none()) {
+            self.struck = Some(Arc::clone(&self.roster));
+        }
+        let ending = matches!(to, State::Term | State::Kill | State::Verify);
+        Arc::clone(self.struck.as_ref().filter(|_| ending).unwrap_or(&self.roster))
     }
 
     /// Reads what is left below the limits of its group; what cannot be read grows old.
@@ -165,6 +181,7 @@ impl Sitting {
     pub(super) fn rest(&mut self) {
         self.pending.clear();
         (self.ack, self.alive, self.catching, self.killed) = (None, None, None, None);
+        self.struck = None;
     }
 }
 

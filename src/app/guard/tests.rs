@@ -16,7 +16,7 @@ use crate::host::levels::{GroupMeter, HostMeter};
 use crate::model::ids::ProcessKey;
 use crate::model::scope::{Member, Refusal, Scope};
 use crate::model::step::{
-    Executor, Finished, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
+    Executor, Finished, Group, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
 };
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -59,6 +59,11 @@ impl Executor for Noting {
     fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
         if !self.silent {
             self.notes.0.lock().unwrap().push(format!("{}: {}", self.name, step.work));
+            if let Work::KillTree { roots } = &step.work
+                && let [root] = **roots
+            {
+                self.notes.0.lock().unwrap().push(format!("which is pid {}", root.pid));
+            }
         }
         let outcome = match &step.work {
             Work::Signal { process, only_if_caught: true, .. } if process.pid % 2 == 1 => {
@@ -70,7 +75,10 @@ impl Executor for Noting {
             }
             _ => Outcome::Done,
         };
-        if let (Outcome::Started(ticket), Work::AwaitEnd { .. }) = (outcome, &step.work) {
+        // Nobody ends within less than this.
+        if let (Outcome::Started(ticket), Work::AwaitEnd { within, .. }) = (outcome, &step.work)
+            && *within >= Duration::from_secs(5)
+        {
             let done = StepDone { outcome: Outcome::Done, processes: 1, micros: 5 };
             self.finished.push(Finished::new(ticket, Ok(done)));
         }
@@ -360,4 +368,67 @@ fn nothing_is_allocated_from_arming_to_the_kill() {
     });
     assert_eq!((killed.count_total, world.state()), (0, Some(State::Kill)));
     assert!(world.watch.report().rounds > 80, "the same world that was measured");
+}
+
+#[test]
+fn who_was_asked_to_end_is_who_is_killed() {
+    let mut world = World::new(", victims: newest, checkpoint: {grace: 0s}, term_time: 3s", false);
+    world.tell(&[10, 11], true);
+    world.rounds(3);
+    world.uses(940);
+    world.rounds(25);
+    let notes = world.notes.take();
+    assert!(notes.iter().any(|note| note == "enforce: send signal 15 to pid 11"), "{notes:#?}");
+    // Another one is the newest by now.
+    world.tell(&[10, 11, 12], false);
+    world.rounds(40);
+    world.check(expect![[r#"
+        term → kill: the time to end is over
+        enforce: kill 1 processes and their children
+        which is pid 11
+        enforce: take back the memory of 1 processes
+        enforce: wait up to 10 s for 1 processes to end
+        enforce: write down what is known
+        kill → verify: the kill was carried out"#]]);
+}
+
+#[test]
+fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
+    let mut world = World::new(", pause: true, hook: {time: 10s}", false);
+    let group = Group { path: "/job".into(), inode: 5 };
+    let mut facts = world.facts(&[10, 11], true);
+    let grouped = |facts: &mut Facts, group: Option<Group>| {
+        let seat = facts.seats[0].as_mut().unwrap();
+        seat.roster = Arc::new(Roster { group, ..(*seat.roster).clone() });
+    };
+    grouped(&mut facts, Some(group));
+    world.slot.give(Box::new(facts), Facts::keep);
+    world.rounds(3);
+    world.uses(940);
+    world.rounds(25);
+    let notes = world.notes.take();
+    assert_eq!(notes.last().unwrap(), "enforce: stop /job", "{notes:#?}");
+    world.tell(&[10, 11], false);
+    world.uses(10);
+    world.rounds(40);
+    world.check(expect![[r#"
+        soft → warn: memory is back
+        enforce: let /job go on"#]]);
+}
+
+#[test]
+fn a_kill_comes_before_what_is_told_of_it() {
+    let mut world = World::new(", webhook: \"http://chat/s3cret\"", false);
+    world.tell(&[10, 11], true);
+    world.rounds(3);
+    world.notes.take();
+    world.uses(1020);
+    world.rounds(1);
+    world.check(expect![[r#"
+        ok → kill: the hard level of cgroup memory is crossed
+        enforce: kill 2 processes and their children
+        enforce: take back the memory of 2 processes
+        enforce: wait up to 10 s for 2 processes to end
+        enforce: write down what is known
+        enforce: tell http://chat"#]]);
 }

@@ -84,7 +84,7 @@ impl Warden {
             self.waiting = None;
             return;
         }
-        if self.guard.as_ref().is_some_and(|guard| guard.shared().newest().incident()) {
+        if self.guard.as_ref().is_some_and(|guard| guard.shared().incident()) {
             tracing::warn!("An incident is under way; the new protection takes effect after it.");
             self.waiting = Some(wanted);
             return;

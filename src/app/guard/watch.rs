@@ -8,6 +8,7 @@ use super::journal::{Deed, Journal, Moved};
 use super::sitting::{Pending, Sitting, flowing, oldest};
 use super::slot::Slot;
 use super::told;
+use crate::app::records::End;
 use crate::host::levels::HostMeter;
 use crate::model::step::{Executor, Finished, Outcome, Stage, Step, StepDone, StepError, TargetId, Work};
 use crate::model::time::Timestamp;
@@ -18,6 +19,7 @@ use crate::protection::policy::{
 };
 use crate::protection::report::{Report, SeatReport, Unfit};
 use crate::protection::target::Target;
+use crate::protection::victim::Roster;
 
 /// The shortest and the longest time between two rounds.
 pub(super) const SHORTEST: Duration = Duration::from_millis(10);
@@ -96,6 +98,16 @@ impl Watch {
         }
     }
 
+    /// Counts what was ended before, oldest first, against the rate limits.
+    pub(super) fn recall(&mut self, ends: &[End]) {
+        for End { target, at } in ends {
+            let named = |known: &Target| known.name.as_str() == target;
+            // A target of another configuration used up the host's limit all the same.
+            let place = self.targets.iter().position(named).unwrap_or(usize::MAX);
+            self.board.recall(place, *at);
+        }
+    }
+
     /// What is to be told of it.
     pub(super) const fn report(&mut self) -> &mut Report {
         &mut self.report
@@ -104,7 +116,7 @@ impl Watch {
     /// One round; `clock` tells the time. Returns how long the next one can wait.
     pub(super) fn round(&mut self, clock: &dyn Fn() -> Timestamp) -> Duration {
         let now = clock();
-        self.hear(now);
+        self.hear(now, clock);
         self.collect(clock);
         self.read_host(clock());
         let mut pause = LONGEST;
@@ -126,13 +138,20 @@ impl Watch {
     /// The end: whoever was paused goes on.
     pub(super) fn finish(&mut self, clock: &dyn Fn() -> Timestamp) {
         for seat in 0..SEATS {
-            let Some(sitting) = &self.seats[seat] else { continue };
-            let paused = self.board.ladder(seat).is_some_and(|ladder| ladder.state() == State::Soft);
-            let pauses = paused && self.targets[sitting.target].pause;
-            if let Some(group) = sitting.roster.group.clone().filter(|_| pauses) {
-                let work = Work::Thaw { group };
-                self.one_more(seat, &Step { target: id(seat), stage: Stage::Cooldown, work }, clock);
-            }
+            self.resume(seat, clock);
+        }
+    }
+
+    /// Lets a group go on that was stopped, whatever became of the target's processes since.
+    fn resume(&mut self, seat: usize, clock: &dyn Fn() -> Timestamp) {
+        let paused = self.seats[seat].as_mut().and_then(|sitting| sitting.paused.take());
+        let Some(group) = paused else { return };
+        let work = Work::Thaw { group: group.clone() };
+        let done =
+            self.one_more(seat, &Step { target: id(seat), stage: Stage::Cooldown, work }, clock).is_some();
+        if let Some(sitting) = self.seats[seat].as_mut().filter(|_| !done) {
+            // It is tried again with the next move, and at the end.
+            sitting.paused = Some(group);
         }
     }
 
@@ -151,7 +170,7 @@ impl Watch {
     }
 
     /// Takes over what the sampler left.
-    fn hear(&mut self, now: Timestamp) {
+    fn hear(&mut self, now: Timestamp, clock: &dyn Fn() -> Timestamp) {
         if !self.slot.take(&mut self.held) {
             return;
         }
@@ -162,6 +181,7 @@ impl Watch {
                 self.seats[seat].as_ref().is_some_and(|sitting| sitting.serial == told.serial)
             });
             if !stays {
+                self.resume(seat, clock);
                 self.leave(seat);
             }
             if let Some(told) = told {
@@ -268,9 +288,10 @@ impl Watch {
     /// Goes on waiting for victims that stay.
     fn wait_on(&mut self, seat: usize, clock: &dyn Fn() -> Timestamp) {
         let Some(sitting) = self.seats[seat].as_ref() else { return };
+        let roster = sitting.struck.as_ref().unwrap_or(&sitting.roster);
         let work = Work::AwaitEnd {
-            processes: Arc::clone(&sitting.roster.largest),
-            group: sitting.roster.group.clone(),
+            processes: Arc::clone(&roster.largest),
+            group: roster.group.clone(),
             within: STILL,
         };
         let step = Step { target: id(seat), stage: Stage::Verify, work };
@@ -369,18 +390,27 @@ impl Watch {
             observed: *observed,
             conditions: *ladder.conditions(),
         };
+        let roster = sitting.meant(transition.to, target.victims);
         if transition.acts() {
-            sitting.victims = sitting.roster.resident;
+            sitting.victims = roster.resident;
         }
         sitting.moved = Some(moved);
         // What is written down of the steps is part of the incident that begins here.
         self.journal.moved(&moved);
         if let Some(stage) = plan::stage_of(transition) {
             let wanted = target.hook.is_some() || target.webhook.is_some();
-            let told = wanted.then(|| told::json(target, &moved, &sitting.roster));
-            let (id, roster) = (id(seat), Arc::clone(&sitting.roster));
+            // What is told takes memory, which a kill must not wait for.
+            let kills = stage == Stage::Kill;
+            let told = (wanted && !kills).then(|| told::json(target, &moved, &roster));
+            let id = id(seat);
             self.plan.make(&Trip { id, target, transition, stage, roster: &roster, told: told.as_ref() });
             self.carry_out(seat, &moved, read, clock);
+            if kills {
+                self.tell(seat, &moved, &roster, clock);
+            }
+        }
+        if transition.to != State::Soft {
+            self.resume(seat, clock);
         }
         let over = matches!(transition.to, State::Ok | State::Warn | State::Cooldown | State::Disarmed);
         if over && let Some(sitting) = &mut self.seats[seat] {
@@ -388,6 +418,21 @@ impl Watch {
             if let Some(hands) = self.hands.of(&self.targets[sitting.target]) {
                 hands.forget(id(seat));
             }
+        }
+    }
+
+    /// Tells the web service of a kill that was carried out.
+    fn tell(&mut self, seat: usize, moved: &Moved, roster: &Roster, clock: &dyn Fn() -> Timestamp) {
+        let target = &self.targets[moved.target];
+        let Some(url) = &target.webhook else { return };
+        let work = Work::Webhook { url: Arc::clone(url), body: told::json(target, moved, roster) };
+        let step = Step { target: id(seat), stage: Stage::Kill, work };
+        let done = self.one_more(seat, &step, clock);
+        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
+            && let Some(sitting) = self.seats[seat].as_mut()
+            && sitting.pending.len() < sitting.pending.capacity()
+        {
+            sitting.pending.push(Pending { ticket, step: step.work.label() });
         }
     }
 
@@ -440,6 +485,10 @@ impl Watch {
                 Work::KillGroup { .. } | Work::KillTree { .. } if carried => {
                     report.latency = Some(at.since(read));
                     sitting.killed.get_or_insert(at);
+                }
+                Work::Freeze { ref group } if carried => sitting.paused = Some(group.clone()),
+                Work::Thaw { ref group } if carried && sitting.paused.as_ref() == Some(group) => {
+                    sitting.paused = None;
                 }
                 _ => {}
             }

@@ -97,7 +97,13 @@ impl Ledger {
         let place = self.seat(turn);
         let begins = turn.under_way && self.seats[place].incident.is_empty();
         if begins {
-            name_into(turn.at, turn.target.as_str(), &mut self.seats[place].incident);
+            let mut incident = std::mem::take(&mut self.seats[place].incident);
+            name_into(turn.at, turn.target.as_str(), &mut incident);
+            if self.seats.iter().any(|other| other.incident == incident) {
+                // Two jobs of one target, in the same millisecond. Writing to a text cannot fail.
+                let _ = write!(incident, "-{}", turn.seat.0);
+            }
+            self.seats[place].incident = incident;
             self.recorder.began(turn.at, turn.target, turn.mode, &self.seats[place].incident, turn.policy);
         }
         self.reason.clear();
@@ -134,9 +140,11 @@ impl Ledger {
         for processes in touched.chunks(PROCESSES_A_LINE) {
             self.put(at, step.target, &Entry::Reached { number, processes });
         }
-        if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = result
-            && self.going.len() < GOING
-        {
+        if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = result {
+            if self.going.len() == GOING {
+                // Nobody is told the end of what is not waited for any more: the oldest are such.
+                self.going.remove(0);
+            }
             self.going.push((*ticket, step.target, number));
         }
     }
@@ -151,7 +159,7 @@ impl Ledger {
         self.put(at, seat, &Entry::Ended { number, finished });
         let goes_on = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
         if let Some(place) = known.filter(|_| !goes_on) {
-            self.going.swap_remove(place);
+            self.going.remove(place);
         }
     }
 

@@ -4,6 +4,7 @@
 //! makes folders of it on a thread of its own; `strikes` sees what the kernel's
 //! OOM killer did, so that there is a record even when nobody else acted.
 
+mod ends;
 pub mod ledger;
 mod recorder;
 mod strikes;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use self::ends::End;
 use self::ledger::Ledger;
 use self::recorder::RecordErrand;
 pub use self::recorder::{Recorder, Status};
@@ -27,6 +29,7 @@ use crate::host::incident::Store;
 use crate::host::{capability, clock};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::time::Timestamp;
 
 /// Says what of the system protection has to do without; `proc` is where processes are.
 pub fn tell_needs(proc: &Path, events: &Events) {
@@ -156,6 +159,22 @@ impl Records {
             incidents_lost: incidents.lost,
             incidents: incidents.written,
         });
+    }
+
+    /// What protection ended in the last hour, as the folders of incidents tell, oldest first. Waits for the disk for a
+    /// moment only: one that hangs must not keep the node from being protected.
+    pub fn ends(&self, now: Timestamp) -> Vec<End> {
+        /// A hundred small files.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let Some(store) = self.store.clone() else { return Vec::new() };
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let read = move || tell.send(ends::read(&store, now));
+        let started = std::thread::Builder::new().name("ends".to_owned()).spawn(read);
+        let ends = started.ok().and_then(|_| told.recv_timeout(PATIENCE).ok());
+        ends.unwrap_or_else(|| {
+            tracing::warn!("What was ended in the last hour cannot be read; the rate limits begin anew.");
+            Vec::new()
+        })
     }
 
     /// Where the guard puts what it does; `config` is the first digits of the configuration's hash.

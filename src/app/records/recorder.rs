@@ -267,10 +267,11 @@ impl Writer {
         let processes = incident::processes(&self.proc);
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
         self.open.push(Open { incident, processes, lines: Vec::new(), news: true });
-        // What was said before the word came is read once more, for this one alone.
-        let (lines, _) = self.audit.since(0);
+        // What was said before the word came is read once more, for this one alone; what came since then is read next.
+        let (lines, head) = self.audit.since(0);
+        let unread = usize::try_from(head - self.place).unwrap_or(usize::MAX);
         let last = self.open.len() - 1;
-        take(&mut self.open[last], &lines);
+        take(&mut self.open[last], &lines[..lines.len().saturating_sub(unread)]);
         self.write_news();
     }
 
@@ -510,6 +511,20 @@ mod tests {
             assert!(!store.read(&id, file).unwrap().is_empty(), "{file}");
         }
         drop(room.folder);
+    }
+
+    #[test]
+    fn two_jobs_of_a_target_have_an_incident_each() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job");
+        room.ledger.moved(&turn(10, &job, "warn", "soft"));
+        room.ledger.moved(&Turn { seat: TargetId(4), ..turn(10, &job, "warn", "soft") });
+        let [one, other] = [3, 4].map(|seat| room.ledger.incident(TargetId(seat)).unwrap().to_owned());
+        assert_eq!((one.as_str(), other), ("19700101T000010.000Z-job", format!("{one}-4")));
+        room.ledger.moved(&turn(11, &job, "soft", "kill"));
+        assert!(room.recorder.flush(Duration::from_secs(20)));
+        let moves = [one.clone(), format!("{one}-4")].map(|id| read(&room.store, &id).moves.len());
+        assert_eq!(moves, [2, 1]);
     }
 
     #[test]

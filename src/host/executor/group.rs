@@ -70,11 +70,12 @@ impl Groups {
 }
 
 impl OpenGroup {
-    /// Hands every pid of the group and of those below it to `visit`; some may come twice.
+    /// Hands every pid of the group and of those below it to `visit`; some may come twice. Returns whether these are all:
+    /// not where some are of another pid namespace, or too far below.
     ///
     /// # Errors
     /// The kernel's; a group below that is removed meanwhile is none.
-    pub(super) fn pids(&self, mut visit: impl FnMut(u32)) -> Result<(), Errno> {
+    pub(super) fn pids(&self, mut visit: impl FnMut(u32)) -> Result<bool, Errno> {
         walk(&self.folder, 0, &mut |folder| pids_of(folder, &mut visit))
     }
 
@@ -107,7 +108,7 @@ impl OpenGroup {
         }
         let mut nobody = true;
         match self.pids(|_| nobody = false) {
-            Ok(()) => nobody,
+            Ok(all) => nobody && all,
             // It was removed, which only an empty one can be.
             Err(error) => matches!(error, Errno::NODEV | Errno::NOENT),
         }
@@ -146,11 +147,11 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
 fn walk(
     folder: &OwnedFd,
     depth: usize,
-    visit: &mut dyn FnMut(&OwnedFd) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    visit(folder)?;
+    visit: &mut dyn FnMut(&OwnedFd) -> Result<bool, Errno>,
+) -> Result<bool, Errno> {
+    let mut all = visit(folder)?;
     if depth >= DEEPEST {
-        return Ok(());
+        return Ok(false);
     }
     let mut room = [MaybeUninit::uninit(); 2048];
     // A descriptor of its own, so that the place in the listing is nobody else's.
@@ -166,24 +167,27 @@ fn walk(
         match rustix::fs::openat(folder, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(child) => match walk(&child, depth + 1, visit) {
                 Err(Errno::NODEV | Errno::NOENT) => {}
-                other => other?,
+                below => all &= below?,
             },
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(all)
 }
 
-fn pids_of(folder: &OwnedFd, visit: &mut dyn FnMut(u32)) -> Result<(), Errno> {
+/// Hands the pids of one group to `visit`; whether these are all.
+fn pids_of(folder: &OwnedFd, visit: &mut dyn FnMut(u32)) -> Result<bool, Errno> {
     let file = rustix::fs::openat(folder, "cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut buffer = [0; PIDS];
-    let mut number: Option<u32> = None;
+    let (mut number, mut all): (Option<u32>, bool) = (None, true);
     loop {
         let read = match rustix::io::read(&file, &mut buffer) {
             Ok(0) => break,
             Ok(read) => read,
             Err(Errno::INTR) => continue,
+            // A threaded group: its processes are listed further up (cgroups(7), "Thread mode").
+            Err(Errno::OPNOTSUPP) => break,
             Err(error) => return Err(error),
         };
         for byte in &buffer[..read] {
@@ -194,11 +198,13 @@ fn pids_of(folder: &OwnedFd, visit: &mut dyn FnMut(u32)) -> Result<(), Errno> {
                 // Processes of another pid namespace are written as 0.
                 if pid > 0 {
                     visit(pid);
+                } else {
+                    all = false;
                 }
             }
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -241,10 +247,16 @@ mod tests {
             let group = Group { path: format!("/{path}").into(), inode };
             let group = groups(root.path()).open(&group).unwrap();
             let mut found = Vec::new();
-            group.pids(|pid| found.push(pid)).unwrap();
-            (found, group.empty())
+            let all = group.pids(|pid| found.push(pid)).unwrap();
+            (found, group.empty(), all)
         };
-        assert_eq!(list("a"), (vec![1, 22, 333], false));
-        assert_eq!(list("long").0, (1..5000).collect::<Vec<u32>>());
+        assert_eq!(list("a"), (vec![1, 22, 333], false, false), "there is one who cannot be seen from here");
+        assert_eq!(list("long"), ((1..5000).collect::<Vec<u32>>(), false, true));
+        let deep = vec!["deep"; DEEPEST + 2].join("/");
+        std::fs::create_dir_all(root.path().join(&deep)).unwrap();
+        for folder in root.path().join(&deep).ancestors().take(DEEPEST + 2) {
+            std::fs::write(folder.join("cgroup.procs"), "").unwrap();
+        }
+        assert_eq!(list("deep"), (vec![], false, false), "nor who is too far below");
     }
 }

@@ -133,7 +133,7 @@ impl Machine {
                 }
             });
             match listed {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(Errno::NODEV | Errno::NOENT) => break,
                 Err(error) => {
                     outcome = Err(group::failed("list", error));
@@ -156,20 +156,29 @@ impl Machine {
         self.summed(reached, first)
     }
 
-    /// Whether everybody in a group may be reached; notes them.
+    /// Whether everybody in a group may be reached; notes them. Whoever cannot be looked at may not be.
     pub(super) fn all_ours(&mut self, id: TargetId, open: &OpenGroup) -> Result<(), Miss> {
         self.touched.clear();
         self.pids.clear();
         let (pids, room) = (&mut self.pids, 2 * MOST);
-        open.pids(|pid| {
-            if pids.len() < room {
+        let mut fits = true;
+        let all = open.pids(|pid| {
+            fits &= pids.len() < room;
+            if fits {
                 pids.push(pid);
             }
-        })
-        .map_err(|error| group::failed("list", error))?;
+        });
+        if !all.map_err(|error| group::failed("list", error))? || !fits {
+            return Err(group::failed("see everybody in the group", Errno::PERM).into());
+        }
         for place in 0..self.pids.len() {
             let pid = self.pids[place];
-            let Ok((key, _, _)) = self.proc.glance(pid) else { continue };
+            let key = match self.proc.glance(pid) {
+                Ok((key, _, _)) => key,
+                // It ended, or is hidden: pids that are in use can be seen by who may not look.
+                Err(Errno::NOENT | Errno::SRCH) if !reach::exists(pid) => continue,
+                Err(error) => return Err(group::failed("look at", error).into()),
+            };
             match self.find(id, key) {
                 Ok(found) => self.note(reach::touched(&found.person, 0)),
                 Err(Miss::Skip(_)) => {}

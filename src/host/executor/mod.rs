@@ -97,6 +97,8 @@ pub struct Machine {
     releaser: Releaser,
     errands: Errands,
     pending: Vec<Pending>,
+    /// The groups that were stopped: they may go on whatever the bounds have become.
+    stopped: Vec<(TargetId, Group)>,
     next: u64,
 }
 
@@ -132,6 +134,7 @@ impl Machine {
             releaser: Releaser::start().map_err(ArmError::Thread)?,
             errands,
             pending: Vec::with_capacity(TARGETS),
+            stopped: Vec::with_capacity(TARGETS),
             next: 0,
         })
     }
@@ -167,6 +170,11 @@ impl Machine {
 
     fn carry_out(&mut self, step: &Step) -> Result<(Outcome, u32), Miss> {
         let id = step.target;
+        if let Work::Thaw { group } = &step.work
+            && self.stopped.iter().any(|(target, stopped)| (target, stopped) == (&id, group))
+        {
+            return self.switch(id, group, false);
+        }
         self.target(id)?;
         match &step.work {
             Work::Record | Work::Hook { .. } | Work::Webhook { .. } => {
@@ -213,6 +221,10 @@ impl Machine {
 
     fn freeze(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), Miss> {
         self.target(id)?.scope.admits_group(group.path.as_str(), &self.never).map_err(refused)?;
+        self.switch(id, group, frozen)
+    }
+
+    fn switch(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), Miss> {
         let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
         let open = groups.open(group)?;
         let open = if groups.version() == Version::V2 { Some(open) } else { groups.freezer(group) };
@@ -222,6 +234,10 @@ impl Machine {
         }
         if self.mode == Mode::Enforce {
             open.freeze(frozen).map_err(|error| group::failed("freeze", error))?;
+            self.stopped.retain(|(_, stopped)| stopped != group);
+            if frozen {
+                self.stopped.push((id, group.clone()));
+            }
         }
         Ok((self.done(), 0))
     }

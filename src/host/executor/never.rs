@@ -19,7 +19,7 @@ pub fn never(proc: &Path, helpers: &[u32]) -> std::io::Result<Never> {
     pids.extend_from_slice(helpers);
     let text = std::fs::read(proc.join("self/cgroup"))?;
     let groups = [Version::V1, Version::V2].into_iter().filter_map(|version| group_of(&text, version));
-    Ok(Never { pids, groups: groups.map(Into::into).collect() })
+    Ok(Never { own, pids, groups: groups.map(Into::into).collect() })
 }
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn we_and_our_parents_are_named() {
         let never = never(Path::new("/proc"), &[77]).unwrap();
-        assert!(never.pids.contains(&std::process::id()));
+        assert!(never.pids.contains(&std::process::id()) && never.own == std::process::id());
         assert!(never.pids.contains(&std::os::unix::process::parent_id()));
         assert!(never.pids.contains(&77) && !never.groups.is_empty());
     }

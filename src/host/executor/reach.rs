@@ -103,6 +103,12 @@ pub(super) fn send(mode: Mode, found: &Found, signal: SignalNumber) -> Result<()
     }
 }
 
+/// Whether somebody has this pid, also one whose folder is hidden from us (`hidepid`, proc(5)).
+pub(super) fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
 /// A record of who was reached.
 pub(super) fn touched(person: &Person, errno: i32) -> Touched {
     Touched { key: person.key, uid: person.users[0], comm: person.comm, resident: person.resident, errno }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::keys;
 use super::target;
 use crate::model::setting::Settings;
+use crate::model::step::Place;
 use crate::model::units::Amount;
 use crate::protection::policy::{Limits, Mode, Reach, Resource};
 use crate::protection::target::{Selector, Target};
@@ -97,10 +98,13 @@ fn outside(target: &Target, complain: Complain<'_>) {
     if target.pause && target.limits.hook_time.is_zero() {
         complain("pause", "freezes the target for no time; set hook.time".to_owned());
     }
-    if let Some(url) = &target.webhook
-        && !(url.starts_with("http://") || url.starts_with("https://"))
-    {
-        complain("webhook", format!("`{url}` has no scheme; write http:// or https:// before it"));
+    if let Some(url) = &target.webhook {
+        let shown = Place(url);
+        if url.starts_with("https://") {
+            complain("webhook", format!("`{shown}`: https is not spoken here; use a relay on this host"));
+        } else if !url.starts_with("http://") {
+            complain("webhook", format!("`{shown}` has no scheme; write http:// before it"));
+        }
     }
     let checkpoints = target.limits.reach >= Reach::Checkpoint;
     if checkpoints && target.ask.signal.is_none() && target.hook.is_none() {

@@ -143,6 +143,6 @@ opts! {
     TARGET_MOST: "most_per_hour", OptKind::Count(0, 100), "3";
     /// Whether the hard level kills even when these limits are used up.
     HARD_IGNORES_RATE: "hard_ignores_limits", OptKind::Bool, "false";
-    /// A URL that is sent each move as JSON; empty sends none.
+    /// An `http://` address that is sent each move as JSON; empty sends none. Records show its host only.
     WEBHOOK: "webhook", OptKind::Text, "\"\"";
 }

@@ -89,10 +89,10 @@ pub fn stage_of(transition: &Transition) -> Option<Stage> {
         State::Warn => Some(Stage::Warn),
         State::Soft => Some(Stage::Soft),
         State::Checkpoint => Some(Stage::Checkpoint),
+        // Who stays is not asked again; only that it stays is said.
+        State::Term | State::Verify if from == to => Some(Stage::Verify),
         State::Term => Some(Stage::Term),
         State::Kill => Some(Stage::Kill),
-        // Only where it is said that the victims stay.
-        State::Verify if from == State::Verify => Some(Stage::Verify),
         State::Cooldown => Some(Stage::Cooldown),
         // Whoever was paused must go on, whatever ends the incident.
         State::Ok | State::Disarmed | State::Blind => Some(Stage::Cooldown),

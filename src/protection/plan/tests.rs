@@ -123,47 +123,47 @@ fn with_a_group_a_hook_and_a_webhook() {
         &target(more),
         true,
         expect![[r#"
-        ok → warn
-          let /jobs/a go on
-          tell http://x/
-        warn → soft
-          write down what is known
-          stop /jobs/a
-          run /bin/save (at most 5 s)
-          tell http://x/
-        soft → checkpoint
-          write down what is known
-          let /jobs/a go on
-          send signal 10 to pid 11, if it has a handler
-          send signal 10 to pid 12, if it has a handler unless 2
-          send signal 10 to pid 13, if it has a handler unless 2
-          send signal 10 to pid 14, if it has a handler unless 3
-          wait up to 600 s for /tmp/saved
-          tell http://x/
-        checkpoint → term
-          write down what is known
-          let /jobs/a go on
-          send signal 15 to pid 14
-          send signal 15 to pid 13
-          send signal 15 to pid 12
-          send signal 15 to pid 11
-          wait up to 10 s for 4 processes to end
-          tell http://x/
-        term → kill
-          kill everything in /jobs/a
-          kill 4 processes and their children unless 0
-          take back the memory of 4 processes
-          wait up to 18 s for 4 processes to end
-          write down what is known
-          tell http://x/
-        kill → verify
-        verify → verify
-          run /bin/save (at most 5 s)
-          tell http://x/
-        verify → cooldown
-          let /jobs/a go on
-          tell http://x/
-    "#]],
+            ok → warn
+              let /jobs/a go on
+              tell http://x
+            warn → soft
+              write down what is known
+              stop /jobs/a
+              run /bin/save (at most 5 s)
+              tell http://x
+            soft → checkpoint
+              write down what is known
+              let /jobs/a go on
+              send signal 10 to pid 11, if it has a handler
+              send signal 10 to pid 12, if it has a handler unless 2
+              send signal 10 to pid 13, if it has a handler unless 2
+              send signal 10 to pid 14, if it has a handler unless 3
+              wait up to 600 s for /tmp/saved
+              tell http://x
+            checkpoint → term
+              write down what is known
+              let /jobs/a go on
+              send signal 15 to pid 14
+              send signal 15 to pid 13
+              send signal 15 to pid 12
+              send signal 15 to pid 11
+              wait up to 10 s for 4 processes to end
+              tell http://x
+            term → kill
+              kill everything in /jobs/a
+              kill 4 processes and their children unless 0
+              take back the memory of 4 processes
+              wait up to 18 s for 4 processes to end
+              write down what is known
+              tell http://x
+            kill → verify
+            verify → verify
+              run /bin/save (at most 5 s)
+              tell http://x
+            verify → cooldown
+              let /jobs/a go on
+              tell http://x
+        "#]],
     );
 }
 

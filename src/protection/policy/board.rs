@@ -40,6 +40,14 @@ impl Board {
         std::mem::replace(&mut self.seats[seat], ladder)
     }
 
+    /// A target was ended at that time, before this board was made: the limits are those of the hour, whoever counts.
+    pub fn recall(&mut self, target: usize, at: Timestamp) {
+        if let Some(rate) = self.rates.get_mut(target) {
+            rate.count(at);
+        }
+        self.host.count(at);
+    }
+
     /// The ladder in a seat.
     pub fn ladder(&self, seat: usize) -> Option<&Ladder> {
         self.seats.get(seat)?.as_ref().map(|(_, ladder)| ladder)
@@ -72,9 +80,55 @@ impl Board {
         let left = self.rates[*target].left(now).min(self.host.left(now));
         let transition = ladder.step(now, observed, Gate { busy, left })?;
         if transition.counts {
+            let enforces = ladder.limits().mode == Mode::Enforce;
             self.rates[*target].count(now);
-            self.host.count(now);
+            // What would have been done to one must not keep another from being protected.
+            if enforces {
+                self.host.count(now);
+            }
         }
         Some(transition)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::observed::{Aged, Members, Observed, Reading, Resource};
+    use super::super::state::State;
+    use super::super::tests::{GIB, limits};
+    use super::*;
+    use crate::model::units::Bytes;
+    use crate::protection::policy::Limits;
+
+    /// Less than the hard level is left of the limit.
+    fn short() -> Observed {
+        let (headroom, total) = (Bytes::ZERO, Bytes::new(8 * GIB));
+        let mut observed = Observed { fit: true, ..Observed::default() };
+        observed.readings[Resource::Cgroup.place()] =
+            Some(Aged::now(Reading { headroom, total, fast: None, slow: None }));
+        observed.members = Some(Aged::now(Members { count: 1, catching: None }));
+        observed
+    }
+
+    #[test]
+    fn what_was_ended_before_counts_on() {
+        let (now, before) = (Timestamp::from_secs(4000), Timestamp::from_secs(1000));
+        let mut board = Board::new(0, [3, 3], 5);
+        board.recall(1, before);
+        board.recall(usize::MAX, before);
+        assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (3, 2, 3));
+        assert_eq!(board.host_left(Timestamp::from_secs(4600)), 5);
+    }
+
+    #[test]
+    fn what_is_only_observed_uses_up_nothing_of_the_host() {
+        let now = Timestamp::from_secs(100);
+        let mut board = Board::new(2, [3, 3], 1);
+        let ladder = |mode| Ladder::new(Limits { mode, ..limits() }, now);
+        board.seat(0, Some((0, ladder(Mode::Observe))));
+        board.seat(1, Some((1, ladder(Mode::Enforce))));
+        let mut to = |seat| board.step(seat, now, &short()).map(|moved| moved.to);
+        assert_eq!((to(0), to(1)), (Some(State::Kill), Some(State::Kill)));
+        assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (2, 2, 0));
     }
 }

@@ -95,9 +95,11 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         slow = sooner(slow, level.slow);
     }
     judged.blind &= !seen;
-    judged.forecast(limits, observed, slow);
-    judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, Reason::Leak);
-    judged.trigger(limits, Condition::Alert, limits.alert, observed.alert, Reason::Alert);
+    // Nobody can say which resource these are about, so they wait for a victim's memory like a shared level does.
+    let most = if gate.busy { Reach::Checkpoint } else { Reach::Kill };
+    waits |= judged.forecast(limits, observed, slow, most);
+    waits |= judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, (Reason::Leak, most));
+    waits |= judged.trigger(limits, Condition::Alert, limits.alert, observed.alert, (Reason::Alert, most));
     // The rungs below a push are its warning too.
     if judged.push.0 >= Reach::Warn {
         judged.warn = judged.warn.or(Some(judged.push.1));
@@ -134,9 +136,10 @@ impl Judged {
     }
 
     /// The analyzers know a ramp from a leak, so the plain rate speaks only where they are silent for too long.
-    fn forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>) {
+    /// Returns whether it would lead further than `most`.
+    fn forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>, most: Reach) -> bool {
         if limits.forecast.reach == Reach::Ignore {
-            return;
+            return false;
         }
         let said = observed.forecast.filter(|said| said.age <= limits.forecast.max_age);
         let seconds = match said {
@@ -152,27 +155,34 @@ impl Judged {
         if warn == Some(true) {
             self.warn = self.warn.or(Some(Reason::Forecast));
         }
-        if soft == Some(true) {
-            self.push(limits.within(limits.forecast.reach), Reason::Forecast);
+        if soft != Some(true) {
+            return false;
         }
+        let reach = limits.within(limits.forecast.reach);
+        self.push(reach.min(most), Reason::Forecast);
+        reach > most
     }
 
+    /// Returns whether it would lead further than it may now.
     fn trigger(
         &mut self,
         limits: &Limits,
         condition: Condition,
         trigger: Trigger,
         value: Option<Aged<bool>>,
-        reason: Reason,
-    ) {
+        (reason, most): (Reason, Reach),
+    ) -> bool {
         if trigger.reach == Reach::Ignore {
-            return;
+            return false;
         }
         let known = value.filter(|value| value.age <= trigger.max_age).map(|value| value.value);
         self.conditions.set(condition, Truth::known(known));
-        if known == Some(true) {
-            self.push(limits.within(trigger.reach), reason);
+        if known != Some(true) {
+            return false;
         }
+        let reach = limits.within(trigger.reach);
+        self.push(reach.min(most), reason);
+        reach > most
     }
 }
 

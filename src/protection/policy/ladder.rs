@@ -170,13 +170,15 @@ impl Ladder {
         if !observed.fit {
             return (self.state != State::Disarmed).then_some((State::Disarmed, Reason::Unfit));
         }
-        if self.state == State::Disarmed {
-            return rate_left.then_some((State::Ok, Reason::Rearmed));
-        }
         let empty = self.conditions.get(Condition::HasMembers) != Truth::Met;
         let may_kill = !empty && self.limits.reach == Reach::Kill;
-        if let Some(resource) = judged.hard.filter(|_| may_kill) {
-            return Some((State::Kill, Reason::Hard(resource)));
+        let hard = judged.hard.filter(|_| may_kill).map(|resource| (State::Kill, Reason::Hard(resource)));
+        if self.state == State::Disarmed {
+            let hard = hard.filter(|_| rate_left || self.limits.hard_ignores_rate);
+            return hard.or_else(|| rate_left.then_some((State::Ok, Reason::Rearmed)));
+        }
+        if hard.is_some() {
+            return hard;
         }
         match (judged.blind, self.state == State::Blind) {
             (true, true) => return None,
@@ -269,7 +271,13 @@ impl Ladder {
             // It was asked to end and holds nothing up any more: it may take its time.
             return Some((State::Cooldown, Reason::Recovered));
         }
-        (self.limits.reach == Reach::Kill).then_some((State::Kill, Reason::TermOver))
+        if self.limits.reach == Reach::Kill {
+            return Some((State::Kill, Reason::TermOver));
+        }
+        // Nothing more may be done; that it stays is said once.
+        let incident = self.incident.as_mut().filter(|incident| !incident.overdue)?;
+        incident.overdue = true;
+        Some((State::Term, Reason::Unkillable))
     }
 
     fn after_kill(
@@ -346,7 +354,7 @@ impl Ladder {
                     incident.grace_from = Some(now);
                     ask = may_ask && !std::mem::replace(&mut incident.asked, true);
                 }
-                State::Term => incident.term_from = Some(now),
+                State::Term if from != to => incident.term_from = Some(now),
                 _ => {}
             }
             counts =

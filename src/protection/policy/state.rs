@@ -175,7 +175,7 @@ pub enum Reason {
     Gone,
     /// Memory is back.
     Recovered,
-    /// Victims are still there after their time.
+    /// Victims, or whoever was asked to end and may not be killed, are still there after their time.
     Unkillable,
     /// The victims are gone and their memory is not back after its time.
     NotBack,

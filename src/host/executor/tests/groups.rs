@@ -185,8 +185,13 @@ fn a_group_is_stopped_and_goes_on() {
     let mut machine = room.machine(Mode::Enforce, Version::V2);
     perform(&mut machine, Work::Freeze { group: room.group.clone() }).unwrap();
     until("the stop", frozen);
+    // Whatever the bounds have become meanwhile, who was stopped goes on.
+    machine.bound(TARGET, None).unwrap();
+    let other = Group { inode: room.group.inode + 1, ..room.group.clone() };
+    assert_eq!(perform(&mut machine, Work::Thaw { group: other }), Err(StepError::NoScope(TARGET)));
     perform(&mut machine, Work::Thaw { group: room.group.clone() }).unwrap();
     until("the start", || !frozen());
+    let mut machine = room.machine(Mode::Enforce, Version::V2);
     perform(&mut machine, Work::Freeze { group: room.group.clone() }).unwrap();
     assert_eq!(kill(&mut machine, &room.group).unwrap().processes, 1, "who is stopped can be killed");
     until("the end", || !job.alive());

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::{Errands, Machine, Mode, never};
 use crate::model::ids::ProcessKey;
-use crate::model::scope::{Member, Scope};
+use crate::model::scope::{Member, Never, Scope};
 use crate::model::step::{Executor as _, SignalNumber, Stage, Step, StepDone, StepError, TargetId, Work};
 
 const TARGET: TargetId = TargetId(0);
@@ -21,7 +21,8 @@ fn own_uid() -> u32 {
 }
 
 fn machine(mode: Mode) -> Machine {
-    let never = never(Path::new("/proc"), &[]).unwrap();
+    // The tests' jobs are children of ours, as only helpers of the daemon are.
+    let never = Never { own: 0, ..never(Path::new("/proc"), &[]).unwrap() };
     Machine::arm(mode, Path::new("/proc"), Path::new("/sys/fs/cgroup"), never, Errands::default()).unwrap()
 }
 

@@ -145,7 +145,7 @@ proptest! {
             let due = crossed(&levels, observed.readings[Resource::Cgroup.place()], true)
                 && observed.fit
                 && observed.members.is_some_and(|members| members.value.count > 0)
-                && !matches!(before, State::Kill | State::Verify | State::Disarmed)
+                && !matches!(before, State::Kill | State::Verify)
                 && !(before == State::Term && observed.alive == Some(0));
             if due && moved.is_none_or(|moved| moved.to != State::Kill) {
                 late = Some((before, moved));
@@ -188,9 +188,6 @@ proptest! {
         let limits = || {
             let mut limits = eager(Mode::Enforce, Reach::Kill);
             limits.levels[Resource::Cgroup.place()] = None;
-            limits.forecast.reach = Reach::Ignore;
-            limits.leak.reach = Reach::Ignore;
-            limits.alert.reach = Reach::Ignore;
             limits
         };
         let mut states = [State::Ok; 2];

@@ -334,3 +334,41 @@ fn a_saw_is_not_asked_again_and_again() {
         "#]],
     );
 }
+
+#[test]
+fn a_used_up_rate_disarms_and_the_hard_level_may_be_excepted() {
+    let job = Job { takes: ramp, ends: None, ..Job::default() };
+    let limits = |ignores| Limits { most_per_hour: 0, hard_ignores_rate: ignores, ..limits() };
+    check(
+        limits(false),
+        &job,
+        130,
+        expect![[r#"
+        at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
+    "#]],
+    );
+    check(
+        limits(true),
+        &job,
+        130,
+        expect![[r#"
+        at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
+        at 112.6 s  0.50 GiB left: disarmed → kill: the hard level of cgroup memory is crossed, killed
+        at 112.7 s  0.49 GiB left: kill → verify: the kill was carried out
+        at 113.6 s  2.88 GiB left: verify → cooldown: memory is back
+        at 113.7 s  3.28 GiB left: cooldown → disarmed: the rate limit is used up
+    "#]],
+    );
+}
+
+#[test]
+fn who_may_not_be_killed_and_stays_is_said() {
+    let job = Job { takes: ramp, ends: None, ..Job::default() };
+    check(Limits { reach: Reach::Term, ..limits() }, &job, 130, expect![[r#"
+        at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+        at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+        at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+        at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+        at  99.0 s  1.16 GiB left: term → term: victims are still there after their time
+    "#]]);
+}
