@@ -266,10 +266,11 @@ impl Writer {
         let processes = incident::processes(&self.proc);
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
         self.open.push(Open { incident, processes, lines: Vec::new(), news: true });
-        // What was said before the word came is read once more, for this one alone.
-        let (lines, _) = self.audit.since(0);
+        // What was said before the word came is read once more, for this one alone; what came since then is read next.
+        let (lines, head) = self.audit.since(0);
+        let unread = usize::try_from(head - self.place).unwrap_or(usize::MAX);
         let last = self.open.len() - 1;
-        take(&mut self.open[last], &lines);
+        take(&mut self.open[last], &lines[..lines.len().saturating_sub(unread)]);
         self.write_news();
     }
 
