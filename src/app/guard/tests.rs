@@ -197,7 +197,6 @@ impl World {
             forecast: None,
             leak: None,
             alert: None,
-            ack: None,
             unfit: None,
         });
         Facts { at: self.now.get(), seats }
