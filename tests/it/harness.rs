@@ -91,6 +91,16 @@ impl Daemon {
 
     /// `memwarden serve`, started by `starter` with the binary and its arguments at the end.
     pub(crate) fn start_by(starter: &[&str], binary: &Path, args: &[&str]) -> Self {
+        Self::start_by_with(starter, binary, args, |_| {})
+    }
+
+    /// The same, with more to say of the command.
+    pub(crate) fn start_by_with(
+        starter: &[&str],
+        binary: &Path,
+        args: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Self {
         let mut command = program(starter[0]);
         command.args(&starter[1..]).arg(binary);
         let jobs = tempfile::tempdir().unwrap();
@@ -99,6 +109,7 @@ impl Daemon {
             .args(args);
         without_otel(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        prepare(&mut command);
         Self::of(command, jobs)
     }
 

@@ -1,0 +1,18 @@
+//! Bad days of protection: the real daemon, in the mode enforce, against real processes that are all the test's own.
+//!
+//! Pressure is real where a memory group of a few MiB can be made, and staged
+//! elsewhere: a folder in the place of `/proc` that has the test's processes
+//! and no others, beside a `meminfo` that the test writes.
+
+mod audit;
+mod group;
+mod job;
+mod ladder;
+mod modes;
+mod room;
+mod storms;
+
+use std::time::Duration;
+
+/// Long enough for a loaded machine; nothing waits so long unless it fails.
+const SOON: Duration = Duration::from_secs(40);
