@@ -9,6 +9,7 @@ mod recorder;
 mod strikes;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub struct Records {
     events: Arc<Events>,
     proc: PathBuf,
     deaths: Mutex<Deaths>,
+    /// Whether it was said that the audit log cannot be written.
+    audit_troubled: AtomicBool,
 }
 
 /// The folder beside the state file, or the one that systemd gives; nothing where there is neither.
@@ -86,9 +89,6 @@ impl Records {
             keep: AUDIT_FILES,
         });
         let audit = AuditLog::start(place)?;
-        if let Some(error) = audit.status().trouble {
-            tracing::error!(error, "The audit log of protection cannot be written; it is tried again.");
-        }
         let store = folder.as_deref().map(store);
         let mut trouble = None;
         match &store {
@@ -111,7 +111,8 @@ impl Records {
         if !Deaths::told() {
             tracing::info!("How watched processes end is not known here: the kernel tells it since 6.15.");
         }
-        let records = Self { audit, recorder, flight, store, events, proc, deaths: Mutex::default() };
+        let (deaths, audit_troubled) = Default::default();
+        let records = Self { audit, recorder, flight, store, events, proc, deaths, audit_troubled };
         records.tell();
         Ok(records)
     }
@@ -124,6 +125,18 @@ impl Records {
     /// Says how writing fares.
     fn tell(&self) {
         let (audit, incidents) = (self.audit.status(), self.recorder.status());
+        let troubled = audit.trouble.is_some();
+        if self.audit_troubled.swap(troubled, Ordering::Relaxed) != troubled {
+            match &audit.trouble {
+                Some(error) => {
+                    tracing::error!(
+                        error,
+                        "The audit log of protection cannot be written; it is tried again."
+                    );
+                }
+                None => tracing::info!("The audit log of protection is written again."),
+            }
+        }
         self.events.records(RecordsState {
             on_disk: self.store.is_some(),
             audit_writable: audit.trouble.is_none(),
