@@ -126,7 +126,9 @@ impl Daemon {
             }
         });
         let address = wait_for("the address in the log", Duration::from_secs(20), || {
+            let ended = child.try_wait().unwrap();
             let log = log.lock().unwrap();
+            assert!(ended.is_none(), "the daemon ended at once, {ended:?}:\n{log}");
             let rest = log.split("addresses=").nth(1)?;
             let text: String = rest
                 .trim_start_matches('"')

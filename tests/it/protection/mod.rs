@@ -4,13 +4,22 @@
 //! elsewhere: a folder in the place of `/proc` that has the test's processes
 //! and no others, beside a `meminfo` that the test writes.
 
+mod alerts;
 mod audit;
 mod group;
+mod hooks;
 mod job;
 mod ladder;
 mod modes;
+mod records;
+mod refused;
+mod restart;
+mod rights;
 mod room;
+mod sensors;
+mod shared;
 mod storms;
+mod unkillable;
 
 use std::time::Duration;
 

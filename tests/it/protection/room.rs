@@ -14,9 +14,17 @@ use crate::harness::{Daemon, wait_for};
 /// What the staged host has, in MiB.
 pub(super) const HOST: u64 = 1024;
 
-/// Nothing of the machine is watched, waits are short, and only the keys of a test decide.
-const POLICY: &str = "forecast: {reach: ignore}, leak: {reach: ignore}, margin: 1%, hold: 100ms, clear: 200ms, \
-                      kill_margin: 0s, cooldown: 200ms, verify_time: 2s";
+/// What a target has where a test says nothing else: short waits, and nothing of the machine that decides.
+const POLICY: [(&str, &str); 8] = [
+    ("forecast", "{reach: ignore}"),
+    ("leak", "{reach: ignore}"),
+    ("margin", "1%"),
+    ("hold", "100ms"),
+    ("clear", "200ms"),
+    ("kill_margin", "0s"),
+    ("cooldown", "200ms"),
+    ("verify_time", "2s"),
+];
 
 /// Where it happens.
 pub(super) struct Room {
@@ -110,8 +118,10 @@ impl Room {
             Some(group) => format!("cgroup: \"{}\", host: {{soft: \"\"}}", group.path),
             None => format!("workload: {name}, limit: {{soft: \"\"}}"),
         };
+        let others = POLICY.iter().filter(|(key, _)| !more.contains(&format!("{key}:")));
+        let others: String = others.map(|(key, value)| format!("{key}: {value}, ")).collect();
         let user = rustix::process::getuid().as_raw();
-        format!("{{name: {name}, {whom}, allow_users: [\"{user}\"], {POLICY}, {more}}}")
+        format!("{{name: {name}, {whom}, allow_users: [\"{user}\"], {others}{more}}}")
     }
 
     /// Writes a configuration with these targets and whatever else is given.
@@ -185,14 +195,20 @@ impl Room {
         wait_for(&format!("the move to {to}"), SOON, || self.audit().went("train", to).then_some(()));
     }
 
-    /// Waits until the incidents that were begun are recorded, and gives their folders.
+    /// Waits until so many incidents of this daemon are recorded, and gives their folders.
     #[track_caller]
-    pub(super) fn wait_incidents(&self, daemon: &Daemon, count: usize) -> Vec<PathBuf> {
-        daemon.wait_value("memwarden_incidents_recorded_total", |written| written >= count as f64);
+    pub(super) fn wait_incidents(&self, daemon: &Daemon, count: u8) -> Vec<PathBuf> {
+        daemon.wait_value("memwarden_incidents_recorded_total", |written| written >= f64::from(count));
+        let folders = self.incidents();
+        assert_eq!(folders.len(), usize::from(count));
+        folders
+    }
+
+    /// The folders of incidents that are there, the oldest first.
+    pub(super) fn incidents(&self) -> Vec<PathBuf> {
         let folders = std::fs::read_dir(self.state().join("incidents")).unwrap();
         let mut folders: Vec<PathBuf> = folders.map(|entry| entry.unwrap().path()).collect();
         folders.sort();
-        assert_eq!(folders.len(), count);
         folders
     }
 }
