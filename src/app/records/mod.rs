@@ -5,6 +5,7 @@
 //! OOM killer did, so that there is a record even when nobody else acted.
 
 pub mod ledger;
+mod paused;
 mod recorder;
 mod strikes;
 
@@ -83,6 +84,9 @@ impl Records {
     /// The operating system's, where it gives no thread.
     pub fn start(config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
         let folder = folder(config);
+        if let Some(folder) = &folder {
+            paused::let_go(folder.join("audit.jsonl"), config.paths.cgroup.clone());
+        }
         let place = folder.as_deref().map(|folder| Place {
             path: folder.join("audit.jsonl"),
             most_bytes: AUDIT_BYTES,
