@@ -63,11 +63,65 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for _ in 0..250 {
-            if std::fs::remove_dir(&self.folder).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+        remove(&self.folder);
+    }
+}
+
+/// A group of the older freezer, which has groups of its own.
+pub(super) struct Freezer(PathBuf);
+
+impl Freezer {
+    /// A new one; says so where there can be none.
+    pub(super) fn beside(group: &Group) -> Option<Self> {
+        Self::at(group, &group.path[1..])
+    }
+
+    /// One of another path, which the daemon does not find.
+    pub(super) fn elsewhere(group: &Group) -> Option<Self> {
+        let name = group.path.rsplit('/').next()?;
+        Self::at(group, &format!("{name}-ice"))
+    }
+
+    fn at(group: &Group, path: &str) -> Option<Self> {
+        let root = Path::new("/sys/fs/cgroup/freezer");
+        let folder = root.join(path);
+        if !group.version1 || !root.is_dir() || std::fs::create_dir_all(&folder).is_err() {
+            crate::skip::skip("no freezer of the older kind here");
+            return None;
         }
+        Some(Self(folder))
+    }
+
+    pub(super) fn put(&self, pid: u32) {
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    pub(super) fn set(&self, state: &str) {
+        std::fs::write(self.0.join("freezer.state"), state).unwrap();
+    }
+
+    pub(super) fn state(&self) -> String {
+        std::fs::read_to_string(self.0.join("freezer.state")).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.set("THAWED");
+        remove(&self.0);
+        // Those above were made for it; what others use stays.
+        for above in self.0.ancestors().skip(1).take_while(|above| !above.ends_with("freezer")) {
+            let _ = std::fs::remove_dir(above);
+        }
+    }
+}
+
+/// Removes a group once it is empty.
+fn remove(folder: &Path) {
+    for _ in 0..250 {
+        if std::fs::remove_dir(folder).is_ok() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::SOON;
-use super::job::{Job, saving};
+use super::group::Freezer;
+use super::job::{Job, saving, witness};
 use super::room::Room;
 use crate::harness::wait_for;
 
@@ -45,7 +46,10 @@ fn a_daemon_that_is_killed_in_the_middle_is_followed_by_one_that_goes_on() {
     room.wait_members(&first, "train", 1.0);
     job.hold(64);
     job.wait_said("asked");
-    wait_for("the record", SOON, || room.state().join("incidents").read_dir().ok()?.next().map(drop));
+    wait_for("the record", SOON, || {
+        let begun = room.state().join("incidents").read_dir().ok()?.next()?.ok()?;
+        begun.path().join("incident.json").exists().then_some(())
+    });
     first.signal("KILL");
     assert!(!first.wait(SOON).success());
     assert_eq!(job.ended(), None, "nobody is ended by our end");
@@ -83,4 +87,29 @@ fn a_daemon_that_is_told_to_end_in_the_middle_ends_and_leaves_the_job() {
     let folder = room.state().join("incidents").read_dir().unwrap().next().unwrap().unwrap().path();
     let record = std::fs::read_to_string(folder.join("incident.json")).unwrap();
     assert!(record.contains("checkpoint"), "{record}");
+}
+
+#[test]
+fn who_is_stopped_as_the_daemon_dies_goes_on_with_the_next() {
+    let Some(room) = Room::real() else { return };
+    let group = room.group.as_ref().unwrap();
+    let Some(freezer) = Freezer::beside(group) else { return };
+    let mut job = Job::start(&room, &witness());
+    freezer.put(job.pid());
+    let mut first = room.guard(&format!("{KEYS}, pause: true, hook: {{program: /bin/true, time: 60s}}"));
+    room.wait_members(&first, "train", 1.0);
+    job.hold(64);
+    wait_for("the stop", SOON, || (freezer.state() == "FROZEN").then_some(()));
+    wait_for("the word on it", SOON, || {
+        room.audit().0.iter().any(|line| line["step"]["do"] == "freeze").then_some(())
+    });
+    first.signal("KILL");
+    assert!(!first.wait(SOON).success());
+    assert_eq!(freezer.state(), "FROZEN", "nobody else lets it go on");
+    // With nothing to protect, and with another policy.
+    room.configure("mode: enforce", &[room.target("train", "mode: \"off\"")], "");
+    let second = room.start();
+    wait_for("the start", SOON, || (freezer.state() == "THAWED").then_some(()));
+    assert_eq!(second.logged(&["Whom an earlier run had stopped may go on"]).len(), 1);
+    assert_eq!(job.ended(), None);
 }
