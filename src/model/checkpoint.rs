@@ -79,8 +79,8 @@ impl Slot {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// What it says of a process; an error where it was written meanwhile.
-    fn read(&self, key: ProcessKey) -> Result<Option<Acknowledgement>, ()> {
+    /// Whose it is and what it says; an error where it was written meanwhile.
+    fn read(&self) -> Result<Option<(ProcessKey, Acknowledgement)>, ()> {
         let version = self.version.load(Ordering::Acquire);
         if version % 2 == 1 {
             return Err(());
@@ -98,7 +98,7 @@ impl Slot {
         if self.version.load(Ordering::Relaxed) != version {
             return Err(());
         }
-        Ok(state.filter(|_| found == Some(key)).map(|state| Acknowledgement { state, heard_nanos, count }))
+        Ok(found.zip(state).map(|(key, state)| (key, Acknowledgement { state, heard_nanos, count })))
     }
 }
 
@@ -155,17 +155,22 @@ impl Checkpoints {
         }
     }
 
-    /// The last that a process said; nothing where it said nothing yet.
+    /// The last that each process said, in no order.
     ///
     /// Waits for nobody: an entry that is written over and over is skipped.
-    pub fn of(&self, key: ProcessKey) -> Option<Acknowledgement> {
-        self.slots.iter().find_map(|slot| {
-            // A slot that is another's or nobody's costs one look.
+    pub fn all(&self) -> impl Iterator<Item = (ProcessKey, Acknowledgement)> + '_ {
+        self.slots.iter().filter_map(|slot| {
+            // A slot that is nobody's costs one look.
             (0..ATTEMPTS).find_map(|_| {
                 std::hint::spin_loop();
-                slot.read(key).ok()
+                slot.read().ok()
             })?
         })
+    }
+
+    /// The last that a process said; nothing where it said nothing yet. Waits for nobody.
+    pub fn of(&self, key: ProcessKey) -> Option<Acknowledgement> {
+        self.all().find(|(known, _)| *known == key).map(|(_, said)| said)
     }
 }
 

@@ -91,6 +91,16 @@ impl Daemon {
 
     /// `memwarden serve`, started by `starter` with the binary and its arguments at the end.
     pub(crate) fn start_by(starter: &[&str], binary: &Path, args: &[&str]) -> Self {
+        Self::start_by_with(starter, binary, args, |_| {})
+    }
+
+    /// The same, with more to say of the command.
+    pub(crate) fn start_by_with(
+        starter: &[&str],
+        binary: &Path,
+        args: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Self {
         let mut command = program(starter[0]);
         command.args(&starter[1..]).arg(binary);
         let jobs = tempfile::tempdir().unwrap();
@@ -99,6 +109,7 @@ impl Daemon {
             .args(args);
         without_otel(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        prepare(&mut command);
         Self::of(command, jobs)
     }
 
@@ -115,7 +126,9 @@ impl Daemon {
             }
         });
         let address = wait_for("the address in the log", Duration::from_secs(20), || {
+            let ended = child.try_wait().unwrap();
             let log = log.lock().unwrap();
+            assert!(ended.is_none(), "the daemon ended at once, {ended:?}:\n{log}");
             let rest = log.split("addresses=").nth(1)?;
             let text: String = rest
                 .trim_start_matches('"')

@@ -27,6 +27,7 @@ mod params;
 mod perf_logs;
 mod plot;
 mod prometheus;
+mod protection;
 #[cfg(feature = "otlp")]
 mod receiver;
 mod report;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::host::levels::GroupMeter;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
-use crate::protection::policy::{Ack, Forecast, Ladder, Members, Reading};
+use crate::protection::policy::{Forecast, Ladder, Members, Reading};
 use crate::protection::report::Unfit;
 use crate::protection::victim::Roster;
 
@@ -60,8 +60,6 @@ pub struct SeatFacts {
     pub leak: Option<bool>,
     /// Whether an alert fires that is for it, and since when it was not said again.
     pub alert: Option<Timestamp>,
-    /// What the job said about its checkpoint.
-    pub ack: Option<Ack>,
     /// Why nothing may be done for it.
     pub unfit: Option<Unfit>,
 }

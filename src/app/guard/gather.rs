@@ -233,7 +233,6 @@ impl Gather {
             forecast: traits.forecast(frame),
             leak: traits.leak(frame),
             alert: alerts.firing(target),
-            ack: None,
             unfit,
         }
     }

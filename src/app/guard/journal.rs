@@ -68,16 +68,26 @@ pub struct Deed<'d> {
 /// The audit log, the incident folders and the daemon's log.
 #[derive(Debug)]
 pub(super) struct Book {
-    pub(super) ledger: Ledger,
-    pub(super) scribe: Scribe,
-    pub(super) flight: SharedFlight,
-    pub(super) targets: Arc<[Target]>,
+    ledger: Ledger,
+    scribe: Scribe,
+    flight: SharedFlight,
+    targets: Arc<[Target]>,
+    /// Each target's policy as a sentence, by place.
+    policies: Box<[Arc<str>]>,
+}
+
+impl Book {
+    pub(super) fn new(ledger: Ledger, scribe: Scribe, flight: SharedFlight, targets: Arc<[Target]>) -> Self {
+        let policies = targets.iter().map(|target| target.to_string().into()).collect();
+        Self { ledger, scribe, flight, targets, policies }
+    }
 }
 
 impl Journal for Book {
     fn moved(&mut self, moved: &Moved) {
         let transition = &moved.transition;
-        let Some(target) = self.targets.get(moved.target) else { return };
+        let known = self.targets.get(moved.target).zip(self.policies.get(moved.target));
+        let Some((target, policy)) = known else { return };
         let none = Reading { what: "", value: None, threshold: None, age_seconds: None };
         let mut readings = [none; 6];
         let count = read(target, &moved.observed, &mut readings);
@@ -91,7 +101,7 @@ impl Journal for Book {
             reason: &transition.reason,
             readings: &readings[..count],
             under_way: moved.under_way,
-            policy: target,
+            policy,
         });
         self.scribe.moved(moved);
     }

@@ -17,6 +17,8 @@ mod sitting;
 mod slot;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod thrift;
 mod told;
 mod users;
 pub mod warden;
@@ -182,7 +184,7 @@ impl Guard {
         let scribe = Scribe::start(Arc::clone(&targets))?;
         let ledger = records.ledger(&format!("{:08x}", digest(protection)));
         let flight = Arc::clone(records.flight());
-        let book = Box::new(Book { ledger, scribe, flight, targets: Arc::clone(&targets) });
+        let book = Box::new(Book::new(ledger, scribe, flight, Arc::clone(&targets)));
         let slot = Arc::clone(&shared.slot);
         let mut watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, book);
         // A restart, or a reload, is no new hour.

@@ -6,10 +6,13 @@ use std::time::Duration;
 use super::facts::{Known, SeatFacts};
 use super::journal::Moved;
 use crate::host::levels::{GroupMeter, Left};
+use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::step::{Group, Ticket};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::policy::{Ack, Aged, Flow, Forecast, Members, Observed, Reading, Resource, State};
+use crate::protection::policy::{
+    Ack, AckKind, Aged, Flow, Forecast, Members, Observed, Reading, Resource, State,
+};
 use crate::protection::report::Unfit;
 use crate::protection::target::Victims;
 use crate::protection::victim::Roster;
@@ -102,8 +105,25 @@ impl Sitting {
         (self.gpu, self.allocator) = (facts.gpu, facts.allocator);
         (self.members, self.forecast, self.leak) = (facts.members, facts.forecast, facts.leak);
         (self.alert, self.unfit, self.told) = (facts.alert, facts.unfit, at);
-        if let Some(ack) = facts.ack {
-            self.say(ack);
+    }
+
+    /// Listens to what its processes have said over the job socket since it was asked to save: it has saved once one of
+    /// them has and nobody is still at it.
+    pub(super) fn listen(&mut self, heard: &Checkpoints, now: Timestamp) {
+        let asked = self.moved.map(|moved| moved.transition).filter(|moved| moved.to == State::Checkpoint);
+        let Some(asked) = asked.map(|moved| moved.at.monotonic().as_nanos()) else { return };
+        let mut said = None;
+        for (key, word) in heard.all().filter(|(_, word)| u128::from(word.heard_nanos) >= asked) {
+            let ours = self.roster.end.contains(&key) || self.roster.ask.iter().any(|ask| ask.key == key);
+            said = match (word.state, said) {
+                _ if !ours => said,
+                (checkpoint::State::Saving, _) | (_, Some(AckKind::Saving)) => Some(AckKind::Saving),
+                (checkpoint::State::Saved, _) | (_, Some(AckKind::Saved)) => Some(AckKind::Saved),
+                (checkpoint::State::Failed, _) => Some(AckKind::Failed),
+            };
+        }
+        if let Some(kind) = said.filter(|kind| self.ack.is_none_or(|before| before.kind != *kind)) {
+            self.say(Ack { kind, at: now });
         }
     }
 

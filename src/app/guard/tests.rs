@@ -9,10 +9,12 @@ use expect_test::{Expect, expect};
 
 use super::facts::{Facts, Known, SEATS, SeatFacts};
 use super::journal::{Deed, Journal, Moved};
+use super::sitting::Sitting;
 use super::slot::Slot;
 use super::watch::{Hands, Watch};
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::host::levels::{GroupMeter, HostMeter};
+use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::ids::ProcessKey;
 use crate::model::scope::{Member, Refusal, Scope};
 use crate::model::step::{
@@ -21,7 +23,9 @@ use crate::model::step::{
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::options::Protection;
-use crate::protection::policy::{Ladder, Members, State};
+use crate::protection::policy::{
+    AckKind, Conditions, Ladder, Members, Mode, Observed, Reason, State, Transition,
+};
 use crate::protection::target::Target;
 use crate::protection::victim::{Person, Roster};
 
@@ -205,7 +209,6 @@ impl World {
             forecast: None,
             leak: None,
             alert: None,
-            ack: None,
             unfit: None,
         });
         Facts { at: self.now.get(), seats }
@@ -431,4 +434,48 @@ fn a_kill_comes_before_what_is_told_of_it() {
         enforce: wait up to 10 s for 2 processes to end
         enforce: write down what is known
         enforce: tell http://chat"#]]);
+}
+
+#[test]
+fn who_still_saves_holds_back_the_word_of_who_has_saved() {
+    let world = World::new("", true);
+    let facts = world.facts(&[10, 11], true);
+    let mut sitting = Sitting::new(facts.seats[0].as_ref().unwrap(), world.now.get());
+    let at = Timestamp::from_secs;
+    let heard = Checkpoints::new();
+    let note = |pid, state, second: u64| {
+        assert!(heard.note(ProcessKey { pid, start: 1 }, state, second * 1_000_000_000));
+    };
+    let mut listen = |second| {
+        sitting.listen(&heard, at(second));
+        sitting.ack.map(|ack| (ack.kind, ack.at))
+    };
+    // Before it was asked, and another's.
+    note(10, checkpoint::State::Saved, 99);
+    note(77, checkpoint::State::Saving, 102);
+    assert_eq!(listen(101), None, "it was asked for nothing yet");
+    let (from, to, reason) = (State::Soft, State::Checkpoint, Reason::Leak);
+    let transition = Transition { at: at(100), from, to, reason, incident: 1, ask: true, counts: false };
+    sitting.moved = Some(Moved {
+        seat: 0,
+        serial: 1,
+        target: 0,
+        mode: Mode::Enforce,
+        transition,
+        under_way: true,
+        observed: Observed::default(),
+        conditions: Conditions::default(),
+    });
+    let mut listen = |second| {
+        sitting.listen(&heard, at(second));
+        sitting.ack.map(|ack| (ack.kind, ack.at))
+    };
+    assert_eq!(listen(101), None);
+    note(10, checkpoint::State::Saving, 102);
+    note(11, checkpoint::State::Saving, 102);
+    assert_eq!(listen(102), Some((AckKind::Saving, at(102))));
+    note(10, checkpoint::State::Saved, 103);
+    assert_eq!(listen(103), Some((AckKind::Saving, at(102))), "the other is still at it");
+    note(11, checkpoint::State::Failed, 104);
+    assert_eq!(listen(104), Some((AckKind::Saved, at(104))));
 }

@@ -10,6 +10,7 @@ use super::slot::Slot;
 use super::told;
 use crate::app::records::End;
 use crate::host::levels::HostMeter;
+use crate::model::checkpoint::Checkpoints;
 use crate::model::step::{Executor, Finished, Outcome, Stage, Step, StepDone, StepError, TargetId, Work};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -330,6 +331,9 @@ impl Watch {
         }
         let able = target.limits.mode == Mode::Observe || self.hands.enforce.is_some();
         let Some(sitting) = self.seats[seat].as_mut() else { return LONGEST };
+        if target.ask.job {
+            sitting.listen(Checkpoints::heard(), read);
+        }
         let observed = sitting.observed(read, self.host, able);
         let transition = self.board.step(seat, read, &observed);
         let (group, place) = (sitting.group(), sitting.target);

@@ -1,8 +1,7 @@
 //! Where the guard puts what it does: each move, and each step before and after it.
 //!
-//! Nothing here waits, and only the first line of a target's first incident
-//! takes memory: lines are written in a buffer that is there, into the audit
-//! log's room, and folders are somebody else's work.
+//! Nothing here waits or takes memory: lines are written in a buffer that is
+//! there, into the audit log's room, and folders are somebody else's work.
 
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
@@ -17,6 +16,8 @@ use crate::model::time::Timestamp;
 
 /// Targets whose incidents are told apart.
 const SEATS: usize = 256;
+/// Room for the name of an incident, in bytes.
+const NAME: usize = 96;
 /// Room for lines that wait, in bytes.
 const SPILL: usize = 256 * 1024;
 /// Steps that go on at a time.
@@ -43,8 +44,8 @@ pub struct Turn<'a> {
     pub readings: &'a [Reading],
     /// Whether an incident is under way with this move.
     pub under_way: bool,
-    /// The policy as a sentence; only asked for where an incident begins.
-    pub policy: &'a dyn Display,
+    /// The policy as a sentence.
+    pub policy: &'a Arc<str>,
 }
 
 impl std::fmt::Debug for Turn<'_> {
@@ -73,6 +74,8 @@ pub struct Ledger {
     spill: Vec<u8>,
     reason: String,
     seats: Vec<Seat>,
+    /// Room for the names of incidents.
+    names: Vec<String>,
     number: u64,
     going: Vec<(Ticket, TargetId, u64)>,
 }
@@ -87,6 +90,7 @@ impl Ledger {
             spill: Vec::with_capacity(SPILL),
             reason: String::with_capacity(512),
             seats: Vec::with_capacity(SEATS),
+            names: (0..SEATS).map(|_| String::with_capacity(NAME)).collect(),
             number: 0,
             going: Vec::with_capacity(GOING),
         }
@@ -176,7 +180,7 @@ impl Ledger {
                 id: turn.seat,
                 target: turn.target.clone(),
                 mode: turn.mode,
-                incident: String::with_capacity(96),
+                incident: self.names.pop().unwrap_or_default(),
             });
             self.seats.len() - 1
         });

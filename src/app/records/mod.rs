@@ -6,10 +6,12 @@
 
 mod ends;
 pub mod ledger;
+mod paused;
 mod recorder;
 mod strikes;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ pub use self::ends::End;
 use self::ledger::Ledger;
 use self::recorder::RecordErrand;
 pub use self::recorder::{Recorder, Status};
-use self::strikes::{Ends, Strikes};
+use self::strikes::{Kills, Strikes};
 use crate::config::Config;
 use crate::events::{Events, RecordsState};
 use crate::exposition::Frames;
@@ -80,6 +82,8 @@ pub struct Records {
     store: Option<Store>,
     events: Arc<Events>,
     lookout: Lookout,
+    /// Whether it was said that the audit log cannot be written.
+    audit_troubled: AtomicBool,
 }
 
 /// The folder beside the state file, or the one that systemd gives; nothing where there is neither.
@@ -100,15 +104,15 @@ impl Records {
     /// The operating system's, where it gives no thread.
     pub fn start(config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
         let folder = folder(config);
+        if let Some(folder) = &folder {
+            paused::let_go(folder.join("audit.jsonl"), config.paths.cgroup.clone());
+        }
         let place = folder.as_deref().map(|folder| Place {
             path: folder.join("audit.jsonl"),
             most_bytes: AUDIT_BYTES,
             keep: AUDIT_FILES,
         });
         let audit = AuditLog::start(place)?;
-        if let Some(error) = audit.status().trouble {
-            tracing::error!(error, "The audit log of protection cannot be written; it is tried again.");
-        }
         let store = folder.as_deref().map(store);
         let mut trouble = None;
         match &store {
@@ -138,6 +142,7 @@ impl Records {
             store,
             events,
             lookout: Lookout { deaths: Arc::default(), proc },
+            audit_troubled: AtomicBool::default(),
         };
         records.tell();
         Ok(records)
@@ -151,6 +156,18 @@ impl Records {
     /// Says how writing fares.
     fn tell(&self) {
         let (audit, incidents) = (self.audit.status(), self.recorder.status());
+        let troubled = audit.trouble.is_some();
+        if self.audit_troubled.swap(troubled, Ordering::Relaxed) != troubled {
+            match &audit.trouble {
+                Some(error) => {
+                    tracing::error!(
+                        error,
+                        "The audit log of protection cannot be written; it is tried again."
+                    );
+                }
+                None => tracing::info!("The audit log of protection is written again."),
+            }
+        }
         self.events.records(RecordsState {
             on_disk: self.store.is_some(),
             audit_writable: audit.trouble.is_none(),
@@ -215,7 +232,7 @@ impl Records {
 
     /// Looks at every frame for what the kernel did, and keeps what it says of the host, until there are no more.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
-        let (mut strikes, mut ends) = (Strikes::default(), Ends::default());
+        let (mut strikes, mut kills) = (Strikes::default(), Kills::default());
         while frames.changed().await.is_ok() {
             let Some(frame) = frames.borrow_and_update().clone() else { continue };
             if let Some(sample) = strikes::host(&frame)
@@ -229,7 +246,7 @@ impl Records {
                 self.recorder.record(incident);
             }
             // After the strikes, whose victims are told better there.
-            for incident in ends.look(&frame, &self.lookout.poll()) {
+            for incident in kills.look(&frame, &self.lookout.poll()) {
                 self.recorder.record(incident);
             }
         }

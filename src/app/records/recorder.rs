@@ -3,7 +3,6 @@
 //! A folder is written as soon as its incident begins, again every few seconds
 //! while it goes on, and at its end: whatever happens to us, there is one.
 
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,11 +33,38 @@ const VICTIMS: usize = 64;
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 600;
 
+/// The name of an incident, in room of its own; names have less than 96 bytes of ASCII.
+#[derive(Clone, Copy, Debug)]
+struct Id {
+    bytes: [u8; 96],
+    length: usize,
+}
+
+impl Id {
+    fn of(id: &str) -> Self {
+        let mut bytes = [0; 96];
+        let length = id.len().min(bytes.len());
+        bytes[..length].copy_from_slice(&id.as_bytes()[..length]);
+        Self { bytes, length }
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
 #[derive(Debug)]
 enum Word {
-    Began(Box<Incident>),
+    /// A policy's incident. This and its end take no memory, since the guard says them.
+    Began {
+        id: Id,
+        at: Timestamp,
+        target: Label,
+        mode: &'static str,
+        policy: Arc<str>,
+    },
     Ended {
-        id: String,
+        id: Id,
         at: Timestamp,
     },
     Record(Box<Incident>),
@@ -98,20 +124,21 @@ impl Recorder {
     }
 
     /// An incident begins.
-    pub(super) fn began(&self, at: Timestamp, target: &Label, mode: &str, id: &str, policy: &dyn Display) {
-        self.tell(Word::Began(Box::new(Incident {
-            id: id.to_owned(),
-            target: target.as_str().to_owned(),
-            mode: mode.to_owned(),
-            began_unix_seconds: at.unix().as_secs_f64(),
-            policy: policy.to_string(),
-            ..Incident::default()
-        })));
+    pub(super) fn began(
+        &self,
+        at: Timestamp,
+        target: &Label,
+        mode: &'static str,
+        id: &str,
+        policy: &Arc<str>,
+    ) {
+        let (target, policy) = (target.clone(), Arc::clone(policy));
+        self.tell(Word::Began { id: Id::of(id), at, target, mode, policy });
     }
 
     /// An incident is over.
     pub(super) fn ended(&self, at: Timestamp, id: &str) {
-        self.tell(Word::Ended { id: id.to_owned(), at });
+        self.tell(Word::Ended { id: Id::of(id), at });
     }
 
     /// Something that is over already.
@@ -193,8 +220,15 @@ impl Writer {
             let word = inbox.recv_timeout(wait);
             self.read();
             match word {
-                Ok(Word::Began(incident)) => self.begin(*incident),
-                Ok(Word::Ended { id, at }) => self.end(&id, at),
+                Ok(Word::Began { id, at, target, mode, policy }) => self.begin(Incident {
+                    id: id.as_str().to_owned(),
+                    target: target.as_str().to_owned(),
+                    mode: mode.to_owned(),
+                    began_unix_seconds: at.unix().as_secs_f64(),
+                    policy: (*policy).to_owned(),
+                    ..Incident::default()
+                }),
+                Ok(Word::Ended { id, at }) => self.end(id.as_str(), at),
                 Ok(Word::Record(incident)) if self.told_already(&incident) => {}
                 Ok(Word::Record(incident)) => {
                     self.begin(*incident);
@@ -409,6 +443,7 @@ mod tests {
     use crate::model::incident::Sample;
     use crate::model::step::{SignalNumber, Stage, TargetId, Touched, Work};
     use crate::model::units::Bytes;
+    use std::sync::LazyLock;
 
     #[track_caller]
     fn until(mut check: impl FnMut() -> bool) {
@@ -445,6 +480,7 @@ mod tests {
     }
 
     fn turn<'a>(second: u64, target: &'a Label, from: &'static str, to: &'static str) -> Turn<'a> {
+        static POLICY: LazyLock<Arc<str>> = LazyLock::new(|| "job (enforce): SIGTERM, then SIGKILL.".into());
         const READINGS: &[Reading] = &[Reading {
             what: "headroom_bytes",
             value: Some(7.0),
@@ -461,7 +497,7 @@ mod tests {
             reason: &"headroom is low",
             readings: READINGS,
             under_way: !matches!(to, "ok"),
-            policy: &"job (enforce): SIGTERM, then SIGKILL.",
+            policy: &POLICY,
         }
     }
 

@@ -94,12 +94,12 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
 
 /// Watched processes that `SIGKILL` ended, told once for all of a job that go together.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct Kills {
     /// When each target's were told last.
     told: BTreeMap<Label, Timestamp>,
 }
 
-impl Ends {
+impl Kills {
     /// The incidents of what ended, one for each target, and none for a target that has just had one.
     pub(super) fn look(&mut self, frame: &Frame, deaths: &[Death]) -> Vec<Incident> {
         /// How long a job of many processes takes to be gone after the first one.
@@ -195,15 +195,15 @@ mod tests {
             owner: "job".into(),
             signal,
         };
-        let mut ends = Ends::default();
-        assert_eq!(ends.look(&frame(9, None), &[death(5, None), death(6, Some(15))]), []);
-        let told = ends.look(&frame(9, None), &[death(5, Some(9)), death(6, Some(9)), death(7, Some(15))]);
+        let mut kills = Kills::default();
+        assert_eq!(kills.look(&frame(9, None), &[death(5, None), death(6, Some(15))]), []);
+        let told = kills.look(&frame(9, None), &[death(5, Some(9)), death(6, Some(9)), death(7, Some(15))]);
         let [incident] = &told[..] else { panic!("{told:?}") };
         assert_eq!((incident.id.as_str(), incident.cause), ("19700101T000009.000Z-job-5", Cause::Killed));
         assert_eq!(incident.facts[VICTIM], json!("5 6"));
         assert_eq!(incident.summary, "2 processes of job were ended by SIGKILL; who sent it is not known.");
-        assert_eq!(ends.look(&frame(10, None), &[death(8, Some(9))]), []);
-        assert_eq!(ends.look(&frame(60, None), &[death(9, Some(9))]).len(), 1);
+        assert_eq!(kills.look(&frame(10, None), &[death(8, Some(9))]), []);
+        assert_eq!(kills.look(&frame(60, None), &[death(9, Some(9))]).len(), 1);
     }
 
     #[test]

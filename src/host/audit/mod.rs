@@ -72,7 +72,7 @@ impl AuditLog {
         if let Some(place) = place {
             // Opened here, so that the status at start is right.
             let file = LogFile::open(place.clone());
-            note(&shared, file.as_ref().err());
+            note(&shared, &place, file.as_ref().err());
             let (theirs, weak) = (Arc::clone(&shared), Arc::downgrade(&alive));
             let write = move || keep_writing(&theirs, place, file.ok(), || weak.strong_count() > 0);
             std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
@@ -122,8 +122,8 @@ impl AuditLog {
     }
 }
 
-fn note(shared: &Shared, error: Option<&io::Error>) {
-    *locked(&shared.trouble) = error.map(ToString::to_string);
+fn note(shared: &Shared, place: &Place, error: Option<&io::Error>) {
+    *locked(&shared.trouble) = error.map(|error| format!("cannot write {}: {error}", place.path.display()));
 }
 
 fn keep_writing(shared: &Shared, place: Place, mut file: Option<LogFile>, wanted: impl Fn() -> bool) {
@@ -142,7 +142,7 @@ fn keep_writing(shared: &Shared, place: Place, mut file: Option<LogFile>, wanted
                 Some(file) => file.append(&chunk),
                 None => LogFile::open(place.clone()).and_then(|opened| file.insert(opened).append(&chunk)),
             };
-            note(shared, written.as_ref().err());
+            note(shared, &place, written.as_ref().err());
             match written {
                 Ok(()) => locked(&shared.ring).wrote(end),
                 Err(_) => {

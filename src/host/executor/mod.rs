@@ -7,6 +7,7 @@
 mod errand;
 mod group;
 mod kill;
+mod leftover;
 mod never;
 mod observer;
 mod person;
@@ -32,6 +33,7 @@ use crate::model::time::Timestamp;
 
 pub use errand::{Errand, Errands};
 use group::Groups;
+pub use leftover::let_go;
 pub use never::never;
 pub use observer::Observer;
 use person::Proc;

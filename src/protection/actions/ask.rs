@@ -20,7 +20,7 @@ impl Action for Ask {
     }
 }
 
-/// Waits for the file that the job writes; its words over the job socket come with the frame.
+/// Waits for the file that the job writes; its words over the job socket are heard by the guard itself.
 pub(super) struct Await;
 
 impl Action for Await {

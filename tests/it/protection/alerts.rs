@@ -1,0 +1,56 @@
+//! Alertmanager asks for a checkpoint, and is heard only where somebody vouches for it.
+
+use super::SOON;
+use super::job::{Job, witness};
+use super::room::Room;
+use crate::harness::{Daemon, request, wait_for};
+
+fn post(daemon: &Daemon, token: Option<&str>, status: &str, name: &str) -> u16 {
+    let body = format!(
+        r#"{{"version":"4","groupKey":"g","status":"{status}","receiver":"node","alerts":[{{"status":"{status}","labels":{{"alertname":"{name}","instance":"a:1"}},"annotations":{{}},"startsAt":"2026-01-01T00:00:00Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"","fingerprint":"1"}}]}}"#
+    );
+    let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+    let head =
+        format!("POST /api/v1/alerts HTTP/1.1\r\nHost: x\r\n{token}Content-Type: application/json\r\n");
+    let text = format!("{head}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    request(daemon.address, &text).code
+}
+
+#[test]
+fn an_alert_of_who_is_known_asks_for_a_checkpoint_and_no_more() {
+    let room = Room::staged();
+    let mut job = Job::start(&room, &witness());
+    let token = room.path("token");
+    std::fs::write(&token, "a long secret\n").unwrap();
+    let keys = "host: {soft: 5%}, checkpoint: {grace: 100ms}, term_time: 100ms, \
+                alert: {labels: {alertname: Node*}}";
+    let protection = format!("mode: enforce, alert_token_file: {}", token.display());
+    room.configure(&protection, &[room.target("train", keys)], "");
+    let daemon = room.start();
+    room.wait_members(&daemon, "train", 1.0);
+    assert_eq!(post(&daemon, None, "firing", "NodeMemoryLow"), 401);
+    assert_eq!(post(&daemon, Some("a long guess!"), "firing", "NodeMemoryLow"), 401);
+    assert_eq!(post(&daemon, Some("a long secret"), "firing", "SomethingElse"), 200);
+    daemon.wait_frames(3.0);
+    assert_eq!(job.said(), ["up"], "nobody was asked for who is not known, or for what is for others");
+    assert_eq!(post(&daemon, Some("a long secret"), "firing", "NodeMemoryLow"), 200);
+    job.wait_said("signal 10");
+    // Far longer than its grace.
+    daemon.wait_frames(5.0);
+    assert_eq!(post(&daemon, Some("a long secret"), "resolved", "NodeMemoryLow"), 200);
+    wait_for("the end of the incident", SOON, || {
+        room.audit().moves("train").ends_with(&["cooldown", "ok"]).then_some(())
+    });
+    assert_eq!((job.said(), job.ended()), (vec!["up".to_owned(), "signal 10".to_owned()], None));
+    let page = daemon.page();
+    let count = |outcome| page.get("memwarden_protection_alerts_total", &[("outcome", outcome)]);
+    assert_eq!((count("matched"), count("unmatched"), count("refused")), (Some(1.0), Some(1.0), Some(2.0)));
+}
+
+#[test]
+fn without_anybody_to_vouch_no_alert_is_heard() {
+    let room = Room::staged();
+    let daemon = room.guard("host: {soft: 5%}, alert: {labels: {alertname: x}}");
+    assert_eq!(post(&daemon, None, "firing", "x"), 403);
+    assert_eq!(post(&daemon, Some("x"), "firing", "x"), 403);
+}

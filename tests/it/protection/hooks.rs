@@ -1,0 +1,105 @@
+//! Hooks that misbehave hold nobody up, and one that behaves needs none of the job's memory.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::Value;
+
+use super::job::{Job, saving};
+use super::room::Room;
+use crate::skip::skip;
+
+const SOFT: &str = "limit: {soft: 40%}, checkpoint: {grace: 100ms}";
+
+/// Writes a hook that only its owner can change.
+fn script(room: &Room, text: &str) -> String {
+    let program = room.path("hook");
+    std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program.to_str().unwrap().to_owned()
+}
+
+/// A job that is asked and ended while the hook does what it does; gives the last word on the hook.
+#[track_caller]
+fn last_word(room: &Room, program: &str) -> Value {
+    let mut job = Job::start(room, &saving(&room.path("unused"), 0.0));
+    let daemon = room.guard(&format!(
+        "{SOFT}, hook: {{program: \"{program}\", arguments: [one], timeout: 400ms, time: 1s}}"
+    ));
+    room.wait_members(&daemon, "train", 1.0);
+    job.hold(64);
+    assert!(job.wait().success(), "the ladder went on");
+    room.wait_move("cooldown");
+    let audit = room.audit();
+    audit.is_paired();
+    assert_eq!(audit.moves("train")[..4], ["warn", "soft", "checkpoint", "term"]);
+    let hook = audit.begun("hook").next().unwrap();
+    audit.end(hook).clone()
+}
+
+#[test]
+fn a_hook_that_hangs_is_ended_and_the_ladder_goes_on() {
+    let Some(room) = Room::real() else { return };
+    let left = room.path("left");
+    let program = script(&room, &format!("sleep 30 & echo $! > {left:?}\nwait"));
+    let end = last_word(&room, &program);
+    assert_eq!(end["result"], "failed", "{end}");
+    let pid = std::fs::read_to_string(left).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    assert!(!stat.contains(" S "), "what it started is still there: {stat}");
+}
+
+#[test]
+fn a_hook_that_floods_is_cut_and_the_ladder_goes_on() {
+    let Some(room) = Room::real() else { return };
+    let program = script(&room, "head -c 100000000 /dev/zero | tr '\\0' x");
+    let end = last_word(&room, &program);
+    let said = end["said"].as_str().unwrap();
+    assert!((1000..=5000).contains(&said.len()), "{} bytes", said.len());
+}
+
+#[test]
+fn a_hook_that_cannot_start_is_said_and_the_ladder_goes_on() {
+    let Some(room) = Room::real() else { return };
+    let end = last_word(&room, "/nonexistent/hook");
+    assert_eq!(end["result"], "failed", "{end}");
+    assert!(end["error"].as_str().unwrap().contains("/nonexistent/hook"), "{end}");
+}
+
+#[test]
+fn a_hook_that_others_may_change_is_not_run() {
+    let Some(room) = Room::real() else { return };
+    let ran = room.path("ran");
+    let program = script(&room, &format!("touch {ran:?}"));
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let end = last_word(&room, &program);
+    assert_eq!(end["result"], "failed", "{end}");
+    assert!(!ran.exists());
+}
+
+#[test]
+fn a_group_with_nothing_left_still_has_its_hook_and_its_end() {
+    let Some(room) = Room::real() else { return };
+    let group = room.group.as_ref().unwrap();
+    // Whoever asks for more waits then, and is not killed.
+    if !group.version1() || std::fs::write(group.file("memory.oom_control"), "1").is_err() {
+        skip("only an older memory group can be left without a byte and without a kill");
+        return;
+    }
+    let told = room.path("told");
+    let program = script(&room, &format!("cat > {told:?}; cat /proc/self/cgroup >> {told:?}"));
+    let mut job = Job::start(&room, "say('up')\nwhile True: work()\n");
+    let daemon = room.guard(&format!(
+        "limit: {{soft: 5%, hard: \"\"}}, term_time: 500ms, hook: {{program: \"{program}\", time: 300ms}}"
+    ));
+    room.wait_members(&daemon, "train", 1.0);
+    job.hold(super::group::LIMIT * 2);
+    assert!(!job.wait().success());
+    room.wait_move("cooldown");
+    let audit = room.audit();
+    let hook = audit.begun("hook").next().unwrap();
+    assert_eq!(audit.end(hook)["result"], "ok", "{:#?}", audit.end(hook));
+    let told = std::fs::read_to_string(told).unwrap();
+    let said: Value = serde_json::Deserializer::from_str(&told).into_iter().next().unwrap().unwrap();
+    assert_eq!((&said["target"], &said["to"]), (&"train".into(), &"soft".into()));
+    assert!(!told.contains(&group.path), "it ran in the job's group: {told}");
+}

@@ -1,0 +1,27 @@
+//! Bad days of protection: the real daemon, in the mode enforce, against real processes that are all the test's own.
+//!
+//! Pressure is real where a memory group of a few MiB can be made, and staged
+//! elsewhere: a folder in the place of `/proc` that has the test's processes
+//! and no others, beside a `meminfo` that the test writes.
+
+mod alerts;
+mod audit;
+mod group;
+mod hooks;
+mod job;
+mod ladder;
+mod modes;
+mod records;
+mod refused;
+mod restart;
+mod rights;
+mod room;
+mod sensors;
+mod shared;
+mod storms;
+mod unkillable;
+
+use std::time::Duration;
+
+/// Long enough for a loaded machine; nothing waits so long unless it fails.
+const SOON: Duration = Duration::from_secs(40);

@@ -1,0 +1,115 @@
+//! A daemon that is told otherwise, ends or dies in the middle of an incident.
+
+use std::time::Duration;
+
+use super::SOON;
+use super::group::Freezer;
+use super::job::{Job, saving, witness};
+use super::room::Room;
+use crate::harness::wait_for;
+
+const KEYS: &str = "limit: {soft: 40%}";
+
+fn slow(room: &Room) -> (Job, String) {
+    let saved = room.path("saved");
+    let keys = format!("{KEYS}, checkpoint: {{file: {saved:?}, grace: 10s, longest_grace: 20s, again: 0s}}");
+    (Job::start(room, &saving(&saved, 2.0)), keys)
+}
+
+#[test]
+fn a_reload_in_the_middle_takes_effect_afterwards() {
+    let Some(room) = Room::real() else { return };
+    let (mut job, keys) = slow(&room);
+    let daemon = room.guard(&keys);
+    room.wait_members(&daemon, "train", 1.0);
+    job.hold(64);
+    job.wait_said("asked");
+    room.configure("mode: enforce", &[room.target("train", "mode: \"off\"")], "");
+    daemon.signal("HUP");
+    wait_for("the word on the reload", SOON, || {
+        daemon.log().contains("the new protection takes effect after it").then_some(())
+    });
+    assert!(job.wait().success());
+    assert_eq!(job.said(), ["up", "asked", "saved", "told to end"], "the incident went on as it began");
+    room.wait_move("cooldown");
+    daemon.wait_page("no protection", SOON, |page| {
+        page.0.iter().all(|series| series.name != "memwarden_protection_state")
+    });
+    room.audit().is_paired();
+}
+
+#[test]
+fn a_daemon_that_is_killed_in_the_middle_is_followed_by_one_that_goes_on() {
+    let Some(room) = Room::real() else { return };
+    let (mut job, keys) = slow(&room);
+    let mut first = room.guard(&keys);
+    room.wait_members(&first, "train", 1.0);
+    job.hold(64);
+    job.wait_said("asked");
+    wait_for("the record", SOON, || {
+        let begun = room.state().join("incidents").read_dir().ok()?.next()?.ok()?;
+        begun.path().join("incident.json").exists().then_some(())
+    });
+    first.signal("KILL");
+    assert!(!first.wait(SOON).success());
+    assert_eq!(job.ended(), None, "nobody is ended by our end");
+    let second = room.start();
+    assert!(job.wait().success());
+    room.wait_move("cooldown");
+    second.wait_value("memwarden_incidents_recorded_total", |written| written >= 1.0);
+    let folders = room.incidents();
+    assert_eq!(folders.len(), 2);
+    let read = |folder: &std::path::Path| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(folder.join("incident.json")).unwrap()).unwrap()
+    };
+    let (cut, whole) = (read(&folders[0]), read(&folders[1]));
+    assert_eq!(cut["facts"]["interrupted"], "memwarden ended while it went on");
+    assert!(cut["ended_unix_seconds"].is_number() && whole["ended_unix_seconds"].is_number());
+    assert_eq!(whole["summary"], "Memory of train ran low; it was asked to end.");
+    room.audit().is_paired();
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_in_the_middle_ends_and_leaves_the_job() {
+    let Some(room) = Room::real() else { return };
+    let (mut job, keys) = slow(&room);
+    let mut daemon = room.guard(&keys);
+    room.wait_members(&daemon, "train", 1.0);
+    job.hold(64);
+    job.wait_said("asked");
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(5)).success());
+    job.wait_said("saved");
+    assert_eq!(job.ended(), None);
+    let audit = room.audit();
+    audit.is_paired();
+    assert!(audit.went("train", "checkpoint"));
+    let folder = room.state().join("incidents").read_dir().unwrap().next().unwrap().unwrap().path();
+    let record = std::fs::read_to_string(folder.join("incident.json")).unwrap();
+    assert!(record.contains("checkpoint"), "{record}");
+}
+
+#[test]
+fn who_is_stopped_as_the_daemon_dies_goes_on_with_the_next() {
+    let Some(room) = Room::real() else { return };
+    let group = room.group.as_ref().unwrap();
+    let Some(freezer) = Freezer::beside(group) else { return };
+    let mut job = Job::start(&room, &witness());
+    freezer.put(job.pid());
+    let mut first = room.guard(&format!("{KEYS}, pause: true, hook: {{program: /bin/true, time: 60s}}"));
+    room.wait_members(&first, "train", 1.0);
+    job.hold(64);
+    wait_for("the stop", SOON, || (freezer.state() == "FROZEN").then_some(()));
+    wait_for("the word on it", SOON, || {
+        room.audit().0.iter().any(|line| line["step"]["do"] == "freeze").then_some(())
+    });
+    first.signal("KILL");
+    assert!(!first.wait(SOON).success());
+    assert_eq!(freezer.state(), "FROZEN", "nobody else lets it go on");
+    // With nothing to protect, and with another policy.
+    room.configure("mode: enforce", &[room.target("train", "mode: \"off\"")], "");
+    let second = room.start();
+    wait_for("the start", SOON, || (freezer.state() == "THAWED").then_some(()));
+    assert_eq!(second.logged(&["Whom an earlier run had stopped may go on"]).len(), 1);
+    assert_eq!(job.ended(), None);
+}

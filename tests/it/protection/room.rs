@@ -1,0 +1,214 @@
+//! What one bad day has of its own: folders, a configuration, a daemon, and perhaps a group or a stage.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::SOON;
+use super::audit::Audit;
+use super::group::Group;
+use crate::harness::{Daemon, wait_for};
+
+/// What the staged host has, in MiB.
+pub(super) const HOST: u64 = 1024;
+
+/// What a target has where a test says nothing else: short waits, and nothing of the machine that decides.
+const POLICY: [(&str, &str); 8] = [
+    ("forecast", "{reach: ignore}"),
+    ("leak", "{reach: ignore}"),
+    ("margin", "1%"),
+    ("hold", "100ms"),
+    ("clear", "200ms"),
+    ("kill_margin", "0s"),
+    ("cooldown", "200ms"),
+    ("verify_time", "2s"),
+];
+
+/// Where it happens.
+pub(super) struct Room {
+    folder: tempfile::TempDir,
+    pub(super) group: Option<Group>,
+    /// The folder in the place of `/proc`.
+    stage: Option<PathBuf>,
+    next: Cell<u32>,
+}
+
+impl Room {
+    /// With a memory group of its own, watched by `limit`; nothing where there can be none.
+    pub(super) fn real() -> Option<Self> {
+        let group = Group::make()?;
+        Some(Self { group: Some(group), stage: None, ..Self::bare() })
+    }
+
+    /// With a `/proc` of its own, watched by `host`.
+    pub(super) fn staged() -> Self {
+        let room = Self::bare();
+        let stage = room.path("proc");
+        std::fs::create_dir(&stage).unwrap();
+        for name in ["stat", "vmstat", "uptime", "loadavg", "buddyinfo", "self", "sys", "pressure", "net"] {
+            symlink(Path::new("/proc").join(name), stage.join(name)).unwrap();
+        }
+        let room = Self { stage: Some(stage), ..room };
+        room.available(HOST);
+        room
+    }
+
+    fn bare() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), group: None, stage: None, next: Cell::new(0) }
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Where the daemon keeps what it writes.
+    pub(super) fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// What tells a workload of this room on the command line.
+    pub(super) fn mark(&self, workload: &str) -> String {
+        format!("{}-{workload}", self.folder.path().file_name().unwrap().to_str().unwrap())
+    }
+
+    /// A new number.
+    pub(super) fn next(&self) -> u32 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    /// Puts a process on the stage, where there is one.
+    pub(super) fn show(&self, pid: u32) {
+        if let Some(stage) = &self.stage {
+            symlink(format!("/proc/{pid}"), stage.join(pid.to_string())).unwrap();
+        }
+    }
+
+    /// One of the stage's files.
+    pub(super) fn staged_file(&self, name: &str) -> PathBuf {
+        self.stage.as_ref().unwrap().join(name)
+    }
+
+    /// Says how much of the staged host's memory is available, in MiB.
+    pub(super) fn available(&self, mib: u64) {
+        let text = format!(
+            "MemTotal: {:>12} kB\nMemFree: {:>12} kB\nMemAvailable: {:>12} kB\n",
+            HOST << 10,
+            mib << 10,
+            mib << 10
+        );
+        self.write_meminfo(&text);
+    }
+
+    /// Writes the staged `meminfo` in place: it is kept open.
+    pub(super) fn write_meminfo(&self, text: &str) {
+        use std::os::unix::fs::FileExt as _;
+        let mut how = std::fs::File::options();
+        let how = how.write(true).create(true).truncate(false);
+        let file = how.open(self.staged_file("meminfo")).unwrap();
+        // One write, so that nobody reads a half of it; what was longer before is blanked.
+        let padded = format!("{text:<256}");
+        file.write_all_at(padded.as_bytes(), 0).unwrap();
+    }
+
+    /// A target that names the room's jobs, and nobody else; the user's own processes may be touched.
+    pub(super) fn target(&self, name: &str, more: &str) -> String {
+        let whom = match &self.group {
+            Some(group) => format!("cgroup: \"{}\", host: {{soft: \"\"}}", group.path),
+            None => format!("workload: {name}, limit: {{soft: \"\"}}"),
+        };
+        let others = POLICY.iter().filter(|(key, _)| !more.contains(&format!("{key}:")));
+        let others: String = others.map(|(key, value)| format!("{key}: {value}, ")).collect();
+        let user = rustix::process::getuid().as_raw();
+        format!("{{name: {name}, {whom}, allow_users: [\"{user}\"], {others}{more}}}")
+    }
+
+    /// Writes a configuration with these targets and whatever else is given.
+    pub(super) fn configure(&self, protection: &str, targets: &[String], more: &str) -> PathBuf {
+        let file = self.path("memwarden.yaml");
+        let mut text = format!(
+            "sampling: {{interval: 200ms}}\nstate: {{file: {}}}\n{more}\n",
+            self.state().join("state.json").display()
+        );
+        if let Some(stage) = &self.stage {
+            let _ = writeln!(text, "paths: {{proc: {}}}", stage.display());
+        }
+        let matchers = ["train", "other"]
+            .map(|name| format!("{{name: {name}, command_line: \"{}\"}}", self.mark(name)))
+            .join(", ");
+        let _ = writeln!(text, "sources: {{workload: {{matchers: [{matchers}]}}}}");
+        let _ = writeln!(text, "protection: {{{protection}, targets: [{}]}}", targets.join(",\n  "));
+        let next = file.with_extension("next");
+        std::fs::write(&next, text).unwrap();
+        std::fs::rename(next, &file).unwrap();
+        file
+    }
+
+    /// Starts the daemon with one target, `train`, in the mode enforce.
+    pub(super) fn guard(&self, more: &str) -> Daemon {
+        self.configure("mode: enforce", &[self.target("train", more)], "");
+        self.start()
+    }
+
+    /// Starts the daemon as it was configured.
+    pub(super) fn start(&self) -> Daemon {
+        self.start_with(|_| {})
+    }
+
+    /// The same, with more to say of the command.
+    pub(super) fn start_with(&self, prepare: impl FnOnce(&mut Command)) -> Daemon {
+        self.start_by(&[], env!("CARGO_BIN_EXE_memwarden").as_ref(), prepare)
+    }
+
+    /// The same, started by another program.
+    pub(super) fn start_by(
+        &self,
+        starter: &[&str],
+        binary: &Path,
+        prepare: impl FnOnce(&mut Command),
+    ) -> Daemon {
+        let file = self.path("memwarden.yaml");
+        let stage = self.stage.as_ref().map_or("/nowhere", |stage| stage.to_str().unwrap());
+        // The daemon must find itself on the stage before it starts.
+        let enter = ["sh", "-c", "test -d \"$0\" && ln -s /proc/$$ \"$0/$$\"; exec \"$@\"", stage];
+        let starter: Vec<&str> = starter.iter().chain(&enter).copied().collect();
+        Daemon::start_by_with(&starter, binary, &["--config.file", file.to_str().unwrap()], prepare)
+    }
+
+    /// Waits until the guard knows so many processes of a target.
+    #[track_caller]
+    pub(super) fn wait_members(&self, daemon: &Daemon, target: &str, count: f64) {
+        daemon.wait_page(&format!("{count} members"), SOON, |page| {
+            page.sum("memwarden_protection_members", &[("target", target)]) == count
+        });
+    }
+
+    /// What was written down so far.
+    pub(super) fn audit(&self) -> Audit {
+        Audit::read(&self.state().join("audit.jsonl"))
+    }
+
+    /// Waits until a ladder has moved to a state.
+    #[track_caller]
+    pub(super) fn wait_move(&self, to: &str) {
+        wait_for(&format!("the move to {to}"), SOON, || self.audit().went("train", to).then_some(()));
+    }
+
+    /// Waits until so many incidents of this daemon are recorded, and gives their folders.
+    #[track_caller]
+    pub(super) fn wait_incidents(&self, daemon: &Daemon, count: u8) -> Vec<PathBuf> {
+        daemon.wait_value("memwarden_incidents_recorded_total", |written| written >= f64::from(count));
+        let folders = self.incidents();
+        assert_eq!(folders.len(), usize::from(count));
+        folders
+    }
+
+    /// The folders of incidents that are there, the oldest first.
+    pub(super) fn incidents(&self) -> Vec<PathBuf> {
+        let folders = std::fs::read_dir(self.state().join("incidents")).unwrap();
+        let mut folders: Vec<PathBuf> = folders.map(|entry| entry.unwrap().path()).collect();
+        folders.sort();
+        folders
+    }
+}

@@ -1,0 +1,70 @@
+//! What the guard cannot see it does not act on, and what others cannot see does not stop it.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use super::SOON;
+use super::job::{Job, saving, witness};
+use super::room::{HOST, Room};
+use crate::harness::{program, wait_for};
+
+#[test]
+fn stale_sensors_make_it_blind_and_not_violent() {
+    let room = Room::staged();
+    let mut job = Job::start(&room, &saving(&room.path("unused"), 0.0));
+    let daemon = room.guard("host: {soft: 20%, hard: 10%}, checkpoint: {grace: 100ms}, hold: 10s");
+    room.wait_members(&daemon, "train", 1.0);
+    // Low, but not for long enough; then nothing more is heard.
+    room.available(150);
+    room.wait_move("warn");
+    room.write_meminfo("MemTotal: none\n");
+    daemon.wait_page("blindness", SOON, |page| {
+        page.get("memwarden_protection_state", &[("target", "train"), ("state", "blind")]) == Some(1.0)
+    });
+    let fresh = [("target", "train"), ("condition", "fresh")];
+    assert_eq!(daemon.page().get("memwarden_protection_condition", &fresh), Some(0.0));
+    assert_eq!((job.said(), job.ended()), (vec!["up".to_owned()], None));
+    room.available(HOST);
+    daemon.wait_page("sight", SOON, |page| {
+        page.get("memwarden_protection_state", &[("target", "train"), ("state", "ok")]) == Some(1.0)
+    });
+    assert_eq!(room.audit().moves("train"), ["warn", "blind", "warn", "ok"]);
+    assert_eq!(room.audit().reached(), [0_u64; 0]);
+}
+
+#[test]
+fn a_hard_level_after_blindness_kills_at_once() {
+    let room = Room::staged();
+    let mut job = Job::start(&room, &witness());
+    let daemon = room.guard("host: {soft: 20%, hard: 10%}");
+    room.wait_members(&daemon, "train", 1.0);
+    room.write_meminfo("MemTotal: none\n");
+    room.wait_move("blind");
+    room.available(50);
+    assert_eq!(job.wait().signal(), Some(9));
+    room.wait_move("verify");
+    assert_eq!(room.audit().moves("train"), ["blind", "kill", "verify"]);
+}
+
+#[test]
+fn a_sampler_that_hangs_does_not_stop_the_guard() {
+    let room = Room::staged();
+    let mut job = Job::start(&room, &saving(&room.path("unused"), 0.0));
+    let daemon = room.guard("host: {soft: 20%}, checkpoint: {grace: 200ms}");
+    room.wait_members(&daemon, "train", 1.0);
+    // A process whose command line is never told, as of one that holds its lock of memory for good.
+    let stuck = room.staged_file("4000000");
+    let next = room.path("stuck");
+    std::fs::create_dir(&next).unwrap();
+    for name in ["stat", "statm", "status", "cgroup", "io"] {
+        let text = std::fs::read_to_string(format!("/proc/{}/{name}", job.pid())).unwrap();
+        std::fs::write(next.join(name), text.replace(&job.pid().to_string(), "4000000")).unwrap();
+    }
+    assert!(program("mkfifo").arg(next.join("cmdline")).status().unwrap().success());
+    std::fs::rename(next, stuck).unwrap();
+    wait_for("a frame that grows old", SOON, || (daemon.get("/-/ready").code != 200).then_some(()));
+    room.available(100);
+    assert!(job.wait().success());
+    assert_eq!(job.said(), ["up", "asked", "saved", "told to end"]);
+    assert_ne!(daemon.get("/-/ready").code, 200, "the sampler still hangs");
+    room.audit().is_paired();
+}

@@ -1,0 +1,39 @@
+//! Victims that do not go: those the kernel holds, which we can only say.
+
+use super::SOON;
+use super::group::Freezer;
+use super::job::{Job, witness};
+use super::room::Room;
+
+#[test]
+fn who_stays_after_a_kill_is_said_and_waited_for() {
+    let Some(room) = Room::real() else { return };
+    let Some(freezer) = Freezer::elsewhere(room.group.as_ref().unwrap()) else { return };
+    let mut job = Job::start(&room, &witness());
+    let daemon = room.guard(
+        "limit: {soft: 50%, hard: 1%}, checkpoint: {signal: \"\", grace: 100ms}, hook: {program: /bin/true}, \
+                             term_time: 200ms, verify_time: 500ms",
+    );
+    room.wait_members(&daemon, "train", 1.0);
+    job.hold(70);
+    crate::harness::wait_for("the memory", SOON, || room.audit().went("train", "warn").then_some(()));
+    // Who is frozen there does not die before it thaws, as one that waits for a device.
+    freezer.put(job.pid());
+    freezer.set("FROZEN");
+    daemon.wait_page("an overdue victim", SOON, |page| {
+        page.get("memwarden_protection_overdue", &[("target", "train")]) == Some(1.0)
+    });
+    assert_eq!(job.ended(), None);
+    daemon.wait_frames(3.0);
+    let kills = |audit: &super::audit::Audit| audit.begun("kill_group").count();
+    assert_eq!(kills(&room.audit()), 1, "no second kill");
+    freezer.set("THAWED");
+    job.wait();
+    room.wait_move("cooldown");
+    daemon.wait_page("nothing overdue", SOON, |page| {
+        page.get("memwarden_protection_overdue", &[("target", "train")]) == Some(0.0)
+    });
+    let audit = room.audit();
+    audit.is_paired();
+    assert!(audit.0.iter().any(|line| line["reason"] == "victims are still there after their time"));
+}
