@@ -2238,8 +2238,10 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
+    # What an uncaught exception leaves; SystemExit is none.
+    kind = getattr(sys, "last_type", None)
     for monitor in list(_monitors):
-        monitor.stop()
+        monitor.stop("finished" if kind is None else getattr(kind, "__name__", "error"))
 
 
 os.register_at_fork(after_in_child=_after_fork)

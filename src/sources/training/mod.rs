@@ -28,6 +28,9 @@ use std::time::Duration;
 
 pub use options::Rules;
 
+use serde_json::json;
+use serde_json::value::to_raw_value;
+
 use client::{Client, Shared, State};
 use energy::{Effort, Energy};
 use face::{Face, Faces};
@@ -158,13 +161,14 @@ impl Training {
         }
         if ended {
             let unix_seconds = at.unix().as_secs_f64();
-            let name = if rank.said_bye { "bye" } else { "end of stream" };
+            let name = if rank.bye.is_some() { "bye" } else { "end of stream" };
+            let why = rank.bye.as_ref().filter(|why| !why.is_empty());
             let told = rank::Told {
                 unix_seconds,
                 kind: Kind::End,
                 name: name.into(),
                 step: rank.step,
-                detail: None,
+                detail: why.and_then(|why| to_raw_value(&json!({ "reason": why })).ok()),
             };
             self.ring.push(entry(told));
             return;
