@@ -39,7 +39,7 @@ use rank::Rank;
 use ring::Ring;
 
 use crate::model::checkpoint::Checkpoints;
-use crate::model::facts::ToldRank;
+use crate::model::facts::{Facts, ToldRank};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -175,6 +175,7 @@ impl Training {
         }
         if living.is_some() {
             expose::put(&rank, &hello, &face, client.pid, at, out);
+            out.put_some(&metrics::PROCESS_RSS, &face.labels(), resident(client, &out.facts));
             compute::put(&rank, &hello, &face, at, &self.rules.peaks, out);
             strive(efforts, &rank, &hello, &face, client.pid, at);
             let Face { workload, rank, .. } = face.clone();
@@ -233,6 +234,12 @@ impl Source for Training {
     fn finish(&mut self) {
         self.thread = None;
     }
+}
+
+/// What the process list says of the client's process, which it is known to be the same as.
+fn resident(client: &Client, facts: &Facts) -> Option<Bytes> {
+    let (table, key) = facts.processes.as_ref().zip(client.key)?;
+    table.get(key.pid).filter(|row| row.key == key).map(|row| row.rss)
 }
 
 /// Adds a rank to what its workload's ranks do together.

@@ -103,7 +103,7 @@ impl World {
             comm: "python".into(),
             state: b'S',
             kernel: false,
-            rss: Bytes::ZERO,
+            rss: Bytes::new(123 << 20),
             cpu_ticks: 0,
             threads: 1,
             major_faults: 0,
@@ -232,6 +232,7 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
             memwarden_training_checkpoint_step{workload="slurm/17",rank="3"} 120
             memwarden_training_checkpoint_saved_timestamp_seconds{workload="slurm/17",rank="3"} 1700000000
             memwarden_training_client_dropped_total{workload="slurm/17",rank="3"} 0
+            memwarden_training_process_rss_bytes{workload="slurm/17",rank="3"} 128974848
             memwarden_training_ranks{workload="slurm/17"} 1
             memwarden_training_rank_conflicts{workload="slurm/17"} 0
             memwarden_training_ooms_total{workload="slurm/17"} 1
