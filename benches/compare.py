@@ -128,7 +128,10 @@ def table(title, rows):
 
 
 def memwarden(port, *more):
-    return [str(ROOT / "target/release/memwarden"), "serve", "--web.listen-address", f"127.0.0.1:{port}", *more]
+    # A socket of its own: the default one may be a daemon's in use.
+    socket_path = os.path.join(tempfile.gettempdir(), f"memwarden-compare-{os.getpid()}.sock")
+    return [str(ROOT / "target/release/memwarden"), "serve", "--web.listen-address", f"127.0.0.1:{port}",
+            "--set", f"sources.training.socket={socket_path}", *more]
 
 
 def installed(*names):

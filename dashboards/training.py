@@ -162,7 +162,8 @@ def allocator(b):
         (rise("allocator_ooms_total"), DEVICE + ", failures"),
         (rise("ooms_total", WORK), "{{workload}}, told when it happened"),
     ], "short", min=0, description="A retry frees the whole cache because the device had no memory; it is slow, and what comes before a failure.")
-    b.lines("Pinned host memory", [(m("pinned_bytes"), WHO)], "bytes", min=0, description="Page-locked memory of the ranks.")
+    b.lines("Host memory", [(m("process_rss_bytes"), WHO), (m("pinned_bytes"), WHO + ", page-locked")], "bytes", min=0,
+            description="Resident memory of each rank's process, and what is page-locked in it.")
 
 
 def ranks(b):

@@ -88,7 +88,7 @@ def main():
         port, web = free_port(), free_port()
         daemon = subprocess.Popen(
             [built / "memwarden", "serve", "--web.listen-address", f"127.0.0.1:{port}",
-             "--nvml-library", built / "libfake_nvml.so"],
+             "--nvml-library", built / "libfake_nvml.so", "--set", f"sources.training.socket={folder}/job.sock"],
             env=dict(os.environ, FAKE_NVML_SCENARIO=str(scenario)))
         (folder / "prometheus.yml").write_text(
             "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"

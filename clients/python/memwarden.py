@@ -1881,6 +1881,7 @@ class _Watch:
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
         self.counts: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+        self.before: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self.highest = 0
         self.tokens = self.samples = self.calls = self.depth = 0
         self.followed: List[Any] = []
@@ -1900,13 +1901,16 @@ class _Watch:
         self._optimizer = None
         # A call that raised has left it where it was.
         self.depth = 0
-        self.counts[optimizer] = count = self.counts.get(optimizer, 0) + 1
+        count = self.counts.get(optimizer, 0) + 1
+        if count == 1:
+            self.before[optimizer] = _steps_before(optimizer)
+        self.counts[optimizer] = count
         if count <= self.highest:
             return
         self.highest = count
         tokens, samples = self.tokens, self.samples
         self.tokens = self.samples = 0
-        self.monitor.step(count, tokens=tokens or None, samples=samples or None)
+        self.monitor.step(self.before.get(optimizer, 0) + count, tokens=tokens or None, samples=samples or None)
         if self.searches == 1:
             self._after_first(optimizer)
 
@@ -2026,6 +2030,15 @@ def _owners(optimizer: Any) -> List[Any]:
             if trained and len(held & trained) * 2 >= len(trained):
                 found.append((sum(1 for _ in each.modules()), each))
     return [module for _, module in sorted(found, key=lambda pair: -pair[0])[:16]]
+
+
+@_guarded(0)
+def _steps_before(optimizer: Any) -> int:
+    """After the first step: those that the checkpoint had which the optimizer was loaded from, where its state counts."""
+    first = next(iter((getattr(optimizer, "state", None) or {}).values()), {})
+    # Fused and capturable optimizers count on the device: that is not read.
+    steps = _number(first.get("step"))
+    return 0 if steps is None else max(0, int(steps) - 1)
 
 
 def _tracing() -> bool:
@@ -2238,8 +2251,10 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
+    # What an uncaught exception leaves; SystemExit is none.
+    kind = getattr(sys, "last_type", None)
     for monitor in list(_monitors):
-        monitor.stop()
+        monitor.stop("finished" if kind is None else getattr(kind, "__name__", "error"))
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -60,6 +60,14 @@ pub struct Bound {
     identity: (u64, u64),
 }
 
+impl Bound {
+    /// Whether clients still find it: the file may have been removed, or replaced by another's.
+    pub fn in_place(&self) -> bool {
+        std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity)
+    }
+}
+
 /// Makes the socket, and its folder where that is missing.
 ///
 /// # Errors
@@ -116,9 +124,7 @@ fn probe(path: &Path) -> rustix::io::Result<()> {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        let ours = std::fs::symlink_metadata(&self.path)
-            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
-        if ours {
+        if self.in_place() {
             // A file that stays is stale, which the next daemon sees.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -212,8 +218,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("job.sock");
         let first = bind(&path, ALL).unwrap();
+        assert!(first.in_place());
         std::fs::remove_file(&path).unwrap();
+        assert!(!first.in_place());
         let second = bind(&path, ALL).unwrap();
+        assert!(!first.in_place() && second.in_place());
         drop(first);
         assert!(path.exists());
         drop(second);

@@ -90,7 +90,8 @@ fn reload_by_http_is_off_unless_enabled() {
 fn a_taken_port_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = memwarden(&["serve", "--web.listen-address", &address]).output().unwrap();
+    let own = ["--set", "sources.training.enabled=false"];
+    let output = memwarden(&["serve", "--web.listen-address", &address]).args(own).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success());
     assert!(said.contains(&address) && said.contains("in use"), "{said}");
@@ -120,7 +121,12 @@ fn a_log_nobody_takes_stops_nothing() {
     };
     let port = crate::harness::free_port();
     let address = format!("127.0.0.1:{port}");
-    let mut child = memwarden(&["serve", "--web.listen-address", &address]).stderr(full).spawn().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = format!("sources.training.socket={}", folder.path().join("job.sock").display());
+    let mut child = memwarden(&["serve", "--web.listen-address", &address, "--set", &socket])
+        .stderr(full)
+        .spawn()
+        .unwrap();
     let body = wait_for("a frame", SOON, || {
         std::net::TcpStream::connect(&address).ok()?;
         let answer = request(

@@ -164,12 +164,12 @@ def torch(monkeypatch):
 def python(path):
     """Runs Python with a program's text in a process of its own."""
 
-    def run(program, *arguments, auto="1", paths=(), fake=True, folder=None):
+    def run(program, *arguments, auto="1", paths=(), fake=True, folder=None, fails=False):
         places = [str(CLIENT / "auto"), *map(str, paths)] + ([str(HERE / "fake_torch")] if fake else [])
         env = dict(os.environ, PYTHONPATH=os.pathsep.join(places), MEMWARDEN_DEBUG="1", MEMWARDEN_AUTO=auto)
         command = [sys.executable, "-c", program, *arguments]
         done = subprocess.run(command, env=env, cwd=folder, stdout=-1, stderr=-1, timeout=PATIENCE * 5)
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode()
+        assert (done.returncode != 0) == fails, done.stderr.decode()
+        return done.stderr.decode() if fails else done.stdout.decode()
 
     return run

@@ -69,6 +69,12 @@ def test_what_wraps_the_model_later_is_found(daemon, python):
     assert daemon.of("step")[-1]["tokens"] == 2 * 6, "the first step's are not known"
 
 
+def test_a_program_that_fails_says_what_it_ended_with(daemon, python):
+    assert "ValueError: too many" in python(TRAIN + "raise ValueError('too many')\n", fails=True)
+    daemon.wait_end()
+    assert daemon.of("bye")[-1]["reason"] == "ValueError"
+
+
 def test_only_steps_where_wanted(daemon, python):
     python(TRAIN, auto="steps")
     daemon.wait_end()

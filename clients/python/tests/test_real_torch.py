@@ -61,6 +61,8 @@ def test_the_example_saves_when_asked_and_goes_on(daemon, tmp_path):
     assert "step %d: goes on" % saved in again
     daemon.wait_end(2)
     assert os.listdir(tmp_path) == ["last.pt"]
+    daemon.wait_end()
+    assert daemon.connections[-1].lines and daemon.of("step")[-1]["step"] == saved + 5, "the steps go on as well"
 
 
 def test_nan_and_infinity_are_found():

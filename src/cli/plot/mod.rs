@@ -14,8 +14,8 @@ use crate::model::units::{Bytes, Unit as _};
 
 /// Draw recordings, reports and logs as a chart.
 ///
-/// Reads CSV (`t_s,bytes[,limit]`, or named columns), the JSON reports of memwarden, and the logs and JSON
-/// records of MindRLHF's host monitor, FlagScale's perf_monitor, GPUMemoryProfiler, MemoryDebugger and
+/// Reads CSV (`t_s,bytes[,limit]`, or named columns), the JSON reports of memwarden and of its Python client, and the
+/// logs and JSON records of MindRLHF's host monitor, FlagScale's perf_monitor, GPUMemoryProfiler, MemoryDebugger and
 /// Tiny-Torch's memory profiler; which one a file is, is found from its content. Several files become panels
 /// under each other.
 #[derive(Debug, clap::Args)]

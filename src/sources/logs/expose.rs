@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::metrics;
 use super::watch::{Seen, View};
-use crate::model::desc::Metric as _;
+use crate::model::desc::{Desc, Metric};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
@@ -54,14 +54,9 @@ pub(super) fn ooms(all: &[Seen], out: &mut Batch) {
 }
 
 /// What logs say of their jobs: of several that say the same the one that spoke last counts. Where ranks of a
-/// workload tell of themselves over the job socket, their word counts, and the log adds what they do not tell.
+/// workload tell of themselves over the job socket or OTLP, their word counts, and the log adds what they do not tell.
 pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
-    let told: HashSet<Label> = out
-        .families()
-        .iter()
-        .filter(|family| std::ptr::eq(family.desc, training::INFO.desc()))
-        .flat_map(|family| family.points.iter().filter_map(|point| point.labels.first().cloned()))
-        .collect();
+    let told = Told::by_jobs(all, out);
     let mut views: Vec<&View> =
         all.iter().flat_map(|seen| &seen.views).filter(|view| view.spoke.is_some()).collect();
     views.sort_by_key(|view| std::cmp::Reverse(view.spoke));
@@ -69,7 +64,7 @@ pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
     let mut jobs = HashSet::new();
     for view in views {
         if ranks.insert((&view.workload, &view.rank)) {
-            rank(view, told.contains(&view.workload), now, out);
+            rank(view, &told, now, out);
         }
         if jobs.insert(&view.workload) {
             job(view, out);
@@ -77,8 +72,37 @@ pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
     }
 }
 
+/// The metrics that jobs tell themselves, and of which workloads.
+struct Told(HashSet<(&'static str, Label)>);
+
+impl Told {
+    fn by_jobs(all: &[Seen], out: &Batch) -> Self {
+        let logged: HashSet<&Label> =
+            all.iter().flat_map(|seen| &seen.views).map(|view| &view.workload).collect();
+        let ours = |desc: &Desc| training::METRICS.iter().any(|own| std::ptr::eq(*own, desc));
+        let families = out.families().iter().filter(|family| ours(family.desc));
+        let points = families.flat_map(|family| family.points.iter().map(|point| (family.desc, point)));
+        let named = points.filter_map(|(desc, point)| Some((desc.name, point.labels.first()?)));
+        Self(
+            named
+                .filter(|(_, workload)| logged.contains(workload))
+                .map(|(name, workload)| (name, workload.clone()))
+                .collect(),
+        )
+    }
+
+    /// Adds what no rank of the workload, the first label, tells.
+    fn add<M: Metric>(&self, metric: &'static M, labels: &[Label], value: Option<M::Unit>, out: &mut Batch) {
+        let known =
+            labels.first().is_some_and(|workload| self.0.contains(&(metric.desc().name, workload.clone())));
+        if !known {
+            out.put_some(metric, labels, value);
+        }
+    }
+}
+
 /// What holds for the rank whose log it is.
-fn rank(view: &View, told: bool, now: Timestamp, out: &mut Batch) {
+fn rank(view: &View, told: &Told, now: Timestamp, out: &mut Batch) {
     let View { reading, counts, .. } = view;
     let of = [view.workload.clone(), view.rank.clone()];
     let silent = view.spoke.map(|spoke| now.monotonic().saturating_sub(spoke));
@@ -92,26 +116,23 @@ fn rank(view: &View, told: bool, now: Timestamp, out: &mut Batch) {
             seconds.and_then(Seconds::new),
         );
     }
-    if told {
-        return;
-    }
-    out.put_some(&training::STEP, &of, reading.step.map(Count));
-    out.put_some(&training::STEP_LAST, &of, reading.step_seconds.and_then(Seconds::new));
-    out.put_some(&training::LOSS, &of, reading.loss.and_then(Number::new));
-    out.put_some(&training::LEARNING_RATE, &of, reading.learning_rate.and_then(Number::new));
-    out.put_some(&training::GRAD_NORM, &of, reading.grad_norm.and_then(Number::new));
-    out.put_some(&training::SKIPPED, &of, reading.skipped.or(counts.skipped).map(Count));
-    out.put_some(&training::NAN, &of, counts.nan.map(Count));
+    told.add(&training::STEP, &of, reading.step.map(Count), out);
+    told.add(&training::STEP_LAST, &of, reading.step_seconds.and_then(Seconds::new), out);
+    told.add(&training::LOSS, &of, reading.loss.and_then(Number::new), out);
+    told.add(&training::LEARNING_RATE, &of, reading.learning_rate.and_then(Number::new), out);
+    told.add(&training::GRAD_NORM, &of, reading.grad_norm.and_then(Number::new), out);
+    told.add(&training::SKIPPED, &of, reading.skipped.or(counts.skipped).map(Count), out);
+    told.add(&training::NAN, &of, counts.nan.map(Count), out);
     // Frameworks print the memory of the device they run on, without saying which it is.
     let [workload, rank] = of;
     let device = [workload, rank, Label::default(), Label::default()];
     let bytes = |amount: Option<u64>| amount.map(Bytes::new);
-    out.put_some(&training::ALLOCATED, &device, bytes(reading.allocated));
-    out.put_some(&training::ALLOCATED_PEAK, &device, bytes(reading.allocated_peak));
-    out.put_some(&training::RESERVED, &device, bytes(reading.reserved));
-    out.put_some(&training::RESERVED_PEAK, &device, bytes(reading.reserved_peak));
-    out.put_some(&training::RETRIES, &device, reading.retries.map(Count));
-    out.put_some(&training::ALLOCATOR_OOMS, &device, reading.ooms.map(Count));
+    told.add(&training::ALLOCATED, &device, bytes(reading.allocated), out);
+    told.add(&training::ALLOCATED_PEAK, &device, bytes(reading.allocated_peak), out);
+    told.add(&training::RESERVED, &device, bytes(reading.reserved), out);
+    told.add(&training::RESERVED_PEAK, &device, bytes(reading.reserved_peak), out);
+    told.add(&training::RETRIES, &device, reading.retries.map(Count), out);
+    told.add(&training::ALLOCATOR_OOMS, &device, reading.ooms.map(Count), out);
 }
 
 /// What holds for the whole job.

@@ -11,7 +11,7 @@ use super::pattern::Pattern;
 use super::watch::{View, Watch};
 use super::*;
 use crate::model::setting::{Settings, Value};
-use crate::model::units::Flag;
+use crate::model::units::{Count, Number};
 use crate::sources::testing::{Root, root};
 use crate::sources::training;
 
@@ -245,13 +245,16 @@ fn a_log_becomes_series_and_goes_stale() {
         memwarden_training_reported_flops_per_second{workload="llama"} 449600000000000
     "#]],
     );
-    // Where a rank speaks over the socket only what it does not tell is added.
+    // Where a rank speaks for itself, over the socket or OTLP, only what it does not tell is added.
     let mut told = Batch::new();
-    let mut labels = vec![Label::default(); training::metrics::INFO.desc.labels.len()];
-    labels[0] = "llama".into();
-    told.put(&training::metrics::INFO, &labels, Flag(true));
+    let rank = |workload: &str| [Label::from(workload), "0".into()];
+    told.put(&training::metrics::STEP, &rank("llama"), Count(9));
+    told.put(&training::metrics::LOSS, &rank("another"), Number::new(1.0).unwrap());
     let text = shown(&[("/train.log", seen)], at(4), told);
-    assert!(text.contains("memwarden_training_job_samples") && !text.contains("memwarden_training_loss{"));
+    assert_eq!(text.matches("memwarden_training_step{workload=\"llama\"").count(), 1, "{text}");
+    assert!(text.contains("memwarden_training_step{workload=\"llama\",rank=\"0\"} 9"));
+    assert!(text.contains("memwarden_training_job_samples"));
+    assert!(text.contains("memwarden_training_loss{workload=\"llama\",rank=\"0\"} 2.12038"), "{text}");
     // Ten minutes of silence.
     let text = shown(&[("/train.log", watch.pass(at(603)))], at(603), Batch::new());
     assert!(!text.contains("memwarden_training_step{") && !text.contains("_age_seconds{workload"), "{text}");

@@ -42,7 +42,7 @@ const EVENTS: usize = 1_024;
 const ACCEPTED: usize = 64;
 /// How long a client that sends too much is left alone at most, so that its end is noticed.
 const LONGEST_PAUSE: f64 = 5.0;
-/// How often it tries to listen where it cannot, and looks for lines that stalled.
+/// How often it tries to listen where it cannot, sees whether clients still find it, and looks for lines that stalled.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long the end of the daemon waits for the thread.
 const FAREWELL: Duration = Duration::from_millis(900);
@@ -129,6 +129,8 @@ pub(super) struct Listener {
     epoll: OwnedFd,
     peers: Peers,
     bound: Option<Bound>,
+    /// When it was last seen that the socket's file is there.
+    seen: Timestamp,
     connections: HashMap<u64, Connection>,
     users: HashMap<u32, User>,
     /// Clients that are left alone, and until when.
@@ -158,6 +160,7 @@ impl Listener {
             epoll,
             peers: Peers::new()?,
             bound: None,
+            seen: clock(),
             connections: HashMap::new(),
             users: HashMap::new(),
             paused: Vec::new(),
@@ -191,10 +194,19 @@ impl Listener {
         Some((self.clock)().since(begun))
     }
 
-    /// Listens where it does not yet.
+    /// Listens where it does not yet, or where nobody would find it: who cleans up folders may remove the file.
     fn listen(&mut self) {
-        if self.bound.is_some() {
-            return;
+        if let Some(bound) = &self.bound {
+            let now = (self.clock)();
+            if now.since(self.seen) < AGAIN {
+                return;
+            }
+            self.seen = now;
+            if bound.in_place() {
+                return;
+            }
+            tracing::warn!(path = %self.path.display(), "The file of the job socket is gone; it is made again.");
+            self.bound = None;
         }
         let bound = job_socket::bind(&self.path, self.rules.access).and_then(|bound| {
             epoll::add(&self.epoll, &bound.listener, EventData::new_u64(LISTENER), EventFlags::IN).map_err(
@@ -218,10 +230,7 @@ impl Listener {
     /// How long there is nothing to do but to wait for the kernel.
     fn timeout(&self) -> Option<Duration> {
         let now = (self.clock)();
-        let resumed = self.paused.iter().map(|(until, _)| until.since(now)).min();
-        let unfinished = self.connections.values().any(|connection| connection.lines.torn());
-        let again = (self.bound.is_none() || unfinished).then_some(AGAIN);
-        resumed.into_iter().chain(again).min()
+        self.paused.iter().map(|(until, _)| until.since(now)).chain([AGAIN]).min()
     }
 
     fn accept(&mut self, now: Timestamp) {

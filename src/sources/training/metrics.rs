@@ -82,6 +82,8 @@ crate::metrics! {
     pub DEVICE_FREE: Gauge<Bytes> = "memwarden_training_device_free_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
     /// Memory of the device, as the job sees it.
     pub DEVICE_TOTAL: Gauge<Bytes> = "memwarden_training_device_total_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
+    /// Resident memory of the rank's process, as the kernel counts it.
+    pub PROCESS_RSS: Gauge<Bytes> = "memwarden_training_process_rss_bytes" {workload, rank};
     /// Page-locked host memory of the rank.
     pub PINNED: Gauge<Bytes> = "memwarden_training_pinned_bytes" {workload, rank};
 

@@ -28,6 +28,9 @@ use std::time::Duration;
 
 pub use options::Rules;
 
+use serde_json::json;
+use serde_json::value::to_raw_value;
+
 use client::{Client, Shared, State};
 use energy::{Effort, Energy};
 use face::{Face, Faces};
@@ -36,7 +39,7 @@ use rank::Rank;
 use ring::Ring;
 
 use crate::model::checkpoint::Checkpoints;
-use crate::model::facts::ToldRank;
+use crate::model::facts::{Facts, ToldRank};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -158,19 +161,21 @@ impl Training {
         }
         if ended {
             let unix_seconds = at.unix().as_secs_f64();
-            let name = if rank.said_bye { "bye" } else { "end of stream" };
+            let name = if rank.bye.is_some() { "bye" } else { "end of stream" };
+            let why = rank.bye.as_ref().filter(|why| !why.is_empty());
             let told = rank::Told {
                 unix_seconds,
                 kind: Kind::End,
                 name: name.into(),
                 step: rank.step,
-                detail: None,
+                detail: why.and_then(|why| to_raw_value(&json!({ "reason": why })).ok()),
             };
             self.ring.push(entry(told));
             return;
         }
         if living.is_some() {
             expose::put(&rank, &hello, &face, client.pid, at, out);
+            out.put_some(&metrics::PROCESS_RSS, &face.labels(), resident(client, &out.facts));
             compute::put(&rank, &hello, &face, at, &self.rules.peaks, out);
             strive(efforts, &rank, &hello, &face, client.pid, at);
             let Face { workload, rank, .. } = face.clone();
@@ -229,6 +234,12 @@ impl Source for Training {
     fn finish(&mut self) {
         self.thread = None;
     }
+}
+
+/// What the process list says of the client's process, which it is known to be the same as.
+fn resident(client: &Client, facts: &Facts) -> Option<Bytes> {
+    let (table, key) = facts.processes.as_ref().zip(client.key)?;
+    table.get(key.pid).filter(|row| row.key == key).map(|row| row.rss)
 }
 
 /// Adds a rank to what its workload's ranks do together.

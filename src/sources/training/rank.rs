@@ -106,8 +106,8 @@ pub struct Rank {
     pub ooms: u64,
     /// Lines that could not be sent.
     pub dropped: Option<u64>,
-    /// Whether it said that it ends.
-    pub said_bye: bool,
+    /// Why it said that it ends, once it did.
+    pub bye: Option<String>,
     /// When it was last heard.
     pub heard: Option<Timestamp>,
     told: Vec<Told>,
@@ -137,7 +137,7 @@ impl Rank {
             Body::Oom(oom) => self.oom(&oom, at)?,
             Body::Checkpoint(checkpoint) => self.checkpoint(&checkpoint, at)?,
             Body::Params(params) => self.params = Some(params),
-            Body::Bye(_) => self.said_bye = true,
+            Body::Bye(bye) => self.bye = Some(bye.reason.unwrap_or_default()),
             Body::Unknown => {}
         }
         match fallen.0 {

@@ -103,7 +103,7 @@ impl World {
             comm: "python".into(),
             state: b'S',
             kernel: false,
-            rss: Bytes::ZERO,
+            rss: Bytes::new(123 << 20),
             cpu_ticks: 0,
             threads: 1,
             major_faults: 0,
@@ -232,6 +232,7 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
             memwarden_training_checkpoint_step{workload="slurm/17",rank="3"} 120
             memwarden_training_checkpoint_saved_timestamp_seconds{workload="slurm/17",rank="3"} 1700000000
             memwarden_training_client_dropped_total{workload="slurm/17",rank="3"} 0
+            memwarden_training_process_rss_bytes{workload="slurm/17",rank="3"} 128974848
             memwarden_training_ranks{workload="slurm/17"} 1
             memwarden_training_rank_conflicts{workload="slurm/17"} 0
             memwarden_training_ooms_total{workload="slurm/17"} 1
@@ -324,6 +325,20 @@ fn a_process_that_is_gone_is_not_shown_though_its_stream_is_held_open() {
     assert!(world.sample().0.contains("memwarden_rank_info"));
     world.living = false;
     assert!(!world.sample().0.contains("rank=\"3\""), "{}", world.sample().0);
+}
+
+#[test]
+fn why_a_job_ended_is_told() {
+    let mut world = World::new();
+    let mut stream = world.connect();
+    world.send(&mut stream, HELLO);
+    world.send(&mut stream, "{\"type\":\"bye\",\"reason\":\"ValueError\"}\n");
+    drop(stream);
+    world.turn();
+    let timeline = world.sample().1;
+    let end = timeline.entries.last().unwrap();
+    assert_eq!((end.kind, end.name.as_str()), (Kind::End, "bye"));
+    assert_eq!(end.detail.as_ref().unwrap().get(), r#"{"reason":"ValueError"}"#);
 }
 
 #[test]
@@ -459,6 +474,25 @@ fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
     second.turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(shared.state(), State::Listening);
     assert!(path.exists());
+}
+
+#[test]
+fn a_socket_whose_file_is_removed_is_made_again_and_nobody_is_cut_off() {
+    let mut world = World::new();
+    let mut before = world.connect();
+    world.send(&mut before, HELLO);
+    let path = world.folder.path().join("run/job.sock");
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    world.turn();
+    assert!(!path.exists(), "it is not looked for all the time");
+    pass(5);
+    world.turn();
+    assert_eq!(world.shared.state(), State::Listening);
+    let mut after = world.connect();
+    world.send(&mut after, HELLO);
+    world.send(&mut before, "{\"type\":\"step\",\"step\":3}\n");
+    assert_eq!(world.count("memwarden_training_clients"), 2.0);
+    assert!(world.sample().0.contains("memwarden_training_step{workload=\"slurm/17\",rank=\"3\"} 3"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub fn read(document: &Value) -> Option<Recording> {
     match document {
         Value::Array(_) => history(document),
         _ if document.get("iteration_logs").is_some() => iterations(document),
+        _ if document.get("timeline").is_some() => timeline(document),
         _ if document.get("snapshots").is_some() => snapshots(document),
         _ => events(document),
     }
@@ -90,6 +91,31 @@ fn events(document: &Value) -> Option<Recording> {
     found.known()
 }
 
+/// Our own client's `export_json`: `{timeline: [{event, unix_seconds, allocated_bytes, …}]}`, with null for what was
+/// not known (clients/python/memwarden.py).
+fn timeline(document: &Value) -> Option<Recording> {
+    let mut found = Recording::new("memwarden.py", Clock::Utc);
+    for record in array(document, "timeline") {
+        let Some(at) = number(record, "unix_seconds") else { continue };
+        for (key, name) in [
+            ("allocated_bytes", "allocated, all GPUs"),
+            ("reserved_bytes", "reserved, all GPUs"),
+            ("host_rss_bytes", "process"),
+        ] {
+            if let Some(value) = number(record, key) {
+                found.push(name, Quantity::Bytes, at, value);
+            }
+        }
+        if let Some(event) = record.get("event").and_then(Value::as_str) {
+            found.events.push((at, event.to_owned()));
+        }
+    }
+    if found.events.len() > super::lines::MOST_EVENTS {
+        found.events.clear();
+    }
+    found.known()
+}
+
 /// Tiny-Torch's `export_snapshots`: `{snapshots: {device: [{timestamp, allocated, total, …}]}}`, in bytes
 /// (nash635/tiny-torch at 8a53f3b, tools/memory/memory_profiler.py); a total of 0 is a reading that failed.
 fn snapshots(document: &Value) -> Option<Recording> {
@@ -160,6 +186,17 @@ mod tests {
     }
 
     #[test]
+    fn our_own_client() {
+        let found = found(
+            r#"{"schema_version": 1, "snapshots": {}, "timeline": [
+                 {"event": "start", "unix_seconds": 1.7e9, "allocated_bytes": null, "host_rss_bytes": 5},
+                 {"event": "end", "unix_seconds": 1700000001.5, "allocated_bytes": 7, "host_rss_bytes": 6}, 3]}"#,
+        );
+        assert_eq!(names(&found), [("process", 2, None), ("allocated, all GPUs", 1, None)]);
+        assert_eq!(found.events[1], (1_700_000_001.5, "end".to_owned()));
+    }
+
+    #[test]
     fn memory_debugger() {
         let found = found(
             r#"[{"timestamp": "1970-01-01T00:00:01.500000", "gpu_memory": [{"device_id": 3, "allocated_mb": 1, "reserved_mb": 2, "total_mb": 8}],
@@ -194,9 +231,15 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_nothing() {
-        for text in
-            ["{}", "[]", "[1]", "{\"snapshots\": 3}", "{\"iteration_logs\": {}}", "{\"a\": {\"time\": 1}}"]
-        {
+        for text in [
+            "{}",
+            "[]",
+            "[1]",
+            "{\"snapshots\": 3}",
+            "{\"iteration_logs\": {}}",
+            "{\"timeline\": [{}]}",
+            "{\"a\": {\"time\": 1}}",
+        ] {
             assert_eq!(read(&serde_json::from_str(text).unwrap()), None, "{text}");
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Known are, each with its source named where it is read: the host monitor of MindRLHF and the performance
 //! monitor of FlagScale ([`lines`]), GPUMemoryProfiler ([`lines`] and [`json`]), MemoryDebugger and the memory
-//! profiler of Tiny-Torch ([`json`]). The format is found by its content. Their "GB" and "MB" are powers
+//! profiler of Tiny-Torch ([`json`]), and what our own client exports. The format is found by its content. Their "GB" and "MB" are powers
 //! of 1024. A line of no known form is passed over, because these tools share their files with others.
 
 pub mod json;
@@ -72,7 +72,7 @@ pub enum LogError {
     /// No line has a known form.
     #[error(
         "no line is of a known form (MindRLHF host monitor, FlagScale perf_monitor, GPUMemoryProfiler, \
-         MemoryDebugger, Tiny-Torch memory profiler)"
+         MemoryDebugger, Tiny-Torch memory profiler, memwarden.py)"
     )]
     Unknown,
     /// Nothing was recognized, and part of it is no text at all.
