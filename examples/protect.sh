@@ -79,12 +79,16 @@ fi
 # Runs the job in the group and says how it ended; arguments are the job's.
 job() {
     local begun=$SECONDS code=0
-    # It enters the group before it becomes the job, so that every page counts.
-    (
-        echo "$BASHPID" >"$group/cgroup.procs"
-        exec setpriv --reuid nobody --regid "$(id -g nobody)" --clear-groups \
-            "$python" "$folder/leak.py" --checkpoint "$folder/job/checkpoint.json" --seconds 0.25 "$@"
-    ) || code=$?
+    # It enters the group before it becomes the job, so that every page counts. What the shell itself says of a killed
+    # job is said below.
+    {
+        (
+            exec 2>&3
+            echo "$BASHPID" >"$group/cgroup.procs"
+            exec setpriv --reuid nobody --regid "$(id -g nobody)" --clear-groups \
+                "$python" "$folder/leak.py" --checkpoint "$folder/job/checkpoint.json" --seconds 0.25 "$@"
+        ) || code=$?
+    } 3>&2 2>/dev/null
     case $code in
     0) echo "The job ended by itself after $((SECONDS - begun)) s." ;;
     137) echo "The job was killed after $((SECONDS - begun)) s." ;;

@@ -7,6 +7,7 @@
 pub mod ledger;
 mod recorder;
 mod strikes;
+mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use super::SharedFlight;
 use super::strikes::VICTIM;
+use super::summary::summary;
 use crate::exposition::incident::{chart, csv, report};
 use crate::exposition::plot::{self, Theme, svg};
 use crate::host::audit::AuditLog;
 use crate::host::clock;
 use crate::host::executor::Errand;
 use crate::host::incident::{self, RECORD, Store};
-use crate::model::incident::{Cause, Incident, SCHEMA};
+use crate::model::incident::{Cause, Incident, SCHEMA, Sample};
 use crate::model::label::Label;
 use crate::model::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 use crate::model::time::Timestamp;
@@ -266,10 +267,12 @@ impl Writer {
         let processes = incident::processes(&self.proc);
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
         self.open.push(Open { incident, processes, lines: Vec::new(), news: true });
-        // What was said before the word came is read once more, for this one alone.
-        let (lines, _) = self.audit.since(0);
+        // What was said before the word came is read once more, for this one alone; the rest is new to all.
+        let (lines, end) = self.audit.since(0);
+        let new = usize::try_from(end.saturating_sub(self.place)).unwrap_or(usize::MAX);
         let last = self.open.len() - 1;
-        take(&mut self.open[last], &lines);
+        take(&mut self.open[last], &lines[..lines.len().saturating_sub(new)]);
+        self.read();
         self.write_news();
     }
 
@@ -361,32 +364,18 @@ fn take(open: &mut Open, lines: &[u8]) {
     }
 }
 
-/// What happened, from how far the ladder went.
-fn summary(incident: &Incident) -> String {
-    if incident.moves.is_empty() {
-        return incident.summary.clone();
-    }
-    let went = |state: &str| incident.moves.iter().any(|step| step.to == state);
-    let done = if went("kill") {
-        "was killed"
-    } else if went("term") {
-        "was asked to end"
-    } else if went("checkpoint") {
-        "was asked to save itself"
-    } else {
-        "was watched closely"
-    };
-    let done = if incident.mode == "enforce" { done.to_owned() } else { format!("would have acted: {done}") };
-    format!("Memory of {} ran low; it {done}.", incident.target)
-}
-
 fn record_of(incident: &Incident) -> (String, Vec<u8>) {
     (RECORD.to_owned(), serde_json::to_vec_pretty(incident).unwrap_or_default())
 }
 
-fn files(open: &Open, samples: &[crate::model::incident::Sample]) -> Vec<(String, Vec<u8>)> {
+fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
     let incident = &open.incident;
-    let picture = plot::draw(&chart(incident, samples), WIDTH, HEIGHT, &Theme::LIGHT);
+    // Other targets' memory is not part of the story, unless nobody knows whose story it is.
+    let own = |sample: &Sample| sample.subject.as_str() == incident.target;
+    let known = samples.iter().any(own);
+    let told = |sample: &&Sample| !known || own(sample) || sample.subject.as_str() == "host";
+    let samples: Vec<Sample> = samples.iter().filter(told).cloned().collect();
+    let picture = plot::draw(&chart(incident, &samples), WIDTH, HEIGHT, &Theme::LIGHT);
     let mut files = vec![
         record_of(incident),
         ("report.md".to_owned(), report(incident).into_bytes()),
@@ -394,7 +383,7 @@ fn files(open: &Open, samples: &[crate::model::incident::Sample]) -> Vec<(String
         ("audit.jsonl".to_owned(), open.lines.clone()),
         ("memory.svg".to_owned(), svg::render(&picture).into_bytes()),
     ];
-    files.extend(csv(samples));
+    files.extend(csv(&samples));
     files
 }
 
@@ -404,7 +393,6 @@ mod tests {
     use crate::app::records::ledger::{Ledger, Turn};
     use crate::model::audit::Reading;
     use crate::model::ids::ProcessKey;
-    use crate::model::incident::Sample;
     use crate::model::step::{SignalNumber, Stage, TargetId, Touched, Work};
     use crate::model::units::Bytes;
 
