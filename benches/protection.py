@@ -286,53 +286,61 @@ def latency(binary, group, runs):
 
 def crossings(binary, speed, load, group, runs):
     """Milliseconds from the crossing to the signal, ours and earlyoom's, and how many runs told nothing."""
-    level = free() - DOWN
-    policy = f'reach: checkpoint\n      host: {{soft: {level // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
-    policy += "\n      margin: 64MiB\n      hold: 0s\n      checkpoint: {signal: USR1, again: 0s}"
     ours, theirs, disturbed = [], [], 0
-    with memwarden(binary, policy), earlyoom(level) as beside, busy(load):
-        wanted = {"SIGUSR1", "SIGTERM"} if beside else {"SIGUSR1"}
-        while len(ours) < runs and disturbed <= 2 * runs:
-            pid, out = run_eater(level, speed, wanted, group)
-            took = reported(pid, out).get("took", {})
-            ended(pid, 10)
-            # Somebody else's memory moved the host across the level, or it never was crossed.
-            if not wanted <= took.keys():
-                disturbed += 1
-                continue
-            ours.append(took["SIGUSR1"])
-            if beside:
-                theirs.append(took["SIGTERM"])
-            # earlyoom notices the end of its victim within this time.
-            time.sleep(0.15)
+    with busy(load):
+        while len(ours) < runs and disturbed <= 3 * runs:
+            level = free() - DOWN
+            policy = f'reach: checkpoint\n      host: {{soft: {level // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
+            policy += "\n      margin: 64MiB\n      hold: 0s\n      checkpoint: {signal: USR1, again: 0s}"
+            with memwarden(binary, policy), earlyoom(level) as beside:
+                wanted = {"SIGUSR1", "SIGTERM"} if beside else {"SIGUSR1"}
+                # Where others took or gave much, both begin anew with another level.
+                while len(ours) < runs and abs(free() - level - DOWN) < DOWN / 2:
+                    pid, out = run_eater(level, speed, wanted, group)
+                    took = reported(pid, out).get("took", {})
+                    ended(pid, 10)
+                    # Somebody else's memory moved the host across the level, or it never was crossed.
+                    if not wanted <= took.keys():
+                        disturbed += 1
+                        break
+                    ours.append(took["SIGUSR1"])
+                    if beside:
+                        theirs.append(took["SIGTERM"])
+                    # earlyoom notices the end of its victim within this time.
+                    time.sleep(0.15)
     return ours, theirs, disturbed
 
 
 def deaf(binary, group, runs):
     """A job that hears TERM and stays; seconds from TERM to its end, which protection brings about."""
-    level = free() - DOWN
-    policy = f'host: {{soft: {level // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
-    policy += '\n      margin: 64MiB\n      hold: 0s\n      term_time: 1s\n      checkpoint: {grace: 0s, again: 0s}'
 
-    def once(patience):
+    def once(level, patience):
+        """Whether it was asked at all, and when it was gone."""
         pid, out = run_eater(level, 200 * MIB, {"SIGTERM"}, group, stays=60)
         came = reported(pid, out).get("came", {}).get("SIGTERM")
-        code = ended(pid, patience)
-        took = time.monotonic() - came if came and code == -signal.SIGKILL else None
+        code = ended(pid, patience) if came else None
+        took = time.monotonic() - came if code == -signal.SIGKILL else None
         if code is None:
             os.kill(pid, signal.SIGKILL)
             ended(pid, 20)
-        return took
+        return came, took
 
     took = []
-    with memwarden(binary, policy):
-        while len(took) < runs:
-            took.append(once(20) or float("inf"))
+    for _ in range(3 * runs):
+        if len(took) == runs:
+            break
+        level = free() - DOWN
+        policy = f'host: {{soft: {level // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
+        policy += "\n      margin: 64MiB\n      hold: 0s\n      term_time: 1s\n      checkpoint: {grace: 0s, again: 0s}"
+        with memwarden(binary, policy):
+            came, gone = once(level, 20)
+            took += [gone or float("inf")] if came else []
     print(f"\nSIGTERM is ignored, term_time 1 s: gone after {', '.join(f'{t:.2f}' for t in sorted(took))} s (bar: 2 s)")
+    level = free() - DOWN
     with earlyoom(level) as beside:
-        if beside:
-            theirs = once(15)
-            print(f"earlyoom: {f'gone after {theirs:.2f} s' if theirs else 'still there after 15 s'}", flush=True)
+        came, gone = once(level, 15) if beside else (None, None)
+        if came:
+            print(f"earlyoom: {f'gone after {gone:.2f} s' if gone else 'still there after 15 s'}", flush=True)
 
 
 def idle(binary, group, seconds):

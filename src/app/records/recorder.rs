@@ -170,6 +170,8 @@ struct Open {
     lines: Vec<u8>,
     /// Whether there is more to write than the last time.
     news: bool,
+    /// Whether it is over and its last lines are still on their way.
+    late: bool,
 }
 
 struct Writer {
@@ -210,7 +212,12 @@ impl Writer {
                     // Nobody asks any more where the report is full.
                     let _ = report.try_send(Finished::new(ticket, self.write_step()));
                 }
-                Err(RecvTimeoutError::Timeout) => self.write_news(),
+                Err(RecvTimeoutError::Timeout) => {
+                    while let Some(place) = self.open.iter().position(|open| open.late) {
+                        self.close(place);
+                    }
+                    self.write_news();
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     for place in (0..self.open.len()).rev() {
                         self.close(place);
@@ -266,13 +273,12 @@ impl Writer {
         }
         let processes = incident::processes(&self.proc);
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
-        self.open.push(Open { incident, processes, lines: Vec::new(), news: true });
-        // What was said before the word came is read once more, for this one alone; the rest is new to all.
-        let (lines, end) = self.audit.since(0);
-        let new = usize::try_from(end.saturating_sub(self.place)).unwrap_or(usize::MAX);
+        self.open.push(Open { incident, processes, lines: Vec::new(), news: true, late: false });
+        // What was said before the word came is read once more, for this one alone; what came since then is read next.
+        let (lines, head) = self.audit.since(0);
+        let unread = usize::try_from(head - self.place).unwrap_or(usize::MAX);
         let last = self.open.len() - 1;
-        take(&mut self.open[last], &lines[..lines.len().saturating_sub(new)]);
-        self.read();
+        take(&mut self.open[last], &lines[..lines.len().saturating_sub(unread)]);
         self.write_news();
     }
 
@@ -285,9 +291,14 @@ impl Writer {
         }
     }
 
+    /// Closes an incident, at once where the line of its last move is there: the guard never waits to put one in.
     fn end(&mut self, id: &str, at: Timestamp) {
-        if let Some(place) = self.open.iter().position(|open| open.incident.id == id) {
-            self.open[place].incident.ended_unix_seconds = Some(at.unix().as_secs_f64());
+        let Some(place) = self.open.iter().position(|open| open.incident.id == id) else { return };
+        let open = &mut self.open[place];
+        let ended = at.unix().as_secs_f64();
+        open.incident.ended_unix_seconds = Some(ended);
+        open.late = open.incident.moves.last().is_none_or(|last| last.unix_seconds < ended - 1e-3);
+        if !open.late {
             self.close(place);
         }
     }

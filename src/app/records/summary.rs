@@ -87,7 +87,12 @@ mod tests {
             ..Move::default()
         });
         let (target, mode) = ("job".to_owned(), mode.to_owned());
-        expected.assert_eq(&summary(&Incident { target, mode, moves: moves.collect(), ..Incident::default() }));
+        expected.assert_eq(&summary(&Incident {
+            target,
+            mode,
+            moves: moves.collect(),
+            ..Incident::default()
+        }));
     }
 
     #[test]
@@ -105,7 +110,9 @@ mod tests {
         check(
             "enforce",
             &saved,
-            &expect!["Memory of job ran low; it was asked to save itself, saved, was asked to end and ended."],
+            &expect![
+                "Memory of job ran low; it was asked to save itself, saved, was asked to end and ended."
+            ],
         );
         let deaf = [
             (Soft, Checkpoint, level),

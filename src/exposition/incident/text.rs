@@ -115,7 +115,9 @@ fn rested_on(value: &Value) -> Option<String> {
         (Some(place), _, true) => format!("what is left {place} is not known"),
         (Some(place), _, false) => format!("{shown} left {place}{}", level("soft level")),
         (None, "foreseen_seconds", true) => return None,
-        (None, "foreseen_seconds", false) => format!("exhaustion foreseen in {shown}{}", level("acts within")),
+        (None, "foreseen_seconds", false) => {
+            format!("exhaustion foreseen in {shown}{}", level("acts within"))
+        }
         (None, _, _) => format!("{} {shown}{}", plain(what), level("threshold")),
     };
     if let Some(age) = value["age_seconds"].as_f64().filter(|age| *age >= OLD) {
