@@ -9,10 +9,9 @@ and that is said, where it is not installed. Takes eight minutes.
 
 One process takes memory, and both programs watch the host's MemAvailable for the same level, at the same time: so
 each crossing is seen by both. memwarden sends USR1, earlyoom TERM, and the process notes when it crossed the level
-(it reads /proc/meminfo after every 256 KiB) and when each signal came. It ends below a level of its own making, half a
-gibibyte under what is available; it counts what it takes, a cgroup bounds it too, and earlyoom runs as a user that
-owns nothing else, so that nobody else is in danger. memwarden runs at the niceness of its systemd unit, earlyoom at
-that of its option -p.
+(it reads /proc/meminfo after every 256 KiB) and when each signal came. The level is half a gibibyte under what is available; the process counts what it takes, a
+cgroup bounds it too, and earlyoom runs as a user that owns nothing else, so that nobody else is in danger. memwarden
+runs at the niceness of its systemd unit, earlyoom at that of its option -p.
 """
 
 import argparse
@@ -37,7 +36,7 @@ COMM = "memwarden-eater"
 NAME = f"memwarden-bench-{os.getpid()}"
 CHUNK = MIB // 4
 # From what is available at the start down to the level, how far from it a run begins, and how far it may go beyond.
-DOWN, BEGIN, BEYOND = 512 * MIB, 128 * MIB, 640 * MIB
+DOWN, BEGIN, BEYOND = 512 * MIB, 96 * MIB, 640 * MIB
 BARS = "bars: p50 <= 10 ms, p99 <= 25 ms"
 
 
@@ -120,7 +119,7 @@ def eat(level, speed, wanted, group):
         memory[taken : taken + CHUNK] = block
         taken += CHUNK
     # Both have to find it first.
-    time.sleep(0.6)
+    time.sleep(0.5)
     if came or available(meminfo) <= level:
         return {"disturbed": True}
     begun, at_first, below, crossed = time.monotonic(), taken, False, []
