@@ -9,9 +9,10 @@ and that is said, where it is not installed. Takes eight minutes.
 
 One process takes memory, and both programs watch the host's MemAvailable for the same level, at the same time: so
 each crossing is seen by both. memwarden sends USR1, earlyoom TERM, and the process notes when it crossed the level
-(it reads /proc/meminfo after every 256 KiB) and when each signal came. The level is half a gibibyte under what is available; the process counts what it takes, a
-cgroup bounds it too, and earlyoom runs as a user that owns nothing else, so that nobody else is in danger. memwarden
-runs at the niceness of its systemd unit, earlyoom at that of its option -p.
+(it reads /proc/meminfo after every 256 KiB) and when each signal came. The level is half a gibibyte under what is
+available; the process counts what it takes, a cgroup bounds it too, and earlyoom runs as a user that owns nothing
+else, so that nobody else is in danger. memwarden runs at the niceness of its systemd unit, earlyoom at that of its
+option -p.
 """
 
 import argparse
