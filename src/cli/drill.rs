@@ -36,7 +36,8 @@ impl Args {
         let mut well = false;
         for job in &drill.jobs {
             let name = if job.name.is_empty() { "nobody now" } else { &job.name };
-            writeln!(out, "\n{name}: {} processes, {} left out", job.members, job.left_out)?;
+            let members = if job.members == 1 { "process" } else { "processes" };
+            writeln!(out, "\n{name}: {} {members}, {} left out", job.members, job.left_out)?;
             if let Some(unfit) = job.unfit {
                 writeln!(out, "  nothing would be done: {unfit}")?;
             }
@@ -45,7 +46,7 @@ impl Args {
                 if before.replace(step.state) != Some(step.state) {
                     writeln!(out, "  {}", step.state.label())?;
                 }
-                writeln!(out, "    {:<44} {:>6} µs  {}", step.what, step.micros, step.outcome)?;
+                writeln!(out, "    {:<48} {:>6} µs  {}", step.what, step.micros, step.outcome)?;
             }
             well |= !job.steps.is_empty();
         }

@@ -128,10 +128,10 @@ impl fmt::Display for Target {
         let levels = |hard: bool| {
             let levels = self.limits.watched().filter_map(|(resource, levels)| {
                 let amount = if hard { levels.hard? } else { levels.soft };
-                Some(format!(
-                    "{amount} of {} memory",
-                    if resource.label() == "cgroup" { "its limit's" } else { resource.label() }
-                ))
+                Some(match resource.label() {
+                    "cgroup" => format!("{amount} of its cgroup's limit"),
+                    label => format!("{amount} of {label} memory"),
+                })
             });
             levels.collect::<Vec<_>>().join(" or ")
         };

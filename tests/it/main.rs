@@ -11,6 +11,7 @@ mod analyzers;
 mod bad_days;
 mod config;
 mod daemon;
+mod example;
 mod forecast;
 #[cfg(feature = "gpu")]
 mod gpu;

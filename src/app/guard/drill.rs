@@ -13,10 +13,11 @@ use crate::engine::{Engine, Registries};
 use crate::events::Events;
 use crate::host::executor::{self, Errands, Machine};
 use crate::host::{clock, hooks};
-use crate::model::step::{Executor, Outcome, StepDone, StepError, TargetId};
+use crate::model::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::protection::plan::{self, Plan, Trip};
 use crate::protection::policy::{Reason, State, Transition};
 use crate::protection::report::Report;
+use crate::protection::signals;
 use crate::protection::target::Target;
 use crate::sources::{process, workload};
 
@@ -137,7 +138,7 @@ fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine
             let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
             carried.push(matches!(&result, Ok(StepDone { outcome: Outcome::WouldHave | Outcome::Done, .. })));
             let (outcome, fails) = told_of(&result);
-            steps.push(Walked { state: to, what: planned.step.work.to_string(), outcome, fails, micros });
+            steps.push(Walked { state: to, what: said(&planned.step.work), outcome, fails, micros });
         }
         if to.label() == reach {
             break;
@@ -151,6 +152,13 @@ fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine
         steps.push(Walked { state: State::Soft, what, outcome, fails: true, micros: 0 });
     }
     steps
+}
+
+/// A step, with the name of its signal.
+fn said(work: &Work) -> String {
+    let Work::Signal { process, signal, only_if_caught } = work else { return work.to_string() };
+    let condition = if *only_if_caught { ", if it has a handler" } else { "" };
+    format!("send SIG{} to pid {}{condition}", signals::name(*signal), process.pid)
 }
 
 /// How a step would go, and whether that is a failure.

@@ -25,6 +25,8 @@ use crate::protection::victim::Roster;
 /// The shortest and the longest time between two rounds.
 pub(super) const SHORTEST: Duration = Duration::from_millis(10);
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
+/// After a move: the next one may be due, and two rungs are not to cost two rounds.
+const AT_ONCE: Duration = Duration::from_micros(200);
 /// While a warning is out.
 const WARNED: Duration = Duration::from_millis(100);
 /// How fast memory can be taken, in bytes per second, before somebody was seen to be faster: 12 GiB/s.
@@ -343,6 +345,7 @@ impl Watch {
         self.note(seat, &observed, able);
         if let Some(transition) = transition {
             self.act(seat, &transition, &observed, read, clock);
+            return AT_ONCE;
         }
         self.pause(seat)
     }

@@ -9,6 +9,7 @@ pub mod ledger;
 mod paused;
 mod recorder;
 mod strikes;
+mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

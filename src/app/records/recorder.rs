@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use super::SharedFlight;
 use super::strikes::VICTIM;
+use super::summary::summary;
 use crate::exposition::incident::{chart, csv, report};
 use crate::exposition::plot::{self, Theme, svg};
 use crate::host::audit::AuditLog;
 use crate::host::clock;
 use crate::host::executor::Errand;
 use crate::host::incident::{self, RECORD, Store};
-use crate::model::incident::{Cause, Incident, SCHEMA};
+use crate::model::incident::{Cause, Incident, SCHEMA, Sample};
 use crate::model::label::Label;
 use crate::model::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 use crate::model::time::Timestamp;
@@ -196,6 +197,8 @@ struct Open {
     lines: Vec<u8>,
     /// Whether there is more to write than the last time.
     news: bool,
+    /// Whether it is over and its last lines are still on their way.
+    late: bool,
 }
 
 struct Writer {
@@ -243,7 +246,12 @@ impl Writer {
                     // Nobody asks any more where the report is full.
                     let _ = report.try_send(Finished::new(ticket, self.write_step()));
                 }
-                Err(RecvTimeoutError::Timeout) => self.write_news(),
+                Err(RecvTimeoutError::Timeout) => {
+                    while let Some(place) = self.open.iter().position(|open| open.late) {
+                        self.close(place);
+                    }
+                    self.write_news();
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     for place in (0..self.open.len()).rev() {
                         self.close(place);
@@ -300,7 +308,7 @@ impl Writer {
         }
         let processes = incident::processes(&self.proc);
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
-        self.open.push(Open { incident, processes, lines: Vec::new(), news: true });
+        self.open.push(Open { incident, processes, lines: Vec::new(), news: true, late: false });
         // What was said before the word came is read once more, for this one alone; what came since then is read next.
         let (lines, head) = self.audit.since(0);
         let unread = usize::try_from(head - self.place).unwrap_or(usize::MAX);
@@ -318,9 +326,14 @@ impl Writer {
         }
     }
 
+    /// Closes an incident, at once where the line of its last move is there: the guard never waits to put one in.
     fn end(&mut self, id: &str, at: Timestamp) {
-        if let Some(place) = self.open.iter().position(|open| open.incident.id == id) {
-            self.open[place].incident.ended_unix_seconds = Some(at.unix().as_secs_f64());
+        let Some(place) = self.open.iter().position(|open| open.incident.id == id) else { return };
+        let open = &mut self.open[place];
+        let ended = at.unix().as_secs_f64();
+        open.incident.ended_unix_seconds = Some(ended);
+        open.late = open.incident.moves.last().is_none_or(|last| last.unix_seconds < ended - 1e-3);
+        if !open.late {
             self.close(place);
         }
     }
@@ -397,32 +410,18 @@ fn take(open: &mut Open, lines: &[u8]) {
     }
 }
 
-/// What happened, from how far the ladder went.
-fn summary(incident: &Incident) -> String {
-    if incident.moves.is_empty() {
-        return incident.summary.clone();
-    }
-    let went = |state: &str| incident.moves.iter().any(|step| step.to == state);
-    let done = if went("kill") {
-        "was killed"
-    } else if went("term") {
-        "was asked to end"
-    } else if went("checkpoint") {
-        "was asked to save itself"
-    } else {
-        "was watched closely"
-    };
-    let done = if incident.mode == "enforce" { done.to_owned() } else { format!("would have acted: {done}") };
-    format!("Memory of {} ran low; it {done}.", incident.target)
-}
-
 fn record_of(incident: &Incident) -> (String, Vec<u8>) {
     (RECORD.to_owned(), serde_json::to_vec_pretty(incident).unwrap_or_default())
 }
 
-fn files(open: &Open, samples: &[crate::model::incident::Sample]) -> Vec<(String, Vec<u8>)> {
+fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
     let incident = &open.incident;
-    let picture = plot::draw(&chart(incident, samples), WIDTH, HEIGHT, &Theme::LIGHT);
+    // Other targets' memory is not part of the story, unless nobody knows whose story it is.
+    let own = |sample: &Sample| sample.subject.as_str() == incident.target;
+    let known = samples.iter().any(own);
+    let told = |sample: &&Sample| !known || own(sample) || sample.subject.as_str() == "host";
+    let samples: Vec<Sample> = samples.iter().filter(told).cloned().collect();
+    let picture = plot::draw(&chart(incident, &samples), WIDTH, HEIGHT, &Theme::LIGHT);
     let mut files = vec![
         record_of(incident),
         ("report.md".to_owned(), report(incident).into_bytes()),
@@ -430,7 +429,7 @@ fn files(open: &Open, samples: &[crate::model::incident::Sample]) -> Vec<(String
         ("audit.jsonl".to_owned(), open.lines.clone()),
         ("memory.svg".to_owned(), svg::render(&picture).into_bytes()),
     ];
-    files.extend(csv(samples));
+    files.extend(csv(&samples));
     files
 }
 
@@ -440,7 +439,6 @@ mod tests {
     use crate::app::records::ledger::{Ledger, Turn};
     use crate::model::audit::Reading;
     use crate::model::ids::ProcessKey;
-    use crate::model::incident::Sample;
     use crate::model::step::{SignalNumber, Stage, TargetId, Touched, Work};
     use crate::model::units::Bytes;
     use std::sync::LazyLock;

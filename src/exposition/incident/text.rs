@@ -31,7 +31,10 @@ fn write_report(out: &mut String, incident: &Incident) -> std::fmt::Result {
     writeln!(out, "| | |\n|---|---|")?;
     let time = |seconds: f64| format!("{} UTC", moment(TimeAxis::Utc, seconds));
     let ended = incident.ended_unix_seconds.map_or_else(|| "goes on".to_owned(), time);
-    let steps = format!("{} ({} failed)", incident.steps.len(), failures(incident));
+    let steps = match incident.steps.len() {
+        0 => String::new(),
+        steps => format!("{steps} ({} failed)", failures(incident)),
+    };
     for (name, value) in [
         ("host", incident.host.as_str()),
         ("target", &incident.target),
@@ -41,7 +44,7 @@ fn write_report(out: &mut String, incident: &Incident) -> std::fmt::Result {
         ("ended", &ended),
         ("steps", &steps),
         ("policy", &incident.policy),
-        ("configuration", &incident.config),
+        ("hash of the configuration", &incident.config),
         ("memwarden", &incident.version),
     ] {
         if !value.is_empty() {
@@ -56,7 +59,7 @@ fn write_report(out: &mut String, incident: &Incident) -> std::fmt::Result {
     if !incident.facts.is_empty() {
         writeln!(out, "\n## What else is known\n")?;
         for (name, value) in &incident.facts {
-            writeln!(out, "- {}: {}", plain(name), reading(name, value))?;
+            writeln!(out, "- {}: {}", plain(&name.replace('_', " ")), reading(name, value))?;
         }
     }
     writeln!(
@@ -74,15 +77,8 @@ fn timeline(out: &mut String, incident: &Incident) -> std::fmt::Result {
     let mut rows: Vec<(f64, String)> = Vec::new();
     for step in &incident.moves {
         let mut text = format!("**{}** → **{}**: {}", step.from, step.to, plain(&step.reason));
-        for value in &step.readings {
-            let what = value["what"].as_str().unwrap_or_default();
-            text.push_str(&format!("; {} {}", plain(what), reading(what, &value["value"])));
-            if !value["threshold"].is_null() {
-                text.push_str(&format!(" (threshold {})", reading(what, &value["threshold"])));
-            }
-            if let Some(age) = value["age_seconds"].as_f64() {
-                text.push_str(&format!(", {} old", duration(age)));
-            }
+        for said in step.readings.iter().filter_map(rested_on) {
+            text.push_str(&format!("; {said}"));
         }
         rows.push((step.unix_seconds, text));
     }
@@ -98,13 +94,60 @@ fn timeline(out: &mut String, incident: &Incident) -> std::fmt::Result {
     Ok(())
 }
 
+/// One reading of a move in words; nothing where there is nothing to say.
+fn rested_on(value: &Value) -> Option<String> {
+    /// A younger reading was as good as new.
+    const OLD: f64 = 1.0;
+    let what = value["what"].as_str().unwrap_or_default();
+    let (shown, threshold) = (reading(what, &value["value"]), &value["threshold"]);
+    let level = |word: &str| match threshold.is_null() {
+        true => String::new(),
+        false => format!(" ({word} {})", reading(what, threshold)),
+    };
+    let place = match what.strip_suffix("_headroom_bytes") {
+        Some("host") => Some("on the host"),
+        Some("limit") => Some("below the cgroup's limit"),
+        Some("gpu") => Some("on the GPU"),
+        Some("allocator") => Some("for the allocator"),
+        _ => None,
+    };
+    let mut text = match (place, what, value["value"].is_null()) {
+        (Some(place), _, true) => format!("what is left {place} is not known"),
+        (Some(place), _, false) => format!("{shown} left {place}{}", level("soft level")),
+        (None, "foreseen_seconds", true) => return None,
+        (None, "foreseen_seconds", false) => {
+            format!("exhaustion foreseen in {shown}{}", level("acts within"))
+        }
+        (None, _, _) => format!("{} {shown}{}", plain(what), level("threshold")),
+    };
+    if let Some(age) = value["age_seconds"].as_f64().filter(|age| *age >= OLD) {
+        text.push_str(&format!(", {} old", duration(age)));
+    }
+    Some(text)
+}
+
+/// What a step of the audit log is called here.
+fn named(step: &Value) -> String {
+    let signal = |number: u64| match number {
+        1 => "SIGHUP".to_owned(),
+        2 => "SIGINT".to_owned(),
+        10 => "SIGUSR1".to_owned(),
+        12 => "SIGUSR2".to_owned(),
+        15 => "SIGTERM".to_owned(),
+        number => format!("signal {number}"),
+    };
+    match (step["do"].as_str(), step["signal"].as_u64()) {
+        (_, Some(number)) => format!("{} to pid {}", signal(number), step["process"]["pid"]),
+        (Some("record"), _) => "write this record".to_owned(),
+        (Some("await"), _) => "wait for word of the checkpoint".to_owned(),
+        (Some("await_end"), _) => "wait for the end of its processes".to_owned(),
+        (other, _) => other.unwrap_or("?").replace('_', " "),
+    }
+}
+
 /// One step in words.
 fn told(step: &StepRecord) -> String {
-    let what = step.step["do"].as_str().unwrap_or("?").replace('_', " ");
-    let mut text = format!("{}: {what}", step.step["stage"].as_str().unwrap_or("?"));
-    if let Some(signal) = step.step["signal"].as_u64() {
-        text.push_str(&format!(" {signal} to pid {}", step.step["process"]["pid"]));
-    }
+    let mut text = format!("{}: {}", step.step["stage"].as_str().unwrap_or("?"), named(&step.step));
     for key in ["group", "hook"] {
         let named = step.step[key]["path"].as_str().or_else(|| step.step[key]["program"].as_str());
         if let Some(named) = named {
@@ -126,8 +169,10 @@ fn told(step: &StepRecord) -> String {
     if let Some(error) = &step.error {
         text.push_str(&format!(": {}", plain(error)));
     }
-    if let Some(processes) = step.processes.filter(|processes| *processes > 0) {
-        text.push_str(&format!(", {processes} processes"));
+    match step.processes.filter(|_| step.step["signal"].is_null()) {
+        Some(1) => text.push_str(", 1 process"),
+        Some(processes) if processes > 1 => text.push_str(&format!(", {processes} processes")),
+        _ => {}
     }
     if let Some(took) = step.took_us {
         text.push_str(&format!(", {took} µs"));
@@ -184,7 +229,7 @@ fn reading(name: &str, value: &Value) -> String {
         let bytes = number as u64;
         return Bytes::new(bytes).to_string();
     }
-    if name.ends_with("_seconds") { duration(number) } else { value.to_string() }
+    if name.ends_with("_seconds") { duration(number) } else { number.to_string() }
 }
 
 /// Text of a process, a hook or a configuration that must not become markup.
@@ -224,7 +269,10 @@ mod tests {
                 to: "soft".to_owned(),
                 reason: "headroom is low".to_owned(),
                 readings: vec![
-                    json!({"what": "headroom_bytes", "value": 1048576.0, "threshold": 2097152.0, "age_seconds": 0.01}),
+                    json!({"what": "limit_headroom_bytes", "value": 1048576.0, "threshold": 2097152.0, "age_seconds": 0.01}),
+                    json!({"what": "host_headroom_bytes", "value": null, "threshold": null, "age_seconds": 5.0}),
+                    json!({"what": "foreseen_seconds", "value": null, "threshold": 10.0, "age_seconds": 0.1}),
+                    json!({"what": "foreseen_seconds", "value": 7.5, "threshold": 10.0, "age_seconds": 3.0}),
                 ],
             }],
             steps: vec![

@@ -1,0 +1,429 @@
+#!/usr/bin/env python3
+"""memwarden's protection beside earlyoom: how soon memory that runs out becomes a signal, on this machine, in one run.
+
+Needs root, a memory cgroup (v1 or v2), 4 GiB of available memory, and a release build; earlyoom (Debian) is left out,
+and that is said, where it is not installed. Takes eight minutes.
+
+    sudo benches/protection.py                  # all of it
+    sudo benches/protection.py --quick          # a tenth of it
+
+One process takes memory, and both programs watch the host's MemAvailable for the same level, at the same time: so
+each crossing is seen by both. memwarden sends USR1, earlyoom TERM, and the process notes when it crossed the level
+(it reads /proc/meminfo after every 256 KiB) and when each signal came. The level is half a gibibyte under what is
+available; the process counts what it takes, a cgroup bounds it too, and earlyoom runs as a user that owns nothing
+else, so that nobody else is in danger. memwarden runs at the niceness of its systemd unit, earlyoom at that of its
+option -p.
+"""
+
+import argparse
+import contextlib
+import json
+import mmap
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+# Owns nothing but what is started here.
+USER = 54321
+COMM = "memwarden-eater"
+NAME = f"memwarden-bench-{os.getpid()}"
+CHUNK = MIB // 4
+# From what is available at the start down to the level, how far from it a run begins, and how far it may go beyond.
+DOWN, BEGIN, BEYOND = 512 * MIB, 96 * MIB, 640 * MIB
+BARS = "bars: p50 <= 10 ms, p99 <= 25 ms"
+
+
+def available(meminfo):
+    text = os.pread(meminfo, 4096, 0)
+    begin = text.index(b"MemAvailable:") + 13
+    return int(text[begin : text.index(b"kB", begin)]) * 1024
+
+
+def free():
+    meminfo = os.open("/proc/meminfo", os.O_RDONLY)
+    try:
+        return available(meminfo)
+    finally:
+        os.close(meminfo)
+
+
+def ended(pid, limit):
+    """Waits for the end of a child; its status, or nothing where it is there still."""
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.001)
+    return None
+
+
+class Group:
+    """A memory cgroup of our own."""
+
+    def __init__(self, limit):
+        root = Path("/sys/fs/cgroup")
+        self.v2 = (root / "cgroup.controllers").exists()
+        self.folder = (root if self.v2 else root / "memory") / NAME
+        if self.v2 and "memory" not in (root / "cgroup.subtree_control").read_text():
+            (root / "cgroup.subtree_control").write_text("+memory")
+        self.folder.mkdir()
+        self.limit(limit)
+
+    def limit(self, limit):
+        (self.folder / ("memory.max" if self.v2 else "memory.limit_in_bytes")).write_text(str(limit))
+
+    def enter(self):
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def close(self):
+        for _ in range(200):
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+                return
+            time.sleep(0.02)
+
+
+def become_nobody():
+    os.setgroups([])
+    os.setgid(USER)
+    os.setuid(USER)
+
+
+def eat(level, speed, wanted, group):
+    """What an eater does until the signals in `wanted` have come: takes memory across the level, and reports."""
+    came = {}
+
+    def note(number, _):
+        came.setdefault(signal.Signals(number).name, time.monotonic())
+
+    signal.signal(signal.SIGUSR1, note)
+    signal.signal(signal.SIGTERM, note)
+    Path("/proc/self/comm").write_text(COMM)
+    Path("/proc/self/oom_score_adj").write_text("1000")
+    group.enter()
+    become_nobody()
+    meminfo = os.open("/proc/meminfo", os.O_RDONLY)
+    most = min(max(0, available(meminfo) - level) + BEYOND, 1792 * MIB)
+    memory = mmap.mmap(-1, most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block = b"x" * CHUNK
+    taken = 0
+    while available(meminfo) > level + BEGIN and taken + CHUNK <= most:
+        memory[taken : taken + CHUNK] = block
+        taken += CHUNK
+    # Both have to find it first.
+    time.sleep(0.5)
+    if came or available(meminfo) <= level:
+        return {"disturbed": True}
+    begun, at_first, below, crossed = time.monotonic(), taken, False, []
+    while taken + CHUNK <= most and not wanted <= came.keys():
+        memory[taken : taken + CHUNK] = block
+        taken += CHUNK
+        before, below = below, available(meminfo) <= level
+        # Others give memory back too, so that it can be crossed more than once.
+        if below and not before:
+            crossed.append(time.monotonic())
+        if speed:
+            ahead = (taken - at_first) / speed - (time.monotonic() - begun)
+            if ahead > 0:
+                time.sleep(ahead)
+    until = time.monotonic() + 2
+    while not wanted <= came.keys() and time.monotonic() < until:
+        time.sleep(0.001)
+    took = {}
+    for name, at in came.items():
+        since = [at - crossing for crossing in crossed if crossing <= at]
+        if since:
+            took[name] = 1000 * min(since)
+    return {"crossed": crossed, "came": came, "took": took}
+
+
+def run_eater(*args, stays=0):
+    """Runs one, which stays for so many seconds after it has reported; gives its pid and where its report comes."""
+    out, into = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(out)
+            os.write(into, json.dumps(eat(*args)).encode())
+            os.close(into)
+            until = time.monotonic() + stays
+            while time.monotonic() < until:
+                time.sleep(0.01)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(into)
+    return pid, out
+
+
+def reported(pid, out):
+    """What it says; it is over where it says nothing."""
+    with open(out, "rb") as report:
+        text = report.read()
+    return json.loads(text) if text else {"disturbed": True}
+
+
+CONFIG = """
+sampling: {{interval: 200ms}}
+state: {{file: {folder}/state.json}}
+sources: {{gpu: {{enabled: false}}, training: {{socket: {folder}/job.sock}}}}
+web: {{listen_addresses: ["127.0.0.1:0"]}}
+protection:
+  mode: enforce
+  most_per_hour: 100
+  targets:
+    - name: bench
+      cgroup: /{name}
+      allow_users: ["{user}"]
+      most_per_hour: 100
+      clear: 0s
+      cooldown: 0s
+      forecast: {{reach: ignore}}
+      {policy}
+"""
+
+
+@contextlib.contextmanager
+def memwarden(binary, policy):
+    """A daemon with one target; gives its pid."""
+    with tempfile.TemporaryDirectory(prefix=NAME) as folder:
+        config = Path(folder) / "memwarden.yaml"
+        config.write_text(CONFIG.format(folder=folder, name=NAME, user=USER, policy=policy))
+        log = open(Path(folder) / "log", "w+")
+        argv = ["nice", "-n", "-10", str(binary), "serve", "--config.file", str(config)]
+        daemon = subprocess.Popen(argv, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            for _ in range(200):
+                time.sleep(0.05)
+                if "addresses=" in Path(log.name).read_text():
+                    break
+                if daemon.poll() is not None:
+                    sys.exit(f"memwarden did not start:\n{Path(log.name).read_text()}")
+            time.sleep(1)
+            yield daemon.pid
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            daemon.wait(10)
+
+
+@contextlib.contextmanager
+def earlyoom(level):
+    """earlyoom with the same level; gives whether it runs."""
+    program = shutil.which("earlyoom")
+    if not program:
+        yield False
+        return
+    drop = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups"]
+    size = f"{level // 1024},{level // 1024 // 16}"
+    argv = ["nice", "-n", "-20", *drop, program, "-M", size, "-s", "100", "-r", "0", "--prefer", f"^{COMM}$"]
+    with tempfile.TemporaryFile("w+") as log:
+        daemon = subprocess.Popen(argv, stdout=log, stderr=log)
+        try:
+            time.sleep(0.5)
+            if daemon.poll() is not None:
+                log.seek(0)
+                print(f"earlyoom did not start: {log.read()[-300:]}", file=sys.stderr)
+            yield daemon.poll() is None
+        finally:
+            daemon.terminate()
+            daemon.wait()
+
+
+@contextlib.contextmanager
+def busy(wanted):
+    argv = [sys.executable, "-c", "while True: pass"]
+    spinners = [subprocess.Popen(argv) for _ in range(os.cpu_count() if wanted else 0)]
+    try:
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+
+
+def guard_cpu(pid):
+    """Seconds of CPU that the guard's thread has had."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == "guard":
+            return int((task / "schedstat").read_text().split()[0]) / 1e9
+    sys.exit("there is no guard thread")
+
+
+def share(pid, seconds):
+    before = guard_cpu(pid)
+    time.sleep(seconds)
+    return 100 * (guard_cpu(pid) - before) / seconds
+
+
+def spread(values):
+    values = sorted(values)
+    if not values:
+        return "- | - | -"
+    p99 = values[min(len(values) - 1, int(len(values) * 0.99))]
+    return f"{statistics.median(values):.1f} | {p99:.1f} | {values[-1]:.1f}"
+
+
+def latency(binary, group, runs):
+    print(f"\nFrom the crossing to the signal, ms, {runs} runs each ({BARS})\n")
+    print("| speed | cores | memwarden p50 | p99 | max | earlyoom p50 | p99 | max | disturbed |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
+    for speed, how in [(200 * MIB, "200 MiB/s"), (0, "as fast as it goes")]:
+        for load in [False, True]:
+            ours, theirs, disturbed = crossings(binary, speed, load, group, runs)
+            cores = "all busy" if load else "idle"
+            print(f"| {how} | {cores} | {spread(ours)} | {spread(theirs)} | {disturbed} |", flush=True)
+
+
+def crossings(binary, speed, load, group, runs):
+    """Milliseconds from the crossing to the signal, ours and earlyoom's, and how many runs told nothing."""
+    ours, theirs, disturbed = [], [], 0
+    with busy(load):
+        while len(ours) < runs and disturbed <= 3 * runs:
+            level = free() - DOWN
+            policy = f'reach: checkpoint\n      host: {{soft: {level // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
+            policy += "\n      margin: 64MiB\n      hold: 0s\n      checkpoint: {signal: USR1, again: 0s}"
+            with memwarden(binary, policy), earlyoom(level) as beside:
+                wanted = {"SIGUSR1", "SIGTERM"} if beside else {"SIGUSR1"}
+                # Where others took or gave much, both begin anew with another level.
+                while len(ours) < runs and abs(free() - level - DOWN) < DOWN / 2:
+                    pid, out = run_eater(level, speed, wanted, group)
+                    took = reported(pid, out).get("took", {})
+                    ended(pid, 10)
+                    # Somebody else's memory moved the host across the level, or it never was crossed.
+                    if not wanted <= took.keys():
+                        disturbed += 1
+                        break
+                    ours.append(took["SIGUSR1"])
+                    if beside:
+                        theirs.append(took["SIGTERM"])
+                    # earlyoom notices the end of its victim within this time.
+                    time.sleep(0.15)
+    return ours, theirs, disturbed
+
+
+def deaf(binary, group, runs):
+    """A job that hears TERM and stays; seconds from TERM to its end, which protection brings about."""
+
+    def once(level, patience):
+        """Whether it was asked at all, and when it was gone."""
+        pid, out = run_eater(level, 200 * MIB, {"SIGTERM"}, group, stays=60)
+        came = reported(pid, out).get("came", {}).get("SIGTERM")
+        code = ended(pid, patience) if came else None
+        took = time.monotonic() - came if code == -signal.SIGKILL else None
+        if code is None:
+            os.kill(pid, signal.SIGKILL)
+            ended(pid, 20)
+        return came, took
+
+    took = []
+    for _ in range(3 * runs):
+        if len(took) == runs:
+            break
+        level = free() - DOWN
+        policy = f'host: {{soft: {level // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
+        policy += "\n      margin: 64MiB\n      hold: 0s\n      term_time: 1s\n      checkpoint: {grace: 0s, again: 0s}"
+        with memwarden(binary, policy):
+            came, gone = once(level, 20)
+            took += [gone or float("inf")] if came else []
+    print(f"\nSIGTERM is ignored, term_time 1 s: gone after {', '.join(f'{t:.2f}' for t in sorted(took))} s (bar: 2 s)")
+    level = free() - DOWN
+    with earlyoom(level) as beside:
+        came, gone = once(level, 15) if beside else (None, None)
+        if came:
+            print(f"earlyoom: {f'gone after {gone:.2f} s' if gone else 'still there after 15 s'}", flush=True)
+
+
+def idle(binary, group, seconds):
+    """What the guard's thread takes with a job that does nothing, far from every level and near one."""
+
+    def enter():
+        group.enter()
+        become_nobody()
+
+    job = subprocess.Popen(["sleep", "3600"], preexec_fn=enter)
+    try:
+        with memwarden(binary, 'limit: {soft: "", hard: ""}') as pid:
+            far = share(pid, seconds)
+        near = f'reach: warn\n      host: {{soft: {(free() - 100 * MIB) // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
+        with memwarden(binary, near) as pid:
+            close = share(pid, seconds / 3)
+    finally:
+        job.kill()
+        job.wait()
+    print(f"\nCPU of the guard's thread over {seconds} s: {far:.3f} % of a core (bar: 0.1 %); near a level: {close:.3f} %", flush=True)
+
+
+def checkpoints(binary, group, runs):
+    """CPython with a checkpoint handler in a group of 256 MiB: checkpoints that are complete, of how many."""
+    good = 0
+    with tempfile.TemporaryDirectory(prefix=NAME) as folder:
+        os.chmod(folder, 0o755)
+        job = Path(folder) / "job"
+        job.mkdir()
+        os.chown(job, USER, USER)
+        shutil.copy(ROOT / "examples/leak.py", folder)
+        saved = job / "checkpoint.json"
+        policy = 'host: {soft: "", hard: ""}\n      limit: {soft: 40%, hard: 2%}\n      hold: 100ms\n      kill_margin: 100ms'
+        policy += f"\n      checkpoint: {{signal: USR1, file: {saved}, again: 0s, grace: 10s}}"
+        python = next(p for p in [sys.executable, "/usr/bin/python3"] if runs_as_nobody(p))
+        argv = [python, str(Path(folder) / "leak.py"), "--checkpoint", str(saved), "--limit-mib", "1024"]
+        argv += ["--step-mib", "2", "--seconds", "0.025", "--save-seconds", "0.2"]
+
+        def enter():
+            group.enter()
+            become_nobody()
+
+        group.limit(256 * MIB)
+        with memwarden(binary, policy):
+            for _ in range(runs):
+                saved.unlink(missing_ok=True)
+                done = subprocess.run(argv, preexec_fn=enter, capture_output=True, text=True, timeout=60)
+                with contextlib.suppress(OSError, ValueError, KeyError):
+                    step = json.loads(saved.read_text())["step"]
+                    good += done.returncode == 0 and f"step {step}: saved" in done.stdout
+                # The next one is another job.
+                time.sleep(0.5)
+    return good
+
+
+def runs_as_nobody(python):
+    try:
+        return subprocess.run([python, "-c", ""], preexec_fn=become_nobody, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="five runs of each")
+    parser.add_argument("--binary", type=Path, default=ROOT / "target/release/memwarden")
+    args = parser.parse_args()
+    if os.getuid() != 0 or free() < 4096 * MIB or not args.binary.exists():
+        sys.exit("this takes root, 4 GiB of available memory, and a release build (cargo build --release)")
+    found = shutil.which("earlyoom")
+    version = subprocess.run([found, "-v"], capture_output=True, text=True) if found else None
+    beside = (version.stdout + version.stderr).strip() if version else "earlyoom is not installed: left out"
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Linux {os.uname().release}; {beside}")
+    group = Group(2048 * MIB)
+    try:
+        latency(args.binary, group, 5 if args.quick else 50)
+        deaf(args.binary, group, 1 if args.quick else 5)
+        idle(args.binary, group, 6 if args.quick else 30)
+        good = checkpoints(args.binary, group, runs := 5 if args.quick else 20)
+        print(f"\nCPython with a checkpoint handler: complete and readable in {good} of {runs}")
+    finally:
+        group.close()
+
+
+if __name__ == "__main__":
+    main()
