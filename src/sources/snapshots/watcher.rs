@@ -135,6 +135,11 @@ impl Round {
             Err(error) => {
                 let why = format!("cannot list {}: {error}", watch.path.display());
                 self.known.problem = Some((Failure::of(&error), why));
+                if error.kind() == std::io::ErrorKind::NotFound {
+                    // Its files went with it; a folder that does not answer may still have them.
+                    (self.seen, self.read) = Default::default();
+                    self.known.files.clear();
+                }
                 return;
             }
         };
@@ -206,8 +211,13 @@ mod tests {
         round.turn(&watch, &reader);
         assert_eq!(known(&round), (1, 1, 0));
 
+        std::fs::write(&path, "good").unwrap();
+        round.turn(&watch, &reader);
+        round.turn(&watch, &reader);
+        assert_eq!(known(&round), (2, 1, 1));
         let gone = Watch { name: "gone".into(), path: folder.path().join("none") };
         round.turn(&gone, &reader);
+        assert_eq!(known(&round), (2, 1, 0), "what is gone is gone");
         assert!(matches!(round.known.problem, Some((Failure::NotFound, _))));
     }
 }
