@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::facts::{Facts, SEATS, SeatFacts};
 use super::journal::{Deed, Journal, Moved};
-use super::sitting::{Pending, Sitting, flowing, oldest};
+use super::sitting::{Pending, Sitting, WAITS, flowing, oldest};
 use super::slot::Slot;
 use super::told;
 use crate::app::records::End;
@@ -182,7 +182,7 @@ impl Watch {
             });
             if !stays {
                 self.resume(seat, clock);
-                self.leave(seat);
+                self.leave(seat, now);
             }
             if let Some(told) = told {
                 self.sit(seat, told, at, now);
@@ -191,8 +191,9 @@ impl Watch {
         self.held = Some(facts);
     }
 
-    fn leave(&mut self, seat: usize) {
+    fn leave(&mut self, seat: usize, now: Timestamp) {
         let Some(sitting) = self.seats[seat].take() else { return };
+        self.journal.left(now, id(seat));
         self.board.seat(seat, None);
         self.report.seats[seat] = None;
         let id = id(seat);
@@ -239,11 +240,14 @@ impl Watch {
             let Some(at) = sitting.pending.iter().position(|pending| pending.ticket == *ticket) else {
                 continue;
             };
-            let step = sitting.pending[at].step;
+            let Pending { step, replaced, .. } = sitting.pending[at];
             if !goes_on {
                 sitting.pending.swap_remove(at);
             }
             self.journal.ended(now, seat, step, &self.finished[place]);
+            if replaced {
+                continue;
+            }
             let target = sitting.target;
             let ended = self.ended(seat, step, place, clock);
             let report = &mut self.report.targets[target];
@@ -272,11 +276,11 @@ impl Watch {
                 sitting.say(Ack { kind, at: now });
                 None
             }
-            ("await_end", Ok(_)) => {
+            (WAITS, Ok(_)) => {
                 sitting.alive = Some(0);
                 sitting.killed.map(|killed| now.since(killed))
             }
-            ("await_end", Err(StepError::TimedOut { left, .. })) => {
+            (WAITS, Err(StepError::TimedOut { left, .. })) => {
                 sitting.alive = Some((*left).max(1));
                 self.wait_on(seat, clock);
                 None
@@ -299,7 +303,7 @@ impl Watch {
         if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
             && let Some(sitting) = self.seats[seat].as_mut()
         {
-            sitting.pending.push(Pending { ticket, step: step.work.label() });
+            sitting.goes_on(ticket, step.work.label());
         }
     }
 
@@ -430,9 +434,8 @@ impl Watch {
         let done = self.one_more(seat, &step, clock);
         if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
             && let Some(sitting) = self.seats[seat].as_mut()
-            && sitting.pending.len() < sitting.pending.capacity()
         {
-            sitting.pending.push(Pending { ticket, step: step.work.label() });
+            sitting.goes_on(ticket, step.work.label());
         }
     }
 
@@ -469,12 +472,10 @@ impl Watch {
             if let Ok(StepDone {
                 outcome: Outcome::Started(ticket) | Outcome::Saving(ticket), processes, ..
             }) = result
-                && sitting.pending.len() < sitting.pending.capacity()
+                && sitting.goes_on(ticket, step.work.label())
+                && matches!(step.work, Work::AwaitEnd { .. })
             {
-                sitting.pending.push(Pending { ticket, step: step.work.label() });
-                if matches!(step.work, Work::AwaitEnd { .. }) {
-                    sitting.alive = Some(processes.max(1));
-                }
+                sitting.alive = Some(processes.max(1));
             }
             match step.work {
                 Work::Signal { only_if_caught, .. } => {

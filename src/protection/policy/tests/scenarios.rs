@@ -364,11 +364,16 @@ fn a_used_up_rate_disarms_and_the_hard_level_may_be_excepted() {
 #[test]
 fn who_may_not_be_killed_and_stays_is_said() {
     let job = Job { takes: ramp, ends: None, ..Job::default() };
-    check(Limits { reach: Reach::Term, ..limits() }, &job, 130, expect![[r#"
+    check(
+        Limits { reach: Reach::Term, ..limits() },
+        &job,
+        130,
+        expect![[r#"
         at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
         at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
         at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
         at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
         at  99.0 s  1.16 GiB left: term → term: victims are still there after their time
-    "#]]);
+    "#]],
+    );
 }
