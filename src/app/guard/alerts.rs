@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::model::time::Timestamp;
 use crate::protection::target::Target;
 
 /// The most alerts remembered; more are refused.
 const MOST: usize = 256;
+/// One that was not said again for so long is forgotten where there is no room: nobody said that it is over, and
+/// Alertmanager repeats what fires every few hours.
+const OLD: Duration = Duration::from_secs(6 * 3600);
 
 /// Labels, sorted.
 pub type Labels = BTreeMap<String, String>;
@@ -27,6 +31,9 @@ impl Alerts {
         let mut firing = self.firing.lock().unwrap_or_else(PoisonError::into_inner);
         if !fires {
             return firing.remove(&labels).is_some();
+        }
+        if firing.len() >= MOST {
+            firing.retain(|_, at| now.since(*at) < OLD);
         }
         let heeded = targets.iter().any(|target| heeds(target, &labels));
         let room = firing.len() < MOST || firing.contains_key(&labels);
@@ -59,4 +66,29 @@ impl Alerts {
 
 fn heeds(target: &Target, labels: &Labels) -> bool {
     target.heeds(|name| labels.get(name).map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protection::options::Protection;
+
+    #[test]
+    fn alerts_that_nobody_ends_make_room_in_time() {
+        let text =
+            "protection: {targets: [{name: a, workload: b, allow_users: [c], alert: {labels: {job: x}}}]}";
+        let config = crate::config::parse_str(text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
+        let targets = Protection::new(&config.rooms["protection"]).targets;
+        let alerts = Alerts::default();
+        let hear = |number: usize, second| {
+            let labels = [("job", "x".to_owned()), ("pod", number.to_string())];
+            let labels = labels.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+            alerts.hear(labels, true, &targets, Timestamp::from_secs(second))
+        };
+        assert!((0..MOST).all(|number| hear(number, 100)));
+        assert!(hear(7, 200), "one that is known");
+        assert!(!hear(MOST, 200));
+        assert!(hear(MOST, 100 + OLD.as_secs()));
+        assert_eq!(alerts.firing.lock().unwrap().len(), 2);
+    }
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::Shared;
 use crate::exposition::http::AlertDesk;
 use crate::host::{clock, fs};
+use crate::model::time::Timestamp;
 
 /// A token has a few dozen bytes; more is another file.
 const LONGEST: u64 = 4096;
@@ -15,17 +17,23 @@ const LONGEST: u64 = 4096;
 #[derive(Debug, Default)]
 pub struct Desk(Mutex<Behind>);
 
+/// Strangers may knock as often as they like, and are logged once in so long; all are counted.
+const LOGGED: Duration = Duration::from_secs(60);
+
 /// Who hears the alerts, and what they must bring.
 #[derive(Debug, Default)]
 struct Behind {
     shared: Option<Arc<Shared>>,
     token: Option<PathBuf>,
+    /// When it was logged last that somebody was refused.
+    refused: Option<Timestamp>,
 }
 
 impl Desk {
     /// Somebody else hears from now on.
     pub(super) fn hand_over(&self, shared: Option<Arc<Shared>>, token: Option<PathBuf>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Behind { shared, token };
+        let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (behind.shared, behind.token) = (shared, token);
     }
 
     fn shared(&self) -> Option<Arc<Shared>> {
@@ -56,7 +64,16 @@ impl AlertDesk for Desk {
     }
 
     fn refused(&self) {
-        tracing::warn!("Alerts were refused: nobody vouched for who sent them.");
+        let now = clock::now();
+        let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = behind.refused.is_none_or(|before| now.since(before) >= LOGGED);
+        if due {
+            behind.refused = Some(now);
+        }
+        drop(behind);
+        if due {
+            tracing::warn!("Alerts were refused: nobody vouched for who sent them.");
+        }
         if let Some(shared) = self.shared() {
             shared.alerts.refused();
         }

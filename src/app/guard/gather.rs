@@ -66,7 +66,8 @@ impl Gather {
         unknown.filter_map(|(target, users)| Some((target, users.as_ref().err()?.as_str())))
     }
 
-    /// What this sample says. Nothing where the processes are not known: old facts are better than none.
+    /// What this sample says. Nothing where the processes are not known any more: old facts are better than none. Where
+    /// they never were, every target is said to be unfit.
     pub fn look(
         &mut self,
         now: Timestamp,
@@ -75,7 +76,12 @@ impl Gather {
         alerts: &Alerts,
         report: &Report,
     ) -> Option<Facts> {
-        let table = told.processes.as_deref()?;
+        let nobody = ProcessTable::default();
+        let known = told.processes.as_deref();
+        if known.is_none() && self.seats.all.iter().flatten().any(|sitter| !sitter.name.is_empty()) {
+            return None;
+        }
+        let table = known.unwrap_or(&nobody);
         let jobs = self.jobs(table, told);
         let busy = |place: usize| {
             report.seats.get(place).and_then(Option::as_ref).is_some_and(|seat| {
@@ -99,7 +105,11 @@ impl Gather {
             let crowd = self.crowd(&sitter, &rows, told);
             let count = u32::try_from(crowd.people.len()).unwrap_or(u32::MAX);
             self.names.seats[place] = Some((sitter.serial, sitter.name.clone(), count, crowd.left_out));
-            *seat = Some(self.facts(&mut sitter, &crowd, &rows, (now, frame, told, table), alerts));
+            let mut facts = self.facts(&mut sitter, &crowd, &rows, (now, frame, told, table), alerts);
+            if known.is_none() {
+                (facts.members, facts.unfit) = (None, facts.unfit.or(Some(Unfit::Unknown)));
+            }
+            *seat = Some(facts);
             self.seats.all[place] = Some(sitter);
         }
         Some(Facts { at: now, seats })
@@ -329,6 +339,10 @@ mod tests {
         }
 
         fn look(&mut self, rows: &[(u32, u32, &str)]) -> SeatFacts {
+            self.sample(Some(rows)).unwrap().seats.into_iter().flatten().next().unwrap()
+        }
+
+        fn sample(&mut self, rows: Option<&[(u32, u32, &str)]>) -> Option<Facts> {
             let row = |(pid, parent, cgroup): &(u32, u32, &str)| ProcessRow {
                 key: ProcessKey { pid: *pid, start: 1 },
                 parent: *parent,
@@ -345,9 +359,10 @@ mod tests {
                 cgroup: Some((*cgroup).into()),
                 naming_cgroup: None,
             };
-            let table = ProcessTable { rows: rows.iter().map(row).collect(), boot: None };
-            let workload_of = table.rows.iter().map(|row| (row.key, "w".into())).collect();
-            let told = Told { processes: Some(table.into()), workload_of, ..Told::default() };
+            let table = rows.map(|rows| ProcessTable { rows: rows.iter().map(row).collect(), boot: None });
+            let all = table.iter().flat_map(|table| &table.rows);
+            let workload_of = all.map(|row| (row.key, "w".into())).collect();
+            let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
             let frame = Frame {
                 sequence: 1,
@@ -357,8 +372,7 @@ mod tests {
                 findings: Vec::new(),
                 timeline: Arc::default(),
             };
-            let facts = self.gather.look(self.at, &frame, &told, &Alerts::default(), &Report::default());
-            facts.unwrap().seats.into_iter().flatten().next().unwrap()
+            self.gather.look(self.at, &frame, &told, &Alerts::default(), &Report::default())
         }
     }
 
@@ -381,6 +395,15 @@ mod tests {
                 .unwrap();
             assert!(matches!(world.look(&[]).meter, Some(None)), "{selector}");
         }
+    }
+
+    #[test]
+    fn a_target_whose_processes_nobody_tells_is_unfit() {
+        let mut world = World::new("workload: w");
+        let facts = world.sample(None).unwrap().seats.into_iter().flatten().next().unwrap();
+        assert_eq!((facts.unfit, facts.members), (Some(Unfit::Unknown), None));
+        assert_eq!(world.look(&[(10, 1, "/jobs/a")]).unfit, None);
+        assert!(world.sample(None).is_none(), "what was known is better than nothing");
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub trait Journal: Send {
     fn after(&mut self, at: Timestamp, moved: &Moved, done: &Deed<'_>);
     /// A step that went on has ended, or has something to say.
     fn ended(&mut self, at: Timestamp, seat: usize, step: &'static str, finished: &Finished);
+    /// The job in a seat is gone for good, whatever was under way there.
+    fn left(&mut self, _at: Timestamp, _seat: TargetId) {}
     /// What is left of the group of a job was read.
     fn read(&mut self, _at: Timestamp, _target: usize, _reading: &policy::Reading) {}
     /// A round is over: what had to wait can be tried again.
@@ -118,6 +120,10 @@ impl Journal for Book {
     fn ended(&mut self, at: Timestamp, seat: usize, step: &'static str, finished: &Finished) {
         self.ledger.ended(at, finished);
         self.scribe.ended(seat, step, &finished.result);
+    }
+
+    fn left(&mut self, at: Timestamp, seat: TargetId) {
+        self.ledger.left(at, seat);
     }
 
     fn read(&mut self, at: Timestamp, target: usize, reading: &policy::Reading) {

@@ -129,7 +129,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts guarding what the configuration names; nothing where it names nobody.
+    /// Starts guarding what the configuration names; nothing where it names nobody. `alerts` fire from one guard to the
+    /// next.
     ///
     /// # Errors
     /// The operating system's, where it gives no thread.
@@ -138,6 +139,7 @@ impl Guard {
         roots: &Roots,
         helper: Option<WorkerCommand>,
         records: &Records,
+        alerts: Arc<Alerts>,
     ) -> std::io::Result<Option<(Self, Feed)>> {
         if protection.targets.is_empty() {
             return Ok(None);
@@ -145,7 +147,7 @@ impl Guard {
         let targets: Arc<[Target]> = protection.targets.clone().into();
         let shared = Arc::new(Shared {
             targets: Arc::clone(&targets),
-            alerts: Arc::default(),
+            alerts,
             report: Mutex::new(Report::new(targets.len(), SEATS)),
             names: Mutex::new(Names::default()),
             slot: Arc::default(),

@@ -31,13 +31,15 @@ pub(super) struct Sitter {
 pub(super) struct Seats {
     pub(super) all: Vec<Option<Sitter>>,
     last: u64,
+    /// When it was looked at before.
+    looked: Option<Timestamp>,
     /// Jobs that found none in this sample.
     pub(super) unseated: u64,
 }
 
 impl Seats {
     pub(super) fn new() -> Self {
-        Self { all: (0..SEATS).map(|_| None).collect(), last: 0, unseated: 0 }
+        Self { all: (0..SEATS).map(|_| None).collect(), last: 0, looked: None, unseated: 0 }
     }
 
     /// The seat of a job, which it is given where it has none; nothing where all are taken.
@@ -63,12 +65,14 @@ impl Seats {
         Some(place)
     }
 
-    /// Takes the seats of those who have been away for long; `busy` is asked whether an incident is under way there.
+    /// Takes the seats of those who have been away for long, and of nobody once the target names somebody; `busy` is asked
+    /// whether an incident is under way there. Called once before each sample's jobs are given theirs.
     pub(super) fn clear(&mut self, now: Timestamp, busy: impl Fn(usize) -> bool) {
+        let before = self.looked.replace(now);
         for (place, seat) in self.all.iter_mut().enumerate() {
-            let away = seat.as_ref().is_some_and(|sitter| {
-                let kept = if sitter.name.is_empty() { Duration::ZERO } else { KEPT };
-                now.since(sitter.seen) > kept
+            let away = seat.as_ref().is_some_and(|sitter| match sitter.name.is_empty() {
+                true => before.is_some_and(|before| before.since(sitter.seen) > Duration::ZERO),
+                false => now.since(sitter.seen) > KEPT,
             });
             if away && !busy(place) {
                 *seat = None;
@@ -99,5 +103,26 @@ mod tests {
             seats.of(3, &more.into(), at(131));
         }
         assert_eq!(seats.unseated, 3);
+    }
+
+    #[test]
+    fn a_target_that_names_nobody_keeps_one_seat_until_it_names_somebody() {
+        let at = Timestamp::from_secs;
+        let mut seats = Seats::new();
+        let mut serials = |second, name: &str| {
+            seats.clear(at(second), |_| false);
+            seats.of(0, &name.into(), at(second));
+            seats
+                .all
+                .iter()
+                .flatten()
+                .map(|sitter| (sitter.serial, sitter.name.to_string()))
+                .collect::<Vec<_>>()
+        };
+        let first = serials(1, "");
+        assert_eq!((serials(2, ""), serials(3, "")), (first.clone(), first));
+        assert_eq!(serials(4, "a").len(), 2);
+        let named = serials(5, "a");
+        assert_eq!((named.len(), named[0].1.as_str()), (1, "a"));
     }
 }

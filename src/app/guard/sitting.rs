@@ -20,11 +20,16 @@ use crate::protection::victim::Roster;
 /// Steps of one job that can go on at once.
 const PENDING: usize = 32;
 
+/// The label of the step that waits for the end of victims.
+pub(super) const WAITS: &str = "await_end";
+
 /// A step that goes on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) ticket: Ticket,
     pub(super) step: &'static str,
+    /// Whether another wait has taken its place: it tells of those who were to end before.
+    pub(super) replaced: bool,
 }
 
 /// One job.
@@ -195,6 +200,21 @@ impl Sitting {
                 && self.unfit.is_none()
                 && (self.bounded || self.members.is_none_or(|members| members.count == 0)),
         }
+    }
+
+    /// A step goes on. The end of its victims is what the newest wait for it says.
+    pub(super) fn goes_on(&mut self, ticket: Ticket, step: &'static str) -> bool {
+        if self.pending.len() == self.pending.capacity() {
+            return false;
+        }
+        if step == WAITS {
+            self.pending
+                .iter_mut()
+                .filter(|pending| pending.step == WAITS)
+                .for_each(|old| old.replaced = true);
+        }
+        self.pending.push(Pending { ticket, step, replaced: false });
+        true
     }
 
     /// Its incident is over.

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::alerts::Alerts;
 use super::desk::Desk;
 use super::{Feed, Guard};
 use crate::app::records::Records;
@@ -53,13 +54,15 @@ pub struct Warden {
     desk: Arc<Desk>,
     helper: fn() -> Option<WorkerCommand>,
     records: Arc<Records>,
+    /// What fires is told again in hours only, so that a reload must not forget it.
+    alerts: Arc<Alerts>,
 }
 
 impl Warden {
     /// Nothing is guarded yet; `helper` tells how the process that starts hooks is started.
     pub fn new(helper: fn() -> Option<WorkerCommand>, records: Arc<Records>) -> Self {
-        let (post, desk) = (Arc::default(), Arc::default());
-        Self { guard: None, post, running: None, waiting: None, desk, helper, records }
+        let (post, desk, alerts) = (Arc::default(), Arc::default(), Arc::default());
+        Self { guard: None, post, running: None, waiting: None, desk, helper, records, alerts }
     }
 
     /// What the sampler is given.
@@ -103,7 +106,8 @@ impl Warden {
         let put = |feed| *self.post.0.lock().unwrap_or_else(PoisonError::into_inner) = feed;
         put(None);
         self.guard = None;
-        match Guard::start(&wanted.0, &wanted.1, (self.helper)(), &self.records) {
+        let alerts = Arc::clone(&self.alerts);
+        match Guard::start(&wanted.0, &wanted.1, (self.helper)(), &self.records, alerts) {
             Ok(Some((guard, feed))) => {
                 put(Some(feed));
                 self.guard = Some(guard);

@@ -1,23 +1,23 @@
 //! One round of the guard: hear, read, decide, act. It waits for nobody, and allocates only to start a hook.
 
+mod aftermath;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::facts::{Facts, SEATS, SeatFacts};
 use super::journal::{Deed, Journal, Moved};
-use super::sitting::{Pending, Sitting, flowing, oldest};
+use super::sitting::{Sitting, flowing, oldest};
 use super::slot::Slot;
 use super::told;
 use crate::app::records::End;
 use crate::host::levels::HostMeter;
 use crate::model::checkpoint::Checkpoints;
-use crate::model::step::{Executor, Finished, Outcome, Stage, Step, StepDone, StepError, TargetId, Work};
+use crate::model::step::{Executor, Finished, Outcome, Stage, Step, StepDone, TargetId, Work};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::plan::{self, Plan, Trip};
-use crate::protection::policy::{
-    Ack, AckKind, Board, Flow, Mode, Observed, Reading, Resource, State, Transition,
-};
+use crate::protection::policy::{Board, Flow, Mode, Observed, Reading, Resource, State, Transition};
 use crate::protection::report::{Report, SeatReport, Unfit};
 use crate::protection::target::Target;
 use crate::protection::victim::Roster;
@@ -31,8 +31,6 @@ const AT_ONCE: Duration = Duration::from_micros(200);
 const WARNED: Duration = Duration::from_millis(100);
 /// How fast memory can be taken, in bytes per second, before somebody was seen to be faster: 12 GiB/s.
 const FASTEST: f64 = 12.0 * 1_073_741_824.0;
-/// Who stays after a kill is waited for again and again; each wait is this long.
-const STILL: Duration = Duration::from_secs(600);
 
 /// Who carries steps out.
 pub struct Hands {
@@ -145,19 +143,6 @@ impl Watch {
         }
     }
 
-    /// Lets a group go on that was stopped, whatever became of the target's processes since.
-    fn resume(&mut self, seat: usize, clock: &dyn Fn() -> Timestamp) {
-        let paused = self.seats[seat].as_mut().and_then(|sitting| sitting.paused.take());
-        let Some(group) = paused else { return };
-        let work = Work::Thaw { group: group.clone() };
-        let done =
-            self.one_more(seat, &Step { target: id(seat), stage: Stage::Cooldown, work }, clock).is_some();
-        if let Some(sitting) = self.seats[seat].as_mut().filter(|_| !done) {
-            // It is tried again with the next move, and at the end.
-            sitting.paused = Some(group);
-        }
-    }
-
     /// Carries out a step that no move asked for, on paper like every other.
     fn one_more(&mut self, seat: usize, step: &Step, clock: &dyn Fn() -> Timestamp) -> Option<StepDone> {
         let sitting = self.seats[seat].as_ref()?;
@@ -185,7 +170,7 @@ impl Watch {
             });
             if !stays {
                 self.resume(seat, clock);
-                self.leave(seat);
+                self.leave(seat, now);
             }
             if let Some(told) = told {
                 self.sit(seat, told, at, now);
@@ -194,8 +179,9 @@ impl Watch {
         self.held = Some(facts);
     }
 
-    fn leave(&mut self, seat: usize) {
+    fn leave(&mut self, seat: usize, now: Timestamp) {
         let Some(sitting) = self.seats[seat].take() else { return };
+        self.journal.left(now, id(seat));
         self.board.seat(seat, None);
         self.report.seats[seat] = None;
         let id = id(seat);
@@ -219,90 +205,6 @@ impl Watch {
             && let Some(hands) = self.hands.of(&self.targets[told.target])
         {
             sitting.bounded = hands.bound(id(seat), Some(scope)).is_ok();
-        }
-    }
-
-    /// Hears which steps have ended.
-    fn collect(&mut self, clock: &dyn Fn() -> Timestamp) {
-        let now = clock();
-        if let Some(enforce) = &mut self.hands.enforce {
-            enforce.poll(&mut self.finished);
-        }
-        for place in 0..self.finished.len() {
-            let Finished { ticket, result, .. } = &self.finished[place];
-            let owner = self.seats.iter().position(|seat| {
-                seat.as_ref()
-                    .is_some_and(|sitting| sitting.pending.iter().any(|pending| pending.ticket == *ticket))
-            });
-            let Some((seat, sitting)) = owner.and_then(|seat| Some((seat, self.seats[seat].as_mut()?)))
-            else {
-                continue;
-            };
-            let goes_on = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
-            let Some(at) = sitting.pending.iter().position(|pending| pending.ticket == *ticket) else {
-                continue;
-            };
-            let step = sitting.pending[at].step;
-            if !goes_on {
-                sitting.pending.swap_remove(at);
-            }
-            self.journal.ended(now, seat, step, &self.finished[place]);
-            let target = sitting.target;
-            let ended = self.ended(seat, step, place, clock);
-            let report = &mut self.report.targets[target];
-            if let Some(teardown) = ended {
-                report.teardown = Some(teardown);
-            }
-        }
-        self.finished.clear();
-    }
-
-    /// What the end of a step means; how long the victims took, where that is what ended.
-    fn ended(
-        &mut self,
-        seat: usize,
-        step: &'static str,
-        place: usize,
-        clock: &dyn Fn() -> Timestamp,
-    ) -> Option<Duration> {
-        let now = clock();
-        let sitting = self.seats[seat].as_mut()?;
-        let result = &self.finished[place].result;
-        match (step, result) {
-            ("await", Ok(done)) => {
-                let saving = matches!(done.outcome, Outcome::Saving(_));
-                let kind = if saving { AckKind::Saving } else { AckKind::Saved };
-                sitting.say(Ack { kind, at: now });
-                None
-            }
-            ("await_end", Ok(_)) => {
-                sitting.alive = Some(0);
-                sitting.killed.map(|killed| now.since(killed))
-            }
-            ("await_end", Err(StepError::TimedOut { left, .. })) => {
-                sitting.alive = Some((*left).max(1));
-                self.wait_on(seat, clock);
-                None
-            }
-            _ => None,
-        }
-    }
-
-    /// Goes on waiting for victims that stay.
-    fn wait_on(&mut self, seat: usize, clock: &dyn Fn() -> Timestamp) {
-        let Some(sitting) = self.seats[seat].as_ref() else { return };
-        let roster = sitting.struck.as_ref().unwrap_or(&sitting.roster);
-        let work = Work::AwaitEnd {
-            processes: Arc::clone(&roster.largest),
-            group: roster.group.clone(),
-            within: STILL,
-        };
-        let step = Step { target: id(seat), stage: Stage::Verify, work };
-        let done = self.one_more(seat, &step, clock);
-        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
-            && let Some(sitting) = self.seats[seat].as_mut()
-        {
-            sitting.pending.push(Pending { ticket, step: step.work.label() });
         }
     }
 
@@ -437,9 +339,8 @@ impl Watch {
         let done = self.one_more(seat, &step, clock);
         if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
             && let Some(sitting) = self.seats[seat].as_mut()
-            && sitting.pending.len() < sitting.pending.capacity()
         {
-            sitting.pending.push(Pending { ticket, step: step.work.label() });
+            sitting.goes_on(ticket, step.work.label());
         }
     }
 
@@ -476,12 +377,10 @@ impl Watch {
             if let Ok(StepDone {
                 outcome: Outcome::Started(ticket) | Outcome::Saving(ticket), processes, ..
             }) = result
-                && sitting.pending.len() < sitting.pending.capacity()
+                && sitting.goes_on(ticket, step.work.label())
+                && matches!(step.work, Work::AwaitEnd { .. })
             {
-                sitting.pending.push(Pending { ticket, step: step.work.label() });
-                if matches!(step.work, Work::AwaitEnd { .. }) {
-                    sitting.alive = Some(processes.max(1));
-                }
+                sitting.alive = Some(processes.max(1));
             }
             match step.work {
                 Work::Signal { only_if_caught, .. } => {

@@ -117,9 +117,17 @@ impl Ledger {
         let Turn { from, to, readings, .. } = *turn;
         self.put(turn.at, turn.seat, &Entry::Moved { from, to, reason: &reason, readings });
         self.reason = reason;
-        if !turn.under_way && !self.seats[place].incident.is_empty() {
-            self.recorder.ended(turn.at, &self.seats[place].incident);
-            self.seats[place].incident.clear();
+        if !turn.under_way {
+            self.left(turn.at, turn.seat);
+        }
+    }
+
+    /// Whoever was in a seat is gone: an incident that is under way there is over, and is not the next one's.
+    pub fn left(&mut self, at: Timestamp, seat: TargetId) {
+        let seat = self.seats.iter_mut().find(|known| known.id == seat && !known.incident.is_empty());
+        if let Some(seat) = seat {
+            self.recorder.ended(at, &seat.incident);
+            seat.incident.clear();
         }
     }
 

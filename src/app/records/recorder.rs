@@ -4,6 +4,7 @@
 //! while it goes on, and at its end: whatever happens to us, there is one.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -91,6 +92,8 @@ pub struct Status {
 pub struct Recorder {
     words: SyncSender<Word>,
     status: Arc<Mutex<Status>>,
+    /// Beside the status: who is told of a lost word must not wait for it.
+    lost: AtomicU64,
 }
 
 fn locked(status: &Mutex<Status>) -> std::sync::MutexGuard<'_, Status> {
@@ -121,7 +124,7 @@ impl Recorder {
             status: Arc::clone(&status),
         };
         std::thread::Builder::new().name("incidents".to_owned()).spawn(move || writer.serve(&inbox))?;
-        Ok(Self { words, status })
+        Ok(Self { words, status, lost: AtomicU64::new(0) })
     }
 
     /// An incident begins.
@@ -155,12 +158,12 @@ impl Recorder {
 
     /// How it fares.
     pub fn status(&self) -> Status {
-        locked(&self.status).clone()
+        Status { lost: self.lost.load(Ordering::Relaxed), ..locked(&self.status).clone() }
     }
 
     fn tell(&self, word: Word) {
         if self.words.try_send(word).is_err() {
-            locked(&self.status).lost += 1;
+            self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -557,6 +560,11 @@ mod tests {
         assert_eq!((one.as_str(), other), ("19700101T000010.000Z-job", format!("{one}-4")));
         room.ledger.moved(&turn(11, &job, "soft", "kill"));
         assert!(room.recorder.flush(Duration::from_secs(20)));
+        // Whoever comes after one that left has an incident of its own.
+        room.ledger.left(Timestamp::from_secs(12), TargetId(3));
+        assert_eq!(room.ledger.incident(TargetId(3)), None);
+        assert!(room.recorder.flush(Duration::from_secs(20)));
+        assert_eq!(read(&room.store, &one).ended_unix_seconds, Some(12.0));
         let moves = [one.clone(), format!("{one}-4")].map(|id| read(&room.store, &id).moves.len());
         assert_eq!(moves, [2, 1]);
     }
