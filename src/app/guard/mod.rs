@@ -17,8 +17,6 @@ mod sitting;
 mod slot;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod thrift;
 mod told;
 mod users;
 pub mod warden;

@@ -1,5 +1,7 @@
 //! The guard on files of its own, with a clock of its own and somebody who only notes what is asked of it.
 
+mod thrift;
+
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

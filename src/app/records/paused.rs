@@ -21,8 +21,8 @@ fn left(lines: &str) -> Vec<Group> {
     // The step that was begun last and concerns us: its number, and what becomes of the group if it is done.
     let mut open: Option<(u64, bool, Group)> = None;
     for line in lines.lines() {
-        let number = || format!("\"number\":{},", open.as_ref().map_or(0, |(number, ..)| *number));
-        if !(concerns(line) || open.is_some() && line.contains(&number())) {
+        let ends = |(number, ..): &(u64, bool, Group)| line.contains(&format!("\"number\":{number},"));
+        if !concerns(line) && !open.as_ref().is_some_and(ends) {
             continue;
         }
         let Ok(line) = serde_json::from_str::<Value>(line) else { continue };

@@ -18,6 +18,9 @@ use crate::model::time::Timestamp;
 
 /// How often a file is looked for: a checkpoint takes seconds.
 const LOOK: Duration = Duration::from_millis(100);
+/// How many looks in a row a file that is empty, or has only the beginning of `saving`, may be on its way: it is opened
+/// first, and then written.
+const UNFINISHED: u32 = 5;
 /// The kernel writes times of files by its tick, which is up to 10 ms old.
 const COARSE: Duration = Duration::from_millis(10);
 
@@ -109,26 +112,38 @@ fn look(path: &Path, since: Duration, until: Timestamp, alive: &Weak<()>, tell: 
         let nanos = Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0));
         seconds + nanos + COARSE < since
     });
+    let mut unfinished = 0;
     while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
         let found = now();
         if found.is_some() && found != known {
-            known = found;
-            let said = said(path);
-            if tell.try_send(said).is_err() || said == Said::Saved {
-                return;
+            let said = match said(path) {
+                None if unfinished < UNFINISHED => None,
+                said => Some(said.unwrap_or(Said::Saved)),
+            };
+            unfinished += 1;
+            if let Some(said) = said {
+                (known, unfinished) = (found, 0);
+                if tell.try_send(said).is_err() || said == Said::Saved {
+                    return;
+                }
             }
         }
         std::thread::sleep(LOOK);
     }
 }
 
-fn said(path: &Path) -> Said {
+/// What a file says; nothing where it may be a word that is being written.
+fn said(path: &Path) -> Option<Said> {
     let mut text = [0; 16];
     // A pipe is not waited for.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = std::fs::File::options().read(true).custom_flags(flags).open(path);
     let length = file.and_then(|mut file| file.read(&mut text)).unwrap_or(0);
-    if text[..length].trim_ascii().starts_with(b"saving") { Said::Saving } else { Said::Saved }
+    match text[..length].trim_ascii() {
+        text if text.starts_with(b"saving") => Some(Said::Saving),
+        text if b"saving".starts_with(text) => None,
+        _ => Some(Said::Saved),
+    }
 }
 
 /// A step that goes on.

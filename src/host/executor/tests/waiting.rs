@@ -133,3 +133,26 @@ fn a_word_that_was_written_for_another_does_not_count() {
     ticket(perform(&mut machine, Work::Await { by, within }));
     assert_eq!(next(&mut machine).result, Err(StepError::TimedOut { within, left: 0 }));
 }
+
+#[test]
+fn a_word_that_is_being_written_is_not_taken_for_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("saved");
+    let mut machine = armed(Mode::Enforce, Vec::new());
+    let by = Arc::new(Acknowledgement::File(path.clone()));
+    perform(&mut machine, Work::Await { by, within: Duration::from_secs(60) }).unwrap();
+    let mut finished: Vec<Finished> = Vec::new();
+    // As a job does that opens the file, and is interrupted before it writes.
+    std::fs::write(&path, "").unwrap();
+    let begun = crate::host::clock::now();
+    until("two looks", || {
+        machine.poll(&mut finished);
+        assert!(finished.is_empty(), "nothing was said yet: {finished:?}");
+        crate::host::clock::now().since(begun) > Duration::from_millis(250)
+    });
+    std::fs::write(&path, "saving").unwrap();
+    assert!(matches!(next(&mut machine).result.unwrap().outcome, Outcome::Saving(_)));
+    // An empty file that stays is one that was touched.
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(next(&mut machine).result.unwrap().outcome, Outcome::Done);
+}

@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::facts::{Facts, Known, SEATS, SeatFacts};
-use super::journal::Book;
-use super::scribe::Scribe;
-use super::slot::Slot;
-use super::watch::{Hands, Watch};
+use crate::app::guard::facts::{Facts, Known, SEATS, SeatFacts};
+use crate::app::guard::journal::Book;
+use crate::app::guard::scribe::Scribe;
+use crate::app::guard::slot::Slot;
+use crate::app::guard::watch::{Hands, Watch};
 use crate::app::records::Records;
 use crate::events::Events;
 use crate::host::cgroup::{Hierarchy, Version};
