@@ -19,6 +19,7 @@ use crate::host::executor::{self, Errands, Machine, Observer};
 use crate::host::levels::{GroupMeter, HostMeter};
 use crate::host::process;
 use crate::model::ids::ProcessKey;
+use crate::model::scope::Never;
 use crate::model::scope::{Member, Scope};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -95,7 +96,8 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     let records = Records::start(&config, Arc::new(Events::new())).unwrap();
     let targets: Arc<[Target]> = Protection::new(&config.rooms["protection"]).targets.into();
     let proc = Path::new("/proc");
-    let never = executor::never(proc, &[]).unwrap();
+    // The jobs of this test are children of it, which the daemon itself never touches.
+    let never = Never { own: 0, ..executor::never(proc, &[]).unwrap() };
     let errands = Errands { records: Some(records.errand()), ..Errands::default() };
     let mode = executor::Mode::Enforce;
     let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), errands).unwrap();
