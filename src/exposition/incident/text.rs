@@ -333,9 +333,9 @@ mod tests {
 
             | after | |
             |---|---|
-            | 0 s | **warn** → **soft**: headroom is low; headroom_bytes 1.0 MiB (threshold 2.0 MiB), 10 ms old |
+            | 0 s | **warn** → **soft**: headroom is low; 1.0 MiB left below the cgroup's limit (soft level 2.0 MiB); what is left on the host is not known, 5 s old; exhaustion foreseen in 7.5 s (acts within 10 s), 3 s old |
             | 1 s | soft: hook /etc/h.sh → failed: the hook ended with code 3, ended after 500 ms; it said: \<script> |
-            | 2.5 s | term: signal 15 to pid 7 → done, 1 processes, 41 µs |
+            | 2.5 s | term: SIGTERM to pid 7 → done, 41 µs |
             | 3 s | kill: kill group /a → skipped: not caught |
 
             ## Processes that were reached
