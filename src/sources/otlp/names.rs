@@ -99,7 +99,8 @@ fn own() -> &'static HashMap<String, Known> {
     static OWN: OnceLock<HashMap<String, Known>> = OnceLock::new();
     OWN.get_or_init(|| {
         // What the daemon itself measures or computes of a rank.
-        let ours = [&m::MESSAGE_AGE.desc, &m::DROPPED.desc, &m::MFU.desc, &m::PHASE_NOW.desc];
+        let ours =
+            [&m::MESSAGE_AGE.desc, &m::DROPPED.desc, &m::MFU.desc, &m::PHASE_NOW.desc, &m::PROCESS_RSS.desc];
         let tellable = |desc: &&&'static Desc| {
             let labels = match desc.labels {
                 ["workload", "rank", rest @ ..] => rest,
