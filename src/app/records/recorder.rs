@@ -336,6 +336,7 @@ impl Writer {
         let ended = at.unix().as_secs_f64();
         open.incident.ended_unix_seconds = Some(ended);
         open.late = open.incident.moves.last().is_none_or(|last| last.unix_seconds < ended - 1e-3);
+        open.news = true;
         if !open.late {
             self.close(place);
         }

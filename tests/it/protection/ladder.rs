@@ -33,7 +33,10 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let incident: serde_json::Value = serde_json::from_str(&read("incident.json")).unwrap();
     assert_eq!((&incident["target"], &incident["mode"]), (&"train".into(), &"enforce".into()));
-    assert_eq!(incident["summary"], "Memory of train ran low; it was asked to end.");
+    assert_eq!(
+        incident["summary"],
+        "Memory of train ran low; it was asked to save itself, saved, was asked to end and ended."
+    );
     assert!(incident["ended_unix_seconds"].as_f64() > incident["began_unix_seconds"].as_f64());
     let moves: Vec<&str> =
         incident["moves"].as_array().unwrap().iter().map(|step| step["to"].as_str().unwrap()).collect();

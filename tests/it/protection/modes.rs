@@ -41,7 +41,10 @@ fn observing_tells_everything_and_signals_nobody() {
         assert_eq!(page.get("memwarden_protection_mode", &[("mode", "observe")]), Some(1.0));
         let folder = room.wait_incidents(daemon, 1).remove(0);
         let report = std::fs::read_to_string(folder.join("report.md")).unwrap();
-        assert!(report.contains("would have acted"), "{report}");
+        assert!(
+            report.contains("nothing was done. Protection would have asked it to save itself"),
+            "{report}"
+        );
     });
 }
 
@@ -73,9 +76,9 @@ fn a_drill_walks_the_whole_ladder_and_touches_nobody() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let pid = job.pid();
     for line in [
-        "1 processes, 0 left out".to_owned(),
-        format!("send signal 10 to pid {pid}, if it has a handler"),
-        format!("send signal 15 to pid {pid}"),
+        "1 process, 0 left out".to_owned(),
+        format!("send SIGUSR1 to pid {pid}, if it has a handler"),
+        format!("send SIGTERM to pid {pid}"),
         "  kill\n".to_owned(),
     ] {
         assert!(text.contains(&line), "no `{line}` in {text}");

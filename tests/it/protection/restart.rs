@@ -65,7 +65,10 @@ fn a_daemon_that_is_killed_in_the_middle_is_followed_by_one_that_goes_on() {
     let (cut, whole) = (read(&folders[0]), read(&folders[1]));
     assert_eq!(cut["facts"]["interrupted"], "memwarden ended while it went on");
     assert!(cut["ended_unix_seconds"].is_number() && whole["ended_unix_seconds"].is_number());
-    assert_eq!(whole["summary"], "Memory of train ran low; it was asked to end.");
+    assert_eq!(
+        whole["summary"],
+        "Memory of train ran low; it was asked to save itself, saved, was asked to end and ended."
+    );
     room.audit().is_paired();
 }
 
