@@ -6,7 +6,9 @@ use crate::model::desc::Metric;
 use crate::model::frame::Frame;
 use crate::model::point::Point;
 use crate::model::scope::within;
-use crate::protection::policy::Forecast;
+use crate::model::units::Bytes;
+use crate::protection::options::FRAME_AGE;
+use crate::protection::policy::{Forecast, Reading};
 
 /// What tells one job from others in a frame.
 #[derive(Debug, Default)]
@@ -17,14 +19,26 @@ pub(super) struct Traits<'f> {
     pub(super) group: Option<&'f str>,
     /// The UUIDs of the GPUs that it uses.
     pub(super) gpus: Vec<&'f str>,
-    /// Whether the host's memory and the GPUs' are watched for it.
+    /// Whether the host's memory, the GPUs' and its allocators' are watched for it.
     pub(super) host: bool,
     pub(super) gpu: bool,
+    pub(super) allocator: bool,
 }
 
 fn points<'f, M: Metric>(frame: &'f Frame, metric: &'static M) -> &'f [Point] {
     let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, metric.desc()));
     family.map_or(&[], |family| &family.points)
+}
+
+/// What is left of a total, in bytes.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes that were a whole number before"
+)]
+fn reading(left: f64, total: f64) -> Known {
+    let bytes = |value: f64| Bytes::new(value as u64);
+    Known::Read(Reading { headroom: bytes(left), total: bytes(total), fast: None, slow: None })
 }
 
 impl Traits<'_> {
@@ -36,6 +50,7 @@ impl Traits<'_> {
             "cgroup" => self.group.is_some_and(|group| within(group, label(1))),
             "gpu" => self.gpu && self.gpus.contains(&label(3)),
             "workload" => self.workloads.contains(&label(4)),
+            "allocator" => self.allocator && self.workloads.contains(&label(4)),
             _ => false,
         }
     }
@@ -65,16 +80,34 @@ impl Traits<'_> {
         Some(about.into_iter().any(leaking))
     }
 
+    /// The allocator with least left of those that its ranks tell of: what is free on the device, and what the
+    /// allocator has taken of it and given to no tensor. Not known where a rank is silent for too long.
+    pub(super) fn allocator_left(&self, frame: &Frame) -> Known {
+        use crate::sources::training::metrics::{ALLOCATED, DEVICE_FREE, MESSAGE_AGE, RESERVED};
+        let mut least: Option<(f64, f64)> = None;
+        let ours =
+            |point: &&Point| point.labels.first().is_some_and(|of| self.workloads.contains(&of.as_str()));
+        for point in points(frame, &ALLOCATED).iter().filter(ours) {
+            let labels = &point.labels[..];
+            let value = |metric| points(frame, metric).iter().find(|other| other.labels[..] == *labels);
+            let rank = labels.get(..2).unwrap_or_default();
+            let age = points(frame, &MESSAGE_AGE).iter().find(|other| other.labels[..] == *rank);
+            let fresh = age.is_some_and(|age| age.value <= FRAME_AGE.as_secs_f64());
+            let Some((reserved, free)) = value(&RESERVED).zip(value(&DEVICE_FREE)).filter(|_| fresh) else {
+                return Known::Unknown;
+            };
+            let total = reserved.value + free.value;
+            let left = (total - point.value).max(0.0);
+            if least.is_none_or(|(before, _)| left < before) {
+                least = Some((left, total));
+            }
+        }
+        least.map_or(Known::Absent, |(left, total)| reading(left, total))
+    }
+
     /// The GPU with least left of those that it uses.
     #[cfg(feature = "gpu")]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "bytes that were a whole number before"
-    )]
     pub(super) fn gpu_left(&self, frame: &Frame) -> Known {
-        use crate::model::units::Bytes;
-        use crate::protection::policy::Reading;
         use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED};
         if self.gpus.is_empty() {
             return Known::Absent;
@@ -94,15 +127,54 @@ impl Traits<'_> {
                 least = Some((free, free + used));
             }
         }
-        least.map_or(Known::Unknown, |(free, total)| {
-            let bytes = |value: f64| Bytes::new(value as u64);
-            Known::Read(Reading { headroom: bytes(free), total: bytes(total), fast: None, slow: None })
-        })
+        least.map_or(Known::Unknown, |(free, total)| reading(free, total))
     }
 
     /// Without GPUs there is nothing to say.
     #[cfg(not(feature = "gpu"))]
     pub(super) fn gpu_left(&self, _frame: &Frame) -> Known {
         Known::Absent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::label::Label;
+    use crate::model::point::Batch;
+    use crate::model::time::Timestamp;
+    use crate::model::units::Seconds;
+    use crate::sources::training::metrics::{ALLOCATED, DEVICE_FREE, MESSAGE_AGE, RESERVED};
+
+    /// What is left of ranks with so much allocated, reserved and free, each silent for so long.
+    fn left(ranks: &[(u64, u64, Option<u64>, u64)]) -> Known {
+        let mut out = Batch::default();
+        for (rank, (allocated, reserved, free, silent)) in ranks.iter().enumerate() {
+            let of: [Label; 2] = ["job".into(), rank.to_string().into()];
+            let labels = [of[0].clone(), of[1].clone(), "0".into(), "".into()];
+            out.put(&MESSAGE_AGE, &of, Seconds::from(std::time::Duration::from_secs(*silent)));
+            out.put(&ALLOCATED, &labels, Bytes::new(*allocated));
+            out.put(&RESERVED, &labels, Bytes::new(*reserved));
+            if let Some(free) = free {
+                out.put(&DEVICE_FREE, &labels, Bytes::new(*free));
+            }
+        }
+        let (families, ..) = out.seal();
+        let (sources, findings, timeline) = Default::default();
+        let frame = Frame { sequence: 1, at: Timestamp::from_secs(1), families, sources, findings, timeline };
+        Traits { workloads: vec!["job"], ..Traits::default() }.allocator_left(&frame)
+    }
+
+    #[test]
+    fn an_allocator_has_what_it_holds_unused_and_what_is_free() {
+        assert_eq!(left(&[]), Known::Absent);
+        let read = |headroom, total| {
+            let (headroom, total) = (Bytes::new(headroom), Bytes::new(total));
+            Known::Read(Reading { headroom, total, fast: None, slow: None })
+        };
+        assert_eq!(left(&[(50, 70, Some(10), 1)]), read(30, 80));
+        assert_eq!(left(&[(50, 70, Some(10), 1), (60, 70, Some(10), 1)]), read(20, 80), "the least");
+        assert_eq!(left(&[(50, 70, Some(10), 1), (60, 70, None, 1)]), Known::Unknown);
+        assert_eq!(left(&[(50, 70, Some(10), 60)]), Known::Unknown, "it says nothing any more");
     }
 }

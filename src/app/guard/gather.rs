@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::alerts::Alerts;
-use super::facts::{Facts, Known, SeatFacts};
+use super::facts::{Facts, SeatFacts};
 use super::foresight::Traits;
 use super::seats::{Seats, Sitter};
 use super::users;
@@ -227,6 +227,7 @@ impl Gather {
             gpus: gpus.into_iter().collect(),
             host: watched(Resource::Host),
             gpu: watched(Resource::Gpu),
+            allocator: watched(Resource::Allocator),
         };
         let count = u32::try_from(people.len()).unwrap_or(u32::MAX);
         let begins = !std::mem::replace(&mut sitter.begun, true);
@@ -239,7 +240,7 @@ impl Gather {
             scope: scope.filter(|_| changed),
             meter,
             gpu: traits.gpu_left(frame),
-            allocator: Known::Absent,
+            allocator: traits.allocator_left(frame),
             forecast: traits.forecast(frame),
             leak: traits.leak(frame),
             alert: alerts.firing(target),

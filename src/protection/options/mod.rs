@@ -20,7 +20,7 @@ use crate::model::step::{Acknowledgement, Hook};
 /// A reading of the guard itself that is older is not acted on: three times its longest interval.
 const OWN_AGE: Duration = Duration::from_secs(3);
 /// What comes with the frame, such as GPU memory, may be this old: ten samples at the default interval.
-const FRAME_AGE: Duration = Duration::from_secs(10);
+pub const FRAME_AGE: Duration = Duration::from_secs(10);
 /// Alertmanager repeats a firing alert every few hours, and resolves it after 5 min without news; its end is told.
 const ALERT_AGE: Duration = Duration::from_secs(6 * 3600);
 
