@@ -146,8 +146,9 @@ mod tests {
         (0..pages).map(probe).collect()
     }
 
-    #[test]
-    fn the_page_cache_is_as_it_was() {
+    /// How many of the job's 512 pages the page cache has after three readings, and how many others; nothing where it
+    /// keeps what it is told to forget.
+    fn kept() -> Option<(usize, usize)> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, vec![7; 8 << 20]).unwrap();
@@ -155,10 +156,8 @@ mod tests {
         file.sync_all().unwrap();
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         fadvise(&file, 0, None, Advice::Random).unwrap();
-        let known = rustix::param::page_size() == 4096;
-        if !known || cached(&path, 1) == [true] {
-            let why = "the file system of the temporary folder keeps what it is told to forget";
-            return crate::skip::skip(why);
+        if rustix::param::page_size() != 4096 || cached(&path, 1) == [true] {
+            return None;
         }
         // Asking fetches the page that was asked for.
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
@@ -171,9 +170,26 @@ mod tests {
         let found = cached(&path, 8 << 8);
         let (start, end) = (3 << 8, 5 << 8);
         let inside = found[start..end].iter().filter(|cached| **cached).count();
-        let outside = found.iter().filter(|cached| **cached).count() - inside;
-        // A piece that begins cold and ends in the job's pages costs up to a MiB of them, at the first of its ends.
-        assert!(inside >= 255 && outside <= 8, "{inside} of 512 pages were kept, and {outside} left behind");
+        Some((inside, found.iter().filter(|cached| **cached).count() - inside))
+    }
+
+    #[test]
+    fn the_page_cache_is_as_it_was() {
+        // What another processor holds for a moment is not dropped, or looks as if it were not cached; on a busy
+        // machine that may be so at one time, and not at every time.
+        let mut tries = Vec::new();
+        for _ in 0..10 {
+            let Some((inside, outside)) = kept() else {
+                let why = "the file system of the temporary folder keeps what it is told to forget";
+                return crate::skip::skip(why);
+            };
+            // A piece that begins cold and ends in the job's pages costs up to a MiB of them, at the first of its ends.
+            if inside >= 255 && outside <= 8 {
+                return;
+            }
+            tries.push((inside, outside));
+        }
+        panic!("of 512 pages were kept, and left behind: {tries:?}");
     }
 
     #[test]
