@@ -2,7 +2,7 @@
 //!
 //! A plan is a list of [`Step`]s and does nothing by itself; an [`Executor`]
 //! carries steps out one at a time, and checks each against the target's
-//! [`Scope`](super::scope::Scope) once more, so that a wrong plan reaches nobody outside it.
+//! [`Scope`] once more, so that a wrong plan reaches nobody outside it.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -45,7 +45,7 @@ impl Default for Protection {
 }
 
 impl Protection {
-    /// Reads a section that was checked; what [`check`] complains about is left out.
+    /// Reads a section that was checked; what [`check()`] complains about is left out.
     pub fn new(settings: &Settings) -> Self {
         let mode = Mode::of(&settings.choice(&keys::MODE)).unwrap_or(Mode::Observe);
         let count = |opt| u32::try_from(settings.count(opt)).unwrap_or(u32::MAX);
