@@ -23,6 +23,8 @@ pub struct Facts {
     pub kernel_xids: Vec<KernelXid>,
     /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.
     pub members: Vec<(ProcessKey, Label)>,
+    /// The processes that spoke as ranks of a job in the tick before, by the engine.
+    pub spoke: Vec<ProcessKey>,
     /// The ranks whose figures are put already, by the `training` source.
     pub ranks: Vec<ToldRank>,
     /// What happened to training jobs lately, by the `training` source.

@@ -132,6 +132,15 @@ impl Training {
     ) {
         let mut rank = lock(&client.rank);
         let Some(hello) = rank.hello.clone() else { return };
+        if let Some(key) = client.key.filter(|key| !ended && face::is_new(*key, &out.facts)) {
+            // Nothing is told under a name that the next sample takes away.
+            out.facts.ranks.push(ToldRank {
+                key: Some(key),
+                workload: Label::default(),
+                rank: hello.rank.unwrap_or(0).into(),
+            });
+            return;
+        }
         let known = self.known.remove(&client.number);
         let counted = known.as_ref().map_or(0, |(_, counted)| *counted);
         let living = if ended { None } else { faces.of(client, &hello, &out.facts) };

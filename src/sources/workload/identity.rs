@@ -17,6 +17,7 @@ pub(super) enum Kind {
     Container,
     Unit,
     Gpu,
+    Job,
 }
 
 impl Kind {
@@ -29,6 +30,7 @@ impl Kind {
             Self::Container => "container",
             Self::Unit => "unit",
             Self::Gpu => "gpu",
+            Self::Job => "job",
         }
     }
 }
@@ -62,10 +64,10 @@ impl Identity {
         Self::new(Kind::Matcher, name.to_string(), charged(root))
     }
 
-    /// That of the tree below `root`, which uses a GPU.
-    pub(super) fn of_tree(root: &ProcessRow) -> Self {
+    /// That of the tree below `root`, which uses a GPU or speaks as a job.
+    pub(super) fn of_tree(kind: Kind, root: &ProcessRow) -> Self {
         let name = format!("{}-{}", root.comm, root.key.pid);
-        Self::new(Kind::Gpu, name, charged(root))
+        Self::new(kind, name, charged(root))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Workloads: which processes belong together, and what each group uses.
 //!
 //! Found by configured matchers, by the cgroup paths of Slurm, Kubernetes and
-//! container engines, by systemd units, and by GPU use, in this order. Built
-//! on what `process` and `gpu` leave in [`crate::model::facts`].
+//! container engines, by systemd units, by GPU use, and by speaking on the job
+//! socket, in this order. Built on what `process` and `gpu` leave in
+//! [`crate::model::facts`], and `training` in the tick before.
 
 mod exits;
 mod expose;
@@ -25,7 +26,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use exits::Exits;
-use identity::{Identity, Named};
+use identity::{Identity, Kind, Named};
 use member::{Files, Member};
 use options::Rules;
 use roster::Roster;
@@ -37,6 +38,7 @@ use users::Users;
 use crate::host::process::{self, ProcRoot};
 use crate::host::roots::Roots;
 use crate::model::facts::{GpuProcess, ProcessTable};
+use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
@@ -151,29 +153,26 @@ impl Workloads {
     }
 
     /// Decides where every process belongs.
-    fn settle(&mut self, table: &ProcessTable, gpu_processes: &[GpuProcess]) {
+    fn settle(&mut self, table: &ProcessTable, gpu_processes: &[GpuProcess], spoke: &[ProcessKey]) {
         let mut direct = self.claims(table);
         let remembered: Vec<_> = self.seen.iter().map(|seen| seen.claim).collect();
         let parents = settle::parents(table);
         let mut settled = settle::settle(table, &parents, &direct, &remembered);
-        if self.rules.gpu_trees {
-            let mut found = false;
-            for process in gpu_processes {
-                let Ok(place) = table.rows.binary_search_by_key(&process.pid, |row| row.key.pid) else {
-                    continue;
-                };
-                if settled[place].is_some() || table.rows[place].kernel {
-                    continue;
-                }
-                let root = settle::root_of(table, &parents, place);
-                let identity = Identity::of_tree(&table.rows[root]);
-                let name = identity.name.clone();
-                direct[root] = Some(self.roster.claim(&name, || identity));
-                found = true;
+        let on_gpus = gpu_processes.iter().map(|process| (Kind::Gpu, process.pid, None));
+        let on_gpus = on_gpus.filter(|_| self.rules.gpu_trees);
+        let speaks = spoke.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
+        let speaks = speaks.filter(|_| self.rules.job_trees);
+        for (kind, pid, key) in on_gpus.chain(speaks) {
+            let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
+            let row = &table.rows[place];
+            if settled[place].is_some() || row.kernel || key.is_some_and(|key| key != row.key) {
+                continue;
             }
-            if found {
-                settled = settle::settle(table, &parents, &direct, &remembered);
-            }
+            let root = settle::root_of(table, &parents, place);
+            let identity = Identity::of_tree(kind, &table.rows[root]);
+            let name = identity.name.clone();
+            direct[root] = Some(self.roster.claim(&name, || identity));
+            settled = settle::settle(table, &parents, &direct, &remembered);
         }
         for (seen, claim) in self.seen.iter_mut().zip(settled) {
             seen.claim = claim;
@@ -234,7 +233,7 @@ impl Source for Workloads {
             self.trees = Trees::bind(&self.rules.trees, &self.files.root, &mut self.files.buffer);
         }
         self.follow(&table, at);
-        self.settle(&table, &out.facts.gpu_processes);
+        self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke);
         self.tell(out);
         self.observe(&table, at);
         self.expose(&table, out);

@@ -39,6 +39,8 @@ opts! {
     UNITS: "units", OptKind::Texts, "[]";
     /// Whether the tree of every process that uses a GPU and is in no other workload is one.
     GPU_TREES: "gpu_trees", OptKind::Bool, "true";
+    /// Whether the tree of every process that speaks as a rank on the job socket and is in no other workload is one.
+    JOB_TREES: "job_trees", OptKind::Bool, "true";
     /// The most workloads watched at once; those found first stay.
     MOST: "most", OptKind::Count(1, 512), "64";
     /// How many of a workload's largest processes are shown one by one.
@@ -60,6 +62,7 @@ pub(super) static ALL: &[&Opt] = &[
     &CONTAINERS,
     &UNITS,
     &GPU_TREES,
+    &JOB_TREES,
     &MOST,
     &TOP_PROCESSES,
     &HOST_TOP,
@@ -79,6 +82,7 @@ pub(super) struct Rules {
     pub(super) containers: bool,
     pub(super) units: Vec<String>,
     pub(super) gpu_trees: bool,
+    pub(super) job_trees: bool,
     pub(super) most: usize,
     pub(super) top: usize,
     pub(super) host_top: usize,
@@ -131,6 +135,7 @@ impl Rules {
             containers: settings.bool(&CONTAINERS),
             units: settings.texts(&UNITS),
             gpu_trees: settings.bool(&GPU_TREES),
+            job_trees: settings.bool(&JOB_TREES),
             most: count(&MOST),
             top: count(&TOP_PROCESSES),
             host_top: count(&HOST_TOP),
@@ -159,7 +164,7 @@ mod tests {
         let mut settings = Settings::default();
         let sections = vec![section("a", "ada"), section("", "ada"), section("b", "")];
         settings.set(&MATCHERS, Value::Sections(sections));
-        for opt in [&SLURM, &KUBERNETES, &CONTAINERS, &GPU_TREES, &READ_PSS] {
+        for opt in [&SLURM, &KUBERNETES, &CONTAINERS, &GPU_TREES, &JOB_TREES, &READ_PSS] {
             settings.set(opt, Value::Bool(opt.default == "true"));
         }
         settings.set(&UNITS, Value::Texts(vec!["x*".to_owned()]));

@@ -14,6 +14,7 @@ struct Host {
     process: Box<dyn Source>,
     workload: Workloads,
     gpus: Vec<GpuProcess>,
+    spoke: Vec<ProcessKey>,
     second: u64,
 }
 
@@ -30,7 +31,7 @@ impl Host {
         // Whatever a test adds starts while the daemon looks on.
         process.sample(Timestamp::from_secs(0), &mut Batch::new()).unwrap();
         let workload = Workloads::new(rules, &tree.roots(), 1_000);
-        Self { tree, process, workload, gpus: Vec::new(), second: 0 }
+        Self { tree, process, workload, gpus: Vec::new(), spoke: Vec::new(), second: 0 }
     }
 
     fn add(&self, process: &Process) -> &Self {
@@ -49,6 +50,7 @@ impl Host {
         let at = Timestamp::from_secs(self.second);
         self.process.sample(at, &mut out).unwrap();
         out.facts.gpu_processes.clone_from(&self.gpus);
+        out.facts.spoke.clone_from(&self.spoke);
         self.workload.sample(at, &mut out).unwrap();
         out
     }
@@ -83,6 +85,7 @@ fn rules() -> Rules {
         containers: true,
         units: Vec::new(),
         gpu_trees: true,
+        job_trees: true,
         most: 64,
         top: 2,
         host_top: 1,
@@ -175,6 +178,33 @@ fn a_gpu_process_brings_its_tree() {
     let mut off = Host::new(Rules { gpu_trees: false, ..rules() });
     off.add(&Process::new(22, "python"));
     off.gpu(22, Some(1));
+    assert_eq!(off.members(), "");
+}
+
+#[test]
+fn a_process_that_speaks_as_a_rank_brings_its_tree() {
+    let mut host = Host::new(rules());
+    host.add(&Process::new(21, "torchrun"));
+    host.add(&Process::new(22, "python").parent(21));
+    host.add(&Process::new(30, "python").cgroup(JOB));
+    let key = |pid, start| ProcessKey { pid, start };
+    let start = host.sample().facts.processes.unwrap().get(22).unwrap().key.start;
+    // The pid of one that has ended, and somebody who is in a workload already.
+    host.spoke = vec![key(22, start + 1), key(30, start)];
+    assert_eq!(host.members(), "slurm-7: 30");
+    host.spoke.push(key(22, start));
+    assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
+    expect_test::expect![[r#"
+        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,,, 1
+        memwarden_workload_info torchrun-21,job,tester,/user.slice,,,, 1
+    "#]]
+    .assert_eq(&values(&host.sample(), "memwarden_workload_info"));
+    // It stays one when the stream ends.
+    host.spoke.clear();
+    assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
+    let mut off = Host::new(Rules { job_trees: false, ..rules() });
+    off.add(&Process::new(22, "python"));
+    off.spoke = vec![key(22, start)];
     assert_eq!(off.members(), "");
 }
 
