@@ -17,6 +17,7 @@ option -p.
 
 import argparse
 import contextlib
+import ctypes
 import json
 import mmap
 import os
@@ -26,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -99,54 +101,90 @@ def become_nobody():
     os.setuid(USER)
 
 
+def note(number, _):
+    """Makes the signal one that is caught; where it is waited for, this is not called."""
+
+
 def eat(level, speed, wanted, group):
-    """What an eater does until the signals in `wanted` have come: takes memory across the level, and reports."""
-    came = {}
+    """What an eater does until the signals in `wanted` have come: takes memory across the level, and reports.
 
-    def note(number, _):
-        came.setdefault(signal.Signals(number).name, time.monotonic())
-
-    signal.signal(signal.SIGUSR1, note)
-    signal.signal(signal.SIGTERM, note)
+    One thread takes memory and another waits for signals, which a page that is long in coming does not hold up.
+    """
+    signals = {signal.SIGUSR1, signal.SIGTERM}
+    for number in signals:
+        signal.signal(number, note)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     Path("/proc/self/comm").write_text(COMM)
     Path("/proc/self/oom_score_adj").write_text("1000")
     group.enter()
     become_nobody()
-    meminfo = os.open("/proc/meminfo", os.O_RDONLY)
-    most = min(max(0, available(meminfo) - level) + BEYOND, 1792 * MIB)
-    memory = mmap.mmap(-1, most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # Whoever stays after this keeps it.
-    HELD.append(memory)
-    block = b"x" * CHUNK
-    taken = 0
-    while available(meminfo) > level + BEGIN and taken + CHUNK <= most:
-        memory[taken : taken + CHUNK] = block
-        taken += CHUNK
-    # Both have to find it first.
-    time.sleep(0.5)
-    if came or available(meminfo) <= level:
+    eater = Eater(level)
+    if not eater.approach():
         return {"disturbed": True}
-    begun, at_first, below, crossed = time.monotonic(), taken, False, []
-    while taken + CHUNK <= most and not wanted <= came.keys():
-        memory[taken : taken + CHUNK] = block
-        taken += CHUNK
-        before, below = below, available(meminfo) <= level
-        # Others give memory back too, so that it can be crossed more than once.
-        if below and not before:
-            crossed.append(time.monotonic())
-        if speed:
-            ahead = (taken - at_first) / speed - (time.monotonic() - begun)
-            if ahead > 0:
-                time.sleep(ahead)
-    until = time.monotonic() + 2
-    while not wanted <= came.keys() and time.monotonic() < until:
-        time.sleep(0.001)
+    came = {}
+    thread = threading.Thread(target=eater.cross, args=(speed,), daemon=True)
+    thread.start()
+    until = None
+    while not wanted <= came.keys():
+        found = signal.sigtimedwait(signals, 0.05)
+        if found:
+            came.setdefault(signal.Signals(found.si_signo).name, time.monotonic())
+        if until is None and not thread.is_alive():
+            until = time.monotonic() + 2
+        if until is not None and time.monotonic() > until:
+            break
+    eater.enough = True
+    thread.join()
     took = {}
     for name, at in came.items():
-        since = [at - crossing for crossing in crossed if crossing <= at]
+        since = [at - crossing for crossing in eater.crossed if crossing <= at]
         if since:
             took[name] = 1000 * min(since)
-    return {"crossed": crossed, "came": came, "took": took}
+    return {"crossed": eater.crossed, "came": came, "took": took}
+
+
+class Eater:
+    """Takes memory; what it calls lets other threads go on meanwhile."""
+
+    def __init__(self, level):
+        self.level = level
+        self.meminfo = os.open("/proc/meminfo", os.O_RDONLY)
+        self.most = min(max(0, available(self.meminfo) - level) + BEYOND, 1792 * MIB)
+        memory = mmap.mmap(-1, self.most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        # Whoever stays after this keeps it.
+        HELD.append(memory)
+        self.taken = 0
+        self.crossed = []
+        self.enough = False
+
+    def take(self):
+        ctypes.memset(self.start + self.taken, 1, CHUNK)
+        self.taken += CHUNK
+
+    def room(self):
+        return self.taken + CHUNK <= self.most
+
+    def approach(self):
+        """Comes near the level; whether nobody else has crossed it."""
+        while available(self.meminfo) > self.level + BEGIN and self.room():
+            self.take()
+        # Both have to find it first.
+        time.sleep(0.3)
+        return available(self.meminfo) > self.level
+
+    def cross(self, speed):
+        begun, at_first, below = time.monotonic(), self.taken, False
+        while self.room() and not self.enough:
+            self.take()
+            before, below = below, available(self.meminfo) <= self.level
+            # Others give memory back too, so that it can be crossed more than once.
+            if below and not before:
+                self.crossed.append(time.monotonic())
+            if speed:
+                ahead = (self.taken - at_first) / speed - (time.monotonic() - begun)
+                if ahead > 0:
+                    time.sleep(ahead)
 
 
 def run_eater(*args, stays=0):
@@ -206,13 +244,13 @@ def memwarden(binary, policy):
         argv = ["nice", "-n", "-10", str(binary), "serve", "--config.file", str(config)]
         daemon = subprocess.Popen(argv, stderr=log, stdin=subprocess.DEVNULL)
         try:
-            for _ in range(200):
-                time.sleep(0.05)
+            for _ in range(500):
+                time.sleep(0.02)
                 if "addresses=" in Path(log.name).read_text():
                     break
                 if daemon.poll() is not None:
                     sys.exit(f"memwarden did not start:\n{Path(log.name).read_text()}")
-            time.sleep(1)
+            time.sleep(0.5)
             yield daemon.pid
         finally:
             daemon.send_signal(signal.SIGTERM)

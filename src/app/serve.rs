@@ -287,7 +287,8 @@ pub fn context(paths: &Paths) -> Context {
 
 /// What the configuration says about protection.
 pub fn protection(config: &Config) -> Protection {
-    config.rooms.get(PROTECTION.key).map_or_else(Protection::default, Protection::new)
+    let section = config.rooms.get(PROTECTION.key);
+    section.map_or_else(Protection::default, |section| Protection::new(section, config.sampling.interval))
 }
 
 /// How the process that starts hooks is started: this same program.

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+/// Signals to processes of other users.
+pub const KILL: u8 = 5;
+
 /// What protection can use, by name, number, and what is lost without it.
 pub const WANTED: [(&str, u8, &str); 4] = [
-    ("cap_kill", 5, "processes of other users cannot be signalled"),
+    ("cap_kill", KILL, "processes of other users cannot be signalled"),
     ("cap_ipc_lock", 14, "the guard's memory may not be locked, and may be swapped out"),
     ("cap_sys_ptrace", 19, "some files of other users' processes cannot be read"),
     ("cap_sys_resource", 24, "pressure is only told every 2 s, and the own OOM score cannot be lowered"),

@@ -20,6 +20,7 @@ pub mod job_socket;
 pub mod levels;
 pub mod memory;
 pub mod perf;
+pub mod priority;
 pub mod process;
 pub mod roots;
 pub mod signal;

@@ -15,6 +15,8 @@ use crate::model::units::{Bytes, Count, Flag, Seconds};
 pub enum Unfit {
     /// Nobody can be signalled: what that needs could not be made ready.
     NoExecutor,
+    /// It has processes of users whom we may not signal: `CAP_KILL` is missing.
+    NoPermission,
     /// A user in `allow_users` is not known on this host.
     UnknownUser,
     /// It names the init process, memwarden itself, or what started it.
@@ -30,6 +32,7 @@ impl Unfit {
     pub const fn label(self) -> &'static str {
         match self {
             Self::NoExecutor => "no_executor",
+            Self::NoPermission => "no_permission",
             Self::UnknownUser => "unknown_user",
             Self::TooWide => "too_wide",
             Self::Bounds => "bounds",
@@ -148,9 +151,10 @@ impl Report {
     }
 
     /// Whether an incident is under way in any seat whose target `enforces`. Where nothing is done, nothing is cut short,
-    /// and a shortage that stays would go on for ever.
+    /// and a shortage that stays, or a victim that cannot be killed, would go on for ever.
     pub fn incident(&self, enforces: impl Fn(usize) -> bool) -> bool {
-        let under_way = |seat: &SeatReport| seat.state.acts() || seat.state == State::Verify;
+        let under_way =
+            |seat: &SeatReport| (seat.state.acts() || seat.state == State::Verify) && !seat.overdue;
         self.seats.iter().flatten().any(|seat| under_way(seat) && enforces(seat.target))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::policy::{Limits, Mode, Reach};
+use super::policy::{Limits, Mode, Reach, Trigger};
 use super::signals;
 use crate::model::label::Label;
 use crate::model::pattern;
@@ -135,12 +135,27 @@ impl fmt::Display for Target {
             });
             levels.collect::<Vec<_>>().join(" or ")
         };
-        write!(f, "{} ({}): {whom} of {}", self.name, mode.label(), self.users.join(", "))?;
-        write!(f, " {verb} helped when {} is left for {}", levels(false), time(self.limits.hold))?;
-        if self.limits.forecast.reach >= Reach::Soft {
-            write!(f, ", or exhaustion is foreseen within {}", time(self.limits.soft_within))?;
+        let mut when = Vec::new();
+        if self.limits.watched().next().is_some() {
+            when.push(format!("{} is left for {}", levels(false), time(self.limits.hold)));
         }
-        f.write_str(":")?;
+        let within = |trigger: Trigger| match self.limits.within(trigger.reach) {
+            reach if reach < Reach::Soft => None,
+            reach if reach < self.limits.reach => Some(format!(" (up to {})", reach.label())),
+            _ => Some(String::new()),
+        };
+        if let Some(most) = within(self.limits.forecast) {
+            when.push(format!("exhaustion is foreseen within {}{most}", time(self.limits.soft_within)));
+        }
+        if let Some(most) = within(self.limits.leak) {
+            when.push(format!("a leak is confirmed{most}"));
+        }
+        if let Some(most) = within(self.limits.alert) {
+            let labels = self.alert.iter().map(|(name, value)| format!("{name}={value}"));
+            when.push(format!("the alert {} fires{most}", labels.collect::<Vec<_>>().join(" ")));
+        }
+        write!(f, "{} ({}): {whom} of {}", self.name, mode.label(), self.users.join(", "))?;
+        write!(f, " {verb} helped when {}:", when.join(", or "))?;
         if let Some(hook) = &self.hook {
             write!(f, " {} is run;", hook.program.display())?;
         }

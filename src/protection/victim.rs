@@ -45,8 +45,6 @@ pub struct Roster {
     pub ask: Vec<Asked>,
     /// Who is asked to end, in this order.
     pub end: Vec<ProcessKey>,
-    /// Where the victims' trees begin.
-    pub roots: Arc<[ProcessKey]>,
     /// The victims, the largest first.
     pub largest: Arc<[ProcessKey]>,
     /// The group that holds all victims and nobody else.
@@ -69,23 +67,15 @@ impl Roster {
         by_depth.truncate(MOST);
         let key = |place: &usize| people[*place].key;
         let end = by_depth.iter().rev().map(key).collect();
-        let has_parent = |place: &usize| family.parent[*place].is_some_and(|above| chosen.contains(&above));
-        let roots = chosen.iter().filter(|place| !has_parent(place)).map(key).collect();
         let mut largest = chosen.clone();
         largest.sort_by_key(|place| (std::cmp::Reverse(people[*place].resident), people[*place].key));
         Self {
             ask: family.asked(),
             end,
-            roots,
             largest: largest.iter().map(key).collect(),
             group: group.filter(|_| victims == Victims::Whole),
             resident: chosen.iter().map(|place| people[*place].resident).sum(),
         }
-    }
-
-    /// How many end.
-    pub fn count(&self) -> u32 {
-        u32::try_from(self.largest.len()).unwrap_or(u32::MAX)
     }
 }
 
@@ -213,10 +203,9 @@ mod tests {
             })
             .collect();
         expected.assert_eq(&format!(
-            "ask: {}\nend: {}\nroots: {}\nlargest: {}\nresident: {}\n",
+            "ask: {}\nend: {}\nlargest: {}\nresident: {}\n",
             asked.join(", "),
             pids(&roster.end),
-            pids(&roster.roots),
             pids(&roster.largest),
             roster.resident
         ));
@@ -239,7 +228,6 @@ mod tests {
             expect![[r#"
             ask: 10, 11 unless 10, 12 unless 11, 13 unless 11, 14 unless 12, 15 unless 13
             end: 15 14 13 12 11 10
-            roots: 10
             largest: 13 12 14 15 11 10
             resident: 9.0 GiB
         "#]],
@@ -254,7 +242,6 @@ mod tests {
             expect![[r#"
             ask: 12, 13
             end: 15 14 13 12 11 10
-            roots: 10
             largest: 13 12 14 15 11 10
             resident: 9.0 GiB
         "#]],
@@ -269,7 +256,6 @@ mod tests {
             expect![[r#"
             ask: 10, 11 unless 10, 12 unless 11, 13 unless 11, 14 unless 12, 15 unless 13
             end: 15 13
-            roots: 13
             largest: 13 15
             resident: 4.5 GiB
         "#]],
@@ -284,7 +270,6 @@ mod tests {
             expect![[r#"
             ask: 10, 11 unless 10, 12 unless 11, 13 unless 11, 14 unless 12, 15 unless 13
             end: 15
-            roots: 15
             largest: 15
             resident: 500.0 MiB
         "#]],
@@ -299,7 +284,6 @@ mod tests {
             expect![[r#"
             ask: 9, 20, 21, 7 unless 8, 8 unless 7
             end: 8 7 21 9 20
-            roots: 9 20 21
             largest: 7 8 9 20 21
             resident: 5.0 MiB
         "#]],
@@ -310,7 +294,6 @@ mod tests {
             expect![[r#"
             ask: 
             end: 
-            roots: 
             largest: 
             resident: 0 B
         "#]],

@@ -1,5 +1,7 @@
 //! What the analyzers and the GPU source say that concerns one job, found in a frame.
 
+use std::time::Duration;
+
 use super::facts::Known;
 use crate::analyzers::{exhaustion, leak};
 use crate::model::desc::Metric;
@@ -7,8 +9,10 @@ use crate::model::frame::Frame;
 use crate::model::point::Point;
 use crate::model::scope::within;
 use crate::model::units::Bytes;
-use crate::protection::options::FRAME_AGE;
 use crate::protection::policy::{Forecast, Reading};
+
+/// A rank that said nothing for so long may have died, or hang; its client sends figures every second.
+const SILENT: Duration = Duration::from_secs(10);
 
 /// What tells one job from others in a frame.
 #[derive(Debug, Default)]
@@ -92,7 +96,7 @@ impl Traits<'_> {
             let value = |metric| points(frame, metric).iter().find(|other| other.labels[..] == *labels);
             let rank = labels.get(..2).unwrap_or_default();
             let age = points(frame, &MESSAGE_AGE).iter().find(|other| other.labels[..] == *rank);
-            let fresh = age.is_some_and(|age| age.value <= FRAME_AGE.as_secs_f64());
+            let fresh = age.is_some_and(|age| age.value <= SILENT.as_secs_f64());
             let Some((reserved, free)) = value(&RESERVED).zip(value(&DEVICE_FREE)).filter(|_| fresh) else {
                 return Known::Unknown;
             };

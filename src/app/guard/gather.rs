@@ -11,6 +11,7 @@ use super::facts::{Facts, SeatFacts};
 use super::foresight::Traits;
 use super::seats::{Seats, Sitter};
 use super::users;
+use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::levels::GroupMeter;
 use crate::host::roots::Roots;
@@ -21,7 +22,7 @@ use crate::model::label::Label;
 use crate::model::scope::{Member, Never, Scope};
 use crate::model::step::Group;
 use crate::model::time::Timestamp;
-use crate::protection::policy::{Ladder, Members, Resource};
+use crate::protection::policy::{Ladder, Members, Mode, Resource};
 use crate::protection::report::{Names, Report, Unfit};
 use crate::protection::target::{Selector, Target};
 use crate::protection::victim::{self, Person, Roster};
@@ -33,6 +34,8 @@ pub struct Gather {
     /// By target; the first unknown user's name where one is.
     users: Vec<Result<Vec<u32>, String>>,
     never: Option<Never>,
+    /// The only user whose processes we may signal, where we may not signal all.
+    only: Option<u32>,
     hierarchy: Option<Hierarchy>,
     seats: Seats,
     /// What the seats are called, for the labels.
@@ -46,6 +49,8 @@ struct Crowd {
     left_out: u32,
     /// Whether init, or we ourselves, are among those that the target names.
     wide: bool,
+    /// Whether there are some that we may not signal.
+    beyond: bool,
 }
 
 impl Gather {
@@ -57,7 +62,10 @@ impl Gather {
             ..Names::default()
         };
         let hierarchy = cgroup::memory_hierarchy(&roots.cgroup).ok().and_then(Result::ok);
-        Self { targets, users, never, hierarchy, seats: Seats::new(), names }
+        let barred =
+            capability::effective(&roots.proc).is_some_and(|mask| !capability::holds(mask, capability::KILL));
+        let only = barred.then(|| rustix::process::geteuid().as_raw());
+        Self { targets, users, never, only, hierarchy, seats: Seats::new(), names }
     }
 
     /// The targets whose users are not all known here, with the first unknown one.
@@ -164,6 +172,7 @@ impl Gather {
                 crowd.left_out += 1;
                 continue;
             }
+            crowd.beyond |= self.only.is_some_and(|only| row.uid != only);
             crowd.people.push(Person {
                 key: row.key,
                 parent: row.parent,
@@ -195,6 +204,9 @@ impl Gather {
             (Err(_), _) => Some(Unfit::UnknownUser),
             (_, None) => Some(Unfit::NoExecutor),
             (Ok(_), Some(_)) if crowd.wide => Some(Unfit::TooWide),
+            (Ok(_), Some(_)) if crowd.beyond && target.limits.mode == Mode::Enforce => {
+                Some(Unfit::NoPermission)
+            }
             _ => None,
         };
         if let (Some(scope), Some(never)) = (&scope, &self.never)
@@ -324,7 +336,8 @@ mod tests {
             std::fs::write(folder.path().join("cgroup/cgroup.controllers"), "memory\n").unwrap();
             let text = format!("protection: {{targets: [{{name: t, {selector}, allow_users: ['7']}}]}}");
             let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
-            let targets = Protection::new(&config.rooms["protection"]).targets.into();
+            let targets =
+                Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
             let never = Some(Never { own: 1000, pids: vec![1000], groups: Vec::new() });
             let gather = Gather::new(targets, &Roots::under(folder.path()), never);
             Self { folder, gather, at: Timestamp::from_secs(10) }

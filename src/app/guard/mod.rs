@@ -42,7 +42,7 @@ use crate::host::executor::{self, Errand, Errands, Machine, Observer};
 use crate::host::hooks::Hooks;
 use crate::host::levels::HostMeter;
 use crate::host::roots::Roots;
-use crate::host::{clock, memory};
+use crate::host::{clock, memory, priority};
 use crate::model::facts::Facts as Told;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
@@ -260,6 +260,11 @@ fn run(mut watch: Watch, shared: &Shared, stop: &AtomicBool) {
             false
         }
     };
+    if !priority::go_first() {
+        tracing::info!(
+            "The guard waits for its turn where the processors are busy; it wants CAP_SYS_NICE or LimitNICE."
+        );
+    }
     let mut due = clock::now();
     while !stop.load(Ordering::Relaxed) {
         let late = clock::now().since(due);

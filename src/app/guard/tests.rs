@@ -158,7 +158,7 @@ fn targets(more: &str) -> Arc<[Target]> {
         "protection: {{mode: enforce, targets: [{{name: train, workload: train, allow_users: [ada]{more}}}]}}"
     );
     let config = crate::config::parse_str(&text, Path::new("f"), &crate::app::schema(), &[]).unwrap();
-    Protection::new(&config.rooms["protection"]).targets.into()
+    Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into()
 }
 
 impl World {
@@ -427,7 +427,7 @@ fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
     world.uses(10);
     world.rounds(40);
     world.check(expect![[r#"
-        soft → warn: memory is back
+        soft → cooldown: memory is back
         enforce: let /job go on"#]]);
 }
 

@@ -413,6 +413,10 @@ impl Watch {
         let longest = match ladder.state() {
             State::Ok | State::Disarmed => LONGEST,
             State::Warn | State::Blind | State::Cooldown => WARNED,
+            // Nobody was ended and nobody is waited for, or who was stays: it may take hours.
+            State::Verify | State::Term if ladder.overdue() || ladder.limits().mode == Mode::Observe => {
+                WARNED
+            }
             State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST,
         };
         let limits = ladder.limits();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::recorder::Recorder;
 use crate::host::audit::AuditLog;
+use crate::host::clock;
 use crate::model::audit::{Entry, Occasion, PROCESSES_A_LINE, Reading};
 use crate::model::incident::name_into;
 use crate::model::label::Label;
@@ -229,6 +230,15 @@ impl Ledger {
         }
         if done > 0 {
             self.spill.drain(..done);
+        }
+    }
+}
+
+impl Drop for Ledger {
+    /// What is under way has nobody any more who could tell of it.
+    fn drop(&mut self) {
+        for seat in self.seats.iter().filter(|seat| !seat.incident.is_empty()) {
+            self.recorder.left(clock::now(), &seat.incident);
         }
     }
 }

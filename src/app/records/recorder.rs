@@ -69,6 +69,11 @@ enum Word {
         id: Id,
         at: Timestamp,
     },
+    /// Nobody looks after an incident that goes on.
+    Left {
+        id: Id,
+        at: Timestamp,
+    },
     Record(Box<Incident>),
     /// Write all that is open, and say so.
     Flush(SyncSender<()>),
@@ -145,6 +150,11 @@ impl Recorder {
         self.tell(Word::Ended { id: Id::of(id), at });
     }
 
+    /// Nobody looks after an incident any more, which went on: the daemon ends, or its configuration is another.
+    pub(super) fn left(&self, at: Timestamp, id: &str) {
+        self.tell(Word::Left { id: Id::of(id), at });
+    }
+
     /// Something that is over already.
     pub fn record(&self, incident: Incident) {
         self.tell(Word::Record(Box::new(incident)));
@@ -193,6 +203,9 @@ impl Errand for RecordErrand {
     }
 }
 
+/// The fact that says why nobody saw the end of an incident.
+const INTERRUPTED: &str = "interrupted";
+
 /// An incident that goes on.
 struct Open {
     incident: Incident,
@@ -235,6 +248,14 @@ impl Writer {
                     ..Incident::default()
                 }),
                 Ok(Word::Ended { id, at }) => self.end(id.as_str(), at),
+                Ok(Word::Left { id, at }) => {
+                    let known = self.open.iter_mut().find(|open| open.incident.id == id.as_str());
+                    if let Some(open) = known {
+                        let why = "memwarden ended, or was given another configuration, while it went on";
+                        open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
+                    }
+                    self.end(id.as_str(), at);
+                }
                 Ok(Word::Record(incident)) if self.told_already(&incident) => {}
                 Ok(Word::Record(incident)) => {
                     self.begin(*incident);
@@ -293,7 +314,7 @@ impl Writer {
             let moves = incident.moves.iter().map(|step| step.unix_seconds);
             let last = moves.chain(incident.steps.iter().map(|step| step.unix_seconds));
             incident.ended_unix_seconds = Some(last.fold(incident.began_unix_seconds, f64::max));
-            incident.facts.insert("interrupted".to_owned(), "memwarden ended while it went on".into());
+            incident.facts.insert(INTERRUPTED.to_owned(), "memwarden ended while it went on".into());
             tracing::warn!(incident = listed.id, "memwarden ended in the middle of an incident.");
             let files = vec![record_of(&incident), ("report.md".to_owned(), report(&incident).into_bytes())];
             if let Err(error) = store.write(&listed.id, &files) {

@@ -1,6 +1,7 @@
 //! What is wrong with a `protection` section whose values are each right.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::keys;
 use super::target;
@@ -23,7 +24,7 @@ pub fn check(settings: &Settings) -> Vec<(String, String)> {
     }
     for (place, section) in sections.iter().enumerate() {
         let mut complain = |key: &str, what: String| wrong.push((format!("targets[{place}].{key}"), what));
-        match target(section, Mode::Enforce) {
+        match target(section, Mode::Enforce, Duration::ZERO) {
             Ok(target) => {
                 names_itself(&target, &mut complain);
                 if let Some(first) = names.insert(target.name.as_str().to_owned(), place) {

@@ -19,8 +19,12 @@ use crate::model::step::{Acknowledgement, Hook};
 
 /// A reading of the guard itself that is older is not acted on: three times its longest interval.
 const OWN_AGE: Duration = Duration::from_secs(3);
-/// What comes with the frame, such as GPU memory, may be this old: ten samples at the default interval.
-pub const FRAME_AGE: Duration = Duration::from_secs(10);
+/// What comes with the frame, such as GPU memory, may be this old: ten samples at the default interval, and three where
+/// they are further apart.
+fn frame_age(interval: Duration) -> Duration {
+    (3 * interval).max(Duration::from_secs(10))
+}
+
 /// Alertmanager repeats a firing alert every few hours, and resolves it after 5 min without news; its end is told.
 const ALERT_AGE: Duration = Duration::from_secs(6 * 3600);
 
@@ -45,12 +49,12 @@ impl Default for Protection {
 }
 
 impl Protection {
-    /// Reads a section that was checked; what [`check()`] complains about is left out.
-    pub fn new(settings: &Settings) -> Self {
+    /// Reads a section that was checked; what [`check()`] complains about is left out. A sample is taken each `interval`.
+    pub fn new(settings: &Settings, interval: Duration) -> Self {
         let mode = Mode::of(&settings.choice(&keys::MODE)).unwrap_or(Mode::Observe);
         let count = |opt| u32::try_from(settings.count(opt)).unwrap_or(u32::MAX);
         let sections = settings.sections(&keys::TARGETS);
-        let targets = sections.iter().filter_map(|section| target(section, mode).ok());
+        let targets = sections.iter().filter_map(|section| target(section, mode, interval).ok());
         Self {
             mode,
             most_per_hour: count(&keys::HOST_MOST),
@@ -64,7 +68,7 @@ impl Protection {
 type Wrong = (&'static str, String);
 
 /// One entry of `targets`.
-fn target(section: &Settings, most: Mode) -> Result<Target, Wrong> {
+fn target(section: &Settings, most: Mode, interval: Duration) -> Result<Target, Wrong> {
     let selector = match (section.text(&keys::WORKLOAD), section.text(&keys::CGROUP)) {
         (Some(pattern), None) => Selector::Workload(pattern),
         (None, Some(pattern)) => Selector::Cgroup(pattern),
@@ -105,11 +109,11 @@ fn target(section: &Settings, most: Mode) -> Result<Target, Wrong> {
         webhook: section.text(&keys::WEBHOOK).map(|url| url.as_str().into()),
         pause: section.bool(&keys::PAUSE),
         alert: alert.map(&keys::LABELS).into_iter().collect(),
-        limits: limits(section, most),
+        limits: limits(section, most, frame_age(interval)),
     })
 }
 
-fn limits(section: &Settings, most: Mode) -> Limits {
+fn limits(section: &Settings, most: Mode, frame_age: Duration) -> Limits {
     let sub = |opt: &'static Opt| section.section(opt);
     let levels = |opt: &'static Opt, soft: &'static Opt, hard: &'static Opt, max_age| {
         let levels = sub(opt);
@@ -126,16 +130,16 @@ fn limits(section: &Settings, most: Mode) -> Limits {
         levels: [
             levels(&keys::HOST, &keys::HOST_SOFT, &keys::HOST_HARD, OWN_AGE),
             levels(&keys::GROUP, &keys::GROUP_SOFT, &keys::GROUP_HARD, OWN_AGE),
-            levels(&keys::GPU, &keys::OTHER_SOFT, &keys::OTHER_HARD, FRAME_AGE),
-            levels(&keys::ALLOCATOR, &keys::OTHER_SOFT, &keys::OTHER_HARD, FRAME_AGE),
+            levels(&keys::GPU, &keys::OTHER_SOFT, &keys::OTHER_HARD, frame_age),
+            levels(&keys::ALLOCATOR, &keys::OTHER_SOFT, &keys::OTHER_HARD, frame_age),
         ],
         margin: section.amount(&keys::MARGIN).unwrap_or(crate::model::units::Amount::Share(0.0)),
         hold: section.duration(&keys::HOLD),
         clear: section.duration(&keys::CLEAR),
-        forecast: trigger(&forecast, &keys::FORECAST_REACH, FRAME_AGE),
+        forecast: trigger(&forecast, &keys::FORECAST_REACH, frame_age),
         warn_within: forecast.duration(&keys::WARN_WITHIN),
         soft_within: forecast.duration(&keys::SOFT_WITHIN),
-        leak: trigger(&leak, &keys::LEAK_REACH, FRAME_AGE),
+        leak: trigger(&leak, &keys::LEAK_REACH, frame_age),
         alert: match alert.map(&keys::LABELS).is_empty() {
             true => Trigger { reach: Reach::Ignore, max_age: ALERT_AGE },
             false => trigger(&alert, &keys::ALERT_REACH, ALERT_AGE),

@@ -9,7 +9,9 @@ use crate::config;
 
 fn parse(text: &str) -> Result<Protection, String> {
     let config = config::parse_str(text, Path::new("f"), &crate::app::schema(), &[]);
-    config.map(|config| Protection::new(&config.rooms[PROTECTION.key])).map_err(|error| error.to_string())
+    config
+        .map(|config| Protection::new(&config.rooms[PROTECTION.key], config.sampling.interval))
+        .map_err(|error| error.to_string())
 }
 
 #[track_caller]
@@ -114,7 +116,7 @@ fn a_policy_is_a_sentence() {
     .unwrap();
     let told: Vec<String> = protection.targets.iter().map(ToString::to_string).collect();
     expect![[r#"
-        train (enforce): workload train-* of ada, 1007 is helped when 5 % of host memory or 10 % of its cgroup's limit is left for 2 s, or exhaustion is foreseen within 90 s: /usr/local/bin/save is run; SIGUSR1 asks it to save, with 1 min (10 min if it says it is saving); SIGTERM, with 10 s; SIGKILL to all of it, at once when 2 % of host memory or 3 % of its cgroup's limit is left; at most 3 times an hour.
+        train (enforce): workload train-* of ada, 1007 is helped when 5 % of host memory or 10 % of its cgroup's limit is left for 2 s, or exhaustion is foreseen within 90 s (up to checkpoint): /usr/local/bin/save is run; SIGUSR1 asks it to save, with 1 min (10 min if it says it is saving); SIGTERM, with 10 s; SIGKILL to all of it, at once when 2 % of host memory or 3 % of its cgroup's limit is left; at most 3 times an hour.
         gentle (observe): cgroup /slurm/uid_*/job_* of bob would be helped when 2.0 GiB of its cgroup's limit is left for 500 ms, or exhaustion is foreseen within 90 s: SIGUSR1 asks it to save, with 1 min (10 min if it says it is saving); nothing beyond checkpoint; at most 3 times an hour."#]].assert_eq(&told.join("\n"));
 }
 

@@ -17,6 +17,11 @@ use crate::model::time::Timestamp;
 /// that goes on comes to the hard level first.
 const BURST: Duration = Duration::from_millis(1_500);
 
+/// Victims are gone, their memory does not come back and no longer grows: somebody else has it, or it was shared. The
+/// next victim, of this target or another, is not taken before this time, but the host is not given up either. Slurm
+/// gives a step that stays as long (`UnkillableStepTimeout`, 60 s).
+const GIVEN_UP: Duration = Duration::from_secs(60);
+
 /// What the other ladders of the host leave for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
@@ -93,11 +98,6 @@ impl Ladder {
     /// Where it stands.
     pub const fn state(&self) -> State {
         self.state
-    }
-
-    /// Since when.
-    pub const fn since(&self) -> Timestamp {
-        self.since
     }
 
     /// The conditions of the last step.
@@ -214,7 +214,7 @@ impl Ladder {
 
     fn soft(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
         if empty || self.back_for(now, self.limits.hold) {
-            return Some((State::Warn, if empty { Reason::Gone } else { Reason::Recovered }));
+            return Some((State::Cooldown, if empty { Reason::Gone } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(judged) {
             return Some(kill);
@@ -294,9 +294,11 @@ impl Ladder {
         }
         let gone = observed.alive == Some(0);
         let empty = self.conditions.get(Condition::HasMembers) == Truth::NotMet;
-        let over = now.since(self.since) >= self.verify_time(observed);
+        let (waited, enough) = (now.since(self.since), self.verify_time(observed));
+        let over = waited >= enough;
         let done = if self.limits.mode == Mode::Enforce {
-            gone && (judged.back || (empty && over && !judged.returning))
+            let given_up = over && (empty || waited >= enough + GIVEN_UP);
+            gone && (judged.back || (given_up && !judged.returning))
         } else {
             judged.back || empty
         };

@@ -190,6 +190,45 @@ fn memory_that_comes_back_slowly_takes_no_second_victim() {
 }
 
 #[test]
+fn memory_that_never_comes_back_is_not_waited_for_for_ever() {
+    check(
+        limits(),
+        &Job { takes: |_| 2000.0 * MIB, returns: 0.0, rest: 3, ..Job::default() },
+        120,
+        expect![[r#"
+            at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
+            at  20.9 s  0.00 GiB left: verify → verify: the victims are gone and their memory is not back
+            at  80.9 s  0.00 GiB left: verify → cooldown: the victims are gone and their memory is not back
+            at  81.0 s  0.00 GiB left: cooldown → kill: the hard level of cgroup memory is crossed, killed
+            at  81.1 s  0.00 GiB left: kill → verify: the kill was carried out
+            at  99.1 s  0.00 GiB left: verify → verify: the victims are gone and their memory is not back
+        "#]],
+    );
+}
+
+#[test]
+fn a_saw_does_not_start_the_hook_again_and_again() {
+    let takes = |time: f64| if time < 8.0 || (time - 8.0) % 6.0 > 3.0 { 600.0 * MIB } else { -600.0 * MIB };
+    check(
+        Limits { reach: Reach::Soft, hold: secs(1) / 5, ..limits() },
+        &Job { takes, ..Job::default() },
+        60,
+        expect![[r#"
+            at   5.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+            at   7.0 s  1.84 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  10.2 s  2.66 GiB left: soft → cooldown: memory is back
+            at  25.2 s  2.07 GiB left: cooldown → warn: cgroup memory is near its soft level
+            at  25.6 s  1.84 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  27.6 s  2.66 GiB left: soft → cooldown: memory is back
+            at  42.6 s  2.78 GiB left: cooldown → ok: the quiet time is over
+            at  43.1 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
+        "#]],
+    );
+}
+
+#[test]
 fn who_cannot_be_killed_is_said_and_left() {
     let takes = |_| 2000.0 * MIB;
     check(

@@ -31,6 +31,8 @@ pub(super) struct Job {
     pub(super) dies: Option<f64>,
     /// Bytes a second that come back once it is gone.
     pub(super) returns: f64,
+    /// How many stay when the victims are gone.
+    pub(super) rest: u32,
     /// When the sensors stop and begin again.
     pub(super) blind: std::ops::Range<f64>,
     /// When an alert fires.
@@ -49,6 +51,7 @@ impl Default for Job {
             ends: Some(1.0),
             dies: Some(0.5),
             returns: 4.0 * GIB_F,
+            rest: 0,
             blind: 0.0..0.0,
             alert: 0.0..0.0,
             foreseen: |_| None,
@@ -112,11 +115,12 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         let foreseen = (job.foreseen)(time).map(|p50| Forecast { p10: p50 / 2.0, p50 });
         observed.forecast = Some(Aged::now(foreseen));
         observed.alert = job.alert.contains(&time).then_some(Aged::now(true));
-        let count = u32::from(gone.is_none()) * 8;
+        let victims = u32::from(gone.is_none()) * 8;
+        let count = victims + job.rest;
         observed.members = Some(Aged::now(Members { count, catching: Some(u32::from(job.catches) * count) }));
         let ack = |kind, at: Option<f64>| since(asked.checkpoint, at).then_some(Ack { kind, at: now });
         observed.ack = ack(AckKind::Saved, job.saved).or_else(|| ack(AckKind::Saving, job.saving));
-        observed.alive = (asked.term.is_some() || asked.kill.is_some()).then_some(count);
+        observed.alive = (asked.term.is_some() || asked.kill.is_some()).then_some(victims);
         observed.victims = Bytes::new(used as u64);
         let Some(transition) = board.step(0, now, &observed) else { continue };
         let done = match (transition.acts() && enforce, transition.to) {
