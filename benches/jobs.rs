@@ -14,6 +14,7 @@ use anyhow::{Context as _, ensure};
 use memwarden::host::roots::Roots;
 use memwarden::host::{clock, process};
 use memwarden::model::frame::Frame;
+use memwarden::model::ids::ProcessKey;
 use memwarden::model::point::Batch;
 use memwarden::model::source::Source;
 use memwarden::sources::{Context, training};
@@ -28,7 +29,8 @@ fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let socket = folder.path().join("job.sock");
     let mut source = source(&socket)?;
-    sample(&mut *source)?;
+    let mut spoke = Vec::new();
+    sample(&mut *source, &mut spoke)?;
     let mut streams = Vec::new();
     for rank in 0..ranks {
         let mut stream = connect(&socket)?;
@@ -50,7 +52,7 @@ fn main() -> anyhow::Result<()> {
         }
         if turn % rate == rate - 1 {
             let begun = cpu();
-            sample(&mut *source)?;
+            sample(&mut *source, &mut spoke)?;
             sampling += cpu().saturating_sub(begun);
         }
         let due = Duration::from_secs(1) * u32::try_from(turn + 1)? / u32::try_from(rate)?;
@@ -61,7 +63,7 @@ fn main() -> anyhow::Result<()> {
     // What was sent last is heard a moment later.
     let mut heard = 0.0;
     for _ in 0..50 {
-        let frame = sample(&mut *source)?;
+        let frame = sample(&mut *source, &mut spoke)?;
         heard = frame
             .families
             .iter()
@@ -125,10 +127,13 @@ fn source(socket: &Path) -> anyhow::Result<Box<dyn Source>> {
     Ok((training::REGISTRATION.build)(&config.sources["training"].settings, &context))
 }
 
-fn sample(source: &mut dyn Source) -> anyhow::Result<Frame> {
+/// A sample; `spoke` is who spoke in the one before, as the engine keeps it.
+fn sample(source: &mut dyn Source, spoke: &mut Vec<ProcessKey>) -> anyhow::Result<Frame> {
     let (at, mut batch) = (clock::now(), Batch::new());
+    batch.facts.spoke = std::mem::take(spoke);
     source.sample(at, &mut batch)?;
     let (families, _, facts) = batch.seal();
+    spoke.extend(facts.ranks.iter().filter_map(|rank| rank.key));
     let timeline = facts.timeline;
     Ok(Frame { sequence: 1, at, families, sources: Vec::new(), findings: Vec::new(), timeline })
 }

@@ -1,6 +1,6 @@
 """What a step costs, in turns beside OpenTelemetry's SDK where it is installed, and what starting Python costs.
 
-    python bench_step.py                          # a step, against a listener in a process of its own
+    python bench_step.py                          # a step, heard by the daemon (--daemon, a release build)
     python bench_step.py --start 50               # `python -c pass` with and without MEMWARDEN_AUTO
     python bench_step.py --train 10 -- ../../examples/train.py --steps 300 --threads 1
     python bench_step.py --loop 50                # the model of examples/train.py, hooks on and off in turns
@@ -11,6 +11,7 @@ OpenTelemetry: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-c
 import argparse
 import os
 import random
+import shutil
 import signal
 import socket
 import statistics
@@ -25,8 +26,21 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 GAUGES = 12
 
 
-def listen(path):
-    """Reads and forgets, in a process of its own."""
+def listen(path, daemon):
+    """Hears what is sent, in a process of its own: the daemon where there is one, else somebody who reads and forgets."""
+    if daemon and os.access(daemon, os.X_OK):
+        config = os.path.join(os.path.dirname(path), "memwarden.yaml")
+        with open(config, "w") as file:
+            file.write("sources: {gpu: {enabled: false}, training: {socket: %s, messages_per_second: 100000}}\n" % path)
+            file.write('web: {listen_addresses: ["127.0.0.1:0"]}\n')
+        command = [daemon, "serve", "--config.file", config]
+        heard = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        for _ in range(500):
+            if os.path.exists(path):
+                return heard.pid
+            time.sleep(0.01)
+        sys.exit("%s does not listen at %s" % (daemon, path))
+    print("there is no %s: somebody who only reads stands in for it" % (daemon or "daemon"))
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
     listener.listen(8)
@@ -98,10 +112,16 @@ def quantile(values, share):
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-def bench_steps(steps):
+def leave(listener, path):
+    os.kill(listener, signal.SIGKILL)
+    os.waitpid(listener, 0)
+    shutil.rmtree(os.path.dirname(path))
+
+
+def bench_steps(steps, daemon):
     folder = tempfile.mkdtemp(prefix="mw")
     path = os.path.join(folder, "s")
-    listener = listen(path)
+    listener = listen(path, daemon)
     contenders = {"memwarden step": ours(path), "memwarden step and 3 phases": phases(path)}
     otel = theirs(path)
     if otel is not None:
@@ -123,10 +143,7 @@ def bench_steps(steps):
         figures = tuple(quantile(values, share) * 1e6 for share in (0.5, 0.9, 0.99))
         end = contenders[name][1]()
         print("%-46s p50 %7.1f us  p90 %7.1f us  p99 %7.1f us  %s" % (name, *figures, end or ""))
-    os.kill(listener, signal.SIGKILL)
-    os.waitpid(listener, 0)
-    os.unlink(path)
-    os.rmdir(folder)
+    leave(listener, path)
 
 
 def environment(on):
@@ -161,7 +178,7 @@ def processor(command, env):
     return usage.ru_utime + usage.ru_stime
 
 
-def bench_loop(rounds, block=20):
+def bench_loop(rounds, daemon, block=20):
     """Blocks of steps in one process, so that nothing else differs; CPU seconds of the training thread."""
     import importlib.util
 
@@ -170,7 +187,7 @@ def bench_loop(rounds, block=20):
 
     folder = tempfile.mkdtemp(prefix="mw")
     path = os.path.join(folder, "s")
-    listener = listen(path)
+    listener = listen(path, daemon)
     os.environ.update(MEMWARDEN_AUTO="1", MEMWARDEN_JOB_SOCKET=path)
     memwarden._start_auto()
     spec = importlib.util.spec_from_file_location("train", os.path.join(HERE, "../../examples/train.py"))
@@ -200,10 +217,7 @@ def bench_loop(rounds, block=20):
     memwarden._auto._off = False
     told("a step, CPU", taken[False], taken[True], "ms", 1000)
     memwarden._auto.stop()
-    os.kill(listener, signal.SIGKILL)
-    os.waitpid(listener, 0)
-    os.unlink(path)
-    os.rmdir(folder)
+    leave(listener, path)
 
 
 def told(name, off, on, unit, scale):
@@ -236,17 +250,18 @@ def main():
     parser.add_argument("--start", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--train", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--loop", type=int, default=0, metavar="ROUNDS")
+    parser.add_argument("--daemon", default=os.path.join(HERE, "../../target/release/memwarden"), help="who listens")
     parser.add_argument("command", nargs="*")
     args = parser.parse_args()
     if args.start:
         for name, take in (("start, wall", wall), ("start, CPU", processor)):
             told(name, *compare([sys.executable, "-c", "pass"], args.start, take), "ms", 1000)
     elif args.loop:
-        bench_loop(args.loop)
+        bench_loop(args.loop, args.daemon)
     elif args.train:
         told("train, CPU", *compare([sys.executable, *args.command], args.train, processor), "s", 1)
     else:
-        bench_steps(args.steps)
+        bench_steps(args.steps, args.daemon)
 
 
 if __name__ == "__main__":
