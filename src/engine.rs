@@ -177,7 +177,7 @@ impl Engine {
 
     /// Measures once.
     pub fn tick(&mut self, at: Timestamp) -> Arc<Frame> {
-        let mut batch = self.last.take().map_or_else(Batch::new, |last| Batch::like(&last.families));
+        let mut batch = self.last.take().map_or_else(Batch::new, Batch::like);
         batch.facts.spoke = self.facts.ranks.iter().filter_map(|rank| rank.key).collect();
         let mut reports = Vec::with_capacity(self.sources.len());
         for running in &mut self.sources {

@@ -38,7 +38,7 @@ pub struct Options {
 }
 
 /// Threads that serve HTTP and push; sampling has its own.
-const SERVING_THREADS: usize = 2;
+const SERVING_THREADS: usize = 1;
 /// The whole end takes at most 5 s: 2 s for requests in flight and for a last push, 1 s for the sampler.
 #[cfg(feature = "otlp")]
 const LAST_PUSH: Duration = Duration::from_secs(2);

@@ -109,7 +109,7 @@ struct Labels<'a>(&'a One<'a>);
 
 impl Serialize for Labels<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let labels = self.0.names.iter().zip(&self.0.point.labels);
+        let labels = self.0.names.iter().zip(self.0.point.labels.iter());
         serializer.collect_map(labels.filter(|(_, value)| !value.is_empty()))
     }
 }

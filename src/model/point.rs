@@ -1,12 +1,14 @@
 //! What one tick measured: families of points, filled by the sources.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foldhash::HashMapExt as _;
 use foldhash::HashSetExt as _;
 
 use super::desc::{Desc, Histogram, INFINITE, Metric, SUM};
 use super::facts::Facts;
+use super::frame::Frame;
 use super::histogram::Buckets;
 use super::label::Label;
 use super::units::{Count, Unit};
@@ -14,8 +16,8 @@ use super::units::{Count, Unit};
 /// One value of one series.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Point {
-    /// Label values, in the order of [`Desc::labels`].
-    pub labels: Box<[Label]>,
+    /// Label values, in the order of [`Desc::labels`]; from one tick to the next they are the same piece of memory.
+    pub labels: Arc<[Label]>,
     /// The value, always finite.
     pub value: f64,
 }
@@ -54,10 +56,28 @@ impl Dropped {
     }
 }
 
+/// How far ahead the labels of a point are looked for among those of the tick before: so many series may have gone.
+const AHEAD: usize = 4;
+
+/// Where a family stands among the points of the tick before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    /// The family's place in the frame before.
+    place: Option<usize>,
+    /// The first of its points that was not met again.
+    next: usize,
+    /// How many were.
+    met: usize,
+}
+
 /// Where sources put what they measured in one tick.
 #[derive(Debug, Default)]
 pub struct Batch {
     families: Vec<Family>,
+    /// By the place of the family here.
+    before: Vec<Before>,
+    /// The tick before.
+    last: Option<Arc<Frame>>,
     /// Position in `families` by the address of the declaration.
     places: foldhash::HashMap<usize, usize>,
     dropped: HashMap<(&'static str, Dropped), u64>,
@@ -71,12 +91,17 @@ impl Batch {
         Self::default()
     }
 
-    /// An empty batch with room for what was in one tick: most ticks have the same series.
-    pub fn like(families: &[Family]) -> Self {
-        let mut batch = Self { places: foldhash::HashMap::with_capacity(families.len()), ..Self::default() };
-        for Family { desc, points } in families {
-            batch.family(desc).points.reserve_exact(points.len());
+    /// An empty batch with room for what was in one tick, whose labels it takes over: most ticks have the same series in
+    /// the same order.
+    pub fn like(last: Arc<Frame>) -> Self {
+        let places = foldhash::HashMap::with_capacity(last.families.len());
+        let mut batch = Self { places, ..Self::default() };
+        for (place, Family { desc, points }) in last.families.iter().enumerate() {
+            let at = batch.family(desc);
+            batch.families[at].points.reserve_exact(points.len());
+            batch.before[at].place = Some(place);
         }
+        batch.last = Some(last);
         batch
     }
 
@@ -100,7 +125,8 @@ impl Batch {
         buckets: &Buckets<FROM, COUNT>,
     ) {
         let desc = metric.desc();
-        if self.family(desc).points.len() + COUNT + 2 > desc.budget {
+        let at = self.family(desc);
+        if self.families[at].points.len() + COUNT + 2 > desc.budget {
             self.count_dropped(desc, Dropped::Budget, COUNT as u64 + 2);
             return;
         }
@@ -133,19 +159,35 @@ impl Batch {
             self.count_dropped(desc, reason, 1);
             return;
         }
-        let family = self.family(desc);
-        if family.points.len() >= desc.budget {
+        let at = self.family(desc);
+        if self.families[at].points.len() >= desc.budget {
             self.count_dropped(desc, Dropped::Budget, 1);
             return;
         }
-        family.points.push(Point { labels: labels.into(), value });
+        let labels = self.met(at, labels).unwrap_or_else(|| labels.into());
+        self.families[at].points.push(Point { labels, value });
+    }
+
+    /// These labels as the tick before has them, where it has.
+    fn met(&mut self, at: usize, labels: &[Label]) -> Option<Arc<[Label]>> {
+        let before = &mut self.before[at];
+        let points = &self.last.as_ref()?.families[before.place?].points;
+        let near = points.iter().skip(before.next).take(AHEAD);
+        let ahead = near.clone().position(|point| *point.labels == *labels)?;
+        let met = points.get(before.next + ahead)?;
+        before.next += ahead + 1;
+        before.met += 1;
+        Some(Arc::clone(&met.labels))
     }
 
     /// Removes repeated series and returns the families and what was dropped, by metric name and reason.
     pub fn seal(mut self) -> (Vec<Family>, HashMap<(&'static str, Dropped), u64>, Facts) {
-        self.families.retain(|family| !family.points.is_empty());
-        for family in &mut self.families {
+        for (family, known) in self.families.iter_mut().zip(&self.before) {
             let before = family.points.len();
+            // Each is another one of those before, of which no two were the same.
+            if known.met == before {
+                continue;
+            }
             // Nearly always nothing repeats, and looking at the labels where they are costs no copies.
             let mut seen: foldhash::HashSet<&[Label]> = foldhash::HashSet::with_capacity(before);
             let first: Vec<bool> = family.points.iter().map(|point| seen.insert(&point.labels)).collect();
@@ -156,14 +198,18 @@ impl Batch {
                 *self.dropped.entry((family.desc.name, Dropped::Duplicate)).or_default() += repeated;
             }
         }
+        self.families.retain(|family| !family.points.is_empty());
         (self.families, self.dropped, self.facts)
     }
 
     /// Adds all points of `other`.
     pub fn absorb(&mut self, other: Self) {
         for family in other.families {
-            let place = self.family(family.desc);
-            place.points.extend(family.points);
+            let at = self.family(family.desc);
+            for Point { labels, value } in family.points {
+                let labels = self.met(at, &labels).unwrap_or(labels);
+                self.families[at].points.push(Point { labels, value });
+            }
         }
         for (what, count) in other.dropped {
             *self.dropped.entry(what).or_default() += count;
@@ -175,13 +221,14 @@ impl Batch {
         &self.families
     }
 
-    fn family(&mut self, desc: &'static Desc) -> &mut Family {
-        let families = &mut self.families;
-        let place = *self.places.entry(std::ptr::from_ref(desc).addr()).or_insert_with(|| {
+    /// The place of a family.
+    fn family(&mut self, desc: &'static Desc) -> usize {
+        let (families, before) = (&mut self.families, &mut self.before);
+        *self.places.entry(std::ptr::from_ref(desc).addr()).or_insert_with(|| {
             families.push(Family { desc, points: Vec::new() });
+            before.push(Before::default());
             families.len() - 1
-        });
-        &mut self.families[place]
+        })
     }
 
     fn count_dropped(&mut self, desc: &'static Desc, reason: Dropped, by: u64) {
@@ -230,6 +277,47 @@ mod tests {
             families[0].points.iter().map(|point| (point.labels[1].as_str(), point.value)).collect();
         assert_eq!(points, [("1.0", 0.0), ("2.0", 1.0), ("+Inf", 2.0), ("sum", 8.5)]);
         assert_eq!(dropped[&("memwarden_share_ratio", Dropped::Budget)], 4);
+    }
+
+    fn frame(batch: Batch) -> Arc<Frame> {
+        let (families, ..) = batch.seal();
+        let (sources, findings, timeline) = Default::default();
+        let at = crate::model::time::Timestamp::from_secs(1);
+        Arc::new(Frame { sequence: 1, at, families, sources, findings, timeline })
+    }
+
+    #[test]
+    fn labels_are_taken_over_from_the_tick_before() {
+        static MANY: Gauge<Count> = Gauge::<Count>::new("memwarden_many", "x", &["a"]);
+        let filled = |mut batch: Batch, names: &[u32]| {
+            for name in names {
+                batch.put(&MANY, &[(*name).into()], Count(1));
+            }
+            frame(batch)
+        };
+        let before = filled(Batch::new(), &[1, 2, 3, 4, 5, 6, 7, 8]);
+        // 2 has gone, 9 has come, 8 stands elsewhere.
+        let after = filled(Batch::like(Arc::clone(&before)), &[1, 8, 3, 4, 9, 5, 6, 7]);
+        let same = |point: &Point| {
+            let known = &before.families[0].points;
+            known.iter().any(|other| Arc::ptr_eq(&other.labels, &point.labels))
+        };
+        let told: Vec<_> =
+            after.families[0].points.iter().map(|point| (point.labels[0].as_str(), same(point))).collect();
+        assert_eq!(
+            told,
+            ["1", "8", "3", "4", "9", "5", "6", "7"].map(|name| (name, name != "8" && name != "9"))
+        );
+        // What repeats is found all the same, first or last.
+        for names in [[1, 1, 3], [1, 3, 1], [9, 9, 1]] {
+            let mut batch = Batch::like(Arc::clone(&before));
+            for name in names {
+                batch.put(&MANY, &[name.into()], Count(1));
+            }
+            let (families, dropped, _) = batch.seal();
+            assert_eq!(families[0].points.len(), 2, "{names:?}");
+            assert_eq!(dropped[&("memwarden_many", Dropped::Duplicate)], 1);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is lost in the allocator of a rank, from the figures that the job pushes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{REGISTRATION, State, metrics};
 use crate::analyzers::ranks;
@@ -20,7 +21,7 @@ const RECENT: f64 = 600.0;
 /// What is remembered of the allocators, by workload, rank, device and GPU.
 #[derive(Debug, Default)]
 pub(super) struct Allocators {
-    known: BTreeMap<Box<[Label]>, Known>,
+    known: BTreeMap<Arc<[Label]>, Known>,
 }
 
 #[derive(Debug)]

@@ -260,7 +260,8 @@ memwarden_step_duration_seconds_count 0
         let metric = |family: &Family, point: &Point| {
             let mut metric = proto::Metric::default();
             // An empty label is one that is not there.
-            let pairs = family.desc.labels.iter().zip(&point.labels).filter(|(_, value)| !value.is_empty());
+            let pairs =
+                family.desc.labels.iter().zip(point.labels.iter()).filter(|(_, value)| !value.is_empty());
             let pairs = pairs.map(|(name, value)| {
                 let mut pair = proto::LabelPair::default();
                 pair.set_name((*name).to_owned());
@@ -405,7 +406,7 @@ memwarden_step_duration_seconds_count 0
                 .iter()
                 .flat_map(|family| {
                     family.points.iter().map(move |point| {
-                        let labels = family.desc.labels.iter().zip(&point.labels);
+                        let labels = family.desc.labels.iter().zip(point.labels.iter());
                         let labels = labels.filter(|(_, value)| !value.is_empty());
                         let labels = labels.map(|(name, value)| ((*name).to_owned(), value.to_string())).collect();
                         (family.desc.name.to_owned(), labels, point.value)

@@ -156,7 +156,7 @@ impl Sight {
         let mut series = HashMap::new();
         for family in frame.families.iter().filter(|family| NAMES.contains(&family.desc.name)) {
             let rows = family.points.iter().map(|point| {
-                let labels = family.desc.labels.iter().zip(&point.labels);
+                let labels = family.desc.labels.iter().zip(point.labels.iter());
                 let labels = labels.filter(|(_, value)| !value.is_empty());
                 Row {
                     labels: labels.map(|(name, value)| ((*name).to_owned(), value.to_string())).collect(),

@@ -51,7 +51,7 @@ fn check(world: &World, second: u64, filter: &str, expected: Expect) {
                 .desc
                 .labels
                 .iter()
-                .zip(&point.labels)
+                .zip(point.labels.iter())
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect();
             text += &format!("{} {} {}\n", family.desc.name, labels.join(","), point.value);
