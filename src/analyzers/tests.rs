@@ -9,8 +9,8 @@ use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::setting::Settings;
 use crate::model::time::Timestamp;
-use crate::model::units::{Bytes, Flag};
-use crate::sources::{cgroup, memory, workload};
+use crate::model::units::{Bytes, Count, Flag};
+use crate::sources::{cgroup, memory, training, workload};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -267,6 +267,46 @@ fn what_the_job_says_is_allocated_tells_a_leak_from_a_reserve() {
         bytes(batch, &crate::sources::gpu::metrics::PROCESS_MEMORY, &labels, 61.0 * GIB);
     });
     assert_eq!(value(&said, "memwarden_leak_state", &["gpu_process", "9", "leaking"]), Some(1.0));
+    assert_eq!(value(&said, "memwarden_leak_state", &["allocator", "leaking"]), None, "it is told once");
+    let summary = &said.findings[0].summary;
+    assert!(summary.starts_with("The memory of the tensors of gpu_process 5 pid 9 leaks"), "{summary}");
+}
+
+#[test]
+fn a_rank_that_the_driver_does_not_show_leaks_by_its_own_word() {
+    let mut analyzer = build(&leak::REGISTRATION);
+    let said = run(&mut *analyzer, 0, 3600, |second, batch| {
+        growing_rank(second, batch);
+        let rank = ["job".into(), "3".into()];
+        batch.put(&training::metrics::STEPS, &rank, Count(u64::from(second) * 4));
+    });
+    let labels = ["allocator", "5", "job", "9"];
+    let state = value(&said, "memwarden_leak_state", &[labels.as_slice(), &["leaking"]].concat());
+    assert_eq!(state, Some(1.0));
+    // 8 MiB a second, in four steps.
+    let per_step = value(&said, "memwarden_leak_growth_step_bytes", &labels).unwrap();
+    assert!((per_step / (GIB / 512.0) - 1.0).abs() < 0.1, "{per_step}");
+    let told = said.findings[0].evidence.iter().find(|told| told.what == "growth_bytes_per_step").unwrap();
+    assert!((told.value - per_step).abs() < 1.0);
+}
+
+#[test]
+fn pinned_memory_is_told_from_other_memory_of_the_host() {
+    let mut analyzer = build(&leak::REGISTRATION);
+    let said = run(&mut *analyzer, 0, 1800, |second, batch| {
+        growing_rank(0, batch);
+        let grown = f64::from(second) * GIB / 1024.0;
+        let process = ["job".into(), "9".into(), "python".into()];
+        let anon = 2.0 * GIB + noise(second) * GIB / 256.0;
+        // The first ten minutes are flat: what it grew from is known.
+        let grown = (grown - 600.0 * GIB / 1024.0).max(0.0);
+        bytes(batch, &workload::metrics::PROCESS_RSS, &process, anon + grown + GIB);
+        bytes(batch, &workload::metrics::PROCESS_ANON, &process, anon);
+        bytes(batch, &workload::metrics::PROCESS_SHMEM, &process, grown + GIB);
+        bytes(batch, &training::metrics::PINNED, &["job".into(), "3".into()], grown + GIB / 2.0);
+    });
+    let summary = &said.findings[0].summary;
+    assert!(summary.starts_with("The pinned host memory of process job pid 9"), "{summary}");
 }
 
 #[cfg(feature = "gpu")]

@@ -186,6 +186,10 @@ real_unit!(
     BytesPerSecond, "_bytes_per_second", "By/s"
 );
 real_unit!(
+    /// A change of memory, in bytes; below 0 where it shrinks.
+    SignedBytes, "_bytes", "By"
+);
+real_unit!(
     /// So many of what the name says in a second; the declaration says what, as `{token}/s`.
     PerSecond, "_per_second", "{item}/s"
 );

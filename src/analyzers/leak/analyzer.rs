@@ -1,7 +1,8 @@
-//! The analyzer of a frame: every workload, its largest processes, and every process on a GPU.
+//! The analyzer of a frame: every workload, its largest processes, every process on a GPU, every rank's allocator.
 
 use std::collections::BTreeMap;
 
+use super::pace::Paces;
 use super::{State, metrics};
 use crate::analyzers::Registration;
 use crate::analyzers::latch::Latch;
@@ -12,7 +13,7 @@ use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
+use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds, SignedBytes};
 use crate::sources::{training, workload};
 
 /// What leaks.
@@ -23,7 +24,12 @@ pub static REGISTRATION: Registration = Registration {
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
     build: |settings| {
-        Box::new(Leak { subjects: Subjects::new(settings), calm: BTreeMap::new(), told: Latch::default() })
+        Box::new(Leak {
+            subjects: Subjects::new(settings),
+            calm: BTreeMap::new(),
+            paces: Paces::default(),
+            told: Latch::default(),
+        })
     },
 };
 
@@ -31,6 +37,7 @@ struct Leak {
     subjects: Subjects,
     /// The anonymous and the shared memory of each subject when it last did not grow.
     calm: BTreeMap<Subject, Parts>,
+    paces: Paces,
     told: Latch<State>,
 }
 
@@ -42,6 +49,8 @@ struct Parts {
     shmem: Option<f64>,
     /// What the process' own allocator says is in use.
     allocated: Option<f64>,
+    /// Host memory that the job has pinned.
+    pinned: Option<f64>,
     /// When its oldest process started, in seconds since 1970; 0 for a process, whose pid is one life.
     life: f64,
 }
@@ -58,6 +67,7 @@ impl Analyzer for Leak {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         self.subjects.begin(now);
         self.told.begin(now);
+        self.paces.hear(view, now);
         let subjects = subjects(view);
         self.calm.retain(|subject, _| subjects.contains_key(subject));
         for (subject, parts) in subjects {
@@ -70,12 +80,16 @@ impl Analyzer for Leak {
                 self.calm.insert(subject.clone(), parts);
             }
             put(&subject, said, state, out);
+            let pace = self.paces.of(&subject.workload, &subject.pid);
+            let per_step =
+                said.assessment.growth.zip(pace).map(|(growth, pace)| growth.bytes_per_second / pace);
+            out.batch.put_some(&metrics::STEP_GROWTH, &subject.labels(), per_step.and_then(SignedBytes::new));
             // What does not grow is all the same to people.
             let (told, since) = self.told.tell(&subject, state.max(State::Warming), now);
             if told >= State::Growing {
                 let kind = kind(&subject, said, parts, self.calm.get(&subject).copied());
                 let since = said.since_unix.unwrap_or(since);
-                out.findings.push(finding(subject, said, (told, since), kind, now));
+                out.findings.push(finding(subject, said, (told, since), (kind, per_step), now));
             }
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
@@ -133,17 +147,37 @@ fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
         },
         |parts, value| parts.used = value,
     );
+    ranks_of(view, &mut found);
+    found
+}
+
+/// What ranks tell of themselves: what their allocators hold, and what they pinned of the host's memory.
+fn ranks_of(view: &View<'_>, found: &mut BTreeMap<Subject, Parts>) {
     let pids = ranks::pids(view);
     for point in view.points(&training::metrics::ALLOCATED) {
         let [workload, rank, _, gpu] = &*point.labels else { continue };
-        let Some(pid) = pids.get(&[workload, rank]).filter(|_| !gpu.is_empty()) else { continue };
+        let Some(pid) = pids.get(&[workload, rank]) else { continue };
         // The driver's figure has the GPU's UUID, which the job's has not; GPU and process are the same.
-        let of_process = found.iter_mut().filter(|(subject, _)| subject.pid == **pid && subject.gpu == *gpu);
-        for (_, parts) in of_process.filter(|(subject, _)| subject.resource.as_str() == "gpu_process") {
-            parts.allocated = Some(point.value);
+        let on_gpu = |subject: &Subject| {
+            subject.resource.as_str() == "gpu_process" && subject.pid == **pid && subject.gpu == *gpu
+        };
+        let driver = found.iter_mut().find(|(subject, _)| !gpu.is_empty() && on_gpu(subject));
+        match driver {
+            Some((_, parts)) => parts.allocated = Some(point.value),
+            // Of several devices that the driver does not tell apart, the first is followed.
+            None => {
+                let parts = Parts { used: point.value, ..Parts::default() };
+                found.entry(Subject::allocator(workload, pid, gpu)).or_insert(parts);
+            }
         }
     }
-    found
+    for point in view.points(&training::metrics::PINNED) {
+        let [workload, rank] = &*point.labels else { continue };
+        let Some(pid) = pids.get(&[workload, rank]) else { continue };
+        if let Some(parts) = found.get_mut(&Subject::process(workload, pid)) {
+            parts.pinned = Some(point.value);
+        }
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a machine, at least 0")]
@@ -174,7 +208,9 @@ enum Kind {
     Anonymous,
     Shared,
     Either,
+    Pinned,
     Used,
+    GpuAllocated,
     GpuReserved,
 }
 
@@ -184,7 +220,9 @@ impl Kind {
             Self::Anonymous => "anonymous memory",
             Self::Shared => "shared memory",
             Self::Either => "anonymous or shared memory",
+            Self::Pinned => "pinned host memory",
             Self::Used => "resident memory",
+            Self::GpuAllocated => "memory of the tensors",
             Self::GpuReserved => "GPU memory that the driver sees",
         }
     }
@@ -200,6 +238,12 @@ impl Kind {
             Self::Either => {
                 "Look which of the two grows (memwarden_workload_rss_anon_bytes, _rss_shmem_bytes)."
             }
+            Self::Pinned => {
+                "Look for pinned tensors that live on: buffers of offloading and of loaders with pin_memory."
+            }
+            Self::GpuAllocated => {
+                "Look for tensors that live on from step to step, such as losses kept with their graph; a snapshot of the allocator names the lines (memwarden snapshot)."
+            }
             Self::Used => "Look which of its mappings grows; the kernel does not tell the kinds apart here.",
             Self::GpuReserved => {
                 "An allocator may only be reserving more; its own figures (allocated memory) tell a leak from that."
@@ -209,8 +253,11 @@ impl Kind {
 }
 
 fn kind(subject: &Subject, said: &Said, now: Parts, calm: Option<Parts>) -> Kind {
-    if subject.resource.as_str() == "gpu_process" {
-        return Kind::GpuReserved;
+    match subject.resource.as_str() {
+        "allocator" => return Kind::GpuAllocated,
+        "gpu_process" if said.assessment.watched == Watched::Allocated => return Kind::GpuAllocated,
+        "gpu_process" => return Kind::GpuReserved,
+        _ => {}
     }
     if said.assessment.watched == Watched::Used {
         return Kind::Used;
@@ -218,14 +265,19 @@ fn kind(subject: &Subject, said: &Said, now: Parts, calm: Option<Parts>) -> Kind
     // It grew before it was first seen, so that nobody knows what it grew from.
     let Some(calm) = calm else { return Kind::Either };
     let rise = |now: Option<f64>, calm: Option<f64>| now.unwrap_or(0.0) - calm.unwrap_or(0.0);
-    if rise(now.shmem, calm.shmem) > rise(now.anon, calm.anon) { Kind::Shared } else { Kind::Anonymous }
+    let (anon, shmem) = (rise(now.anon, calm.anon), rise(now.shmem, calm.shmem));
+    // Pinned memory is one of the two, by how it was allocated.
+    if now.pinned.is_some() && rise(now.pinned, calm.pinned) > 0.5 * anon.max(shmem) {
+        return Kind::Pinned;
+    }
+    if shmem > anon { Kind::Shared } else { Kind::Anonymous }
 }
 
 fn finding(
     subject: Subject,
     said: &Said,
     (state, since): (State, f64),
-    kind: Kind,
+    (kind, per_step): (Kind, Option<f64>),
     now: Timestamp,
 ) -> Finding {
     let assessment = &said.assessment;
@@ -236,6 +288,7 @@ fn finding(
     let seen = assessment.evidence.as_ref();
     add("growth_bytes_per_second", assessment.growth.map(|growth| growth.bytes_per_second));
     add("growth_bytes_per_hour", assessment.growth.map(|growth| growth.bytes_per_second * 3600.0));
+    add("growth_bytes_per_step", per_step);
     add("rise_bytes", seen.map(|seen| seen.rise_bytes));
     add("window_seconds", seen.map(|seen| seen.window_seconds));
     add("floor_standard_errors", seen.map(|seen| seen.floor_z));

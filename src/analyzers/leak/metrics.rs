@@ -1,13 +1,16 @@
 //! What `leak` exposes. Every series begins with the labels of its subject, of which most are empty.
 
-use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
+use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds, SignedBytes};
 
 crate::metrics! {
-    /// Whether this is the state of the growth of a workload, of one of its processes, or of a process on a GPU: 1 for the one it has of insufficient, steady, warming, growing and leaking, 0 for the others. File cache never counts, and what the GPU's driver shows is at most growing, because allocators keep what they reserved.
+    /// Whether this is the state of the growth of a workload, of one of its processes, of a process on a GPU, or of the allocator of a rank that the driver does not show: 1 for the one it has of insufficient, steady, warming, growing and leaking, 0 for the others. File cache never counts, and what the GPU's driver shows is at most growing, because allocators keep what they reserved.
     pub STATE: Gauge<Flag> = "memwarden_leak_state"
         {resource, cgroup, gpu, uuid, workload, pid, state}.budget(20_000);
     /// How fast the watched memory grows; absent before there are enough samples.
     pub GROWTH: Gauge<BytesPerSecond> = "memwarden_leak_growth_bytes_per_second"
+        {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
+    /// How much it grows with each training step of the job, where the job tells its steps.
+    pub STEP_GROWTH: Gauge<SignedBytes> = "memwarden_leak_growth_step_bytes"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
     /// When the growth began, in seconds since 1970; absent unless it grows.
     pub SINCE: Gauge<Seconds> = "memwarden_leak_since_timestamp_seconds"

@@ -1,7 +1,8 @@
 //! Whether memory that is watched leaks, on the evidence of one series.
 //!
 //! # What it says
-//! One [`State`] a series, with the growth rate, since when, a confidence and the [`Evidence`]. The rule
+//! One [`State`] a series, with the growth rate (per training step too, where the job tells its steps: over the
+//! last five to twenty minutes, the slowest rank's), since when, a confidence and the [`Evidence`]. The rule
 //! by which growth becomes `leaking`: in one of seven windows (the last 95 % to 25 % of the history)
 //! two of floor, center and peak climb beyond z = 2.5 against their own wandering, or one beyond 3.5, and
 //! none falls; the rise is more than 1 % of the level and 4 MiB; the level is one never held before; the
@@ -29,6 +30,7 @@ mod analyzer;
 mod ended;
 mod evidence;
 pub mod metrics;
+mod pace;
 mod verdict;
 
 use serde::{Deserialize, Serialize};

@@ -76,7 +76,7 @@ impl Traits<'_> {
         points(frame, &leak::metrics::FOLLOWED).first()?;
         let about = points(frame, &leak::metrics::STATE).iter().filter(|point| {
             let label = |place: usize| point.labels.get(place).map_or("", |label| label.as_str());
-            matches!(label(0), "workload" | "process") && self.workloads.contains(&label(4))
+            matches!(label(0), "workload" | "process" | "allocator") && self.workloads.contains(&label(4))
         });
         let leaking = |point: &Point| {
             point.value > 0.0 && point.labels.last().is_some_and(|state| state.as_str() == "leaking")
