@@ -25,20 +25,21 @@ pub struct Facts {
     pub members: Vec<(ProcessKey, Label)>,
     /// The processes that spoke as ranks of a job in the tick before, by the engine.
     pub spoke: Vec<ProcessKey>,
-    /// The ranks whose figures are put already, by the `training` source.
+    /// The ranks that speak, by the `training` source. Their figures are put already, but for those that are new and
+    /// have no name yet.
     pub ranks: Vec<ToldRank>,
     /// What happened to training jobs lately, by the `training` source.
     pub timeline: std::sync::Arc<Timeline>,
 }
 
-/// A rank whose figures are put in this tick.
+/// A rank that spoke by this tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToldRank {
     /// Its process; absent where that could not be looked at.
     pub key: Option<ProcessKey>,
     /// The value of the label `workload`.
     pub workload: Label,
-    /// The value of the label `rank`.
+    /// The value of the label `rank`; empty before its figures are put.
     pub rank: Label,
 }
 

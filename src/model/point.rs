@@ -56,7 +56,7 @@ impl Dropped {
     }
 }
 
-/// How far ahead the labels of a point are looked for among those of the tick before: so many series may have gone.
+/// How many points of the tick before are looked at for the labels of one: all but one of them may have gone.
 const AHEAD: usize = 4;
 
 /// Where a family stands among the points of the tick before.

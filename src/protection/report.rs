@@ -15,7 +15,7 @@ use crate::model::units::{Bytes, Count, Flag, Seconds};
 pub enum Unfit {
     /// Nobody can be signalled: what that needs could not be made ready.
     NoExecutor,
-    /// It has processes of users whom we may not signal: `CAP_KILL` is missing.
+    /// All its processes are of users whom we may not signal: `CAP_KILL` is missing.
     NoPermission,
     /// A user in `allow_users` is not known on this host.
     UnknownUser,
@@ -151,10 +151,10 @@ impl Report {
     }
 
     /// Whether an incident is under way in any seat whose target `enforces`. Where nothing is done, nothing is cut short,
-    /// and a shortage that stays, or a victim that cannot be killed, would go on for ever.
+    /// and a shortage that stays would go on for ever; so would a victim that stays past its time after a kill.
     pub fn incident(&self, enforces: impl Fn(usize) -> bool) -> bool {
         let under_way =
-            |seat: &SeatReport| (seat.state.acts() || seat.state == State::Verify) && !seat.overdue;
+            |seat: &SeatReport| seat.state.acts() || (seat.state == State::Verify && !seat.overdue);
         self.seats.iter().flatten().any(|seat| under_way(seat) && enforces(seat.target))
     }
 }
@@ -269,5 +269,12 @@ mod tests {
             (report.incident(|target| target == 1), report.incident(|target| target == 0)),
             (true, false)
         );
+        // Who stays after a kill may stay for ever, and is not asked again; who stays before one may be killed yet.
+        for (state, waited_for) in [(State::Verify, false), (State::Term, true)] {
+            if let Some(seat) = &mut report.seats[1] {
+                (seat.state, seat.overdue) = (state, true);
+            }
+            assert_eq!(report.incident(|_| true), waited_for);
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! A training job speaks to the daemon over the job socket, and is seen on every page.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::harness::{Daemon, wait_for};
+use crate::harness::{Daemon, program, wait_for};
+use crate::skip::skip;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -57,6 +59,41 @@ fn a_job_is_seen_while_it_speaks_and_vanishes_with_its_stream() {
     let told: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
     assert_eq!(told["entries"][0]["kind"], "end", "{}", answer.body);
     assert_eq!(daemon.get("/api/v1/timeline?since=x").code, 400);
+}
+
+/// Says that it is rank 0, and stays for as long as the daemon does.
+const RANK: &str = r#"
+import socket, sys
+job = socket.socket(socket.AF_UNIX)
+job.connect(sys.argv[1])
+job.sendall(b'{"type":"hello","v":1,"rank":0}\n{"type":"step","step":1}\n')
+job.recv(1)
+"#;
+
+#[test]
+fn two_jobs_that_nobody_configured_are_two_workloads() {
+    let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
+    drop(connect(&daemon));
+    let socket = daemon.job_socket();
+    for _ in 0..2 {
+        // Each with a tree of its own: its parent ends at once.
+        let mut job = program("setsid");
+        job.args(["--fork", "python3", "-c", RANK]).arg(&socket);
+        if !job.status().is_ok_and(|status| status.success()) {
+            skip("setsid and python3 are needed");
+            return;
+        }
+    }
+    let page = daemon.wait_page("both jobs", SOON, |page| {
+        page.0.iter().filter(|series| series.name == "memwarden_training_step").count() == 2
+    });
+    let steps = page.0.iter().filter(|series| series.name == "memwarden_training_step");
+    let told: BTreeSet<(&str, bool)> = steps
+        .map(|series| (series.labels["rank"].as_str(), series.labels.contains_key("workload")))
+        .collect();
+    assert_eq!(told, BTreeSet::from([("0", true)]));
+    let kinds = page.0.iter().filter(|series| series.name == "memwarden_workload_info");
+    assert_eq!(kinds.filter(|series| series.labels["kind"] == "job").count(), 2);
 }
 
 #[test]

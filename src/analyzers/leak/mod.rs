@@ -2,7 +2,7 @@
 //!
 //! # What it says
 //! One [`State`] a series, with the growth rate (per training step too, where the job tells its steps: over the
-//! last five to twenty minutes, the slowest rank's), since when, a confidence and the [`Evidence`]. The rule
+//! last ten to twenty minutes, the slowest rank's), since when, a confidence and the [`Evidence`]. The rule
 //! by which growth becomes `leaking`: in one of seven windows (the last 95 % to 25 % of the history)
 //! two of floor, center and peak climb beyond z = 2.5 against their own wandering, or one beyond 3.5, and
 //! none falls; the rise is more than 1 % of the level and 4 MiB; the level is one never held before; the

@@ -49,7 +49,7 @@ struct Crowd {
     left_out: u32,
     /// Whether init, or we ourselves, are among those that the target names.
     wide: bool,
-    /// Whether there are some that we may not signal.
+    /// Whether there are some whom we may not signal.
     beyond: bool,
 }
 
@@ -168,11 +168,13 @@ impl Gather {
             if matches!(row.state, b'Z' | b'X') {
                 continue;
             }
-            if ours || row.key.pid <= 2 || row.kernel || !users.contains(&row.uid) {
+            let enforces = self.targets[sitter.target].limits.mode == Mode::Enforce;
+            let beyond = enforces && self.only.is_some_and(|only| row.uid != only);
+            crowd.beyond |= beyond;
+            if beyond || ours || row.key.pid <= 2 || row.kernel || !users.contains(&row.uid) {
                 crowd.left_out += 1;
                 continue;
             }
-            crowd.beyond |= self.only.is_some_and(|only| row.uid != only);
             crowd.people.push(Person {
                 key: row.key,
                 parent: row.parent,
@@ -204,9 +206,7 @@ impl Gather {
             (Err(_), _) => Some(Unfit::UnknownUser),
             (_, None) => Some(Unfit::NoExecutor),
             (Ok(_), Some(_)) if crowd.wide => Some(Unfit::TooWide),
-            (Ok(_), Some(_)) if crowd.beyond && target.limits.mode == Mode::Enforce => {
-                Some(Unfit::NoPermission)
-            }
+            (Ok(_), Some(_)) if crowd.beyond && crowd.people.is_empty() => Some(Unfit::NoPermission),
             _ => None,
         };
         if let (Some(scope), Some(never)) = (&scope, &self.never)
@@ -334,7 +334,9 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             std::fs::create_dir_all(folder.path().join("cgroup")).unwrap();
             std::fs::write(folder.path().join("cgroup/cgroup.controllers"), "memory\n").unwrap();
-            let text = format!("protection: {{targets: [{{name: t, {selector}, allow_users: ['7']}}]}}");
+            let text = format!(
+                "protection: {{mode: enforce, targets: [{{name: t, {selector}, allow_users: ['7']}}]}}"
+            );
             let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
             let targets =
                 Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
@@ -418,6 +420,18 @@ mod tests {
         assert_eq!((facts.unfit, facts.members), (Some(Unfit::Unknown), None));
         assert_eq!(world.look(&[(10, 1, "/jobs/a")]).unfit, None);
         assert!(world.sample(None).is_none(), "what was known is better than nothing");
+    }
+
+    #[test]
+    fn whom_we_may_not_signal_is_left_out() {
+        let mut world = World::new("workload: w");
+        world.gather.only = Some(7);
+        let facts = world.look(&[(10, 1, "/jobs/a")]);
+        assert_eq!((facts.unfit, facts.members.unwrap().count), (None, 1));
+        world.gather.only = Some(8);
+        let facts = world.look(&[(10, 1, "/jobs/a")]);
+        assert_eq!((facts.unfit, facts.members.unwrap().count), (Some(Unfit::NoPermission), 0));
+        assert!(facts.roster.end.is_empty() && facts.scope.is_none());
     }
 
     #[test]

@@ -7,10 +7,11 @@ use crate::app::records::SharedFlight;
 use crate::app::records::ledger::{Ledger, Turn};
 use crate::model::audit::Reading;
 use crate::model::incident::Sample;
+use crate::model::label::Label;
 use crate::model::step::{Finished, Step, StepDone, StepError, TargetId, Touched};
 use crate::model::time::Timestamp;
 use crate::model::units::Unit as _;
-use crate::protection::policy::{self, Conditions, Mode, Observed, Resource, Transition};
+use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
 use crate::protection::target::Target;
 
 /// A move, with what it was decided on.
@@ -48,6 +49,8 @@ pub trait Journal: Send {
     fn left(&mut self, _at: Timestamp, _seat: TargetId) {}
     /// What is left of the group of a job was read.
     fn read(&mut self, _at: Timestamp, _target: usize, _reading: &policy::Reading) {}
+    /// What is left of the host was read.
+    fn read_host(&mut self, _at: Timestamp, _reading: &policy::Reading) {}
     /// A round is over: what had to wait can be tried again.
     fn settle(&mut self) {}
 }
@@ -76,12 +79,16 @@ pub(super) struct Book {
     targets: Arc<[Target]>,
     /// Each target's policy as a sentence, by place.
     policies: Box<[Arc<str>]>,
+    /// What the host is called among what was read; absent where no target watches it.
+    host: Option<Label>,
 }
 
 impl Book {
     pub(super) fn new(ledger: Ledger, scribe: Scribe, flight: SharedFlight, targets: Arc<[Target]>) -> Self {
         let policies = targets.iter().map(|target| target.to_string().into()).collect();
-        Self { ledger, scribe, flight, targets, policies }
+        let watches = |target: &Target| target.limits.levels[Resource::Host.place()].is_some();
+        let host = targets.iter().any(watches).then(|| "host".into());
+        Self { ledger, scribe, flight, targets, policies, host }
     }
 }
 
@@ -92,7 +99,7 @@ impl Journal for Book {
         let Some((target, policy)) = known else { return };
         let none = Reading { what: "", value: None, threshold: None, age_seconds: None };
         let mut readings = [none; 6];
-        let count = read(target, &moved.observed, &mut readings);
+        let count = read(target, moved, &mut readings);
         self.ledger.moved(&Turn {
             at: transition.at,
             seat: TargetId(u16::try_from(moved.seat).unwrap_or(u16::MAX)),
@@ -134,22 +141,36 @@ impl Journal for Book {
         }
     }
 
+    fn read_host(&mut self, at: Timestamp, reading: &policy::Reading) {
+        let Some(host) = &self.host else { return };
+        if let Ok(mut flight) = self.flight.try_lock() {
+            let used = Some(reading.total.saturating_sub(reading.headroom));
+            flight.push(Sample { at, subject: host.clone(), used, limit: Some(reading.total) });
+        }
+    }
+
     fn settle(&mut self) {
         self.ledger.settle();
     }
 }
 
 /// What a move rests on, as the audit log has it; returns how many there are.
-fn read(target: &Target, observed: &Observed, out: &mut [Reading; 6]) -> usize {
+fn read(target: &Target, moved: &Moved, out: &mut [Reading; 6]) -> usize {
+    let observed = &moved.observed;
     const WHAT: [&str; 4] =
         ["host_headroom_bytes", "limit_headroom_bytes", "gpu_headroom_bytes", "allocator_headroom_bytes"];
     let mut count = 0;
     for (resource, levels) in target.limits.watched() {
         let reading = observed.reading(resource);
+        // The level that it is about: the hard one where that was crossed.
+        let level = match (moved.transition.reason, levels.hard) {
+            (Reason::Hard(crossed), Some(hard)) if crossed == resource => hard,
+            _ => levels.soft,
+        };
         out[count] = Reading {
             what: WHAT[resource.place()],
             value: reading.map(|reading| reading.value.headroom.value()),
-            threshold: reading.map(|reading| levels.soft.of(reading.value.total).value()),
+            threshold: reading.map(|reading| level.of(reading.value.total).value()),
             age_seconds: reading.map(|reading| reading.age.as_secs_f64()),
         };
         count += 1;

@@ -427,7 +427,7 @@ fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
     world.uses(10);
     world.rounds(40);
     world.check(expect![[r#"
-        soft → cooldown: memory is back
+        soft → warn: memory is back
         enforce: let /job go on"#]]);
 }
 

@@ -210,7 +210,9 @@ impl Watch {
 
     fn read_host(&mut self, now: Timestamp) {
         if let Some(left) = self.meter.as_ref().and_then(|meter| meter.read().ok()) {
-            self.host = Some((now, flowing(&mut self.flow, now, left)));
+            let reading = flowing(&mut self.flow, now, left);
+            self.host = Some((now, reading));
+            self.journal.read_host(now, &reading);
         }
     }
 
@@ -413,10 +415,8 @@ impl Watch {
         let longest = match ladder.state() {
             State::Ok | State::Disarmed => LONGEST,
             State::Warn | State::Blind | State::Cooldown => WARNED,
-            // Nobody was ended and nobody is waited for, or who was stays: it may take hours.
-            State::Verify | State::Term if ladder.overdue() || ladder.limits().mode == Mode::Observe => {
-                WARNED
-            }
+            // Nobody was ended and nobody is waited for, or who was stays: it may take hours, and no level changes it.
+            State::Verify if ladder.overdue() || ladder.limits().mode == Mode::Observe => return WARNED,
             State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST,
         };
         let limits = ladder.limits();

@@ -255,6 +255,10 @@ impl Writer {
                         open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
                     }
                     self.end(id.as_str(), at);
+                    // No last move comes, which would be waited for.
+                    if let Some(place) = self.open.iter().position(|open| open.incident.id == id.as_str()) {
+                        self.close(place);
+                    }
                 }
                 Ok(Word::Record(incident)) if self.told_already(&incident) => {}
                 Ok(Word::Record(incident)) => {

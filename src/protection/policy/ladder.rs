@@ -17,11 +17,6 @@ use crate::model::time::Timestamp;
 /// that goes on comes to the hard level first.
 const BURST: Duration = Duration::from_millis(1_500);
 
-/// Victims are gone, their memory does not come back and no longer grows: somebody else has it, or it was shared. The
-/// next victim, of this target or another, is not taken before this time, but the host is not given up either. Slurm
-/// gives a step that stays as long (`UnkillableStepTimeout`, 60 s).
-const GIVEN_UP: Duration = Duration::from_secs(60);
-
 /// What the other ladders of the host leave for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
@@ -214,7 +209,10 @@ impl Ladder {
 
     fn soft(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
         if empty || self.back_for(now, self.limits.hold) {
-            return Some((State::Cooldown, if empty { Reason::Gone } else { Reason::Recovered }));
+            // Where the hook is the highest rung, it is not started again and again; where there are others, a job that
+            // grows again at once must have the time to be asked.
+            let to = if self.limits.reach > Reach::Soft { State::Warn } else { State::Cooldown };
+            return Some((to, if empty { Reason::Gone } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(judged) {
             return Some(kill);
@@ -294,11 +292,10 @@ impl Ladder {
         }
         let gone = observed.alive == Some(0);
         let empty = self.conditions.get(Condition::HasMembers) == Truth::NotMet;
-        let (waited, enough) = (now.since(self.since), self.verify_time(observed));
-        let over = waited >= enough;
+        let over = now.since(self.since) >= self.verify_time(observed);
         let done = if self.limits.mode == Mode::Enforce {
-            let given_up = over && (empty || waited >= enough + GIVEN_UP);
-            gone && (judged.back || (given_up && !judged.returning))
+            // Where somebody of the target is left, there is no second victim before the first one's memory is back.
+            gone && (judged.back || (empty && over && !judged.returning))
         } else {
             judged.back || empty
         };

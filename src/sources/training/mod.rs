@@ -137,7 +137,7 @@ impl Training {
             out.facts.ranks.push(ToldRank {
                 key: Some(key),
                 workload: Label::default(),
-                rank: hello.rank.unwrap_or(0).into(),
+                rank: Label::default(),
             });
             return;
         }

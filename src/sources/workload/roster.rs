@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::identity::Identity;
+use super::identity::{Identity, Kind};
 use super::member::{Counted, Member};
 use super::settle::Claim;
 use crate::model::facts::ProcessRow;
@@ -82,12 +82,21 @@ impl Roster {
         self.workloads.retain(|_, workload| workload.live > 0);
         self.by_name.retain(|_, id| self.workloads.contains_key(id));
         let mut room = most.saturating_sub(self.watched());
+        let job = |workload: &&Workload| workload.watched && workload.identity.kind == Kind::Job;
+        let mut jobs = self.workloads.values().filter(job).count();
         let mut waiting: Vec<_> =
             self.workloads.iter_mut().filter(|(_, workload)| !workload.watched).collect();
         waiting.sort_by_key(|(id, workload)| (workload.identity.kind, **id));
         for (_, workload) in waiting {
             if room == 0 {
                 break;
+            }
+            // Anybody may speak on the job socket: what only that tells of leaves half of the room to others.
+            if workload.identity.kind == Kind::Job {
+                if jobs >= most.div_ceil(2) {
+                    continue;
+                }
+                jobs += 1;
             }
             workload.watched = true;
             room -= 1;

@@ -202,6 +202,15 @@ fn a_process_that_speaks_as_a_rank_brings_its_tree() {
     // It stays one when the stream ends.
     host.spoke.clear();
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
+    // Whoever speaks leaves half of the room to workloads that are found otherwise.
+    let mut small = Host::new(Rules { most: 4, ..rules() });
+    for pid in 40..44 {
+        small.add(&Process::new(pid, "python"));
+    }
+    let table = small.sample().facts.processes.unwrap();
+    small.spoke = (40..44).map(|pid| table.get(pid).unwrap().key).collect();
+    small.sample();
+    assert_eq!(small.workload.roster.watched(), 2);
     let mut off = Host::new(Rules { job_trees: false, ..rules() });
     off.add(&Process::new(22, "python"));
     off.spoke = vec![key(22, start)];
