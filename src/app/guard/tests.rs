@@ -1,5 +1,6 @@
 //! The guard on files of its own, with a clock of its own and somebody who only notes what is asked of it.
 
+mod histories;
 mod thrift;
 
 use std::cell::Cell;
@@ -110,6 +111,12 @@ impl Executor for Noting {
     }
 
     fn forget(&mut self, _target: TargetId) {}
+}
+
+impl Drop for Diary {
+    fn drop(&mut self) {
+        assert!(self.open == 0 || std::thread::panicking(), "every step has its pair");
+    }
 }
 
 #[derive(Debug)]
