@@ -1,6 +1,7 @@
 //! A drill: the whole ladder against a live target, with signal 0 in the place of every signal.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -13,13 +14,15 @@ use crate::engine::{Engine, Registries};
 use crate::events::Events;
 use crate::host::executor::{self, Errands, Machine};
 use crate::host::{clock, hooks};
+use crate::model::frame::Frame;
+use crate::model::source::Status;
 use crate::model::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::protection::plan::{self, Plan, Trip};
 use crate::protection::policy::{Reason, State, Transition};
 use crate::protection::report::Report;
 use crate::protection::signals;
-use crate::protection::target::Target;
-use crate::sources::{process, workload};
+use crate::protection::target::{Selector, Target};
+use crate::sources::{Registration, process, workload};
 
 /// What would happen, in order.
 #[derive(Debug, Default)]
@@ -75,10 +78,9 @@ pub fn walk(config: &Config, name: &str) -> anyhow::Result<(Target, Drill)> {
     let context = serve::context(&config.paths);
     let roots = Arc::clone(&context.roots);
     let never = executor::never(&roots.proc, &[]).context("who we are cannot be read")?;
-    let registries =
-        Registries { sources: &[&process::REGISTRATION, &workload::REGISTRATION], analyzers: &[] };
+    let registries = Registries { sources: SOURCES, analyzers: &[] };
     let mut engine = Engine::new(registries, config, context, Arc::new(Events::new()));
-    let frame = engine.tick(clock::now());
+    let frame = sample(&mut engine, &target);
     let targets: Arc<[Target]> = Arc::from([target.clone()]);
     let mut gather = Gather::new(targets, &roots, Some(never.clone()));
     let facts = gather
@@ -106,6 +108,36 @@ pub fn walk(config: &Config, name: &str) -> anyhow::Result<(Target, Drill)> {
         drill.jobs.push(Job { name: name.to_string(), members: *members, left_out: *left_out, unfit, steps });
     }
     Ok((target, drill))
+}
+
+/// What tells who belongs to whom.
+const SOURCES: &[&Registration] = &[
+    &process::REGISTRATION,
+    #[cfg(feature = "gpu")]
+    &crate::sources::gpu::REGISTRATION,
+    &workload::REGISTRATION,
+];
+
+/// A sample in which the target names somebody, or the last one where it does not: what tells of GPUs takes a moment to
+/// start. Who is known only by speaking on the job socket is known to the daemon that listens there, and not here.
+fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    const STEP: Duration = Duration::from_millis(200);
+    let begun = clock::now();
+    loop {
+        let frame = engine.tick(clock::now());
+        let by_workload = matches!(target.selector, Selector::Workload(_));
+        let named =
+            engine.facts().workload_of.iter().any(|(_, name)| target.selector.names_workload(name.as_str()));
+        // Without a library there is nothing to wait for.
+        let starting = frame.value("memwarden_nvml_status", &[("status", "initializing")]) == Some(1.0)
+            || frame.sources.iter().any(|source| source.source == "gpu" && source.status == Status::Ok);
+        let over = clock::now().since(begun) >= PATIENCE;
+        if !by_workload || named || !starting || over {
+            return frame;
+        }
+        std::thread::sleep(STEP);
+    }
 }
 
 fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine) -> Vec<Walked> {

@@ -6,6 +6,8 @@
 
 mod alerts;
 mod audit;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod group;
 mod hooks;
 mod job;
