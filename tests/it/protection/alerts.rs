@@ -1,9 +1,13 @@
 //! Alertmanager asks for a checkpoint, and is heard only where somebody vouches for it.
 
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
 use super::SOON;
 use super::job::{Job, witness};
 use super::room::Room;
-use crate::harness::{Daemon, request, wait_for};
+use crate::harness::{Daemon, free_port, program, request, tool, wait_for};
 
 fn post(daemon: &Daemon, token: Option<&str>, status: &str, name: &str) -> u16 {
     let body = format!(
@@ -53,4 +57,82 @@ fn without_anybody_to_vouch_no_alert_is_heard() {
     let daemon = room.guard("host: {soft: 5%}, alert: {labels: {alertname: x}}");
     assert_eq!(post(&daemon, None, "firing", "x"), 403);
     assert_eq!(post(&daemon, Some("x"), "firing", "x"), 403);
+}
+
+/// The real Alertmanager, which sends everything to the daemon.
+struct Alertmanager {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Alertmanager {
+    /// Starts it; nothing where it is not installed.
+    fn start(room: &Room, daemon: &Daemon, token: &Path) -> Option<Self> {
+        let binary = tool("prometheus-alertmanager")?;
+        let config = format!(
+            "route: {{receiver: node, group_wait: 100ms, group_interval: 1s}}\n\
+             receivers:\n  - name: node\n    webhook_configs:\n      - url: http://{}/api/v1/alerts\n        \
+             http_config: {{authorization: {{credentials_file: {}}}}}\n",
+            daemon.address,
+            token.display()
+        );
+        let file = room.path("alertmanager.yml");
+        std::fs::write(&file, config).unwrap();
+        let address: SocketAddr = format!("127.0.0.1:{}", free_port()).parse().unwrap();
+        let child = program(binary)
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.path={}", room.path("alertmanager").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .arg("--cluster.listen-address=")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = Self { child, address };
+        wait_for("Alertmanager", SOON, || TcpStream::connect(address).ok());
+        Some(started)
+    }
+
+    /// Tells it of an alert, as Prometheus does; it has ended where it says so.
+    fn tell(&self, alert: &str) {
+        let body = format!("[{alert}]");
+        let head =
+            "POST /api/v2/alerts HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close";
+        let answer =
+            request(self.address, &format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        assert_eq!(answer.code, 200, "{}", answer.body);
+    }
+}
+
+impl Drop for Alertmanager {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_real_alertmanager_is_heard() {
+    let room = Room::staged();
+    let mut job = Job::start(&room, &witness());
+    let token = room.path("token");
+    std::fs::write(&token, "a long secret").unwrap();
+    let keys = "host: {soft: 5%}, checkpoint: {grace: 60s}, alert: {labels: {alertname: Node*}}";
+    let protection = format!("mode: enforce, alert_token_file: {}", token.display());
+    room.configure(&protection, &[room.target("train", keys)], "");
+    let daemon = room.start();
+    let Some(manager) = Alertmanager::start(&room, &daemon, &token) else { return };
+    room.wait_members(&daemon, "train", 1.0);
+    manager.tell(r#"{"labels": {"alertname": "SomethingElse"}}"#);
+    manager.tell(r#"{"labels": {"alertname": "NodeMemoryLow"}, "startsAt": "2026-01-01T00:00:00Z"}"#);
+    job.wait_said("signal 10");
+    manager.tell(
+        r#"{"labels": {"alertname": "NodeMemoryLow"}, "startsAt": "2026-01-01T00:00:00Z",
+            "endsAt": "2026-01-02T00:00:00Z"}"#,
+    );
+    wait_for("the end of the incident", SOON, || {
+        room.audit().moves("train").ends_with(&["cooldown", "ok"]).then_some(())
+    });
+    assert_eq!((job.said(), job.ended()), (vec!["up".to_owned(), "signal 10".to_owned()], None));
 }
