@@ -165,6 +165,9 @@ impl Workloads {
         for (kind, pid, key) in on_gpus.chain(speaks) {
             let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
             let row = &table.rows[place];
+            if let Some(claim) = settled[place].filter(|_| kind == Kind::Gpu) {
+                self.roster.uses_gpu(claim);
+            }
             if settled[place].is_some() || row.kernel || key.is_some_and(|key| key != row.key) {
                 continue;
             }

@@ -68,6 +68,14 @@ impl Roster {
         claim
     }
 
+    /// What was found by its speaking only uses a GPU too: it is what it would be had that been seen first.
+    pub(super) fn uses_gpu(&mut self, claim: Claim) {
+        let spoke = |workload: &&mut Workload| workload.identity.kind == Kind::Job;
+        if let Some(workload) = self.workloads.get_mut(&claim.id).filter(spoke) {
+            workload.identity.kind = Kind::Gpu;
+        }
+    }
+
     /// Counts members, forgets workloads without, and takes new ones under watch while there are fewer than `most`.
     pub(super) fn turn(&mut self, claims: impl Iterator<Item = Claim>, most: usize) {
         for workload in self.workloads.values_mut() {

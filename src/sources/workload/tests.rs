@@ -199,6 +199,10 @@ fn a_process_that_speaks_as_a_rank_brings_its_tree() {
         memwarden_workload_info torchrun-21,job,tester,/user.slice,,,, 1
     "#]]
     .assert_eq(&values(&host.sample(), "memwarden_workload_info"));
+    // A job connects before it uses its GPU.
+    host.gpu(22, None);
+    let told = values(&host.sample(), "memwarden_workload_info");
+    assert!(told.contains("memwarden_workload_info torchrun-21,gpu,"), "{told}");
     // It stays one when the stream ends.
     host.spoke.clear();
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
