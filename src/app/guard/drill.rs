@@ -15,6 +15,7 @@ use crate::events::Events;
 use crate::host::executor::{self, Errands, Machine};
 use crate::host::{clock, hooks};
 use crate::model::frame::Frame;
+#[cfg(feature = "gpu")]
 use crate::model::source::Status;
 use crate::model::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::protection::plan::{self, Plan, Trip};
@@ -129,15 +130,25 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
         let by_workload = matches!(target.selector, Selector::Workload(_));
         let named =
             engine.facts().workload_of.iter().any(|(_, name)| target.selector.names_workload(name.as_str()));
-        // Without a library there is nothing to wait for.
-        let starting = frame.value("memwarden_nvml_status", &[("status", "initializing")]) == Some(1.0)
-            || frame.sources.iter().any(|source| source.source == "gpu" && source.status == Status::Ok);
         let over = clock::now().since(begun) >= PATIENCE;
-        if !by_workload || named || !starting || over {
+        if !by_workload || named || over || !may_tell(&frame) {
             return frame;
         }
         std::thread::sleep(STEP);
     }
+}
+
+/// Whether there may be GPUs that were not told yet: without a driver there is nothing to wait for.
+#[cfg(feature = "gpu")]
+fn may_tell(frame: &Frame) -> bool {
+    use crate::sources::gpu::{REGISTRATION, metrics::NVML_STATUS};
+    let starting = frame.value(NVML_STATUS.desc.name, &[("status", "initializing")]) == Some(1.0);
+    starting || frame.sources.iter().any(|told| told.source == REGISTRATION.name && told.status == Status::Ok)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn may_tell(_frame: &Frame) -> bool {
+    false
 }
 
 fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine) -> Vec<Walked> {
