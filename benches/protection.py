@@ -2,7 +2,7 @@
 """memwarden's protection beside earlyoom: how soon memory that runs out becomes a signal, on this machine, in one run.
 
 Needs root, a memory cgroup (v1 or v2), 4 GiB of available memory, and a release build; earlyoom (Debian) is left out,
-and that is said, where it is not installed. Takes eight minutes.
+and that is said, where it is not installed. Takes twenty minutes.
 
     sudo benches/protection.py                  # all of it
     sudo benches/protection.py --quick          # a tenth of it
