@@ -88,15 +88,15 @@ pub fn start(
     checkpoints: &'static Checkpoints,
 ) -> std::io::Result<Hold> {
     let mut listener = Listener::new(path, rules, shared, checkpoints, clock::now)?;
-    let (end, ended) = channel();
+    let (end, ended) = channel::<()>();
     let wake = Arc::clone(&listener.wake);
     std::thread::Builder::new().name("job-socket".to_owned()).spawn(move || {
         while let Some(took) = listener.turn(listener.timeout()) {
             std::thread::sleep((took * SHARE).clamp(REST, LONGEST_REST));
         }
         drop(listener);
-        // Nobody may be waiting.
-        let _ = end.send(());
+        // Its end of the channel closes, which stays so; a word would be heard once.
+        drop(end);
     })?;
     Ok(Hold { wake, ended })
 }
