@@ -205,6 +205,8 @@ impl Tracker {
             let sure = said.leak == State::Leaking && !look.climbs;
             let (rate, error) = if sure {
                 (self.verdict.rate, self.verdict.rate_error)
+            } else if growing {
+                leak::pace_now(&view, &look)
             } else {
                 (look.rate, look.rate_error)
             };
@@ -218,7 +220,7 @@ impl Tracker {
                 if let Some(limit) = limit {
                     let used = View::new(&self.history, USED);
                     let own = (self.watched == Watched::Allocated).then_some(&view);
-                    forecast = Some(Forecast::new(&used, own, &look, (rate, error), limit));
+                    forecast = Some(Forecast::new(&used, own, &look, (rate, error), limit, self.elapsed));
                 }
             }
         }

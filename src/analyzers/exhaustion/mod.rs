@@ -5,11 +5,11 @@
 //! of exhaustion within each horizon, which allows for growth that stops; a risk level with its rule.
 //!
 //! # Method
-//! The peak line (the 90 % quantile of past bucket peaks, each carried on to now) drifts with the slope of
+//! The peak line (the 90 % quantile of past bucket peaks, each carried on to now) drifts with the rate of
 //! [`super::leak`]'s window and diffuses as the variogram says. It looks as far back as the forecast looks
 //! ahead, because the highest of as many peaks to come is as likely above the highest of those past as
 //! below. First passage over the limit follows the
-//! inverse Gaussian law ([`super::stats::first_passage`]), with 10 % of the rate added to its standard
+//! inverse Gaussian law ([`super::stats::first_passage`]), with 8 % of the rate added to its standard
 //! error, because no leak keeps its pace for ever: with that, eight in ten recorded leaks arrive between the
 //! outer quantiles. Growth that has lasted for T goes on for another t with probability T/(T+t), the law of a record
 //! (what has been seen is as likely the first as the last part of its life): the probability is multiplied
@@ -46,7 +46,7 @@ const PEAKS: usize = 12;
 /// The line's quantile among them: the peak that comes again, not the one that came once.
 const LINE: f64 = 0.9;
 /// Added to the rate's standard error, as a share of the rate.
-const PACE: f64 = 0.1;
+const PACE: f64 = 0.08;
 /// How many windows ahead a forecast may look.
 const REACH: f64 = 2.75;
 /// What the device held above the allocator: this quantile of the window's buckets.
@@ -98,13 +98,15 @@ pub(super) struct Forecast {
 }
 
 impl Forecast {
-    /// From the used figure, the allocator's where there is one, and the growth with its rate.
+    /// From the used figure, the allocator's where there is one, and the growth with its rate; `now` is on the
+    /// history's clock, after its newest bucket.
     pub(super) fn new(
         used: &View,
         allocated: Option<&View>,
         look: &Look,
         (rate, rate_error): (f64, f64),
         limit: f64,
+        now: f64,
     ) -> Self {
         let mut basis = Basis::Used;
         let (mut figure, mut over) = (used, 0.0);
@@ -115,7 +117,7 @@ impl Forecast {
         let mut back = 0.0;
         let (mut level, mut spread) = (0.0, 0.0);
         for _ in 0..ROUNDS {
-            (level, spread) = line(figure, rate, back);
+            (level, spread) = line(figure, rate, back, now);
             level += over;
             back = ((limit - level) / rate).clamp(0.0, look.evidence.window_seconds);
         }
@@ -146,9 +148,9 @@ impl Forecast {
     }
 }
 
-/// The high line through the peaks of the last `back` seconds, carried on to now, and how far they spread.
-fn line(view: &View, rate: f64, back: f64) -> (f64, f64) {
-    let (n, now) = (view.len(), view.now());
+/// The high line through the peaks of the last `back` seconds, carried on to `now`, and how far they spread.
+fn line(view: &View, rate: f64, back: f64, now: f64) -> (f64, f64) {
+    let n = view.len();
     let first = view.from(now - back).min(n - n.min(PEAKS));
     let mut peaks = [0.0; MOST];
     for (peak, i) in peaks.iter_mut().zip(first..n) {

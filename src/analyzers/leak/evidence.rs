@@ -125,14 +125,49 @@ pub(in crate::analyzers) fn look(view: &View, samples: f64) -> Option<Look> {
     best
 }
 
+/// How floor, center and peak drift.
+fn envelopes(blocks: &Blocks, grain: f64) -> [Drift; 3] {
+    [blocks.floor(), blocks.center(), blocks.peak()].map(|line| drift(blocks.at(), line, grain))
+}
+
+/// Their median slope and its standard error.
+fn middle(lines: &[Drift; 3]) -> (f64, f64) {
+    let rate = robust::median(&mut lines.map(|line| line.slope));
+    let [floor, center, peak] = lines.map(|line| line.error);
+    (rate, center.min(rate.abs() + floor).min(rate.abs() + peak))
+}
+
+/// The rate now, and its standard error: growth changes its pace, and the newer half of a window knows it best.
+///
+/// Both are weighed by their precision, where the whole counts as wrong by its own error and by all of the
+/// difference: a newer half that is noisy changes little, one that is sure replaces it.
+pub(in crate::analyzers) fn pace_now(view: &View, look: &Look) -> (f64, f64) {
+    let whole = (look.rate, look.rate_error);
+    let first = view.from(f64::midpoint(look.from, view.now()));
+    if view.len() - first < BUCKETS {
+        return whole;
+    }
+    let blocks = Blocks::new(view, first, view.len());
+    if blocks.len() < 8 {
+        return whole;
+    }
+    let (rate, error) = middle(&envelopes(&blocks, view.grain()));
+    let wrong = look.rate_error.powi(2) + (rate - look.rate).powi(2);
+    let share = wrong / (wrong + error * error).max(f64::MIN_POSITIVE);
+    let rate = share * rate + (1.0 - share) * look.rate;
+    if rate <= 0.0 {
+        return whole;
+    }
+    (rate, (share.sqrt() * error).max((1.0 - share) * look.rate_error))
+}
+
 /// One window, and whether it rose enough.
 fn window(view: &View, first: usize, blocks: &Blocks) -> (Look, bool) {
     let grain = view.grain();
-    let lines = [blocks.floor(), blocks.center(), blocks.peak()].map(|line| drift(blocks.at(), line, grain));
+    let lines = envelopes(blocks, grain);
     let [floor, center, peak] = lines;
     let zs = lines.map(|line| line.z());
-    let mut slopes = lines.map(|line| line.slope);
-    let rate = robust::median(&mut slopes);
+    let (rate, rate_error) = middle(&lines);
     let rise = rate * blocks.span();
     let last = blocks.len() - 1;
     let risen = rise > (LEAST_SHARE * blocks.center()[last]).max(LEAST_BYTES);
@@ -161,7 +196,7 @@ fn window(view: &View, first: usize, blocks: &Blocks) -> (Look, bool) {
         },
         from: blocks.at()[0],
         rate,
-        rate_error: center.error.min(rate.abs() + floor.error).min(rate.abs() + peak.error),
+        rate_error,
         diffusion: center.walk * count(last) / blocks.span(),
         level: if lead == Envelope::Floor { low } else { near },
         climbs,

@@ -7,15 +7,16 @@
 //! two of floor, center and peak climb beyond z = 2.5 against their own wandering, or one beyond 3.5, and
 //! none falls; the rise is more than 1 % of the level and 4 MiB; the level is one never held before; the
 //! growth is neither slowing nor over; and all of that has held for 3 % of the history (four times as long
-//! while the growth accelerates, five times as long at a level where growth had ended before). What
-//! climbs without having held so long is `growing`. A verdict stands until the growth is seen to end.
+//! while the growth accelerates, five times as long at a level where growth had ended before, unless it gains
+//! 60 % of its former rate since then). What climbs without having held so long is `growing`. A verdict stands until the growth is seen to end.
 //!
 //! # Method
 //! History in 64 buckets; windows of 12 blocks; Theil-Sen slopes against an error that takes the series
 //! for white noise plus a random walk ([`super::stats::trend`]). The windows, blocks and envelopes are those
 //! of the design in Machida et al. 2013 and Matias et al. made to survive their null tests: Mann-Kendall
 //! calls half of all random walks trends, this about 6 %. The end of growth is seen by comparing the newest
-//! gain with every earlier gain over the same time (`ended`).
+//! gain with every earlier gain over the same time (`ended`). The rate that is told is the window's and its
+//! newer half's, weighed by how sure each is.
 //!
 //! # When it stays silent
 //! `insufficient` before 60 samples; nothing while values are missing. A fall that lasts (to below two
@@ -38,7 +39,7 @@ use serde::{Deserialize, Serialize};
 pub use analyzer::REGISTRATION;
 pub(super) use ended::ended;
 pub use evidence::{Envelope, Evidence};
-pub(super) use evidence::{Look, look};
+pub(super) use evidence::{Look, look, pace_now};
 pub(super) use verdict::Verdict;
 
 /// What the growth of a series is.

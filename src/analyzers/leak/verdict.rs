@@ -13,6 +13,8 @@ const ACCELERATING: f64 = 0.25;
 const OLD_LEVEL: f64 = 0.2;
 /// How far above that level is new.
 const NEW_LEVEL: f64 = 1.01;
+/// Growth that gains this share of its former rate since it stood has resumed: a cache at its bound creeps by less.
+const RESUMED: f64 = 0.6;
 
 /// The verdict on one series; times on the history's clock, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +35,18 @@ pub(in crate::analyzers) struct Verdict {
     pub(in crate::analyzers) rate: f64,
     pub(in crate::analyzers) rate_error: f64,
     lead: Envelope,
+    /// Where growth ended last.
+    stood: Option<Stood>,
+    /// Whether growth goes on after that as it went before.
+    resumed: bool,
+}
+
+/// Where growth ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Stood {
+    at: f64,
+    /// The higher one of the two newest means then.
+    level: f64,
 }
 
 impl Verdict {
@@ -42,8 +56,10 @@ impl Verdict {
         self.assessed = now;
         let grows = look.grows();
         let over = self.leaking && !grows && self.is_over(view, look);
+        self.resumed = grows && self.stood.is_some_and(|stood| self.has_resumed(view, stood, now));
         if grows {
-            let level = if look.level > self.ceiling * NEW_LEVEL { 1.0 } else { OLD_LEVEL };
+            let new = self.resumed || look.level > self.ceiling * NEW_LEVEL;
+            let level = if new { 1.0 } else { OLD_LEVEL };
             let pace = if look.accelerating { ACCELERATING } else { 1.0 };
             self.held += step * level * pace;
         } else if !self.leaking {
@@ -65,6 +81,7 @@ impl Verdict {
             self.leaking = false;
             self.held = 0.0;
             self.ceiling = self.ceiling.max(self.top);
+            self.stood = Some(Stood { at: now, level: newest(view)[1] });
         }
         if self.leaking {
             State::Leaking
@@ -77,9 +94,9 @@ impl Verdict {
         }
     }
 
-    /// Whether growth has held at least half as long as a leak must.
+    /// Whether growth has held at least half as long as a leak must, or goes on after it stood.
     pub(in crate::analyzers) fn is_half_held(&self, view: &View) -> bool {
-        self.leaking || self.held >= HOLD / 2.0 * view.span()
+        self.leaking || self.resumed || self.held >= HOLD / 2.0 * view.span()
     }
 
     /// Whether a state that was read back can have been written by this program.
@@ -94,13 +111,27 @@ impl Verdict {
             self.rate,
             self.rate_error,
         ];
-        all.iter().all(|x| x.is_finite())
+        let stood = self.stood.map_or([0.0; 2], |stood| [stood.at, stood.level]);
+        all.iter().chain(&stood).all(|x| x.is_finite())
+    }
+
+    fn has_resumed(&self, view: &View, stood: Stood, now: f64) -> bool {
+        newest(view)[0] - stood.level > RESUMED * self.rate * (now - stood.at)
     }
 
     fn is_over(&self, view: &View, look: &Look) -> bool {
         ended(view, view.from(self.onset), self.rate, self.lead)
             || look.slowing && look.climbs
             || floor(view, view.len() - 4) < self.begun
+    }
+}
+
+/// The two newest means, the lower one first.
+fn newest(view: &View) -> [f64; 2] {
+    match view.mean() {
+        [.., one, next] => [one.min(*next), one.max(*next)],
+        [only] => [*only; 2],
+        [] => [0.0; 2],
     }
 }
 
