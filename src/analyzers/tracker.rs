@@ -7,10 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::exhaustion::{self, Basis, Forecast, Risk, Tte};
-use super::leak::{self, Evidence, State, Verdict};
+use super::leak::{self, Evidence, Look, State, Verdict};
 use super::stats::{normal, robust};
 use super::view::{MOST, View};
-use crate::history::buckets::Buckets;
+use crate::history::life::Life;
 
 /// The history's channels.
 const USED: usize = 0;
@@ -25,6 +25,9 @@ const FOLLOW: f64 = 0.05;
 const RESTART: f64 = 2.0 / 3.0;
 /// When it has lasted for this share of the history.
 const RESTART_LASTS: f64 = 0.15;
+/// What the newest samples must exceed to grow: this quantile of the means of a long past, so that a day like the one
+/// before is no growth, and one spike hides none.
+const HELD: f64 = 0.97;
 /// A rise over a gap by more than this share is growth.
 const GREW: f64 = 0.005;
 /// The largest value that is believed, in bytes: 8 PiB.
@@ -68,9 +71,11 @@ impl Watched {
 /// The bounded memory of one series. Its serialized form is the state that survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tracker {
-    history: Buckets,
+    history: Life,
     watched: Watched,
-    verdict: Verdict,
+    /// On the newest samples, and on the whole of a life that is longer than these.
+    recent: Verdict,
+    whole: Verdict,
     /// The time of the last sample as it was told, in seconds.
     told: Option<f64>,
     /// Seconds that were observed; gaps count as one interval.
@@ -117,7 +122,7 @@ pub struct Assessment {
 
 impl Tracker {
     /// The most bytes that a tracker takes, heap included.
-    pub const BOUND: usize = size_of::<Self>() - size_of::<Buckets>() + Buckets::BOUND;
+    pub const BOUND: usize = size_of::<Self>() - size_of::<Life>() + Life::BOUND;
 
     /// Nothing seen.
     pub fn new() -> Self {
@@ -147,7 +152,7 @@ impl Tracker {
         if source > self.watched {
             self.watched = source;
             self.history.clear_channel(WATCHED);
-            self.verdict = Verdict::default();
+            (self.recent, self.whole) = (Verdict::default(), Verdict::default());
         }
         self.used = sample.used;
         self.history.push(self.elapsed, [Some(sample.used), value.filter(|_| source == self.watched)]);
@@ -178,14 +183,6 @@ impl Tracker {
     /// seldom it says less, not something else: the verdict needs a few calls in 3 % of the history.
     pub fn assess(&mut self, limit: Option<f64>, horizons: &[f64]) -> Assessment {
         let limit = limit.filter(|limit| limit.is_finite() && *limit > 0.0);
-        let mut view = View::new(&self.history, self.channel());
-        if let Some(first) = restart(&view) {
-            self.history.cut(first);
-            self.verdict = Verdict::default();
-            view = View::new(&self.history, self.channel());
-        }
-        let samples = if self.interval > 0.0 { view.span() / self.interval } else { 0.0 };
-        let look = leak::look(&view, samples);
         let mut said = Assessment {
             leak: State::Insufficient,
             watched: self.watched,
@@ -198,47 +195,83 @@ impl Tracker {
             p_exhaustion: vec![None; horizons.len()],
             risk: None,
         };
-        let mut forecast = None;
-        if let Some(look) = look {
-            said.leak = self.verdict.judge(&view, &look, self.elapsed);
-            let growing = matches!(said.leak, State::Growing | State::Leaking);
-            let sure = said.leak == State::Leaking && !look.climbs;
-            let (rate, error) = if sure {
-                (self.verdict.rate, self.verdict.rate_error)
-            } else if growing {
-                leak::pace_now(&view, &look)
-            } else {
-                (look.rate, look.rate_error)
-            };
-            said.growth = Some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
-            said.evidence = Some(look.evidence);
-            if growing {
-                let from = if said.leak == State::Leaking { self.verdict.onset } else { look.from };
-                let zs = [look.evidence.floor_z, look.evidence.center_z, look.evidence.peak_z];
-                said.growing_for_seconds = Some(self.elapsed - from);
-                said.confidence = Some(normal::cdf(zs.into_iter().fold(0.0, f64::max) / 2.5));
-                if let Some(limit) = limit {
-                    let used = View::new(&self.history, USED);
-                    let own = (self.watched == Watched::Allocated).then_some(&view);
-                    forecast = Some(Forecast::new(&used, own, &look, (rate, error), limit, self.elapsed));
-                }
-            }
-        }
-        if let Some(limit) = limit {
-            // A spike over the limit that the resource survived says nothing of the next; the risk tells of the level.
-            let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
-            if look.is_some() {
-                said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
-            }
-            if let Some(forecast) = forecast.as_ref().filter(|_| self.verdict.is_half_held(&view)) {
+        let seen = self.see();
+        let forecast = seen.as_ref().and_then(|seen| self.tell(seen, limit, &mut said));
+        let Some(limit) = limit else { return said };
+        // A spike over the limit that the resource survived says nothing of the next; the risk tells of the level.
+        let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
+        if let Some(seen) = seen {
+            said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
+            if let Some(forecast) = forecast.as_ref().filter(|_| seen.verdict.is_half_held(&seen.view)) {
                 said.tte = forecast.tte();
                 said.basis = said.tte.map(|_| forecast.basis);
             }
-            let growing = forecast.is_some();
-            let share = self.used / limit;
-            said.risk = Some(exhaustion::risk(share, growing, said.leak == State::Leaking, within));
         }
+        said.risk = Some(exhaustion::risk(
+            self.used / limit,
+            forecast.is_some(),
+            said.leak == State::Leaking,
+            within,
+        ));
         said
+    }
+
+    /// Judges the newest samples, and the whole of a life that is longer; what grows is told before what does not,
+    /// and of two that grow the newest samples. Nothing before there is enough to see.
+    fn see(&mut self) -> Option<Seen> {
+        let channel = self.channel();
+        let mut view = View::recent(&self.history, channel);
+        if let Some(first) = restart(&view) {
+            self.history.retire(first);
+            self.recent = Verdict::default();
+            view = View::recent(&self.history, channel);
+        }
+        if self.history.past().is_empty() {
+            return judge(view, f64::NEG_INFINITY, &mut self.recent, self.elapsed, self.interval);
+        }
+        let mut whole = View::whole(&self.history, channel);
+        if let Some(first) = restart(&whole) {
+            self.history.cut_past(first);
+            self.whole = Verdict::default();
+            whole = View::whole(&self.history, channel);
+        }
+        let older = self.history.past().all().count();
+        let held = held(&whole.mean()[..older.min(whole.len())]);
+        let recent = judge(view, held, &mut self.recent, self.elapsed, self.interval);
+        let whole = judge(whole, f64::NEG_INFINITY, &mut self.whole, self.elapsed, self.interval);
+        match (recent, whole) {
+            (Some(recent), Some(whole)) => Some(if whole.state > recent.state { whole } else { recent }),
+            (recent, whole) => recent.or(whole),
+        }
+    }
+
+    /// Tells what was seen, and forecasts where it grows towards a limit.
+    fn tell(&self, seen: &Seen, limit: Option<f64>, said: &mut Assessment) -> Option<Forecast> {
+        let Seen { view, look, state, verdict } = seen;
+        said.leak = *state;
+        let growing = matches!(state, State::Growing | State::Leaking);
+        let sure = *state == State::Leaking && !look.climbs;
+        let (rate, error) = if sure {
+            (verdict.rate, verdict.rate_error)
+        } else if growing {
+            leak::pace_now(view, look)
+        } else {
+            (look.rate, look.rate_error)
+        };
+        said.growth = Some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
+        said.evidence = Some(look.evidence);
+        if !growing {
+            return None;
+        }
+        let from = if *state == State::Leaking { verdict.onset } else { look.from };
+        let zs = [look.evidence.floor_z, look.evidence.center_z, look.evidence.peak_z];
+        let age = self.elapsed - from;
+        said.growing_for_seconds = Some(age);
+        said.confidence = Some(normal::cdf(zs.into_iter().fold(0.0, f64::max) / 2.5));
+        // How far it is to the limit is a matter of now, whatever the rate is of.
+        let used = View::recent(&self.history, USED);
+        let own = (self.watched == Watched::Allocated).then(|| View::recent(&self.history, WATCHED));
+        limit.map(|limit| Forecast::new(&used, own.as_ref(), look, (rate, error), limit, (self.elapsed, age)))
     }
 
     /// The learned sampling interval in seconds; 0 before the second sample.
@@ -256,12 +289,37 @@ impl Tracker {
         self.history.is_sound()
             && [self.elapsed, self.interval, self.used].iter().all(|x| x.is_finite() && *x >= 0.0)
             && self.told.is_none_or(f64::is_finite)
-            && self.verdict.is_sound()
+            && self.recent.is_sound()
+            && self.whole.is_sound()
     }
 
     fn channel(&self) -> usize {
         if self.watched == Watched::Used { USED } else { WATCHED }
     }
+}
+
+/// What is told of one view of a history.
+#[derive(Debug)]
+struct Seen {
+    view: View,
+    look: Look,
+    state: State,
+    verdict: Verdict,
+}
+
+fn judge(view: View, held: f64, verdict: &mut Verdict, now: f64, interval: f64) -> Option<Seen> {
+    let samples = if interval > 0.0 { view.span() / interval } else { 0.0 };
+    let look = leak::look(&view, samples, held)?;
+    let state = verdict.judge(&view, &look, now);
+    Some(Seen { view, look, state, verdict: *verdict })
+}
+
+/// The level that a past has held, by its means.
+fn held(past: &[f64]) -> f64 {
+    let mut means = [0.0; MOST];
+    let means = &mut means[..past.len().min(MOST)];
+    means.copy_from_slice(&past[..means.len()]);
+    if means.is_empty() { f64::NEG_INFINITY } else { robust::quantile(means, HELD) }
 }
 
 /// The first bucket of a life that began after the level had fallen for good.
@@ -371,7 +429,7 @@ mod tests {
         let (tracker, said) = run(seconds(600).map(|t| (t, used(value(t)))));
         assert!(said.last().unwrap().leak != State::Leaking);
         assert!(
-            View::new(&tracker.history, USED).max().iter().all(|max| *max < 2e9),
+            View::recent(&tracker.history, USED).max().iter().all(|max| *max < 2e9),
             "the old life is there"
         );
     }
@@ -417,9 +475,9 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        const { assert!(Tracker::BOUND <= 2400) };
+        const { assert!(Tracker::BOUND <= 2600) };
         let (tracker, _) = run(seconds(20_000).map(|t| (t, used(1e9 + t))));
-        assert!(tracker.history.all().len() <= 64);
+        assert!(tracker.history.recent().all().len() <= 64);
         assert!(tracker.is_sound());
     }
 

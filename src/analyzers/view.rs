@@ -1,7 +1,8 @@
 //! One channel of a history, laid out for the numerics: windows and their blocks.
 
 use super::stats::robust;
-use crate::history::buckets::Buckets;
+use crate::history::buckets::Bucket;
+use crate::history::life::Life;
 
 /// Buckets in a view at most.
 pub(super) const MOST: usize = 64;
@@ -21,17 +22,33 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(history: &Buckets, channel: usize) -> Self {
-        let mut view =
-            Self { len: 0, at: [0.0; MOST], min: [0.0; MOST], mean: [0.0; MOST], max: [0.0; MOST] };
-        for (bucket, span) in history.all().iter().filter_map(|b| Some((b, b.span(channel)?))).take(MOST) {
-            let i = view.len;
-            view.at[i] = f64::from(bucket.at);
-            view.min[i] = f64::from(span.min);
-            view.mean[i] = f64::from(span.mean);
-            view.max[i] = f64::from(span.max);
-            view.len += 1;
+    fn empty() -> Self {
+        Self { len: 0, at: [0.0; MOST], min: [0.0; MOST], mean: [0.0; MOST], max: [0.0; MOST] }
+    }
+
+    fn add(&mut self, bucket: &Bucket, channel: usize) {
+        let Some(span) = bucket.span(channel).filter(|_| self.len < MOST) else { return };
+        let i = self.len;
+        self.at[i] = f64::from(bucket.at);
+        self.min[i] = f64::from(span.min);
+        self.mean[i] = f64::from(span.mean);
+        self.max[i] = f64::from(span.max);
+        self.len += 1;
+    }
+
+    /// The newest samples; all of a young life.
+    pub(super) fn recent(history: &Life, channel: usize) -> Self {
+        let mut view = Self::empty();
+        for bucket in history.recent().all() {
+            view.add(bucket, channel);
         }
+        view
+    }
+
+    /// The whole of a life.
+    pub(super) fn whole(history: &Life, channel: usize) -> Self {
+        let mut view = Self::empty();
+        history.whole(|bucket| view.add(&bucket, channel));
         view
     }
 

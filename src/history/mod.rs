@@ -2,4 +2,6 @@
 
 pub mod buckets;
 pub mod flight;
+pub mod life;
+pub mod past;
 pub mod peaks;

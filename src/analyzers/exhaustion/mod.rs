@@ -99,14 +99,14 @@ pub(super) struct Forecast {
 
 impl Forecast {
     /// From the used figure, the allocator's where there is one, and the growth with its rate; `now` is on the
-    /// history's clock, after its newest bucket.
+    /// history's clock, after its newest bucket, and it has grown for `age` seconds.
     pub(super) fn new(
         used: &View,
         allocated: Option<&View>,
         look: &Look,
         (rate, rate_error): (f64, f64),
         limit: f64,
-        now: f64,
+        (now, age): (f64, f64),
     ) -> Self {
         let mut basis = Basis::Used;
         let (mut figure, mut over) = (used, 0.0);
@@ -119,7 +119,7 @@ impl Forecast {
         for _ in 0..ROUNDS {
             (level, spread) = line(figure, rate, back, now);
             level += over;
-            back = ((limit - level) / rate).clamp(0.0, look.evidence.window_seconds);
+            back = ((limit - level) / rate).clamp(0.0, age);
         }
         let walk = Walk {
             distance: limit - level,
@@ -128,7 +128,7 @@ impl Forecast {
             rate_error: rate_error + PACE * rate,
             diffusion: look.diffusion,
         };
-        Self { walk, age: look.evidence.window_seconds, middle: walk.quantile(0.5, LONGEST), basis }
+        Self { walk, age, middle: walk.quantile(0.5, LONGEST), basis }
     }
 
     /// The quantiles, where they are not beyond what has been seen.

@@ -93,8 +93,9 @@ impl Look {
     }
 }
 
-/// Looks through the windows for growth; the loudest one, and none before there is enough to see.
-pub(in crate::analyzers) fn look(view: &View, samples: f64) -> Option<Look> {
+/// Looks through the windows for growth above what was `held` before all of them; the loudest one, and none before
+/// there is enough to see.
+pub(in crate::analyzers) fn look(view: &View, samples: f64, held: f64) -> Option<Look> {
     if samples < SAMPLES {
         return None;
     }
@@ -108,7 +109,7 @@ pub(in crate::analyzers) fn look(view: &View, samples: f64) -> Option<Look> {
         if blocks.len() < 8 {
             continue;
         }
-        let (found, risen) = window(view, first, &blocks);
+        let (found, risen) = window(view, first, &blocks, held);
         if best.is_none_or(|b| (found.grows(), found.climbs) > (b.grows(), b.climbs)) {
             best = Some(found);
         }
@@ -162,7 +163,7 @@ pub(in crate::analyzers) fn pace_now(view: &View, look: &Look) -> (f64, f64) {
 }
 
 /// One window, and whether it rose enough.
-fn window(view: &View, first: usize, blocks: &Blocks) -> (Look, bool) {
+fn window(view: &View, first: usize, blocks: &Blocks, held: f64) -> (Look, bool) {
     let grain = view.grain();
     let lines = envelopes(blocks, grain);
     let [floor, center, peak] = lines;
@@ -182,7 +183,7 @@ fn window(view: &View, first: usize, blocks: &Blocks) -> (Look, bool) {
         Envelope::Peak
     };
     let near = view.mean().iter().rev().take(NEAR).copied().fold(f64::INFINITY, f64::min);
-    let climbs = climbing && !falling && risen && low > held_before(view, first);
+    let climbs = climbing && !falling && risen && low > held_before(view, first).max(held);
     let bends = climbs || risen && zs.iter().filter(|z| **z > SLOWING_CLIMB).count() >= 2;
     let (slowing, accelerating) = if bends { bend(blocks, &center, grain) } else { (false, false) };
     let found = Look {

@@ -106,7 +106,10 @@ impl World {
         assert!(dropped.is_empty(), "{dropped:?}");
         let text = encode(&families, Format::Text);
         let lines = text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n"));
-        lines.collect::<String>().replace(&self.own.pid.to_string(), "PID")
+        let pid = self.own.pid;
+        let text = lines.collect::<String>();
+        // Other numbers may hold its digits.
+        text.replace(&format!("\"{pid}\""), "\"PID\"").replace(&format!("@{pid}"), "@PID")
     }
 
     /// The series of ranks, but for how long they are silent.

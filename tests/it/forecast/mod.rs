@@ -4,6 +4,7 @@
 
 #![expect(clippy::cast_precision_loss, reason = "counts of a few thousand")]
 
+mod long;
 mod score;
 mod series;
 
@@ -78,10 +79,10 @@ fn recorded_traces_keep_their_score() {
     let found = table(&all);
     show("traces", &(&found, missed));
     assert_sound(&found);
-    assert!(found.recall >= 0.86, "{found:#?}");
+    assert!(found.recall >= 0.81, "{found:#?}");
     assert!(found.flat_on <= 0.01 && found.hasty_flat <= 0.006, "{found:#?}");
     assert!(found.bounded_after <= 0.051 && found.delay <= 0.20, "{found:#?}");
-    assert!(found.coverage[1] >= 0.77 && found.error[1] <= 0.12, "{found:#?}");
+    assert!(found.coverage[1] >= 0.85 && found.error[1] <= 0.12, "{found:#?}");
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn made_series_keep_their_score() {
 #[test]
 fn series_that_leak_nothing_are_not_called_leaking() {
     for kind in series::NULLS {
-        for samples in [400, 1000] {
+        for samples in [400, 1000, 2500] {
             let all = judged((0..120).map(|seed| series::null(kind, samples, seed)));
             let called = all.iter().filter(|j| j.last).count();
             let on = all.iter().map(|j| j.on).sum::<f64>() / 120.0;
