@@ -11,6 +11,7 @@ use super::leak::{self, Evidence, Look, State, Verdict};
 use super::stats::{normal, robust};
 use super::view::{MOST, View};
 use crate::history::life::Life;
+use crate::history::past::Past;
 
 /// The history's channels.
 const USED: usize = 0;
@@ -28,6 +29,8 @@ const RESTART_LASTS: f64 = 0.15;
 /// What the newest samples must exceed to grow: this quantile of the means of a long past, so that a day like the one
 /// before is no growth, and one spike hides none.
 const HELD: f64 = 0.97;
+/// Samples between two looks at the whole.
+const WHOLE_EVERY: f64 = 30.0;
 /// A rise over a gap by more than this share is growth.
 const GREW: f64 = 0.005;
 /// The largest value that is believed, in bytes: 8 PiB.
@@ -76,6 +79,9 @@ pub struct Tracker {
     /// On the newest samples, and on the whole of a life that is longer than these.
     recent: Verdict,
     whole: Verdict,
+    /// What the look at the whole told last, and when the next one is due, in seconds that were observed.
+    whole_state: State,
+    whole_due: f64,
     /// The time of the last sample as it was told, in seconds.
     told: Option<f64>,
     /// Seconds that were observed; gaps count as one interval.
@@ -153,6 +159,7 @@ impl Tracker {
             self.watched = source;
             self.history.clear_channel(WATCHED);
             (self.recent, self.whole) = (Verdict::default(), Verdict::default());
+            (self.whole_state, self.whole_due) = (State::default(), 0.0);
         }
         self.used = sample.used;
         self.history.push(self.elapsed, [Some(sample.used), value.filter(|_| source == self.watched)]);
@@ -229,20 +236,31 @@ impl Tracker {
         if self.history.past().is_empty() {
             return judge(view, f64::NEG_INFINITY, &mut self.recent, self.elapsed, self.interval);
         }
-        let mut whole = View::whole(&self.history, channel);
-        if let Some(first) = restart(&whole) {
-            self.history.cut_past(first);
-            self.whole = Verdict::default();
-            whole = View::whole(&self.history, channel);
-        }
-        let older = self.history.past().all().count();
-        let held = held(&whole.mean()[..older.min(whole.len())]);
+        let held = held(self.history.past(), channel);
         let recent = judge(view, held, &mut self.recent, self.elapsed, self.interval);
-        let whole = judge(whole, f64::NEG_INFINITY, &mut self.whole, self.elapsed, self.interval);
+        let told = recent.as_ref().map_or(State::Insufficient, |recent| recent.state);
+        let due = self.elapsed >= self.whole_due;
+        // The whole changes slowly: it is looked at now and then, and where it has more to tell.
+        let whole = if due || self.whole_state > told { self.see_whole(channel) } else { None };
+        if due {
+            self.whole_due = self.elapsed + WHOLE_EVERY * self.interval;
+        }
         match (recent, whole) {
             (Some(recent), Some(whole)) => Some(if whole.state > recent.state { whole } else { recent }),
             (recent, whole) => recent.or(whole),
         }
+    }
+
+    fn see_whole(&mut self, channel: usize) -> Option<Seen> {
+        let mut view = View::whole(&self.history, channel);
+        if let Some(first) = restart(&view) {
+            self.history.cut_past(first);
+            self.whole = Verdict::default();
+            view = View::whole(&self.history, channel);
+        }
+        let seen = judge(view, f64::NEG_INFINITY, &mut self.whole, self.elapsed, self.interval);
+        self.whole_state = seen.as_ref().map_or(State::Insufficient, |seen| seen.state);
+        seen
     }
 
     /// Tells what was seen, and forecasts where it grows towards a limit.
@@ -287,7 +305,9 @@ impl Tracker {
     /// Whether a state that was read back can have been written by this program.
     pub fn is_sound(&self) -> bool {
         self.history.is_sound()
-            && [self.elapsed, self.interval, self.used].iter().all(|x| x.is_finite() && *x >= 0.0)
+            && [self.elapsed, self.interval, self.used, self.whole_due]
+                .iter()
+                .all(|x| x.is_finite() && *x >= 0.0)
             && self.told.is_none_or(f64::is_finite)
             && self.recent.is_sound()
             && self.whole.is_sound()
@@ -315,11 +335,13 @@ fn judge(view: View, held: f64, verdict: &mut Verdict, now: f64, interval: f64) 
 }
 
 /// The level that a past has held, by its means.
-fn held(past: &[f64]) -> f64 {
-    let mut means = [0.0; MOST];
-    let means = &mut means[..past.len().min(MOST)];
-    means.copy_from_slice(&past[..means.len()]);
-    if means.is_empty() { f64::NEG_INFINITY } else { robust::quantile(means, HELD) }
+fn held(past: &Past, channel: usize) -> f64 {
+    let (mut means, mut count) = ([0.0; MOST], 0);
+    for span in past.all().filter_map(|bucket| bucket.span(channel)).take(MOST) {
+        means[count] = f64::from(span.mean);
+        count += 1;
+    }
+    if count == 0 { f64::NEG_INFINITY } else { robust::quantile(&mut means[..count], HELD) }
 }
 
 /// The first bucket of a life that began after the level had fallen for good.
