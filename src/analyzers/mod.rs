@@ -12,6 +12,7 @@ mod latch;
 pub mod leak;
 mod ranks;
 pub mod replay;
+mod sight;
 pub mod stats;
 mod subjects;
 #[cfg(test)]

@@ -6,12 +6,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::exhaustion::{self, Basis, Forecast, Risk, Tte};
-use super::leak::{self, Evidence, Look, State, Verdict};
-use super::stats::{normal, robust};
-use super::view::{MOST, View};
+use super::exhaustion::{self, Basis, Figures, Forecast, Risk, Tte};
+use super::leak::{Evidence, State};
+use super::sight::{Clock, Seen, Sight};
+use super::stats::normal;
+use super::view::View;
 use crate::history::life::Life;
-use crate::history::past::Past;
 
 /// The history's channels.
 const USED: usize = 0;
@@ -22,15 +22,6 @@ const GAP: f64 = 8.0;
 const NEW_INTERVAL: u8 = 3;
 /// How fast the learned interval follows.
 const FOLLOW: f64 = 0.05;
-/// A level below this share of the old floor is another program's.
-const RESTART: f64 = 2.0 / 3.0;
-/// When it has lasted for this share of the history.
-const RESTART_LASTS: f64 = 0.15;
-/// What the newest samples must exceed to grow: this quantile of the means of a long past, so that a day like the one
-/// before is no growth, and one spike hides none.
-const HELD: f64 = 0.97;
-/// Samples between two looks at the whole.
-const WHOLE_EVERY: f64 = 30.0;
 /// A rise over a gap by more than this share is growth.
 const GREW: f64 = 0.005;
 /// The largest value that is believed, in bytes: 8 PiB.
@@ -76,12 +67,7 @@ impl Watched {
 pub struct Tracker {
     history: Life,
     watched: Watched,
-    /// On the newest samples, and on the whole of a life that is longer than these.
-    recent: Verdict,
-    whole: Verdict,
-    /// What the look at the whole told last, and when the next one is due, in seconds that were observed.
-    whole_state: State,
-    whole_due: f64,
+    sight: Sight,
     /// The time of the last sample as it was told, in seconds.
     told: Option<f64>,
     /// Seconds that were observed; gaps count as one interval.
@@ -158,8 +144,7 @@ impl Tracker {
         if source > self.watched {
             self.watched = source;
             self.history.clear_channel(WATCHED);
-            (self.recent, self.whole) = (Verdict::default(), Verdict::default());
-            (self.whole_state, self.whole_due) = (State::default(), 0.0);
+            self.sight = Sight::default();
         }
         self.used = sample.used;
         self.history.push(self.elapsed, [Some(sample.used), value.filter(|_| source == self.watched)]);
@@ -202,14 +187,15 @@ impl Tracker {
             p_exhaustion: vec![None; horizons.len()],
             risk: None,
         };
-        let seen = self.see();
+        let (channel, clock) = (self.channel(), Clock { now: self.elapsed, interval: self.interval });
+        let seen = self.sight.see(&mut self.history, channel, clock, limit);
         let forecast = seen.as_ref().and_then(|seen| self.tell(seen, limit, &mut said));
         let Some(limit) = limit else { return said };
         // A spike over the limit that the resource survived says nothing of the next; the risk tells of the level.
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
         if let Some(seen) = seen {
             said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
-            if let Some(forecast) = forecast.as_ref().filter(|_| seen.verdict.is_half_held(&seen.view)) {
+            if let Some(forecast) = forecast.as_ref().filter(|_| seen.half_held) {
                 said.tte = forecast.tte();
                 said.basis = said.tte.map(|_| forecast.basis);
             }
@@ -223,73 +209,25 @@ impl Tracker {
         said
     }
 
-    /// Judges the newest samples, and the whole of a life that is longer; what grows is told before what does not,
-    /// and of two that grow the newest samples. Nothing before there is enough to see.
-    fn see(&mut self) -> Option<Seen> {
-        let channel = self.channel();
-        let mut view = View::recent(&self.history, channel);
-        if let Some(first) = restart(&view) {
-            self.history.retire(first);
-            self.recent = Verdict::default();
-            view = View::recent(&self.history, channel);
-        }
-        if self.history.past().is_empty() {
-            return judge(view, f64::NEG_INFINITY, &mut self.recent, self.elapsed, self.interval);
-        }
-        let held = held(self.history.past(), channel);
-        let recent = judge(view, held, &mut self.recent, self.elapsed, self.interval);
-        let told = recent.as_ref().map_or(State::Insufficient, |recent| recent.state);
-        let due = self.elapsed >= self.whole_due;
-        // The whole changes slowly: it is looked at now and then, and where it has more to tell.
-        let whole = if due || self.whole_state > told { self.see_whole(channel) } else { None };
-        if due {
-            self.whole_due = self.elapsed + WHOLE_EVERY * self.interval;
-        }
-        match (recent, whole) {
-            (Some(recent), Some(whole)) => Some(if whole.state > recent.state { whole } else { recent }),
-            (recent, whole) => recent.or(whole),
-        }
-    }
-
-    fn see_whole(&mut self, channel: usize) -> Option<Seen> {
-        let mut view = View::whole(&self.history, channel);
-        if let Some(first) = restart(&view) {
-            self.history.cut_past(first);
-            self.whole = Verdict::default();
-            view = View::whole(&self.history, channel);
-        }
-        let seen = judge(view, f64::NEG_INFINITY, &mut self.whole, self.elapsed, self.interval);
-        self.whole_state = seen.as_ref().map_or(State::Insufficient, |seen| seen.state);
-        seen
-    }
-
     /// Tells what was seen, and forecasts where it grows towards a limit.
     fn tell(&self, seen: &Seen, limit: Option<f64>, said: &mut Assessment) -> Option<Forecast> {
-        let Seen { view, look, state, verdict } = seen;
-        said.leak = *state;
-        let growing = matches!(state, State::Growing | State::Leaking);
-        let sure = *state == State::Leaking && !look.climbs;
-        let (rate, error) = if sure {
-            (verdict.rate, verdict.rate_error)
-        } else if growing {
-            leak::pace_now(view, look)
-        } else {
-            (look.rate, look.rate_error)
-        };
+        let (rate, error) = seen.rate;
+        let evidence = seen.look.evidence;
+        said.leak = seen.state;
         said.growth = Some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
-        said.evidence = Some(look.evidence);
-        if !growing {
+        said.evidence = Some(evidence);
+        if !matches!(seen.state, State::Growing | State::Leaking) {
             return None;
         }
-        let from = if *state == State::Leaking { verdict.onset } else { look.from };
-        let zs = [look.evidence.floor_z, look.evidence.center_z, look.evidence.peak_z];
-        let age = self.elapsed - from;
+        let zs = [evidence.floor_z, evidence.center_z, evidence.peak_z];
+        let age = (self.elapsed - seen.from).max(0.0);
         said.growing_for_seconds = Some(age);
         said.confidence = Some(normal::cdf(zs.into_iter().fold(0.0, f64::max) / 2.5));
-        // How far it is to the limit is a matter of now, whatever the rate is of.
         let used = View::recent(&self.history, USED);
         let own = (self.watched == Watched::Allocated).then(|| View::recent(&self.history, WATCHED));
-        limit.map(|limit| Forecast::new(&used, own.as_ref(), look, (rate, error), limit, (self.elapsed, age)))
+        let past = seen.of_whole.then(|| View::whole(&self.history, USED));
+        let figures = Figures { used: &used, allocated: own.as_ref(), whole: past.as_ref() };
+        limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age)))
     }
 
     /// The learned sampling interval in seconds; 0 before the second sample.
@@ -304,67 +242,15 @@ impl Tracker {
 
     /// Whether a state that was read back can have been written by this program.
     pub fn is_sound(&self) -> bool {
-        self.history.is_sound()
-            && [self.elapsed, self.interval, self.used, self.whole_due]
-                .iter()
-                .all(|x| x.is_finite() && *x >= 0.0)
+        [self.elapsed, self.interval, self.used].iter().all(|x| (0.0..=LARGEST).contains(x))
             && self.told.is_none_or(f64::is_finite)
-            && self.recent.is_sound()
-            && self.whole.is_sound()
+            && self.history.is_sound(self.elapsed)
+            && self.sight.is_sound(self.elapsed)
     }
 
     fn channel(&self) -> usize {
         if self.watched == Watched::Used { USED } else { WATCHED }
     }
-}
-
-/// What is told of one view of a history.
-#[derive(Debug)]
-struct Seen {
-    view: View,
-    look: Look,
-    state: State,
-    verdict: Verdict,
-}
-
-fn judge(view: View, held: f64, verdict: &mut Verdict, now: f64, interval: f64) -> Option<Seen> {
-    let samples = if interval > 0.0 { view.span() / interval } else { 0.0 };
-    let look = leak::look(&view, samples, held)?;
-    let state = verdict.judge(&view, &look, now);
-    Some(Seen { view, look, state, verdict: *verdict })
-}
-
-/// The level that a past has held, by its means.
-fn held(past: &Past, channel: usize) -> f64 {
-    let (mut means, mut count) = ([0.0; MOST], 0);
-    for span in past.all().filter_map(|bucket| bucket.span(channel)).take(MOST) {
-        means[count] = f64::from(span.mean);
-        count += 1;
-    }
-    if count == 0 { f64::NEG_INFINITY } else { robust::quantile(&mut means[..count], HELD) }
-}
-
-/// The first bucket of a life that began after the level had fallen for good.
-fn restart(view: &View) -> Option<usize> {
-    let n = view.len();
-    let newest = *view.max().last()?;
-    let mut floors = [0.0; MOST];
-    let mut first = n;
-    // The run of low buckets at the end; its own floors must not count as the old one.
-    while first > 0 && view.max()[first - 1] <= newest * 1.5 {
-        first -= 1;
-        if n - first > n / 2 {
-            return None;
-        }
-    }
-    if first < 12 || n - first < 4 {
-        return None;
-    }
-    floors[..first].copy_from_slice(&view.min()[..first]);
-    let old = robust::quantile(&mut floors[..first], 0.2);
-    let highest = view.max()[first..].iter().copied().fold(0.0, f64::max);
-    let lasts = view.now() - view.at()[first] >= RESTART_LASTS * view.span();
-    (highest < RESTART * old && lasts).then_some(first)
 }
 
 #[cfg(test)]
@@ -525,6 +411,54 @@ mod tests {
                 }
             }
             prop_assert!(tracker.is_sound());
+        }
+
+        #[test]
+        fn a_damaged_state_is_refused_or_harms_nothing(
+            which in proptest::collection::vec(0.0..1.0_f64, 1..4),
+            by in proptest::sample::select(vec![-1e300, -1.0, 0.0, 0.5, 1.0, 7.0, 1e9, 1e38, 1e300]),
+        ) {
+            let mut state = old_state();
+            let count = numbers(&mut state).len();
+            for place in which {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
+                let at = (place * count as f64) as usize;
+                *numbers(&mut state)[at] = by.into();
+            }
+            let Ok(mut tracker) = serde_json::from_value::<Tracker>(state) else { return Ok(()) };
+            if tracker.is_sound() {
+                for i in 3_000..4_500_u32 {
+                    tracker.push(f64::from(i), used(1e9 + 5e6 * f64::from(i)));
+                    if i % 10 == 0 {
+                        let said = tracker.assess(Some(40e9), &[60.0, 3600.0]);
+                        prop_assert!(said.p_exhaustion.iter().flatten().all(|p| (0.0..=1.0).contains(p)), "{:?}", said);
+                        prop_assert!(said.growth.is_none_or(|g| g.bytes_per_second.is_finite()), "{:?}", said);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is kept of a leak that is older than the newest samples.
+    fn old_state() -> serde_json::Value {
+        let mut tracker = Tracker::new();
+        for i in 0..3_000_u32 {
+            tracker.push(f64::from(i), used(1e9 + 5e6 * f64::from(i) + 1e5 * f64::from(i * 7919 % 97)));
+            if i % 10 == 9 {
+                tracker.assess(Some(40e9), &[60.0]);
+            }
+        }
+        serde_json::to_value(&tracker).unwrap()
+    }
+
+    /// Every number of a state.
+    fn numbers(state: &mut serde_json::Value) -> Vec<&mut serde_json::Value> {
+        use serde_json::Value;
+        match state {
+            Value::Number(_) => vec![state],
+            Value::Array(all) => all.iter_mut().flat_map(numbers).collect(),
+            Value::Object(all) => all.values_mut().flat_map(numbers).collect(),
+            _ => Vec::new(),
         }
     }
 }

@@ -26,10 +26,11 @@ impl View {
         Self { len: 0, at: [0.0; MOST], min: [0.0; MOST], mean: [0.0; MOST], max: [0.0; MOST] }
     }
 
-    fn add(&mut self, bucket: &Bucket, channel: usize) {
+    /// Adds a bucket whose times count from `base`.
+    fn add(&mut self, bucket: &Bucket, base: f64, channel: usize) {
         let Some(span) = bucket.span(channel).filter(|_| self.len < MOST) else { return };
         let i = self.len;
-        self.at[i] = f64::from(bucket.at);
+        self.at[i] = base + f64::from(bucket.at);
         self.min[i] = f64::from(span.min);
         self.mean[i] = f64::from(span.mean);
         self.max[i] = f64::from(span.max);
@@ -39,8 +40,9 @@ impl View {
     /// The newest samples; all of a young life.
     pub(super) fn recent(history: &Life, channel: usize) -> Self {
         let mut view = Self::empty();
-        for bucket in history.recent().all() {
-            view.add(bucket, channel);
+        let recent = history.recent();
+        for bucket in recent.all() {
+            view.add(bucket, recent.base(), channel);
         }
         view
     }
@@ -48,7 +50,7 @@ impl View {
     /// The whole of a life.
     pub(super) fn whole(history: &Life, channel: usize) -> Self {
         let mut view = Self::empty();
-        history.whole(|bucket| view.add(&bucket, channel));
+        history.whole(|bucket| view.add(&bucket, 0.0, channel));
         view
     }
 

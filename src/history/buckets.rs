@@ -3,11 +3,14 @@
 //! A bucket holds the same number of samples as its neighbors, so no sampling
 //! interval is built in. Four fine buckets become a coarse one when they age.
 //! When there is no room, all merge in pairs, until a fine bucket holds
-//! [`WIDEST`] samples; from then on the oldest leaves for the
+//! eight samples; from then on the oldest leaves for the
 //! [past](super::past). A sample costs a few nanoseconds, and a series never
 //! more than [`Buckets::BOUND`] bytes.
 
 use serde::{Deserialize, Serialize};
+
+/// Twice the largest value that is believed of memory, in bytes: 16 PiB.
+const LARGEST: f32 = 1.8e16;
 
 /// Values that are recorded side by side: what is used, and what is watched for leaks.
 pub const CHANNELS: usize = 2;
@@ -46,18 +49,25 @@ impl Default for Packed {
     }
 }
 
+/// The upper half of a number of 32 bits, to the nearest: its sign, its exponent and 8 bits of it; 0 for what is less.
+pub(super) fn half(number: f32) -> u16 {
+    (number.max(0.0).to_bits().saturating_add(0x8000) >> 16) as u16
+}
+
+/// The number that was halved.
+pub(super) fn doubled(half: u16) -> f32 {
+    f32::from_bits(u32::from(half) << 16)
+}
+
 impl From<Span> for Packed {
     fn from(span: Span) -> Self {
-        // The upper half of a number of 32 bits, to the nearest: its sign, its exponent and 8 bits of it.
-        let half = |apart: f32| (apart.max(0.0).to_bits().saturating_add(0x8000) >> 16) as u16;
         Self { mean: span.mean, below: half(span.mean - span.min), above: half(span.max - span.mean) }
     }
 }
 
 impl Packed {
     fn span(self) -> Option<Span> {
-        let whole = |half: u16| f32::from_bits(u32::from(half) << 16);
-        let (min, max) = ((self.mean - whole(self.below)).max(0.0), self.mean + whole(self.above));
+        let (min, max) = ((self.mean - doubled(self.below)).max(0.0), self.mean + doubled(self.above));
         (self.mean >= 0.0).then_some(Span { min, mean: self.mean, max })
     }
 }
@@ -89,10 +99,12 @@ impl Bucket {
         self.spans[channel] = Packed::default();
     }
 
-    /// Whether it can have been written by this program.
-    pub(super) fn is_sound(&self) -> bool {
-        let spans = (0..CHANNELS).filter_map(|channel| self.span(channel));
-        self.at.is_finite() && spans.into_iter().all(|span| span.min.is_finite() && span.max.is_finite())
+    /// Whether it can have been written by this program by `now`, where its time counts from `base`.
+    pub(super) fn is_sound(&self, base: f64, now: f64) -> bool {
+        let mut spans = (0..CHANNELS).filter_map(|channel| self.span(channel));
+        // A time is kept to 24 bits.
+        (0.0..=now * 1.000_001).contains(&(base + f64::from(self.at)))
+            && spans.all(|span| span.min.is_finite() && span.max <= LARGEST)
     }
 }
 
@@ -150,14 +162,29 @@ impl Gathering {
         bucket
     }
 
-    pub(super) fn is_sound(&self) -> bool {
-        self.time.is_finite() && self.weight.is_finite() && self.sums.iter().all(|sum| sum.is_finite())
+    /// Whether it can hold so many by `now`, in seconds from what its times count from.
+    pub(super) fn is_sound(&self, gathered: u32, now: f64) -> bool {
+        let mut channels = self.sums.iter().zip(&self.weights).zip(&self.spans);
+        (0.0..=now * self.weight * 1.000_001).contains(&self.time)
+            && self.weight.is_finite()
+            && (self.weight > 0.0) == (gathered > 0)
+            && channels.all(|((sum, weight), span)| {
+                (0.0..=self.weight).contains(weight)
+                    && (0.0..=f64::from(LARGEST) * weight).contains(sum)
+                    && (0.0..=LARGEST).contains(&span.min)
+                    && (0.0..=LARGEST).contains(&span.max)
+            })
     }
 }
+
+/// Seconds after which the times begin anew, from the oldest bucket: of a number of months 24 bits leave no seconds.
+const FAR: f32 = 500_000.0;
 
 /// The newest samples of one series.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Buckets {
+    /// What the times count from, in seconds since the series began.
+    base: f64,
     /// Coarse ones, then fine ones, in the order of time.
     all: Vec<Bucket>,
     coarse: usize,
@@ -169,7 +196,7 @@ pub struct Buckets {
 
 impl Default for Buckets {
     fn default() -> Self {
-        Self { all: Vec::new(), coarse: 0, width: 1, filling: Gathering::default(), gathered: 0 }
+        Self { base: 0.0, all: Vec::new(), coarse: 0, width: 1, filling: Gathering::default(), gathered: 0 }
     }
 }
 
@@ -180,7 +207,7 @@ impl Buckets {
     /// Records the finite values of one sample, taken `at` seconds after the series began. Returns the bucket that had
     /// to leave for it.
     pub fn push(&mut self, at: f64, values: [Option<f64>; CHANNELS]) -> Option<Bucket> {
-        self.filling.pass(at, 1.0);
+        self.filling.pass(at - self.base, 1.0);
         for (channel, value) in values.into_iter().enumerate() {
             if let Some(value) = value {
                 #[expect(clippy::cast_possible_truncation, reason = "24 bits of a value are enough")]
@@ -199,7 +226,24 @@ impl Buckets {
         self.all.push(self.filling.close());
         self.filling = Gathering::default();
         self.gathered = 0;
-        if self.all.len() - self.coarse == FINE + FOLD { self.fold() } else { None }
+        if self.all.len() - self.coarse < FINE + FOLD {
+            return None;
+        }
+        let left = self.fold().map(|bucket| self.absolute(&bucket));
+        if self.all[0].at > FAR {
+            let by = self.all[0].at;
+            for bucket in &mut self.all {
+                bucket.at -= by;
+            }
+            self.base += f64::from(by);
+        }
+        left
+    }
+
+    /// The bucket with its time since the series began.
+    #[expect(clippy::cast_possible_truncation, reason = "24 bits are enough of what is old")]
+    fn absolute(&self, bucket: &Bucket) -> Bucket {
+        Bucket { at: (self.base + f64::from(bucket.at)) as f32, ..*bucket }
     }
 
     /// Four fine buckets become a coarse one; where that leaves no room all merge in pairs, or the oldest leaves.
@@ -235,15 +279,20 @@ impl Buckets {
             group.take(bucket, fine as f64);
             held += fine;
             if held >= most || i + 1 == self.all.len() {
-                tell(group.close());
+                tell(self.absolute(&group.close()));
                 (group, held) = (Gathering::default(), 0);
             }
         }
     }
 
-    /// The closed buckets, oldest first.
+    /// The closed buckets, oldest first; their times count from [`Buckets::base`].
     pub fn all(&self) -> &[Bucket] {
         &self.all
+    }
+
+    /// What the times of the buckets count from, in seconds since the series began.
+    pub fn base(&self) -> f64 {
+        self.base
     }
 
     /// How many samples a fine bucket holds.
@@ -251,11 +300,13 @@ impl Buckets {
         self.width
     }
 
-    /// Forgets what was before the bucket `first`.
-    pub fn cut(&mut self, first: usize) {
-        let first = first.min(self.all.len());
+    /// Forgets what was before `at`, in seconds since the series began; returns it, with such times.
+    pub(super) fn cut(&mut self, at: f64) -> Vec<Bucket> {
+        let first = self.all.partition_point(|bucket| self.base + f64::from(bucket.at) < at);
+        let cut = self.all[..first].iter().map(|bucket| self.absolute(bucket)).collect();
         self.all.drain(..first);
         self.coarse = self.coarse.saturating_sub(first);
+        cut
     }
 
     /// Forgets one channel.
@@ -266,18 +317,19 @@ impl Buckets {
         self.filling.forget(channel);
     }
 
-    /// Whether a state that was read back can have been written by this program.
-    pub fn is_sound(&self) -> bool {
-        self.all.len() <= CAPACITY
+    /// Whether a state that was read back can have been written by this program by `now`.
+    pub fn is_sound(&self, now: f64) -> bool {
+        self.base.is_finite()
+            && self.all.len() <= CAPACITY
             && self.coarse <= self.all.len()
             && self.all.len() - self.coarse < FINE + FOLD
             && self.coarse + FINE + FOLD <= CAPACITY + 1
             && self.width.is_power_of_two()
             && self.width <= WIDEST
             && self.gathered < self.width
-            && self.all.iter().all(Bucket::is_sound)
+            && self.all.iter().all(|bucket| bucket.is_sound(self.base, now))
             && self.all.is_sorted_by(|one, next| one.at <= next.at)
-            && self.filling.is_sound()
+            && self.filling.is_sound(self.gathered, now - self.base)
     }
 }
 
@@ -292,7 +344,7 @@ mod tests {
         for i in 0..10_000_u32 {
             let value = if i == 9_415 { 9.0 } else { f64::from(i % 2) };
             left.extend(history.push(f64::from(i), [Some(value), None]));
-            assert!(history.all().len() <= CAPACITY && history.is_sound(), "after {i}");
+            assert!(history.all().len() <= CAPACITY && history.is_sound(f64::from(i)), "after {i}");
         }
         let spans: Vec<Span> = history.all().iter().filter_map(|bucket| bucket.span(0)).collect();
         assert!(spans.iter().any(|span| (span.max - 9.0).abs() < 0.05));
@@ -302,10 +354,26 @@ mod tests {
         let newest = history.all().len() - 12;
         let fine = history.all()[newest].at - history.all()[newest - 1].at;
         assert!((fine - 8.0).abs() < 0.1, "{fine}");
+        assert_eq!(history.base(), 0.0);
         let times: Vec<f32> = left.iter().chain(history.all()).map(|bucket| bucket.at).collect();
         assert!(times.is_sorted(), "{times:?}");
         let coarse = left.iter().all(|bucket| (bucket.at - 15.5).rem_euclid(32.0) == 0.0);
         assert!(coarse && left.len() > 200, "{}", left.len());
+    }
+
+    #[test]
+    fn after_a_year_a_second_is_a_second() {
+        let mut history = Buckets::default();
+        let year = 31_557_600.0;
+        for i in 0..3_000_u32 {
+            history.push(if i < 1_000 { 0.0 } else { year } + f64::from(i), [Some(1.0), None]);
+        }
+        assert!(history.is_sound(year + 3_000.0) && !history.is_sound(year - 1.0));
+        let newest = history.all();
+        let gap = f64::from(newest[newest.len() - 1].at - newest[newest.len() - 2].at);
+        assert!((gap - 8.0).abs() < 0.01, "{gap}");
+        let last = history.base() + f64::from(newest[newest.len() - 1].at);
+        assert!((last - (year + 3_000.0)).abs() < 20.0, "{last}");
     }
 
     #[test]
@@ -325,15 +393,16 @@ mod tests {
             history.push(f64::from(i), [Some(1.0), Some(2.0)]);
         }
         let all = history.all().len();
-        history.cut(all - 5);
-        assert_eq!(history.all().len(), 5);
+        let at = f64::from(history.all()[all - 5].at);
+        let cut = history.cut(at);
+        assert_eq!((cut.len(), history.all().len()), (all - 5, 5));
         history.clear_channel(1);
         assert!(history.all().iter().all(|bucket| bucket.span(1).is_none() && bucket.span(0).is_some()));
         for i in 500..5000_u32 {
             history.push(f64::from(i), [Some(1.0), Some(2.0)]);
-            assert!(history.is_sound(), "after {i}");
+            assert!(history.is_sound(f64::from(i)), "after {i}");
         }
-        history.cut(1000);
-        assert!(history.all().is_empty() && history.is_sound());
+        history.cut(1e9);
+        assert!(history.all().is_empty() && history.is_sound(5_000.0));
     }
 }

@@ -42,20 +42,20 @@ impl Life {
         self.recent.in_groups_of(self.past.width(), tell);
     }
 
-    /// Moves the newest samples before the bucket `first` into the past. A young life has none: there they are forgotten.
-    pub fn retire(&mut self, first: usize) {
-        if !self.past.is_empty() {
-            let leaving = first.min(self.recent.all().len());
-            for bucket in &self.recent.all()[..leaving] {
-                self.past.take(bucket);
+    /// Moves the newest samples before `at`, in seconds since the series began, into the past. A young life has none:
+    /// there they are forgotten.
+    pub fn retire(&mut self, at: f64) {
+        let old = !self.past.is_empty();
+        for bucket in self.recent.cut(at) {
+            if old {
+                self.past.take(&bucket);
             }
         }
-        self.recent.cut(first);
     }
 
-    /// Forgets the `first` oldest buckets of the past.
-    pub fn cut_past(&mut self, first: usize) {
-        self.past.cut(first);
+    /// Forgets the past before `at`, in seconds since the series began.
+    pub fn cut_past(&mut self, at: f64) {
+        self.past.cut(at);
     }
 
     /// Forgets one channel.
@@ -64,9 +64,13 @@ impl Life {
         self.past.clear_channel(channel);
     }
 
-    /// Whether a state that was read back can have been written by this program.
-    pub fn is_sound(&self) -> bool {
-        self.recent.is_sound() && self.past.is_sound()
+    /// Whether a state that was read back can have been written by this program by `now`.
+    pub fn is_sound(&self, now: f64) -> bool {
+        let newest = self.past.all().last().map_or(0.0, |bucket| f64::from(bucket.at));
+        let oldest =
+            self.recent.all().first().map_or(now, |bucket| self.recent.base() + f64::from(bucket.at));
+        // A time is kept to 24 bits.
+        self.recent.is_sound(now) && self.past.is_sound(now) && newest <= oldest * 1.000_001
     }
 }
 
@@ -87,7 +91,7 @@ mod tests {
             let value = if i == 31_415 { 9.0 } else { f64::from(i % 2) };
             life.push(f64::from(i), [Some(value), None]);
             if i % 997 == 0 {
-                assert!(life.is_sound() && whole(&life).len() <= 60, "after {i}");
+                assert!(life.is_sound(f64::from(i)) && whole(&life).len() <= 60, "after {i}");
             }
         }
         let all = whole(&life);
@@ -108,19 +112,19 @@ mod tests {
             life.push(f64::from(i), [Some(1.0), None]);
         }
         assert!(life.past().is_empty());
-        life.retire(20);
-        assert!(life.past().is_empty());
+        life.retire(400.0);
+        assert!(life.past().is_empty() && whole(&life)[0].at >= 400.0);
         for i in 1_000..5_000_u32 {
             life.push(f64::from(i), [Some(1.0), None]);
         }
         let before = whole(&life);
-        life.retire(20);
-        assert!(!life.past().is_empty() && life.is_sound());
+        life.retire(4_500.0);
+        assert!(!life.past().is_empty() && life.is_sound(5_000.0) && !life.is_sound(4_000.0));
         assert_eq!(whole(&life).first(), before.first());
-        life.cut_past(3);
-        assert!(whole(&life)[0].at > before[2].at);
-        life.cut_past(1_000);
-        assert!(life.past().is_empty() && life.is_sound());
+        life.cut_past(f64::from(before[3].at));
+        assert_eq!(whole(&life)[0].at, before[3].at);
+        life.cut_past(4_900.0);
+        assert!(life.past().is_empty() && life.is_sound(5_000.0));
         life.clear_channel(0);
         assert!(whole(&life).iter().all(|bucket| bucket.span(0).is_none()));
     }

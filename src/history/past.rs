@@ -2,35 +2,49 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::buckets::{Bucket, Gathering};
+use super::buckets::{Bucket, CHANNELS, Gathering, doubled, half};
 
-/// Buckets at most.
-const CAPACITY: usize = 36;
+/// Buckets at most; a power of two, as one that was read back has room for.
+const CAPACITY: usize = 32;
 /// Buckets that came in one of them at first.
 const WIDTH: u32 = 2;
+
+/// The highest mean of the buckets that came in a stretch, by channel, in half precision; 0 where there was none. A day's
+/// mean says nothing of what an hour of it held.
+type Top = [u16; CHANNELS];
 
 /// Buckets that left a history, in ever wider ones of equal width.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Past {
     all: Vec<Bucket>,
+    tops: Vec<Top>,
     width: u32,
     filling: Gathering,
+    top: Top,
     gathered: u32,
 }
 
 impl Default for Past {
     fn default() -> Self {
-        Self { all: Vec::new(), width: WIDTH, filling: Gathering::default(), gathered: 0 }
+        let (all, tops, filling) = (Vec::new(), Vec::new(), Gathering::default());
+        Self { all, tops, width: WIDTH, filling, top: [0; CHANNELS], gathered: 0 }
     }
+}
+
+/// Positive numbers are in the order of their bits.
+fn higher(one: Top, next: Top) -> Top {
+    std::array::from_fn(|channel| one[channel].max(next[channel]))
 }
 
 impl Past {
     /// The most bytes that a past takes, heap included.
-    pub const BOUND: usize = size_of::<Self>() + CAPACITY * size_of::<Bucket>();
+    pub const BOUND: usize = size_of::<Self>() + CAPACITY * (size_of::<Bucket>() + size_of::<Top>());
 
     /// Takes in a bucket that is newer than all before.
     pub(super) fn take(&mut self, bucket: &Bucket) {
         self.filling.take(bucket, 1.0);
+        let means = std::array::from_fn(|channel| bucket.span(channel).map_or(0, |span| half(span.mean)));
+        self.top = higher(self.top, means);
         self.gathered += 1;
         if self.gathered < self.width {
             return;
@@ -41,8 +55,10 @@ impl Past {
                 one.take(&self.all[2 * pair], 1.0);
                 one.take(&self.all[2 * pair + 1], 1.0);
                 self.all[pair] = one.close();
+                self.tops[pair] = higher(self.tops[2 * pair], self.tops[2 * pair + 1]);
             }
             self.all.truncate(CAPACITY / 2);
+            self.tops.truncate(CAPACITY / 2);
             self.width = self.width.saturating_mul(2);
             // What is gathered is half of a bucket now.
             return;
@@ -50,10 +66,11 @@ impl Past {
         if self.all.len() == self.all.capacity() {
             let more = CAPACITY.min(self.all.len().max(4) * 2) - self.all.len();
             self.all.reserve_exact(more);
+            self.tops.reserve_exact(more);
         }
         self.all.push(self.filling.close());
-        self.filling = Gathering::default();
-        self.gathered = 0;
+        self.tops.push(self.top);
+        (self.filling, self.top, self.gathered) = (Gathering::default(), [0; CHANNELS], 0);
     }
 
     /// Buckets that came in one of these.
@@ -71,12 +88,21 @@ impl Past {
         self.all.iter().copied().chain((self.gathered > 0).then(|| self.filling.close()))
     }
 
-    /// Forgets the `first` oldest buckets.
-    pub(super) fn cut(&mut self, first: usize) {
-        if first > self.all.len() {
+    /// The highest means of its stretches, of half a minute at one sample a second, oldest first.
+    pub fn tops(&self, channel: usize) -> impl Iterator<Item = f32> {
+        let all = self.tops.iter().chain((self.gathered > 0).then_some(&self.top));
+        all.map(move |top| doubled(top[channel])).filter(|top| *top > 0.0)
+    }
+
+    /// Forgets what was before `at`, in seconds since the series began.
+    pub(super) fn cut(&mut self, at: f64) {
+        let first = self.all.partition_point(|bucket| f64::from(bucket.at) < at);
+        if first == self.all.len() {
+            // What is gathered goes on from before.
             *self = Self::default();
         } else {
             self.all.drain(..first);
+            self.tops.drain(..first);
         }
     }
 
@@ -86,16 +112,21 @@ impl Past {
             bucket.forget(channel);
         }
         self.filling.forget(channel);
+        for top in self.tops.iter_mut().chain([&mut self.top]) {
+            top[channel] = 0;
+        }
     }
 
-    /// Whether a state that was read back can have been written by this program.
-    pub fn is_sound(&self) -> bool {
+    /// Whether a state that was read back can have been written by this program by `now`.
+    pub fn is_sound(&self, now: f64) -> bool {
         self.all.len() <= CAPACITY
+            && self.tops.len() == self.all.len()
+            && self.tops.iter().chain([&self.top]).flatten().all(|top| doubled(*top).is_finite())
             && self.width.is_power_of_two()
             && self.width >= WIDTH
             && self.gathered < self.width
-            && self.all.iter().all(Bucket::is_sound)
+            && self.all.iter().all(|bucket| bucket.is_sound(0.0, now))
             && self.all.is_sorted_by(|one, next| one.at <= next.at)
-            && self.filling.is_sound()
+            && self.filling.is_sound(self.gathered, now)
     }
 }

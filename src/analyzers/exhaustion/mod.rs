@@ -8,7 +8,7 @@
 //! The peak line (the 90 % quantile of past bucket peaks, each carried on to now) drifts with the rate of
 //! [`super::leak`]'s window and diffuses as the variogram says. It looks as far back as the forecast looks
 //! ahead, because the highest of as many peaks to come is as likely above the highest of those past as
-//! below. First passage over the limit follows the
+//! below; of a life longer than the newest samples, as far as these and the swing of its means go. First passage over the limit follows the
 //! inverse Gaussian law ([`super::stats::first_passage`]), with 8 % of the rate added to its standard
 //! error, because no leak keeps its pace for ever: with that, eight in ten recorded leaks arrive between the
 //! outer quantiles. Growth that has lasted for T goes on for another t with probability T/(T+t), the law of a record
@@ -21,7 +21,8 @@
 //! 2.75 times what the growth has been seen for.
 //!
 //! # False alarms
-//! A fill that stops below the limit; the rising half of a slow wave. Jumps between two samples are seen
+//! A fill that stops below the limit; the rising half of a slow wave; the first large load after an idle week, where it
+//! takes minutes. Jumps between two samples are seen
 //! by no forecast: alert on the level too.
 
 mod analyzer;
@@ -97,12 +98,22 @@ pub(super) struct Forecast {
     pub(super) basis: Basis,
 }
 
+/// The figures that a forecast is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures<'a> {
+    /// The newest samples of what is used.
+    pub(super) used: &'a View,
+    /// Those of what the allocator says, where there is one.
+    pub(super) allocated: Option<&'a View>,
+    /// All of a long life of what is used, where the growth is of that.
+    pub(super) whole: Option<&'a View>,
+}
+
 impl Forecast {
-    /// From the used figure, the allocator's where there is one, and the growth with its rate; `now` is on the
-    /// history's clock, after its newest bucket, and it has grown for `age` seconds.
+    /// From the figures and the growth with its rate; `now` is on the history's clock, after its newest bucket, and it
+    /// has grown for `age` seconds.
     pub(super) fn new(
-        used: &View,
-        allocated: Option<&View>,
+        Figures { used, allocated, whole }: Figures<'_>,
         look: &Look,
         (rate, rate_error): (f64, f64),
         limit: f64,
@@ -110,7 +121,7 @@ impl Forecast {
     ) -> Self {
         let mut basis = Basis::Used;
         let (mut figure, mut over) = (used, 0.0);
-        if let Some(allocated) = allocated.filter(|_| lies_still(used)) {
+        if let Some(allocated) = allocated.filter(|view| view.len() > 0 && lies_still(used)) {
             (figure, over) = (allocated, overhead(used, allocated, look.from));
             basis = Basis::Allocated;
         }
@@ -121,6 +132,9 @@ impl Forecast {
             level += over;
             back = ((limit - level) / rate).clamp(0.0, age);
         }
+        // It may come round at any time until then.
+        let recent = used.at().first().copied().unwrap_or(now);
+        level += whole.map_or(0.0, |whole| swing(whole, recent, rate, back, now));
         let walk = Walk {
             distance: limit - level,
             distance_error: 0.5 * spread,
@@ -144,7 +158,7 @@ impl Forecast {
     /// The probability of exhaustion within `horizon` seconds.
     pub(super) fn within(&self, horizon: f64) -> f64 {
         let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
-        self.walk.within(horizon) * self.age / (self.age + until)
+        self.walk.within(horizon) * self.age / (self.age + until).max(f64::MIN_POSITIVE)
     }
 }
 
@@ -159,6 +173,24 @@ fn line(view: &View, rate: f64, back: f64, now: f64) -> (f64, f64) {
     let peaks = &mut peaks[..n - first];
     let level = robust::quantile(peaks, LINE);
     (level, level - robust::quantile(peaks, 0.2))
+}
+
+/// How much higher the means of the last `back` seconds come, carried on to `now`, than any since `recent`: the day's
+/// swing, of which the newest samples see nothing.
+fn swing(whole: &View, recent: f64, rate: f64, back: f64, now: f64) -> f64 {
+    let carried = |i: usize| whole.mean()[i] + rate * (now - whole.at()[i]);
+    let (first, new) = (whole.from(now - back), whole.from(recent));
+    let mut older = [0.0; MOST];
+    for (mean, i) in older.iter_mut().zip(first..new) {
+        *mean = carried(i);
+    }
+    let newest = (new..whole.len()).map(carried).fold(f64::NEG_INFINITY, f64::max);
+    let older = &mut older[..new.saturating_sub(first)];
+    if older.is_empty() || !newest.is_finite() {
+        0.0
+    } else {
+        (robust::quantile(older, LINE) - newest).max(0.0)
+    }
 }
 
 /// Whether the figure stands at one value in most of the newest buckets.

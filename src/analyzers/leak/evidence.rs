@@ -93,9 +93,31 @@ impl Look {
     }
 }
 
-/// Looks through the windows for growth above what was `held` before all of them; the loudest one, and none before
-/// there is enough to see.
-pub(in crate::analyzers) fn look(view: &View, samples: f64, held: f64) -> Option<Look> {
+/// What a look asks for before growth is a leak.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::analyzers) struct Asked {
+    /// The newest peak must be above this level.
+    pub(in crate::analyzers) above: f64,
+    /// Standard errors more than of an only look: of two, one is wrong more often.
+    pub(in crate::analyzers) surer: f64,
+    /// How long growth must have held, as a share of the time looked at.
+    pub(in crate::analyzers) hold: f64,
+    /// The most of that time that one look counts for, as such a share.
+    pub(in crate::analyzers) step: f64,
+}
+
+impl Asked {
+    /// Of a life that is seen whole.
+    pub(in crate::analyzers) const YOUNG: Self =
+        Self { above: f64::NEG_INFINITY, surer: 0.0, hold: 0.03, step: 1.0 };
+    /// Of all of a long life.
+    pub(in crate::analyzers) const WHOLE: Self = Self { surer: 0.3, step: 0.01, ..Self::YOUNG };
+    /// Of the newest samples of a long life, which are new ones every 22 minutes.
+    pub(in crate::analyzers) const RECENT: Self = Self { surer: 0.3, hold: 0.06, step: 0.02, ..Self::YOUNG };
+}
+
+/// Looks through the windows for growth; the loudest one, and none before there is enough to see.
+pub(in crate::analyzers) fn look(view: &View, samples: f64, asked: &Asked) -> Option<Look> {
     if samples < SAMPLES {
         return None;
     }
@@ -109,7 +131,7 @@ pub(in crate::analyzers) fn look(view: &View, samples: f64, held: f64) -> Option
         if blocks.len() < 8 {
             continue;
         }
-        let (found, risen) = window(view, first, &blocks, held);
+        let (found, risen) = window(view, first, &blocks, asked);
         if best.is_none_or(|b| (found.grows(), found.climbs) > (b.grows(), b.climbs)) {
             best = Some(found);
         }
@@ -163,7 +185,7 @@ pub(in crate::analyzers) fn pace_now(view: &View, look: &Look) -> (f64, f64) {
 }
 
 /// One window, and whether it rose enough.
-fn window(view: &View, first: usize, blocks: &Blocks, held: f64) -> (Look, bool) {
+fn window(view: &View, first: usize, blocks: &Blocks, asked: &Asked) -> (Look, bool) {
     let grain = view.grain();
     let lines = envelopes(blocks, grain);
     let [floor, center, peak] = lines;
@@ -173,7 +195,9 @@ fn window(view: &View, first: usize, blocks: &Blocks, held: f64) -> (Look, bool)
     let last = blocks.len() - 1;
     let risen = rise > (LEAST_SHARE * blocks.center()[last]).max(LEAST_BYTES);
     let low = blocks.floor()[last].min(blocks.floor()[last - 1]);
-    let climbing = zs.iter().filter(|z| **z > CLIMB).count() >= 2 || zs.iter().any(|z| *z > CLIMB_ALONE);
+    let high = blocks.peak()[last].max(blocks.peak()[last - 1]);
+    let (two, alone) = (CLIMB + asked.surer, CLIMB_ALONE + asked.surer);
+    let climbing = zs.iter().filter(|z| **z > two).count() >= 2 || zs.iter().any(|z| *z > alone);
     let falling = zs.iter().any(|z| *z < FALL);
     let lead = if zs[1] > CLIMB {
         Envelope::Center
@@ -183,7 +207,7 @@ fn window(view: &View, first: usize, blocks: &Blocks, held: f64) -> (Look, bool)
         Envelope::Peak
     };
     let near = view.mean().iter().rev().take(NEAR).copied().fold(f64::INFINITY, f64::min);
-    let climbs = climbing && !falling && risen && low > held_before(view, first).max(held);
+    let climbs = climbing && !falling && risen && low > held_before(view, first) && high > asked.above;
     let bends = climbs || risen && zs.iter().filter(|z| **z > SLOWING_CLIMB).count() >= 2;
     let (slowing, accelerating) = if bends { bend(blocks, &center, grain) } else { (false, false) };
     let found = Look {

@@ -13,8 +13,8 @@
 //!
 //! # Method
 //! Two looks. One is at the newest samples (1,344 at most, 22 minutes of seconds), in 64 buckets, where growth counts
-//! only above what the past has held; one at the whole of a life that is longer, in as many. Each has a verdict of
-//! its own, and the one that is worse is told. So what begins to leak after a week is seen within minutes, and what
+//! only if its peaks are above what the past has held again and again; one at the whole of a life that is longer, in
+//! half as many. Each has a verdict of its own, for which z is 0.3 more where there are two, and the worse is told. So what begins to leak after a week is seen within minutes, and what
 //! leaks a little each day is seen at all.
 //!
 //! Windows of 12 blocks; Theil-Sen slopes against an error that takes the series for white noise plus a random walk
@@ -43,8 +43,8 @@ use serde::{Deserialize, Serialize};
 
 pub use analyzer::REGISTRATION;
 pub(super) use ended::ended;
+pub(super) use evidence::{Asked, Look, look, pace_now};
 pub use evidence::{Envelope, Evidence};
-pub(super) use evidence::{Look, look, pace_now};
 pub(super) use verdict::Verdict;
 
 /// What the growth of a series is.

@@ -2,11 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Envelope, Look, State, ended};
+use super::{Asked, Envelope, Look, State, ended};
 use crate::analyzers::view::View;
 
-/// How long growth must have held before it is a leak, as a share of the history.
-const HOLD: f64 = 0.03;
 /// How much of the time counts while growth accelerates: it has no rate yet.
 const ACCELERATING: f64 = 0.25;
 /// How much of it counts at a level where growth had ended before.
@@ -15,6 +13,9 @@ const OLD_LEVEL: f64 = 0.2;
 const NEW_LEVEL: f64 = 1.01;
 /// Growth that gains this share of its former rate since it stood has resumed: a cache at its bound creeps by less.
 const RESUMED: f64 = 0.6;
+
+/// More than any level in bytes, or any growth in bytes per second.
+const LARGEST: f64 = 1e18;
 
 /// The verdict on one series; times on the history's clock, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ struct Stood {
 
 impl Verdict {
     /// Takes a new look into account.
-    pub(in crate::analyzers) fn judge(&mut self, view: &View, look: &Look, now: f64) -> State {
+    pub(in crate::analyzers) fn judge(&mut self, view: &View, look: &Look, now: f64, asked: &Asked) -> State {
         let step = (now - self.assessed).max(0.0);
         self.assessed = now;
         let grows = look.grows();
@@ -61,11 +62,11 @@ impl Verdict {
             let new = self.resumed || look.level > self.ceiling * NEW_LEVEL;
             let level = if new { 1.0 } else { OLD_LEVEL };
             let pace = if look.accelerating { ACCELERATING } else { 1.0 };
-            self.held += step * level * pace;
+            self.held += step.min(asked.step * view.span()) * level * pace;
         } else if !self.leaking {
             self.held = (self.held - step).max(0.0);
         }
-        if grows && !self.leaking && self.held >= HOLD * view.span() {
+        if grows && !self.leaking && self.held >= asked.hold * view.span() {
             self.leaking = true;
             self.onset = look.from;
             self.begun = floor(view, view.from(look.from));
@@ -95,24 +96,16 @@ impl Verdict {
     }
 
     /// Whether growth has held at least half as long as a leak must, or goes on after it stood.
-    pub(in crate::analyzers) fn is_half_held(&self, view: &View) -> bool {
-        self.leaking || self.resumed || self.held >= HOLD / 2.0 * view.span()
+    pub(in crate::analyzers) fn is_half_held(&self, view: &View, asked: &Asked) -> bool {
+        self.leaking || self.resumed || self.held >= asked.hold / 2.0 * view.span()
     }
 
-    /// Whether a state that was read back can have been written by this program.
-    pub(in crate::analyzers) fn is_sound(&self) -> bool {
-        let all = [
-            self.held,
-            self.assessed,
-            self.onset,
-            self.begun,
-            self.top,
-            self.ceiling,
-            self.rate,
-            self.rate_error,
-        ];
+    /// Whether a state that was read back can have been written by this program by `now`.
+    pub(in crate::analyzers) fn is_sound(&self, now: f64) -> bool {
         let stood = self.stood.map_or([0.0; 2], |stood| [stood.at, stood.level]);
-        all.iter().chain(&stood).all(|x| x.is_finite())
+        let bytes = [self.begun, self.top, self.ceiling, self.rate, self.rate_error, stood[1]];
+        let times = [self.held, self.assessed, self.onset, stood[0]];
+        bytes.iter().all(|x| (0.0..=LARGEST).contains(x)) && times.iter().all(|at| (0.0..=now).contains(at))
     }
 
     fn has_resumed(&self, view: &View, stood: Stood, now: f64) -> bool {

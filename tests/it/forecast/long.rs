@@ -80,3 +80,58 @@ fn a_little_more_each_day_is_a_leak() {
     let wanted = 800.0 * MB / (DAY * INTERVAL);
     assert!((growth - wanted).abs() < 0.2 * wanted, "{growth} of {wanted}");
 }
+
+#[test]
+fn jobs_that_load_for_minutes_each_hour_are_no_leaks() {
+    let mut chance = Chance::new(3);
+    let mut tracker = Tracker::new();
+    for i in 0_u32..40 * 3_600 {
+        let of_the_hour = f64::from(i % 3_600);
+        // Four minutes up, forty minutes of work.
+        let job = if of_the_hour < 2_640.0 { 12_000.0 * (of_the_hour / 240.0).min(1.0) } else { 0.0 };
+        let used = (5_000.0 + job + 20.0 * chance.normal()) * MB;
+        tracker.push(f64::from(i), Sample { used, ..Sample::default() });
+        if i % 10 == 9 {
+            let said = tracker.assess(Some(LIMIT * MB), &[3600.0]);
+            assert!(i < 20 * 3_600 || said.leak != State::Leaking && said.tte.is_none(), "{i}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_job_that_runs_out_and_begins_again_is_foreseen_each_time() {
+    let mut chance = Chance::new(4);
+    let mut tracker = Tracker::new();
+    let cycle = 3_600;
+    for run in 0_u32..6 {
+        let mut told = None;
+        for second in 0..cycle {
+            let used =
+                (5_000.0 + 35_000.0 * f64::from(second) / f64::from(cycle) + 30.0 * chance.normal()) * MB;
+            tracker.push(f64::from(run * cycle + second), Sample { used, ..Sample::default() });
+            if second % 10 == 9 {
+                let said = tracker.assess(Some(LIMIT * MB), &[3600.0]);
+                let left = f64::from(cycle - second);
+                let right = |p50: f64| (p50 - left).abs() < 0.3 * left;
+                if told.is_none() && second > 600 && said.tte.is_some_and(|tte| right(tte.p50)) {
+                    told = Some(left);
+                }
+            }
+        }
+        assert!(told.is_some_and(|left| left > 600.0), "run {run}: {told:?} s ahead");
+    }
+}
+
+#[test]
+fn a_slow_leak_is_forecast_by_the_top_of_its_days() {
+    // 2 GB more each day under a swing of 2 GB: it runs out at the top of a day, after 8.2 days.
+    let level = |at: f64| 20_000.0 + 2_000.0 * at / DAY + 2_000.0 * (TAU * at / DAY).sin();
+    let out = (0..100_000).map(f64::from).find(|at| level(*at) >= LIMIT).unwrap();
+    let said = lived(out / DAY - 0.25, level);
+    let last_days = said.iter().filter(|(at, _)| out - at < 1.5 * DAY);
+    let told: Vec<f64> =
+        last_days.filter_map(|(at, said)| said.tte.map(|tte| tte.p50 / INTERVAL / (out - at))).collect();
+    assert!(told.len() > 1_000, "{}", told.len());
+    let late = told.iter().filter(|share| **share > 1.3).count();
+    assert!(late * 20 < told.len(), "{late} of {} much too late", told.len());
+}

@@ -1,0 +1,173 @@
+//! The two looks at a life, and which of them is told.
+
+use serde::{Deserialize, Serialize};
+
+use super::leak::{self, Asked, Look, State, Verdict};
+use super::stats::robust;
+use super::view::{MOST, View};
+use crate::history::life::Life;
+use crate::history::past::Past;
+
+/// A level below this share of the old floor is another program's.
+const RESTART: f64 = 2.0 / 3.0;
+/// When it has lasted for this share of the history.
+const RESTART_LASTS: f64 = 0.15;
+/// What the past has held: this quantile of its tops, so that a day like the one before is no growth, and one that was
+/// like no other hides none.
+const HELD: f64 = 0.97;
+/// By how much the newest peak must be above that: tops are means, and of half precision.
+const ABOVE: f64 = 1.02;
+/// A level above this share of the limit is no comfort, however often it was held.
+const NEAR_LIMIT: f64 = 0.8;
+/// A rate is surely higher by so many standard errors of both.
+const SURELY: f64 = 2.0;
+/// Samples between two looks at the whole.
+const WHOLE_EVERY: f64 = 30.0;
+
+/// The verdicts on one series: on its newest samples, and on the whole of a life that is longer than these.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Sight {
+    recent: Verdict,
+    whole: Verdict,
+    /// What the look at the whole told last, and when the next one is due, on the history's clock.
+    whole_state: State,
+    whole_due: f64,
+}
+
+/// Now, on the history's clock, and the sampling interval, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    pub(super) now: f64,
+    pub(super) interval: f64,
+}
+
+/// What is told of a life.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) look: Look,
+    pub(super) state: State,
+    /// The growth in bytes per second and its standard error.
+    pub(super) rate: (f64, f64),
+    /// Since when it grows, on the history's clock.
+    pub(super) from: f64,
+    /// Whether growth has held for half as long as a leak must.
+    pub(super) half_held: bool,
+    /// Whether it is of the whole of a long life.
+    pub(super) of_whole: bool,
+}
+
+impl Sight {
+    /// Judges the newest samples, and the whole of a life that is longer. The worse one is told; where both leak it is
+    /// the whole, unless the newest samples surely leak faster. Nothing before there is enough to see.
+    pub(super) fn see(
+        &mut self,
+        history: &mut Life,
+        channel: usize,
+        clock: Clock,
+        limit: Option<f64>,
+    ) -> Option<Seen> {
+        let mut view = View::recent(history, channel);
+        if let Some(first) = restart(&view) {
+            history.retire(view.at()[first]);
+            self.recent = Verdict::default();
+            view = View::recent(history, channel);
+        }
+        if history.past().is_empty() {
+            return judge(&view, &Asked::YOUNG, &mut self.recent, clock, false);
+        }
+        let above = held(history.past(), channel, limit);
+        let recent = judge(&view, &Asked { above, ..Asked::RECENT }, &mut self.recent, clock, false);
+        let told = recent.as_ref().map_or(State::Insufficient, |recent| recent.state);
+        // The whole changes slowly: it is looked at now and then, and where it may have more to tell. It is overdue
+        // where the interval was learned anew.
+        let late = WHOLE_EVERY * clock.interval;
+        let due = clock.now >= self.whole_due || self.whole_due - clock.now > late;
+        if due {
+            self.whole_due = clock.now + late;
+        }
+        let leaks = told == State::Leaking && self.whole_state == State::Leaking;
+        let whole = (due || self.whole_state > told || leaks)
+            .then(|| self.see_whole(history, channel, clock))
+            .flatten();
+        match (recent, whole) {
+            (Some(recent), Some(whole)) => {
+                let faster = recent.rate.0 - whole.rate.0 > SURELY * (recent.rate.1 + whole.rate.1);
+                let both = recent.state == State::Leaking && whole.state == State::Leaking;
+                let of_whole = whole.state > recent.state || both && !faster;
+                Some(if of_whole { whole } else { recent })
+            }
+            (recent, whole) => recent.or(whole),
+        }
+    }
+
+    fn see_whole(&mut self, history: &mut Life, channel: usize, clock: Clock) -> Option<Seen> {
+        let mut view = View::whole(history, channel);
+        if let Some(first) = restart(&view) {
+            history.cut_past(view.at()[first]);
+            self.whole = Verdict::default();
+            view = View::whole(history, channel);
+        }
+        let seen = judge(&view, &Asked::WHOLE, &mut self.whole, clock, true);
+        self.whole_state = seen.as_ref().map_or(State::Insufficient, |seen| seen.state);
+        seen
+    }
+
+    /// Whether a state that was read back can have been written by this program by `now`.
+    pub(super) fn is_sound(&self, now: f64) -> bool {
+        self.recent.is_sound(now)
+            && self.whole.is_sound(now)
+            && self.whole_due.is_finite()
+            && self.whole_due >= 0.0
+    }
+}
+
+fn judge(view: &View, asked: &Asked, verdict: &mut Verdict, clock: Clock, of_whole: bool) -> Option<Seen> {
+    let samples = if clock.interval > 0.0 { view.span() / clock.interval } else { 0.0 };
+    let look = leak::look(view, samples, asked)?;
+    let state = verdict.judge(view, &look, clock.now, asked);
+    let rate = match state {
+        State::Leaking if !look.climbs => (verdict.rate, verdict.rate_error),
+        State::Leaking | State::Growing => leak::pace_now(view, &look),
+        _ => (look.rate, look.rate_error),
+    };
+    let from = if state == State::Leaking { verdict.onset } else { look.from };
+    let half_held = verdict.is_half_held(view, asked);
+    Some(Seen { look, state, rate, from, half_held, of_whole })
+}
+
+/// The level that a past has held for a while, again and again, and what must be exceeded for that.
+fn held(past: &Past, channel: usize, limit: Option<f64>) -> f64 {
+    let (mut tops, mut count) = ([0.0; MOST], 0);
+    for (kept, top) in tops.iter_mut().zip(past.tops(channel)) {
+        *kept = f64::from(top);
+        count += 1;
+    }
+    if count == 0 {
+        return f64::NEG_INFINITY;
+    }
+    let held = ABOVE * robust::quantile(&mut tops[..count], HELD);
+    limit.map_or(held, |limit| held.min(NEAR_LIMIT * limit))
+}
+
+/// The first bucket of a life that began after the level had fallen for good.
+fn restart(view: &View) -> Option<usize> {
+    let n = view.len();
+    let newest = *view.max().last()?;
+    let mut floors = [0.0; MOST];
+    let mut first = n;
+    // The run of low buckets at the end; its own floors must not count as the old one.
+    while first > 0 && view.max()[first - 1] <= newest * 1.5 {
+        first -= 1;
+        if n - first > n / 2 {
+            return None;
+        }
+    }
+    if first < 12 || n - first < 4 {
+        return None;
+    }
+    floors[..first].copy_from_slice(&view.min()[..first]);
+    let old = robust::quantile(&mut floors[..first], 0.2);
+    let highest = view.max()[first..].iter().copied().fold(0.0, f64::max);
+    let lasts = view.now() - view.at()[first] >= RESTART_LASTS * view.span();
+    (highest < RESTART * old && lasts).then_some(first)
+}
