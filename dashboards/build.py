@@ -149,11 +149,13 @@ def node():
                mappings=words(STATES), steps=[level(YELLOW, 3), level(RED, 4)], noValue="none",
                description="Processes of workloads while they grow or leak.")
     climbs = f'and ignoring (state) ({state}{{{SUBJECT},state=~"growing|leaking"}} == 1)'
-    b.lines("Growth per hour", [(f"3600 * topk(10, memwarden_leak_growth_bytes_per_second{{{SUBJECT}}} {climbs})", NAME)], "bytes",
+    b.lines("Growth per hour", [(f"3600 * topk(10, memwarden_leak_growth_bytes_per_second{{{SUBJECT}}} {climbs})", NAME)], "bytes", width=6,
             description="Of the ten that grow or leak fastest.", min=0)
-    b.lines("Evidence", [(f"topk(10, memwarden_leak_score{{{SUBJECT}}} {climbs.replace('(state)', '(state, envelope)')})", f"{NAME} {{{{envelope}}}}")], "short",
+    b.lines("Growth per training step", [(f"topk(10, memwarden_leak_growth_step_bytes{{{SUBJECT}}} {climbs})", NAME)], "bytes", width=6,
+            description="Of those that grow or leak and whose job tells its steps, over the last ten to twenty minutes.", min=0, noValue="no steps are told")
+    b.lines("Evidence", [(f"topk(10, memwarden_leak_score{{{SUBJECT}}} {climbs.replace('(state)', '(state, envelope)')})", f"{NAME} {{{{envelope}}}}")], "short", width=6,
             description="How many standard errors the slope of the floor, the center and the peak is away from none; two beyond 2.5 or one beyond 3.5 are evidence.")
-    b.lines("Confidence", [(f"memwarden_leak_confidence_ratio{{{SUBJECT}}}", NAME)], "percentunit",
+    b.lines("Confidence", [(f"memwarden_leak_confidence_ratio{{{SUBJECT}}}", NAME)], "percentunit", width=6,
             description="How loud the evidence is: an order, not a probability.", min=0.5, max=1)
     b.table("Climbing since", f"1000 * memwarden_leak_since_timestamp_seconds{{{SUBJECT}}}", width=12, hide=("uuid",), unit="short",
             names={"Value": "since"}, custom={"filterable": True},

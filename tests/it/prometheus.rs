@@ -109,10 +109,10 @@ fn dashboard_queries() -> BTreeSet<String> {
 }
 
 /// Whether a query asks for what not every host has (PSI, a cgroup with a limit, reclaim), and this one has not,
-/// or for fragmentation, of which nothing is said for the first minute.
+/// or for fragmentation or the growth of a step, of which nothing is said for the first minute.
 fn may_be_empty(query: &str, page: &str) -> bool {
     let absent_on_some_hosts =
-        ["pressure", "allocation_stalls", "refaulted", "headroom", "cgroup", "fragmentation"];
+        ["pressure", "allocation_stalls", "refaulted", "headroom", "cgroup", "fragmentation", "growth_step"];
     // What a target has only once something was done for it, or is wrong with it.
     let at_times = ["unfit", "overdue", "signal_latency"];
     let metric = query
