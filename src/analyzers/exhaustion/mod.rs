@@ -18,7 +18,7 @@
 //!
 //! # When it stays silent
 //! No limit; no growth; growth that has not held half as long as a leak must; a time that is more than
-//! 2.75 times what the growth has been seen for.
+//! 2.5 times what the growth has been seen for.
 //!
 //! # False alarms
 //! A fill that stops below the limit; the rising half of a slow wave; the first large load after an idle week, where it
@@ -49,7 +49,7 @@ const LINE: f64 = 0.9;
 /// Added to the rate's standard error, as a share of the rate.
 const PACE: f64 = 0.08;
 /// How many windows ahead a forecast may look.
-const REACH: f64 = 2.75;
+const REACH: f64 = 2.5;
 /// What the device held above the allocator: this quantile of the window's buckets.
 const OVERHEAD: f64 = 0.4;
 /// A bucket in which the device's figure moved by less than this share lies still.

@@ -14,6 +14,8 @@ const NEW_LEVEL: f64 = 1.01;
 /// Growth that gains this share of its former rate since it stood has resumed: a cache at its bound creeps by less.
 const RESUMED: f64 = 0.6;
 
+/// What one look counts for at most once growth had stood, as a share of how long it must hold: two make a leak again.
+const AGAIN: f64 = 0.6;
 /// More than any level in bytes, or any growth in bytes per second.
 const LARGEST: f64 = 1e18;
 
@@ -62,7 +64,8 @@ impl Verdict {
             let new = self.resumed || look.level > self.ceiling * NEW_LEVEL;
             let level = if new { 1.0 } else { OLD_LEVEL };
             let pace = if look.accelerating { ACCELERATING } else { 1.0 };
-            self.held += step.min(asked.step * view.span()) * level * pace;
+            let most = if self.stood.is_some() { asked.step.min(AGAIN * asked.hold) } else { asked.step };
+            self.held += step.min(most * view.span()) * level * pace;
         } else if !self.leaking {
             self.held = (self.held - step).max(0.0);
         }
