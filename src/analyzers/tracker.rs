@@ -225,7 +225,7 @@ impl Tracker {
         said.confidence = Some(normal::cdf(zs.into_iter().fold(0.0, f64::max) / 2.5));
         let used = View::recent(&self.history, USED);
         let own = (self.watched == Watched::Allocated).then(|| View::recent(&self.history, WATCHED));
-        let past = seen.of_whole.then(|| View::whole(&self.history, USED));
+        let past = seen.of_whole.then(|| View::whole(&self.history, self.channel()));
         let figures = Figures { used: &used, allocated: own.as_ref(), whole: past.as_ref() };
         limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age)))
     }
@@ -379,6 +379,17 @@ mod tests {
         }
         let said = [&mut whole, &mut read].map(|t| format!("{:?}", t.assess(Some(4e9), &[60.0])));
         assert_eq!(said[0], said[1]);
+    }
+
+    #[test]
+    fn in_a_long_life_too_a_still_device_is_forecast_from_the_allocator() {
+        let sample = |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 0.1 * MB * t) };
+        let (_, said) = run(seconds(20_000).map(|t| (t, sample(t))));
+        let last = said.last().unwrap();
+        assert_eq!((last.leak, last.basis), (State::Leaking, Some(Basis::Allocated)));
+        // The device holds 0.5 GB more than is allocated now, and there is 0.5 GB besides.
+        let p50 = last.tte.unwrap().p50;
+        assert!((p50 - 5_000.0).abs() < 1_500.0, "{p50}");
     }
 
     #[test]

@@ -295,11 +295,6 @@ impl Buckets {
         self.base
     }
 
-    /// How many samples a fine bucket holds.
-    pub fn width(&self) -> u32 {
-        self.width
-    }
-
     /// Forgets what was before `at`, in seconds since the series began; returns it, with such times.
     pub(super) fn cut(&mut self, at: f64) -> Vec<Bucket> {
         let first = self.all.partition_point(|bucket| self.base + f64::from(bucket.at) < at);

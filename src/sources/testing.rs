@@ -110,3 +110,8 @@ pub(crate) fn sample(source: &mut dyn Source, root: impl AsRef<Path>, second: u6
 pub(crate) fn check(registration: &Registration, root: impl AsRef<Path>, expected: Expect) {
     expected.assert_eq(&sample(&mut *build(registration, &root), &root, 1));
 }
+
+/// With `PID` in place of a pid in labels; other numbers may hold its digits.
+pub(crate) fn without_pid(text: &str, pid: u32) -> String {
+    text.replace(&format!("\"{pid}\""), "\"PID\"").replace(&format!("@{pid}"), "@PID")
+}

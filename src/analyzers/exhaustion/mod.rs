@@ -8,8 +8,9 @@
 //! The peak line (the 90 % quantile of past bucket peaks, each carried on to now) drifts with the rate of
 //! [`super::leak`]'s window and diffuses as the variogram says. It looks as far back as the forecast looks
 //! ahead, because the highest of as many peaks to come is as likely above the highest of those past as
-//! below; of a life longer than the newest samples, as far as these and the swing of its means go. First passage over the limit follows the
-//! inverse Gaussian law ([`super::stats::first_passage`]), with 8 % of the rate added to its standard
+//! below; where the growth is of a life longer than the newest samples, as far as these go, and the swing of
+//! the means before is added. First passage over the limit follows the inverse Gaussian law
+//! ([`super::stats::first_passage`]), with 8 % of the rate added to its standard
 //! error, because no leak keeps its pace for ever: with that, eight in ten recorded leaks arrive between the
 //! outer quantiles. Growth that has lasted for T goes on for another t with probability T/(T+t), the law of a record
 //! (what has been seen is as likely the first as the last part of its life): the probability is multiplied
@@ -21,9 +22,8 @@
 //! 2.5 times what the growth has been seen for.
 //!
 //! # False alarms
-//! A fill that stops below the limit; the rising half of a slow wave; the first large load after an idle week, where it
-//! takes minutes. Jumps between two samples are seen
-//! by no forecast: alert on the level too.
+//! A fill that stops below the limit; the rising half of a slow wave; the first large load after an idle week,
+//! where it takes minutes. Jumps between two samples are seen by no forecast: alert on the level too.
 
 mod analyzer;
 pub mod metrics;
@@ -105,7 +105,7 @@ pub(super) struct Figures<'a> {
     pub(super) used: &'a View,
     /// Those of what the allocator says, where there is one.
     pub(super) allocated: Option<&'a View>,
-    /// All of a long life of what is used, where the growth is of that.
+    /// All of a long life of what the growth is of, where it is of all.
     pub(super) whole: Option<&'a View>,
 }
 

@@ -18,6 +18,7 @@ use super::*;
 use crate::exposition::prometheus::{Format, encode};
 use crate::host::{clock, process};
 use crate::model::facts::{GpuProcess, ProcessTable, ToldRank};
+use crate::sources::testing::without_pid;
 
 struct World {
     _folder: tempfile::TempDir,
@@ -106,10 +107,7 @@ impl World {
         assert!(dropped.is_empty(), "{dropped:?}");
         let text = encode(&families, Format::Text);
         let lines = text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n"));
-        let pid = self.own.pid;
-        let text = lines.collect::<String>();
-        // Other numbers may hold its digits.
-        text.replace(&format!("\"{pid}\""), "\"PID\"").replace(&format!("@{pid}"), "@PID")
+        without_pid(&lines.collect::<String>(), self.own.pid)
     }
 
     /// The series of ranks, but for how long they are silent.

@@ -16,6 +16,7 @@ use crate::host::process::fixture::{Process, Tree};
 use crate::model::facts::{Facts, GpuProcess, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::timeline::Timeline;
+use crate::sources::testing::without_pid;
 use crate::training::flops::peaks::Override;
 
 const START: u64 = 1_700_000_000;
@@ -154,11 +155,6 @@ impl World {
     fn errors(&mut self, kind: &str) -> f64 {
         self.count(&format!("memwarden_training_errors_total{{kind=\"{kind}\"}}"))
     }
-}
-
-/// With `PID` in place of our own in labels; other numbers may hold its digits.
-fn without_pid(text: &str, pid: u32) -> String {
-    text.replace(&format!("\"{pid}\""), "\"PID\"").replace(&format!("@{pid}"), "@PID")
 }
 
 fn check(shown: &str, expected: Expect) {
