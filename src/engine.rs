@@ -1,6 +1,7 @@
 //! One tick: sample every source, let the analyzers judge, remember peaks, make a frame.
 
 pub mod analyze;
+pub mod limits;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +47,7 @@ crate::metrics! {
 
 /// The engine's own metrics.
 pub fn all_metrics() -> impl Iterator<Item = &'static crate::model::desc::Desc> {
-    METRICS.iter().chain(analyze::METRICS).copied()
+    METRICS.iter().chain(analyze::METRICS).chain(limits::METRICS).copied()
 }
 
 /// What can run: every source and every analyzer there is.
@@ -66,6 +67,7 @@ pub static EVERYTHING: Registries<'static> =
 pub struct Engine {
     sources: Vec<Running>,
     analyzers: Analyzers,
+    limits: limits::Limits,
     peaks: Peaks,
     peak_window: Duration,
     context: Context,
@@ -103,7 +105,8 @@ impl Engine {
     pub fn new(registries: Registries<'_>, config: &Config, context: Context, events: Arc<Events>) -> Self {
         let mut engine = Self {
             sources: Vec::new(),
-            analyzers: Analyzers::new(Arc::clone(&events)),
+            analyzers: Analyzers::new(),
+            limits: limits::Limits::default(),
             peaks: Peaks::new(),
             peak_window: config.sampling.peak_window,
             context,
@@ -184,12 +187,15 @@ impl Engine {
             let report = running.sample(at, &self.context, self.control, &self.events, &mut batch);
             reports.push(report);
         }
-        let findings = self.analyzers.run(at, &mut batch);
+        let mut findings = self.analyzers.run(at, &mut batch);
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
         for reporter in &self.reporters {
             reporter.report(at, &mut batch);
         }
+        findings.append(&mut batch.facts.findings);
+        findings.extend(self.limits.state(at, &mut batch));
+        self.events.found(&findings);
         self.put_self(at, &mut batch, &reports);
         let (families, dropped, facts) = batch.seal();
         for (what, count) in dropped {

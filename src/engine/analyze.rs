@@ -1,14 +1,12 @@
 //! Running the analyzers: each on its own, each failure its own affair.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use super::message;
 use crate::analyzers::Registration;
 use crate::config::Config;
-use crate::events::Events;
 use crate::host::clock;
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Finding, Severity};
@@ -34,7 +32,6 @@ pub type Kept = std::collections::BTreeMap<String, Box<RawValue>>;
 /// The analyzers that run.
 pub(super) struct Analyzers {
     running: Vec<Running>,
-    events: Arc<Events>,
     /// What an earlier run of the daemon kept, of analyzers that are not built yet.
     saved: Kept,
 }
@@ -48,8 +45,8 @@ struct Running {
 }
 
 impl Analyzers {
-    pub(super) fn new(events: Arc<Events>) -> Self {
-        Self { running: Vec::new(), events, saved: Kept::new() }
+    pub(super) fn new() -> Self {
+        Self { running: Vec::new(), saved: Kept::new() }
     }
 
     /// Takes over a configuration; an analyzer whose section did not change goes on with what it knows.
@@ -140,7 +137,6 @@ impl Analyzers {
             findings.extend(analysis.findings);
         }
         batch.absorb(said);
-        self.events.found(&findings);
         findings
     }
 }

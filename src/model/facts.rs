@@ -5,8 +5,10 @@
 //! `kmsg` before `gpu`, `gpu` and `process` before `workload`, `workload` before `training`, `training` before `otlp` and
 //! `logs`, `workload` before `perf`.
 
+use super::finding::Finding;
 use super::ids::ProcessKey;
 use super::label::Label;
+use super::shortage::Shortage;
 use super::timeline::Timeline;
 use super::units::Bytes;
 
@@ -30,6 +32,10 @@ pub struct Facts {
     pub ranks: Vec<ToldRank>,
     /// What happened to training jobs lately, by the `training` source.
     pub timeline: std::sync::Arc<Timeline>,
+    /// Limits that left something out in this tick, by whoever holds them.
+    pub shortages: Vec<Shortage>,
+    /// What a source states itself, beside the analyzers.
+    pub findings: Vec<Finding>,
 }
 
 /// A rank that spoke by this tick.

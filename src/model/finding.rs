@@ -7,7 +7,8 @@ use super::label::Label;
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub struct Subject {
-    /// What it is: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`.
+    /// What it is: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`,
+    /// `limit`.
     pub resource: Label,
     /// The cgroup's path.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
@@ -27,6 +28,12 @@ pub struct Subject {
     /// The zone of the host's memory, as `node/zone`.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub zone: Label,
+    /// The limit of memwarden.
+    #[serde(default, skip_serializing_if = "Label::is_empty")]
+    pub limit: Label,
+    /// The user id.
+    #[serde(default, skip_serializing_if = "Label::is_empty")]
+    pub user: Label,
 }
 
 impl Subject {
@@ -81,6 +88,12 @@ impl Subject {
         Self { resource: "rank".into(), ..Self::process(workload, pid) }
     }
 
+    /// A limit of memwarden, and the user whose things it leaves out where it has one.
+    pub fn limit(limit: &'static str, user: Option<u32>) -> Self {
+        let user = user.map_or_else(Label::default, |user| user.to_string().into());
+        Self { resource: "limit".into(), limit: limit.into(), user, ..Self::default() }
+    }
+
     /// Label values in the order of the labels that every analyzer's metrics begin with:
     /// resource, cgroup, gpu, uuid, workload, pid.
     pub fn labels(&self) -> [Label; 6] {
@@ -104,6 +117,8 @@ impl std::fmt::Display for Subject {
             ("", &self.gpu),
             ("", &self.workload),
             ("pid ", &self.pid),
+            ("", &self.limit),
+            ("user ", &self.user),
         ];
         for (name, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
             write!(f, " {name}{value}")?;

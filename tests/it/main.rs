@@ -8,6 +8,7 @@
 )]
 
 mod analyzers;
+mod attacks;
 mod bad_days;
 mod config;
 mod daemon;

@@ -129,6 +129,7 @@ impl Row {
             workload: label("workload"),
             pid: label("pid"),
             zone: label("zone"),
+            ..Subject::default()
         }
     }
 }

@@ -1,0 +1,168 @@
+//! How a bounded number of places is divided between users.
+//!
+//! Max-min fairness: every user gets as many places as it asks for, up to the
+//! highest level at which all fit. A user that asks for few is never refused
+//! because another asks for many.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+
+/// Marks which of `owners`, in their order, have a place when there are `most` places.
+///
+/// The first ones of each user come first; places that cannot be divided
+/// evenly go to the users who ask for most.
+///
+/// ```
+/// use memwarden::model::fair;
+/// // User 1 asks for four of three places, user 2 for one.
+/// assert_eq!(fair::divide(&[1, 1, 1, 1, 2], 3), [true, true, false, false, true]);
+/// ```
+pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
+    if owners.len() <= most {
+        return vec![true; owners.len()];
+    }
+    let mut left = shares(owners, most);
+    let place = |owner: &U| {
+        let left = left.get_mut(owner)?;
+        *left = left.checked_sub(1)?;
+        Some(())
+    };
+    owners.iter().map(place).map(|given| given.is_some()).collect()
+}
+
+/// How many places each user gets.
+fn shares<U: Ord + Copy>(owners: &[U], most: usize) -> BTreeMap<U, usize> {
+    let mut asked = BTreeMap::<U, usize>::new();
+    for owner in owners {
+        *asked.entry(*owner).or_default() += 1;
+    }
+    let mut ascending: Vec<(usize, U)> = asked.iter().map(|(owner, asked)| (*asked, *owner)).collect();
+    ascending.sort_unstable();
+    let (mut left, mut users) = (most, ascending.len());
+    for (asks, owner) in ascending {
+        let given = asks.min(left / users);
+        asked.insert(owner, given);
+        left -= given;
+        users -= 1;
+    }
+    asked
+}
+
+/// What a table answers to a user who wants one more place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer<U> {
+    /// A place is free.
+    Free,
+    /// The table is full, and this other user has more than its share: one of its places can be taken.
+    TakeFrom(U),
+    /// The table is full, and nobody else has more than this user would have.
+    Refused,
+}
+
+/// Who holds how many places of a table.
+#[derive(Clone, Debug)]
+pub struct Shares<U> {
+    most: usize,
+    total: usize,
+    held: BTreeMap<U, usize>,
+}
+
+impl<U: Ord + Copy + Hash> Shares<U> {
+    /// A table of `most` places, all of them free.
+    pub const fn new(most: usize) -> Self {
+        Self { most, total: 0, held: BTreeMap::new() }
+    }
+
+    /// Whether `user` can have one more place.
+    pub fn ask(&self, user: U) -> Answer<U> {
+        if self.total < self.most {
+            return Answer::Free;
+        }
+        let after = self.of(user) + 1;
+        let largest = self.held.iter().max_by_key(|(_, held)| **held);
+        match largest {
+            Some((owner, held)) if *owner != user && *held > after => Answer::TakeFrom(*owner),
+            _ => Answer::Refused,
+        }
+    }
+
+    /// `user` has one more place.
+    pub fn take(&mut self, user: U) {
+        *self.held.entry(user).or_default() += 1;
+        self.total += 1;
+    }
+
+    /// `user` has one place less.
+    pub fn give_back(&mut self, user: U) {
+        let Some(held) = self.held.get_mut(&user) else { return };
+        *held -= 1;
+        self.total -= 1;
+        if *held == 0 {
+            self.held.remove(&user);
+        }
+    }
+
+    /// The places that `user` holds.
+    pub fn of(&self, user: U) -> usize {
+        self.held.get(&user).copied().unwrap_or_default()
+    }
+
+    /// The places there are.
+    pub const fn most(&self) -> usize {
+        self.most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_user_with_many_leaves_a_place_for_a_user_with_one() {
+        let owners: Vec<u32> = std::iter::repeat_n(7, 70).chain([9]).collect();
+        let kept = divide(&owners, 64);
+        assert!(kept[70]);
+        assert_eq!(kept.iter().filter(|kept| **kept).count(), 64);
+    }
+
+    #[test]
+    fn a_full_table_takes_from_who_has_most() {
+        let mut shares = Shares::new(4);
+        for _ in 0..4 {
+            assert_eq!(shares.ask(7), Answer::Free);
+            shares.take(7);
+        }
+        assert_eq!(shares.ask(7), Answer::Refused);
+        assert_eq!(shares.ask(9), Answer::TakeFrom(7));
+        shares.give_back(7);
+        shares.take(9);
+        assert_eq!(shares.ask(9), Answer::TakeFrom(7));
+        shares.give_back(7);
+        shares.take(9);
+        assert_eq!((shares.ask(9), shares.ask(7)), (Answer::Refused, Answer::Refused));
+    }
+
+    proptest! {
+        #[test]
+        fn all_places_are_used_and_nobody_has_less_than_another_who_asked_for_less(
+            owners in proptest::collection::vec(0_u32..6, 0..60),
+            most in 0_usize..40,
+        ) {
+            let kept = divide(&owners, most);
+            let count = |user: u32, only: bool| {
+                owners.iter().zip(&kept).filter(|(owner, kept)| **owner == user && (!only || **kept)).count()
+            };
+            prop_assert_eq!(kept.iter().filter(|kept| **kept).count(), owners.len().min(most));
+            for one in 0..6 {
+                for other in 0..6 {
+                    // Whoever was left out has at least as much as anybody else, but for one place.
+                    if count(one, true) < count(one, false) {
+                        prop_assert!(count(one, true) + 1 >= count(other, true));
+                    }
+                }
+            }
+        }
+    }
+}

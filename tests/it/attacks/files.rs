@@ -1,0 +1,1 @@
+//! Files that a user names: links, FIFOs, devices, terminals.

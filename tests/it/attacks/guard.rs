@@ -1,0 +1,1 @@
+//! What a user's processes can do to protection.

@@ -1,0 +1,1 @@
+//! Workloads and ranks that claim to be another's.

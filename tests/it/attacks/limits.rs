@@ -1,0 +1,1 @@
+//! One user who takes every place of a table.

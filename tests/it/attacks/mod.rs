@@ -1,0 +1,11 @@
+//! Attacks of an unprivileged user of the node, run against the binary as such a user would.
+//!
+//! Each needs root, to become that user; where it is missing the test says that it was skipped.
+
+mod files;
+mod guard;
+mod identity;
+mod limits;
+mod people;
+mod sampler;
+mod served;

@@ -1,0 +1,1 @@
+//! Processes that no file of /proc answers for.

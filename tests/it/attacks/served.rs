@@ -1,0 +1,1 @@
+//! Requests from other users and other sites, and text with control characters.
