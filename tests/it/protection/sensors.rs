@@ -51,15 +51,15 @@ fn a_sampler_that_hangs_does_not_stop_the_guard() {
     let mut job = Job::start(&room, &saving(&room.path("unused"), 0.0));
     let daemon = room.guard("host: {soft: 20%}, checkpoint: {grace: 200ms}");
     room.wait_members(&daemon, "train", 1.0);
-    // A process whose command line is never told, as of one that holds its lock of memory for good.
+    // A process whose group is never told: what can hang on the process itself is not read by the sampler.
     let stuck = room.staged_file("4000000");
     let next = room.path("stuck");
     std::fs::create_dir(&next).unwrap();
-    for name in ["stat", "statm", "status", "cgroup", "io"] {
+    for name in ["stat", "statm", "status", "cmdline", "io"] {
         let text = std::fs::read_to_string(format!("/proc/{}/{name}", job.pid())).unwrap();
         std::fs::write(next.join(name), text.replace(&job.pid().to_string(), "4000000")).unwrap();
     }
-    assert!(program("mkfifo").arg(next.join("cmdline")).status().unwrap().success());
+    assert!(program("mkfifo").arg(next.join("cgroup")).status().unwrap().success());
     std::fs::rename(next, stuck).unwrap();
     wait_for("a frame that grows old", SOON, || (daemon.get("/-/ready").code != 200).then_some(()));
     room.available(100);
