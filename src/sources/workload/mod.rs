@@ -41,6 +41,7 @@ use users::Users;
 use crate::host::process::readers::{self, Pool};
 use crate::host::process::{self, ProcRoot};
 use crate::host::roots::Roots;
+use crate::model::attention;
 use crate::model::facts::{GpuProcess, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
@@ -206,6 +207,7 @@ impl Workloads {
                 }
                 continue;
             }
+            attention::attend(row.key.pid);
             let member = seen.member.get_or_insert_with(Box::<Member>::default);
             member.observe(row, seen.shown, &mut self.files);
             if may_ask_pss && member.ask_pss(row, at, &mut self.files) {
@@ -213,6 +215,7 @@ impl Workloads {
                 may_ask_pss = false;
             }
         }
+        attention::rest();
         for (key, answer) in self.files.io.answers() {
             let place = place_of(&self.seen, key);
             if let Some(member) = place.and_then(|place| self.seen[place].member.as_mut()) {
