@@ -41,7 +41,7 @@ impl Pace {
     /// The daemon's.
     pub const DAEMON: Self = Self {
         slow: Duration::from_millis(50),
-        deadline: Duration::from_secs(1),
+        deadline: Duration::from_secs(2),
         rest: Duration::from_secs(60),
         patience: Duration::from_millis(100),
     };
