@@ -10,6 +10,7 @@ mod gpu_worker;
 mod hook_helper;
 mod incidents;
 mod metrics;
+mod out;
 mod params;
 mod picture;
 mod plot;
@@ -62,6 +63,8 @@ enum Command {
 #[cfg(any(fuzzing, test))]
 pub(crate) use snapshot::fuzz as fuzz_snapshot;
 
+pub use out::complain;
+
 /// Runs what the command line asks for.
 ///
 /// # Errors
@@ -71,7 +74,16 @@ pub fn run() -> anyhow::Result<ExitCode> {
     if std::env::args_os().nth(1).is_some_and(|name| name == gpu_worker::NAME) {
         return gpu_worker::run(std::env::args_os().skip(2));
     }
-    Cli::parse().run()
+    match Cli::try_parse() {
+        Ok(cli) => cli.run(),
+        // Help, and the version.
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) => {
+            // What was given may be the name of somebody's file.
+            out::note(&error.render().to_string());
+            Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)))
+        }
+    }
 }
 
 impl Cli {

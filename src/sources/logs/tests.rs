@@ -301,7 +301,7 @@ fn what_went_wrong_is_said() {
     let said = |seen: Seen, now| outcome(&tails, &[seen], at(1), at(now)).map_err(|error| error.to_string());
     refusing.pass(at(1));
     let seen = refusing.pass(at(2));
-    assert_eq!(seen.totals.refused, [1, 0, 0, 0]);
+    assert_eq!(seen.totals.refused, [1, 0, 0, 0, 0]);
     let why = said(seen, 2).unwrap_err();
     assert!(why.ends_with("/folder is not followed: it is no regular file"), "{why}");
     assert_eq!(said(Seen::default(), 2), Ok(()));
