@@ -25,6 +25,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::model::printable;
+
 /// How much memory is left on a training node, when it runs out, and what to do before it does.
 #[derive(Debug, Parser)]
 #[command(name = "memwarden", version, about, max_term_width = 100)]
@@ -79,8 +81,11 @@ pub fn run() -> anyhow::Result<ExitCode> {
         // Help, and the version.
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => {
-            // What was given may be the name of somebody's file.
-            out::note(&error.render().to_string());
+            // What was given may be the name of somebody's file: the same is said of it as it can be shown.
+            let shown = std::env::args_os()
+                .map(|argument| printable::escaped(&argument.to_string_lossy()).into_owned());
+            let said = Cli::try_parse_from(shown).err().map(|error| error.render().to_string());
+            out::note(&said.unwrap_or_else(|| "error: invalid arguments\n".to_owned()));
             Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)))
         }
     }

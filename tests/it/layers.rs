@@ -329,7 +329,7 @@ fn commands_write_through_one_place() {
     let mut wrong = Vec::new();
     for (path, text) in all_files().into_iter().filter(|(path, _)| room(path) == "cli") {
         let code = code(&text);
-        let writes = code.contains("stdout()") || code.contains("stderr()");
+        let writes = code.contains("io::stdout()") || code.contains("io::stderr()");
         if writes && MAY_WRITE.iter().all(|(name, _)| Path::new(name) != path) {
             wrong.push(format!("{} writes by itself: write through cli::out", path.display()));
         }

@@ -118,8 +118,9 @@ fn inside(folder: &OwnedFd, names: &[OsString]) -> io::Result<OwnedFd> {
     match rfs::openat2(folder, &way, WALK, Mode::empty(), INSIDE) {
         Ok(found) => return Ok(found),
         Err(Errno::LOOP) => return Err(Refusal::Link.into()),
-        // An old kernel, or a filter of system calls that does not know the call.
-        Err(Errno::NOSYS | Errno::PERM) => {}
+        // An old kernel, or a filter of system calls that does not know the call. And where the last is no folder, the
+        // steps tell whether it is a link.
+        Err(Errno::NOSYS | Errno::PERM | Errno::NOTDIR) => {}
         Err(error) => return Err(error.into()),
     }
     by_steps(folder, names)
