@@ -10,9 +10,9 @@
 //!   the other with `O_NOFOLLOW` where the kernel has no `openat2`.
 //! - Nothing but a regular file is opened, without waiting (`O_NONBLOCK`) and without taking a controlling terminal
 //!   (`O_NOCTTY`); what was opened is looked at again on the descriptor before the first byte is read or written.
-//! - Reading, outside trusted folders: a file that not everybody may read counts only if it has one name (no hard
-//!   link to somebody's private file), and belongs neither to root nor to the user of this process. Nothing becomes
-//!   known through us that its owner keeps to itself.
+//! - Reading, in a folder that others can write: a file that not everybody may read counts only if it has one name (no
+//!   hard link to somebody's private file), and belongs neither to root nor to the user of this process. Nothing
+//!   becomes known through us that its owner keeps to itself.
 //! - A word that somebody waits for (`owned`) counts from the users that are given only; root's in a trusted folder.
 //! - Appending: the file belongs to the user of this process and has one name.
 //! - Replacing: a new file is made beside, under a name that did not exist, and takes the place of the old one by
@@ -127,7 +127,9 @@ pub fn put(path: &Path, bytes: &[u8], replace: bool) -> io::Result<()> {
         Ok(_) if !replace => return Err(io::ErrorKind::AlreadyExists.into()),
         Ok(status) if status.is_symlink() => return Err(Refusal::Link.into()),
         Ok(status) if !status.is_file() => return Err(Refusal::NotRegular.into()),
-        Ok(status) => Some(status.mode() & 0o777),
+        // What others are allowed with their own file, they are not with ours.
+        Ok(status) if status.uid() == rustix::process::geteuid().as_raw() => Some(status.mode() & 0o777),
+        Ok(_) => None,
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
@@ -143,7 +145,9 @@ fn read_at(place: &Place) -> io::Result<(File, Metadata)> {
     regular(&status)?;
     let ours = status.uid() == 0 || status.uid() == rustix::process::geteuid().as_raw();
     let everybodys = status.mode() & 0o004 != 0;
-    if !place.trusted && !everybodys && (ours || status.nlink() != 1) {
+    // What is in a folder of ours is there because we, or root, put it there, wherever the folder was moved to.
+    let placed = place.trusted || walk::is_safe(&place.folder)?;
+    if !placed && !everybodys && (ours || status.nlink() != 1) {
         return Err(Refusal::Private.into());
     }
     Ok((file, status))

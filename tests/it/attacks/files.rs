@@ -132,6 +132,8 @@ fn a_log_is_not_followed_through_a_users_link() {
     symlink("/dev/ptmx", at("terminal.log")).unwrap();
     fifo(&at("pipe.log"));
     std::fs::write(at("good.log"), "").unwrap();
+    // Hers alone, and read: she put it there for that.
+    std::fs::set_permissions(at("good.log"), Permissions::from_mode(0o600)).unwrap();
     chown(at("good.log"), Some(ALICE), None).unwrap();
     let names = ["link.log", "folder/private", "hard.log", "kmsg.log", "terminal.log", "pipe.log", "good.log"];
     let files: Vec<_> = names.iter().map(|name| json!({"path": at(name), "workload": name})).collect();
@@ -321,6 +323,12 @@ fn no_command_prints_what_a_terminal_would_obey() {
         assert!(!done.stdout.is_empty() || !done.stderr.is_empty(), "{args:?} says nothing");
         is_printable(&format!("{args:?}"), &text(&done.stdout));
         is_printable(&format!("{args:?}, on standard error,"), &text(&done.stderr));
+    }
+    for (command, input) in [("snapshot", &pickle), ("replay", &report)] {
+        let page = if command == "snapshot" { "page.html" } else { "page.svg" };
+        let done = run(folder.path(), &[command, input, "--plot", page]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        is_printable(page, &std::fs::read_to_string(folder.path().join(page)).unwrap());
     }
 }
 

@@ -149,6 +149,8 @@ fn not_taken(folder: &std::path::Path, wrong: impl FnOnce(&std::path::Path)) {
         crate::host::clock::now().since(begun) > Duration::from_millis(1500)
     });
     std::fs::write(folder.join("next"), "saved").unwrap();
+    // Whatever the mask of new files is: in a folder that others can write, a private file of ours is not read.
+    std::fs::set_permissions(folder.join("next"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     std::fs::rename(folder.join("next"), &path).unwrap();
     let told = next(&mut machine);
     assert_eq!((told.ticket, told.result.unwrap().outcome), (waiting, Outcome::Done));
