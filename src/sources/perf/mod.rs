@@ -19,6 +19,7 @@ use tally::{Open, Tally};
 use crate::host::perf::{Event, Kernel, Perf, Refusal, Target};
 use crate::host::roots::Roots;
 use crate::host::{fs, process};
+use crate::model::facts::Membership;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -112,8 +113,8 @@ impl Counters {
     }
 
     /// Takes leave of processes that have ended or left, and greets new ones.
-    fn follow(&mut self, members: &[(ProcessKey, Label)], events: &[Event]) {
-        let present: HashSet<ProcessKey> = members.iter().map(|(key, _)| *key).collect();
+    fn follow(&mut self, members: &[Membership], events: &[Event]) {
+        let present: HashSet<ProcessKey> = members.iter().map(|member| member.process).collect();
         let gone: Vec<ProcessKey> =
             self.processes.keys().filter(|key| !present.contains(key)).copied().collect();
         for key in gone {
@@ -123,15 +124,15 @@ impl Counters {
             attached.counters.iter_mut().for_each(|open| tally.add(open));
             self.descriptors -= attached.counters.len();
         }
-        for (key, workload) in members {
-            let known = self.processes.get_mut(key);
+        for Membership { process, workload } in members {
+            let known = self.processes.get_mut(process);
             if let Some(attached) = known {
-                attached.workload.clone_from(workload);
+                attached.workload.clone_from(&workload.name);
                 continue;
             }
-            let counters = self.attach(*key, events);
+            let counters = self.attach(*process, events);
             self.descriptors += counters.len();
-            self.processes.insert(*key, Attached { workload: workload.clone(), counters });
+            self.processes.insert(*process, Attached { workload: workload.name.clone(), counters });
         }
     }
 
@@ -257,7 +258,7 @@ impl Source for Counters {
             let tally = self.tallies.entry(attached.workload.clone()).or_default();
             attached.counters.iter_mut().for_each(|open| tally.add(open));
         }
-        let live: HashSet<&Label> = members.iter().map(|(_, workload)| workload).collect();
+        let live: HashSet<&Label> = members.iter().map(|member| &member.workload.name).collect();
         self.tallies.retain(|workload, _| live.contains(workload));
         out.facts.members = members;
         self.expose(out);

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::users::Users;
-use crate::host::process::{ProcRoot, died, status};
+use crate::host::process::{ProcRoot, died, status, users};
 use crate::model::facts::ProcessRow;
 use crate::model::label::Label;
 use crate::model::pattern;
@@ -70,12 +70,21 @@ impl Matcher {
     }
 }
 
-/// The place of the first matcher that a process meets.
+/// Which matcher a process meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Match {
+    /// The place of the matcher.
+    pub(super) place: usize,
+    /// The user whose process it is: who started it, where it has the rights of root by its file.
+    pub(super) user: u32,
+}
+
+/// The first matcher that a process meets.
 pub(super) fn first_match(
     matchers: &[Matcher],
     row: &ProcessRow,
     question: &mut Question<'_>,
-) -> Option<usize> {
+) -> Option<Match> {
     // What is on its way out is not looked into.
     if row.kernel || matches!(row.state, b'Z' | b'X') {
         return None;
@@ -85,7 +94,15 @@ pub(super) fn first_match(
     if known.unreadable {
         *question.unreadable += 1;
     }
-    found
+    let place = found?;
+    let user = match row.uid {
+        0 => {
+            let status = question.root.read(row.key.pid, "status", question.buffer);
+            status.ok().and_then(users).map_or(0, |[real, _]| real)
+        }
+        user => user,
+    };
+    Some(Match { place, user })
 }
 
 impl Known {

@@ -100,7 +100,17 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     problems.iter().filter_map(split).collect()
 }
 
+/// What the names of workloads begin with that cgroups name.
+const MANAGED: [&str; 4] = ["slurm-", "pod-", "container-", "unit-"];
+
 impl Rules {
+    /// Whether a name is one that only a cgroup, a matcher or a configured tree gives.
+    pub(super) fn reserve(&self, name: &str) -> bool {
+        MANAGED.iter().any(|managed| name.starts_with(managed))
+            || self.matchers.iter().any(|matcher| matcher.name.as_str() == name)
+            || self.trees.iter().any(|tree| tree.name.as_str() == name)
+    }
+
     pub(super) fn new(settings: &Settings) -> Self {
         let mut matchers = Vec::new();
         let mut problems = Vec::new();

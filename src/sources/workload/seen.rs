@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::identity::Named;
+use super::matcher::Match;
 use super::member::Member;
 use super::settle::Claim;
 use crate::model::facts::{ProcessRow, ProcessTable};
@@ -21,9 +22,11 @@ pub(super) struct Seen {
     /// Whether matchers have to be asked, and the cgroup's name read, in this sample.
     pub(super) to_match: bool,
     pub(super) to_name: bool,
-    /// The place of the matcher it met.
-    pub(super) matched: Option<usize>,
+    /// The matcher it met.
+    pub(super) matched: Option<Match>,
     pub(super) named: Option<Named>,
+    /// What it is by these two.
+    pub(super) direct: Option<Claim>,
     pub(super) claim: Option<Claim>,
     pub(super) cpu_ticks: Option<u64>,
     /// Whether it was among the largest that are shown.
@@ -61,6 +64,7 @@ impl Seen {
             to_name: true,
             matched: None,
             named: None,
+            direct: None,
             claim: None,
             cpu_ticks: None,
             shown: false,

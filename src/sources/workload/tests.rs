@@ -67,7 +67,7 @@ impl Host {
                 let of =
                     self.workload.seen.iter().filter(|seen| seen.claim.is_some_and(|claim| claim.id == *id));
                 let pids: Vec<_> = of.map(|seen| seen.key.pid.to_string()).collect();
-                format!("{}: {}", workload.identity.name, pids.join(" "))
+                format!("{}: {}", workload.told.name, pids.join(" "))
             })
             .collect();
         lines.sort();
