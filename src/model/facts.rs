@@ -116,7 +116,7 @@ pub struct ProcessRow {
     pub session: u32,
     /// The controlling terminal's device number; 0 for none.
     pub terminal: i32,
-    /// The owner of the folder `/proc/PID`, which is the effective user.
+    /// The effective user.
     pub uid: u32,
     /// The kernel's name of the process, at most 15 bytes.
     pub comm: Label,

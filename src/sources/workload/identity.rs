@@ -1,8 +1,10 @@
 //! What makes a workload one: its kind, its name, and what else is known of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::options::Rules;
+use crate::host::cgroup_owner::{Owned, Owners};
 use crate::host::cgroup_path::{self, Place};
 use crate::model::facts::ProcessRow;
 use crate::model::ids::{Anchor, WorkloadKey};
@@ -93,8 +95,78 @@ pub(super) struct Named {
     pub(super) container: Label,
 }
 
+/// What cgroup paths name, remembered for a while: most processes share theirs with others.
+pub(super) struct Names {
+    known: HashMap<Arc<str>, Option<Named>>,
+    owners: Owners,
+    turn: u32,
+}
+
+/// Samples after which what is remembered is looked up anew: a path may be gone, and made again by another.
+const REMEMBERED: u32 = 64;
+
+impl Names {
+    pub(super) fn new(owners: Owners) -> Self {
+        Self { known: HashMap::new(), owners, turn: 0 }
+    }
+
+    /// Another sample begins.
+    pub(super) fn turn(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(REMEMBERED) {
+            self.known.clear();
+        }
+    }
+
+    /// The workload that a path names.
+    ///
+    /// # Errors
+    /// [`Unknown`], which is not remembered.
+    pub(super) fn of(&mut self, path: &Arc<str>, rules: &Rules) -> Result<Option<Named>, Unknown> {
+        if let Some(known) = self.known.get(path) {
+            return Ok(known.clone());
+        }
+        let named = named(path, rules, &mut self.owners)?;
+        self.known.insert(Arc::clone(path), named.clone());
+        Ok(named)
+    }
+}
+
+/// Nobody can say now who made the folders of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unknown;
+
 /// The workload that a cgroup's path names, as far as the rules want such.
-pub(super) fn named(path: &str, rules: &Rules) -> Option<Named> {
+///
+/// # Errors
+/// [`Unknown`] where the path would name one.
+pub(super) fn named(path: &str, rules: &Rules, owners: &mut Owners) -> Result<Option<Named>, Unknown> {
+    let Some(claimed) = claimed(path, rules) else { return Ok(None) };
+    let (managed, user) = match owners.of(path) {
+        Owned::Managed => return Ok(Some(claimed)),
+        Owned::User { end, user } => (&path[..end], Some(user)),
+        // Below a container nobody can be asked either.
+        Owned::Unseen => (cgroup_path::outermost(path), None),
+        Owned::Unknown => return Err(Unknown),
+    };
+    let lawful = self::claimed(managed, rules);
+    Ok(lawful.or_else(|| of_user(claimed, managed, user?)))
+}
+
+/// What a user's own container engine or service manager made below that user's folder. Schedulers are not a user's.
+fn of_user(claimed: Named, folder: &str, user: u32) -> Option<Named> {
+    let Named { identity, container } = claimed;
+    let mut identity = Arc::unwrap_or_clone(identity);
+    let own = matches!(&identity.key.anchor, Anchor::Group(path) if path.len() > folder.len());
+    if !own || !matches!(identity.kind, Kind::Container | Kind::Unit) {
+        return None;
+    }
+    identity.key.user = Some(user);
+    Some(Named { identity: Arc::new(identity), container })
+}
+
+/// The workload that a path names, whoever made its folders.
+fn claimed(path: &str, rules: &Rules) -> Option<Named> {
     let empty = Label::default;
     let (identity, container) = match cgroup_path::place(path) {
         Place::Slurm { job, path } if rules.slurm => {

@@ -23,11 +23,11 @@ mod users;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use exits::Exits;
-use identity::{Identity, Kind, Named};
+use identity::{Identity, Kind, Names};
 use member::{Files, Member};
 use options::Rules;
 use roster::Roster;
@@ -36,6 +36,7 @@ use settle::Claim;
 use tree::Trees;
 use users::Users;
 
+use crate::host::cgroup_owner::Owners;
 use crate::host::process::{self, ProcRoot};
 use crate::host::roots::Roots;
 use crate::model::facts::{GpuProcess, Membership, ProcessRow, ProcessTable};
@@ -68,8 +69,7 @@ struct Workloads {
     roster: Roster,
     /// What is remembered of each process, in the order of the table.
     seen: Vec<Seen>,
-    /// What cgroup paths name, for the paths in use.
-    names: HashMap<Arc<str>, Option<Named>>,
+    names: Names,
     exits: Exits,
     trees: Trees,
     unreadable: u64,
@@ -86,7 +86,7 @@ impl Workloads {
             users: Users::new(roots.passwd.clone()),
             roster: Roster::default(),
             seen: Vec::new(),
-            names: HashMap::new(),
+            names: Names::new(Owners::new(roots.cgroup.clone())),
             exits: Exits::default(),
             trees: Trees::default(),
             unreadable: 0,
@@ -105,7 +105,7 @@ impl Workloads {
             if let Some(workload) = self.roster.watched_mut(process.claim) {
                 workload.exited += 1;
                 if let Some(peak) = member.peak {
-                    self.exits.record(&workload.told.name, peak, at);
+                    self.exits.record(&workload.told.name, workload.told.user, peak, at);
                 }
             }
             self.files.release(*member);
@@ -115,9 +115,7 @@ impl Workloads {
 
     /// What each process is by itself: matched, or in a cgroup that names a workload.
     fn claims(&mut self, table: &ProcessTable) -> Vec<Option<Claim>> {
-        if self.names.len() > 2 * table.rows.len() + 64 {
-            self.names.clear();
-        }
+        self.names.turn();
         let Self { rules, files, users, roster, seen, names, trees, unreadable, .. } = self;
         let mut claims = Vec::with_capacity(table.rows.len());
         for (seen, row) in seen.iter_mut().zip(&table.rows) {
@@ -138,14 +136,11 @@ impl Workloads {
             }
             if seen.to_name {
                 seen.direct = None;
-                seen.named = row.naming_cgroup.as_ref().and_then(|path| {
-                    if let Some(known) = names.get(path) {
-                        return known.clone();
-                    }
-                    let named = identity::named(path, rules);
-                    names.insert(Arc::clone(path), named.clone());
-                    named
-                });
+                let path = row.naming_cgroup.as_ref();
+                let named = path.map_or(Ok(None), |path| names.of(path, rules));
+                // Where nobody can say, it is asked again.
+                seen.unresolved = named.is_err();
+                seen.named = named.unwrap_or_default();
             }
             let known = seen.direct.and_then(|claim| roster.again(claim));
             seen.direct = known.or_else(|| direct(seen, row, rules, trees, roster));
@@ -192,7 +187,7 @@ impl Workloads {
     }
 
     /// Leaves word of who belongs where, and of whom there was no room for.
-    fn tell(&self, out: &mut Batch) {
+    fn tell(&mut self, out: &mut Batch) {
         let told = self.seen.iter().filter_map(|seen| {
             let workload = self.roster.workloads.get(&seen.claim?.id)?;
             Some(Membership { process: seen.key, workload: Arc::clone(&workload.told) })
@@ -205,6 +200,7 @@ impl Workloads {
             left_out: *left_out,
             most,
         }));
+        out.facts.shortages.extend(self.exits.shortages());
     }
 
     /// Reads the members closely and adds them up.

@@ -25,6 +25,8 @@ pub(super) struct Seen {
     /// The matcher it met.
     pub(super) matched: Option<Match>,
     pub(super) named: Option<Named>,
+    /// Whether nobody could say who made the folders of its cgroup.
+    pub(super) unresolved: bool,
     /// What it is by these two.
     pub(super) direct: Option<Claim>,
     pub(super) claim: Option<Claim>,
@@ -64,6 +66,7 @@ impl Seen {
             to_name: true,
             matched: None,
             named: None,
+            unresolved: false,
             direct: None,
             claim: None,
             cpu_ticks: None,
@@ -93,7 +96,7 @@ impl Seen {
         }
         // A new process may have been caught between fork and exec, with its parent's name and arguments.
         self.to_match = renamed || !same_path || (self.age == 1 && !self.elder);
-        self.to_name = !same_path;
+        self.to_name = !same_path || self.unresolved;
         self
     }
 }
