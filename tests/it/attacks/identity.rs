@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use super::people::{ALICE, MALLORY, as_user};
-use crate::harness::{Daemon, Page};
+use crate::harness::{Daemon, Page, wait_for};
 
 /// Generous: the machine may be busy with other tests.
 const SOON: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ job.recv(1)
 /// A process of Mallory's that is called `slurm` and waits to be told the socket.
 fn speaker(marker: &str) -> Option<Kept> {
     let mut command = as_user(MALLORY, "python3")?;
-    command.args(["-c", SPEAKER, marker]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(["-c", SPEAKER, marker]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(child) = command.spawn() else {
         crate::skip::skip("python3 is needed to speak as another user");
         return None;
@@ -54,6 +54,7 @@ fn speaker(marker: &str) -> Option<Kept> {
 /// Tells it the daemon's socket, which other users can reach.
 fn speak(speaker: &mut Kept, daemon: &Daemon) {
     let socket = daemon.job_socket();
+    wait_for("the job socket", SOON, || std::os::unix::net::UnixStream::connect(&socket).ok());
     std::fs::set_permissions(socket.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut input = speaker.0.stdin.take().unwrap();
     writeln!(input, "{}", socket.display()).unwrap();
