@@ -19,6 +19,7 @@ pub mod job;
 pub mod job_socket;
 pub mod levels;
 pub mod memory;
+pub mod peer;
 pub mod perf;
 pub mod priority;
 pub mod process;
