@@ -29,6 +29,7 @@ use receiver::Hold;
 use speakers::{Rank, Shared, Speaker};
 
 use crate::model::facts::Facts;
+use crate::model::fair;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -121,6 +122,7 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     sorted.sort_by_key(|((speaker, number), rank)| (rank.since.monotonic(), order(*speaker), *number));
     let (mut known, mut unknown, mut hidden) = (0, 0, 0);
     let mut taken: HashMap<(Label, u64), ()> = HashMap::new();
+    let mut shown = Vec::with_capacity(sorted.len());
     for ((speaker, number), rank) in sorted {
         let face = face(*speaker, &facts);
         match speaker {
@@ -134,12 +136,19 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
             hidden += 1;
             continue;
         }
-        put(rank, &[face.workload, label], &face.gpu, at, out);
+        shown.push((rank, [face.workload, label], face.gpu));
     }
+    // Where a metric has more series than it may have, each user's first ranks have theirs.
+    for place in fair::turns(shown.iter().map(|(rank, ..)| rank.user)) {
+        let (rank, labels, gpu) = &shown[place];
+        put(rank, labels, gpu, at, out);
+    }
+    drop(shown);
     drop(ranks);
     put_peers(&metrics::RANKS, known, unknown, out);
     out.put(&metrics::HIDDEN, &[], Count(hidden));
     out.facts = facts;
+    out.facts.shortages.extend(shared.shortages(at));
 }
 
 fn put(rank: &Rank, labels: &[Label; 2], gpu: &Label, at: Timestamp, out: &mut Batch) {
