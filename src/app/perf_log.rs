@@ -13,6 +13,7 @@ use crate::exposition::perf_log::files::Rotating;
 use crate::exposition::perf_log::rows::{self, Follower, Told};
 use crate::exposition::perf_log::summary::Summary;
 use crate::exposition::perf_log::{Row, table, tensorboard, text};
+use crate::host::subordinate::Subordinates;
 use crate::host::{clock, fs};
 use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
@@ -36,9 +37,15 @@ pub(super) struct Owners {
     /// The user of each workload, while logs are written.
     users: Mutex<Option<BTreeMap<Label, u32>>>,
     left_out: Mutex<Vec<Shortage>>,
+    subordinates: Subordinates,
 }
 
 impl Owners {
+    /// Nobody yet; `passwd` is the password file.
+    pub(super) fn new(passwd: &Path) -> Self {
+        Self { subordinates: Subordinates::new(passwd), ..Self::default() }
+    }
+
     fn of(&self, workload: &Label) -> Option<u32> {
         lock(&self.users).as_ref()?.get(workload).copied()
     }
@@ -51,7 +58,7 @@ impl Owners {
 }
 
 impl Reporter for Owners {
-    fn report(&self, _at: Timestamp, out: &mut Batch) {
+    fn report(&self, at: Timestamp, out: &mut Batch) {
         out.facts.shortages.extend_from_slice(&lock(&self.left_out));
         let mut users = lock(&self.users);
         let (Some(users), Some(table)) = (&mut *users, &out.facts.processes) else { return };
@@ -60,7 +67,7 @@ impl Reporter for Owners {
             if !users.contains_key(workload)
                 && let Some(row) = table.get(key.pid).filter(|row| row.key == *key)
             {
-                users.insert(workload.clone(), row.uid);
+                users.insert(workload.clone(), self.subordinates.owner(row.uid, at));
             }
         }
     }

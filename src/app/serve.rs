@@ -133,7 +133,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let context = context(&config.paths);
     warden.configure(protection(&config), &context.roots);
     let post = Arc::clone(warden.post());
-    let owners = Arc::new(Owners::default());
+    let owners = Arc::new(Owners::new(&config.paths.passwd));
     let reporters: [Arc<dyn Reporter>; 1] = [Arc::clone(&owners) as _];
     let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post, reporters)
         .context("cannot start the sampler")?;

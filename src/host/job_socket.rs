@@ -111,7 +111,8 @@ impl Place {
         made.map_err(|error| failed("make the folder", error))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rfs::open(folder, flags, Mode::empty());
-        let opened = opened.map_err(|error| failed("open the folder (a link is not followed)", error.into()))?;
+        let opened =
+            opened.map_err(|error| failed("open the folder (a link is not followed)", error.into()))?;
         let status = rfs::fstat(&opened).map_err(|error| failed("look at the folder", error.into()))?;
         let refused = |why| Problem::Folder { folder: folder.to_path_buf(), why };
         if ![0, geteuid().as_raw()].contains(&status.st_uid) {

@@ -223,7 +223,11 @@ impl Batch {
 
     /// How many points were left out so far for want of budget.
     pub fn over_budget(&self) -> u64 {
-        self.dropped.iter().filter(|((_, reason), _)| *reason == Dropped::Budget).map(|(_, count)| count).sum()
+        self.dropped
+            .iter()
+            .filter(|((_, reason), _)| *reason == Dropped::Budget)
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// The place of a family.

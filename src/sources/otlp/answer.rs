@@ -280,7 +280,7 @@ pub(super) fn fuzz(bytes: &[u8]) {
         most: 4,
         stale_after: Duration::from_secs(60),
     };
-    let shared = Shared::new("/".into(), &rules);
+    let shared = Shared::new("/".into(), crate::host::subordinate::Subordinates::default(), &rules);
     for second in [1, 2] {
         let now = Timestamp::from_secs(second);
         let tally = shared.hear(&request, Asks { user: None, speaker: Speaker::Nobody, formerly: None }, now);

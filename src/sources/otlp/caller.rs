@@ -76,6 +76,7 @@ pub(super) struct Caller {
     hall: Hall,
     own_places: Arc<Semaphore>,
     socket: Option<Socket>,
+    payer: Option<u32>,
     found: Mutex<Found>,
     /// When it connected, or a little later.
     connected: Timestamp,
@@ -108,10 +109,12 @@ impl Caller {
     pub(super) fn new(hall: &Hall, peer: SocketAddr, local: SocketAddr) -> Self {
         let now = clock::now();
         let socket = connection::socket(&hall.shared.proc, peer, local).ok().flatten();
+        let payer = socket.map(|socket| hall.shared.payer(socket.uid, now));
         let caller = Self {
             shared: Arc::clone(&hall.shared),
             hall: hall.clone(),
-            own_places: hall.places_of(socket.map(|socket| socket.uid)),
+            own_places: hall.places_of(payer),
+            payer,
             socket,
             connected: now,
             close: Notify::new(),
@@ -124,9 +127,9 @@ impl Caller {
         caller
     }
 
-    /// The user, where the kernel says.
-    pub(super) fn uid(&self) -> Option<u32> {
-        self.socket.map(|socket| socket.uid)
+    /// The user whose places it takes, where the kernel says.
+    pub(super) const fn payer(&self) -> Option<u32> {
+        self.payer
     }
 
     /// Gives its place to another user.
@@ -190,7 +193,7 @@ impl Caller {
         let formerly = (found.by_user && speaker != user).then_some(user);
         found.by_user = speaker == user;
         drop(found);
-        let asks = Asks { user: self.uid(), speaker, formerly };
+        let asks = Asks { user: self.payer, speaker, formerly };
         self.shared.hear(request, asks, now)
     }
 

@@ -28,6 +28,7 @@ use options::Rules;
 use receiver::Hold;
 use speakers::{Rank, Shared, Speaker};
 
+use crate::host::subordinate::Subordinates;
 use crate::model::facts::Facts;
 use crate::model::fair;
 use crate::model::ids::ProcessKey;
@@ -48,7 +49,10 @@ pub static REGISTRATION: Registration = Registration {
     metrics: metrics::METRICS,
     needs: &[],
     check: options::check,
-    build: |settings, context| Box::new(Otlp::new(Rules::read(settings), context.roots.proc.clone())),
+    build: |settings, context| {
+        let roots = &context.roots;
+        Box::new(Otlp::new(Rules::read(settings), roots.proc.clone(), roots.passwd.clone()))
+    },
 };
 
 /// One push of anything, for the fuzzer.
@@ -60,20 +64,21 @@ pub(crate) fn fuzz_push(bytes: &[u8]) {
 struct Otlp {
     rules: Rules,
     proc: PathBuf,
+    passwd: PathBuf,
     /// Started by the first sample.
     thread: Option<(Arc<Shared>, Option<Hold>)>,
 }
 
 impl Otlp {
-    const fn new(rules: Rules, proc: PathBuf) -> Self {
-        Self { rules, proc, thread: None }
+    const fn new(rules: Rules, proc: PathBuf, passwd: PathBuf) -> Self {
+        Self { rules, proc, passwd, thread: None }
     }
 
     fn shared(&mut self) -> Result<Arc<Shared>, SourceError> {
         if let Some((shared, _)) = &self.thread {
             return Ok(Arc::clone(shared));
         }
-        let shared = Arc::new(Shared::new(self.proc.clone(), &self.rules));
+        let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), &self.rules));
         let hold = receiver::start(&self.rules, Arc::clone(&shared)).map_err(|error| {
             SourceError::failed(Failure::of(&error), format!("no thread to receive OTLP: {error}"))
         })?;

@@ -131,7 +131,7 @@ async fn accept(listener: &TcpListener, most: usize, hall: &Hall, callers: &Arc<
             Ok(()) => drop(tokio::spawn(serve(stream, caller, Arc::clone(callers)))),
             Err(why) => {
                 hall.shared.counts.closed(why);
-                hall.shared.turned_away(Limit::Connections, caller.uid(), begun);
+                hall.shared.turned_away(Limit::Connections, caller.payer(), begun);
             }
         }
         rest(begun).await;
@@ -141,12 +141,12 @@ async fn accept(listener: &TcpListener, most: usize, hall: &Hall, callers: &Arc<
 impl Callers {
     /// Gives a connection its place, which may have been that of a user who has more.
     fn admit(&self, caller: &Arc<Caller>, most: usize, shared: &Shared) -> Result<(), Closed> {
-        let user = caller.uid();
+        let user = caller.payer();
         let mut here = lock(&self.here);
         let mut shares = Shares::new(most);
         let living = here.iter().filter_map(|(number, caller)| Some((*number, caller.upgrade()?)));
         let living: Vec<(u64, Arc<Caller>)> = living.collect();
-        living.iter().for_each(|(_, other)| shares.take(other.uid()));
+        living.iter().for_each(|(_, other)| shares.take(other.payer()));
         if shares.of(user) >= most.div_ceil(2) {
             return Err(Closed::User);
         }
@@ -154,7 +154,7 @@ impl Callers {
             Answer::Free => {}
             Answer::Refused => return Err(Closed::Connections),
             Answer::TakeFrom(other) => {
-                if let Some((number, newest)) = living.iter().rfind(|(_, caller)| caller.uid() == other) {
+                if let Some((number, newest)) = living.iter().rfind(|(_, caller)| caller.payer() == other) {
                     newest.close();
                     here.remove(number);
                     shared.counts.closed(Closed::Share);

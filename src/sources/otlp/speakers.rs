@@ -13,6 +13,7 @@ use super::figures::Figures;
 use super::intake::{self, Tally, Told};
 use super::options::Rules;
 use super::receiver;
+use crate::host::subordinate::Subordinates;
 use crate::model::fair::{Answer, Shares};
 use crate::model::ids::ProcessKey;
 use crate::model::shortage::{Shortage, TurnedAway};
@@ -92,11 +93,12 @@ pub(super) struct Shared {
     connections: Mutex<(u64, u64)>,
     /// For whom there was no place, by [`Limit`], and how many places there are.
     turned: Mutex<[(TurnedAway, usize); 2]>,
+    subordinates: Subordinates,
 }
 
 impl Shared {
     /// Nobody connected yet.
-    pub(super) fn new(proc: PathBuf, rules: &Rules) -> Self {
+    pub(super) fn new(proc: PathBuf, subordinates: Subordinates, rules: &Rules) -> Self {
         Self {
             counts: Counts::default(),
             proc,
@@ -110,7 +112,13 @@ impl Shared {
                 (TurnedAway::new("otlp_ranks"), rules.most),
                 (TurnedAway::new("otlp_connections"), receiver::places(rules)),
             ]),
+            subordinates,
         }
+    }
+
+    /// The user whose places a process of this user id takes.
+    pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
+        self.subordinates.owner(uid, now)
     }
 
     /// Something of this user had no place, or lost it.

@@ -50,7 +50,7 @@ impl World {
         }
         let stat = std::fs::read("/proc/self/stat").unwrap();
         let own = ProcessKey { pid: std::process::id(), start: process::stat(&stat).unwrap().start };
-        let mut source = Otlp::new(rules.clone(), folder.path().to_path_buf());
+        let mut source = Otlp::new(rules.clone(), folder.path().to_path_buf(), folder.path().join("passwd"));
         let shared = source.shared().unwrap();
         let begun = clock::now();
         let address = loop {
@@ -366,7 +366,7 @@ fn ranks_are_bounded() {
 
 #[test]
 fn one_user_leaves_room_for_anothers_ranks() {
-    let shared = Shared::new("proc".into(), &rules(8, 16));
+    let shared = Shared::new("proc".into(), Subordinates::default(), &rules(8, 16));
     let push = |user, process, rank| {
         let speaker = Speaker::Process(ProcessKey { pid: process, start: 1 });
         let asks = Asks { user: Some(user), speaker, formerly: None };

@@ -9,6 +9,7 @@ use super::counts::{Counts, Wrong};
 use super::listener::lock;
 use super::rank::Rank;
 use crate::host::peer::Peer;
+use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::ids::ProcessKey;
 use crate::model::shortage::{Shortage, TurnedAway};
@@ -36,6 +37,8 @@ pub struct Client {
     pub pid: Option<u32>,
     /// The user.
     pub uid: u32,
+    /// The user whose places it takes.
+    pub(super) payer: u32,
     /// Pid and start time; absent where it is not certain which process connected.
     pub key: Option<ProcessKey>,
     /// What it told.
@@ -112,11 +115,12 @@ pub struct Shared {
     clients: Mutex<Vec<Arc<Client>>>,
     /// For whom there was no place.
     turned: Mutex<TurnedAway>,
+    subordinates: Subordinates,
 }
 
 impl Shared {
     /// Nobody connected yet; `proc` is where to look who somebody is.
-    pub fn new(proc: PathBuf, most: usize) -> Self {
+    pub fn new(proc: PathBuf, subordinates: Subordinates, most: usize) -> Self {
         Self {
             counts: Counts::default(),
             proc,
@@ -124,7 +128,13 @@ impl Shared {
             state: Mutex::new(State::Opening),
             clients: Mutex::default(),
             turned: Mutex::new(TurnedAway::new("job_connections")),
+            subordinates,
         }
+    }
+
+    /// The user whose places a process of this user id takes.
+    pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
+        self.subordinates.owner(uid, now)
     }
 
     /// The places there are.
@@ -156,6 +166,7 @@ impl Shared {
         &self,
         number: u64,
         peer: Peer,
+        payer: u32,
         stream: &UnixStream,
         quiet: Timestamp,
     ) -> Arc<Client> {
@@ -165,7 +176,7 @@ impl Shared {
         }
         let rank = Mutex::default();
         let (pid, uid) = (key.map(|key| key.pid), peer.uid);
-        let client = Arc::new(Client { number, pid, uid, key, rank, ended: AtomicBool::new(false) });
+        let client = Arc::new(Client { number, pid, uid, payer, key, rank, ended: AtomicBool::new(false) });
         let mut clients = lock(&self.clients);
         if clients.len() > 2 * self.most {
             // The sampler has not looked for long: what ended meanwhile is not told.

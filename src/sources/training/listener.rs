@@ -285,24 +285,25 @@ impl Listener {
     fn welcome(&mut self, stream: UnixStream, now: Timestamp) -> Result<(), Refused> {
         stream.set_nonblocking(true).map_err(|_| Refused::System)?;
         let peer = peer::peer(&stream).map_err(|_| Refused::System)?;
-        if self.shares.of(peer.uid) >= self.rules.clients_per_user {
-            self.shared.turned_away(peer.uid, now);
+        let payer = self.shared.payer(peer.uid, now);
+        if self.shares.of(payer) >= self.rules.clients_per_user {
+            self.shared.turned_away(payer, now);
             return Err(Refused::User);
         }
-        match self.shares.ask(peer.uid) {
+        match self.shares.ask(payer) {
             Answer::Free => {}
             Answer::TakeFrom(other) => self.take_from(other, now),
             Answer::Refused => {
-                self.shared.turned_away(peer.uid, now);
+                self.shared.turned_away(payer, now);
                 return Err(Refused::Clients);
             }
         }
         let number = self.next;
         epoll::add(&self.epoll, &stream, EventData::new_u64(number), EventFlags::IN)
             .map_err(|_| Refused::System)?;
-        self.shares.take(peer.uid);
+        self.shares.take(payer);
         self.next += 1;
-        let client = self.shared.greet(number, peer, &stream, self.quiet);
+        let client = self.shared.greet(number, peer, payer, &stream, self.quiet);
         let connection = Connection {
             stream,
             client,
@@ -317,7 +318,7 @@ impl Listener {
 
     /// Closes the newest connection of a user who has more than another who wants one.
     fn take_from(&mut self, user: u32, now: Timestamp) {
-        let own = self.connections.iter().filter(|(_, connection)| connection.client.uid == user);
+        let own = self.connections.iter().filter(|(_, connection)| connection.client.payer == user);
         let Some(newest) = own.map(|(number, _)| *number).max() else { return };
         self.part(newest);
         self.shared.counts.refused(Refused::Share);
@@ -338,7 +339,7 @@ impl Listener {
         }
         self.shared.counts.bytes.fetch_add(read as u64, Ordering::Relaxed);
         let now = (self.clock)();
-        let kept = self.kept.entry(connection.client.uid).or_default();
+        let kept = self.kept.entry(connection.client.payer).or_default();
         let taken = kept.saturating_sub(connection.lines.kept());
         let room = Room { line: self.rules.line, tail: self.rules.memory.saturating_sub(taken) };
         let mut lines = std::mem::take(&mut connection.lines);
@@ -392,7 +393,7 @@ impl Listener {
         for connection in self.connections.values_mut().filter(|connection| connection.lines.torn()) {
             let before = connection.lines.kept();
             if connection.lines.stalled(now) {
-                if let Some(kept) = self.kept.get_mut(&connection.client.uid) {
+                if let Some(kept) = self.kept.get_mut(&connection.client.payer) {
                     *kept = kept.saturating_sub(before);
                 }
                 self.shared.counts.wrong(Wrong::Stalled);
@@ -406,7 +407,7 @@ impl Listener {
         if connection.lines.torn() {
             self.shared.counts.wrong(Wrong::Torn);
         }
-        let user = connection.client.uid;
+        let user = connection.client.payer;
         self.shares.give_back(user);
         if self.shares.of(user) == 0 {
             self.kept.remove(&user);

@@ -39,9 +39,10 @@ use rank::Rank;
 use ring::Ring;
 
 use crate::host::process;
+use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::Checkpoints;
-use crate::model::fair::{self, Answer, Shares};
 use crate::model::facts::{Facts, ToldRank};
+use crate::model::fair::{self, Answer, Shares};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
@@ -63,7 +64,8 @@ pub static REGISTRATION: Registration = Registration {
     check: options::check,
     build: |settings, context| {
         let rules = Rules::read(settings);
-        Box::new(Training::new(rules, context.roots.proc.clone(), Checkpoints::heard()))
+        let (proc, passwd) = (context.roots.proc.clone(), context.roots.passwd.clone());
+        Box::new(Training::new(rules, proc, passwd, Checkpoints::heard()))
     },
 };
 
@@ -75,7 +77,10 @@ const MOST_REMEMBERED: usize = 1_000;
 struct Training {
     rules: Rules,
     proc: PathBuf,
+    passwd: PathBuf,
     checkpoints: &'static Checkpoints,
+    /// Whether it was said that there is room for fewer connections than are asked for.
+    said: bool,
     /// Started by the first sample.
     thread: Option<(Arc<Shared>, Option<Hold>)>,
     ring: Ring,
@@ -95,12 +100,14 @@ struct Remembered {
 }
 
 impl Training {
-    fn new(rules: Rules, proc: PathBuf, checkpoints: &'static Checkpoints) -> Self {
+    fn new(rules: Rules, proc: PathBuf, passwd: PathBuf, checkpoints: &'static Checkpoints) -> Self {
         let ring = Ring::new(rules.timeline);
         Self {
             rules,
             proc,
+            passwd,
             checkpoints,
+            said: false,
             thread: None,
             ring,
             known: HashMap::new(),
@@ -123,7 +130,7 @@ impl Training {
             return Err(SourceError::unavailable("sources.training.socket is empty"));
         };
         let places = self.places();
-        let shared = Arc::new(Shared::new(self.proc.clone(), places));
+        let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), places));
         let hold = listener::start(path, self.rules.clone(), Arc::clone(&shared), self.checkpoints);
         let hold = hold.map_err(|error| {
             SourceError::failed(Failure::of(&error), format!("no thread for the job socket: {error}"))
@@ -133,11 +140,15 @@ impl Training {
     }
 
     /// The connections there is room for: a quarter of the descriptors that the daemon may have open, at most.
-    fn places(&self) -> usize {
+    fn places(&mut self) -> usize {
         let allowed = (process::descriptor_limit() / 4).max(1);
-        if allowed < self.rules.clients {
+        if allowed < self.rules.clients && !std::mem::replace(&mut self.said, true) {
             let wanted = self.rules.clients;
-            tracing::warn!(wanted, allowed, "The limit on open files leaves room for fewer training processes.");
+            tracing::warn!(
+                wanted,
+                allowed,
+                "The limit on open files leaves room for fewer training processes."
+            );
         }
         self.rules.clients.min(allowed)
     }
@@ -174,7 +185,7 @@ impl Training {
                 Face { workload: Label::default(), rank, gpus: Vec::new() }
             }
         };
-        self.remember(&face.workload, client.uid, rank.ooms.saturating_sub(counted), at);
+        self.remember(&face.workload, client.payer, rank.ooms.saturating_sub(counted), at);
         let entry = |told: rank::Told| Entry {
             sequence: 0,
             unix_seconds: told.unix_seconds,
@@ -187,7 +198,7 @@ impl Training {
             detail: told.detail,
         };
         for told in rank.take_told() {
-            self.ring.push(client.uid, entry(told));
+            self.ring.push(client.payer, entry(told));
         }
         if ended {
             let unix_seconds = at.unix().as_secs_f64();
@@ -200,7 +211,7 @@ impl Training {
                 step: rank.step,
                 detail: why.and_then(|why| to_raw_value(&json!({ "reason": why })).ok()),
             };
-            self.ring.push(client.uid, entry(told));
+            self.ring.push(client.payer, entry(told));
             return None;
         }
         if living.is_some() {
@@ -261,11 +272,11 @@ impl Source for Training {
         }
         let mut cut = BTreeMap::<u32, u64>::new();
         // Where a metric has more series than it may have, each user's first ranks have theirs.
-        for place in fair::turns(living.iter().map(|(client, _)| client.uid)) {
+        for place in fair::turns(living.iter().map(|(client, _)| client.payer)) {
             let (client, face) = &living[place];
             let before = out.over_budget();
             self.show(client, face, at, &mut efforts, out);
-            *cut.entry(client.uid).or_default() += out.over_budget() - before;
+            *cut.entry(client.payer).or_default() += out.over_budget() - before;
         }
         let cut = cut.into_iter().filter(|(_, left_out)| *left_out > 0);
         let series = metrics::MOST_SERIES as u64;

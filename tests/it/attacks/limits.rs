@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use super::people::{ALICE, MALLORY, as_user};
-use crate::harness::{Daemon, wait_for};
+use crate::harness::{Daemon, Page, wait_for};
 use crate::skip::skip;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -43,7 +43,10 @@ impl Drop for Player {
 /// Lets every user reach the job socket, whose folder is the test's own.
 fn open_to_all(daemon: &Daemon) {
     let socket = daemon.job_socket();
-    wait_for("the job socket", SOON, || socket.exists().then_some(()));
+    // The mode is the last thing it is given.
+    let ready =
+        || std::fs::metadata(&socket).is_ok_and(|status| status.permissions().mode() & 0o777 == 0o666);
+    wait_for("the job socket", SOON, || ready().then_some(()));
     let all = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(socket.parent().unwrap(), all).unwrap();
 }
@@ -118,6 +121,63 @@ fn a_user_who_stuffs_the_job_socket_leaves_room_for_another() {
     wait_named(&daemon, "job_connections", MALLORY);
 }
 
+/// Connects once as each of so many users, which only root can, and stays.
+const CROWD: &str = r#"
+import os, socket, sys
+first, count = int(sys.argv[2]), int(sys.argv[3])
+ours, theirs = socket.socketpair()
+for user in range(first, first + count):
+    if os.fork() == 0:
+        ours.close()
+        os.setresuid(user, user, user)
+        job = socket.socket(socket.AF_UNIX)
+        try:
+            job.connect(sys.argv[1])
+            job.sendall(b'{"type":"hello","v":1,"rank":%d,"world":1000000}\n' % user)
+        except OSError:
+            pass
+        theirs.sendall(b"x")
+        theirs.close()
+        try:
+            job.recv(1)
+        except OSError:
+            pass
+        os._exit(0)
+theirs.close()
+seen = 0
+while seen < count:
+    more = ours.recv(count)
+    if not more:
+        break
+    seen += len(more)
+print("done", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn the_ids_that_a_user_may_use_in_a_namespace_are_that_user() {
+    let places = ["sources.training.clients=16", "sources.training.clients_per_user=16"];
+    let folder = tempfile::tempdir().unwrap();
+    let passwd = folder.path().join("passwd");
+    std::fs::write(&passwd, format!("mallory:x:{MALLORY}:{MALLORY}::/:/bin/sh\n")).unwrap();
+    std::fs::write(folder.path().join("subuid"), "mallory:200000:65536\n").unwrap();
+    let passwd = format!("paths.passwd={}", passwd.display());
+    let settings =
+        ["--set", "sampling.interval=200ms", "--set", &passwd, "--set", places[0], "--set", places[1]];
+    let daemon = Daemon::start(&settings);
+    open_to_all(&daemon);
+    let socket = socket_of(&daemon);
+    let Some(_crowd) = Player::start(0, CROWD, &[&socket, "200000", "24"]) else { return };
+    daemon.wait_page("the others to be turned away", SOON, |page| {
+        page.sum("memwarden_training_clients_refused_total", &[]) >= 8.0
+    });
+    let Some((_alice, pid)) = Player::start(ALICE, RANK, &[&socket]) else { return };
+    daemon.wait_page("another user's job", SOON, |page| {
+        page.all("memwarden_rank_info", &[("pid", &pid)]).count() == 1
+    });
+    wait_named(&daemon, "job_connections", MALLORY);
+}
+
 /// Says something, leaves the stream to a child, and ends.
 const LEAVE: &str = r#"
 import os, socket, sys
@@ -182,7 +242,9 @@ fn with_few_descriptors_jobs_are_heard_and_so_they_are_after_there_were_none() {
     let daemon = Daemon::start_by(&shell, binary, &["--set", "sampling.interval=200ms"]);
     let up = |daemon: &Daemon| daemon.wait_value("memwarden_source_up{source=\"training\"}", |up| up == 1.0);
     up(&daemon);
-    assert_eq!(daemon.logged(&["leaves room for fewer training processes"]).len(), 1);
+    open_to_all(&daemon);
+    let said = || daemon.logged(&["leaves room for fewer training processes"]).len();
+    wait_for("the line about the limit", SOON, || (said() > 0).then_some(()));
     let speak = |step: u32| -> Option<UnixStream> {
         let mut job = UnixStream::connect(daemon.job_socket()).ok()?;
         let hello = "{\"type\":\"hello\",\"v\":1,\"rank\":1,\"world\":2}\n";
@@ -191,9 +253,16 @@ fn with_few_descriptors_jobs_are_heard_and_so_they_are_after_there_were_none() {
         Some(job)
     };
     let heard = |step: f64| {
-        daemon.wait_page("the job", SOON, |page| {
+        let is = |page: &Page| {
             page.all("memwarden_training_step", &[]).any(|series| series.value.to_bits() == step.to_bits())
-        });
+        };
+        let begun = crate::harness::now();
+        while !is(&daemon.page()) {
+            let shown = daemon.metrics();
+            let shown: Vec<&str> = shown.lines().filter(|line| line.contains("memwarden_training")).collect();
+            assert!(begun.elapsed() < SOON, "no step {step} in\n{}", shown.join("\n"));
+            std::thread::sleep(Duration::from_millis(100));
+        }
     };
     let jobs: Vec<_> = (0..40).filter_map(|_| speak(1)).collect();
     heard(1.0);
@@ -206,6 +275,7 @@ fn with_few_descriptors_jobs_are_heard_and_so_they_are_after_there_were_none() {
     drop(web);
     heard(2.0);
     up(&daemon);
+    assert_eq!(said(), 1);
 }
 
 /// Connects so many times and pushes nothing once on each, which is a push; stays. Says how many were answered.
