@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::guard::warden::Warden;
-use super::perf_log::PerfLog;
+use super::perf_log::{Owners, PerfLog};
 use super::records::{self, Records};
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
@@ -21,7 +21,7 @@ use crate::exposition::{Frames, http};
 use crate::host::child::WorkerCommand;
 use crate::host::clock;
 use crate::host::roots::Roots;
-use crate::model::source::Control;
+use crate::model::source::{Control, Reporter};
 use crate::protection::options::{PROTECTION, Protection};
 use crate::sources::Context;
 
@@ -98,6 +98,7 @@ struct Daemon<'a> {
     stale_after: watch::Sender<Duration>,
     sampler: Sampler,
     perf_log: Option<PerfLog>,
+    owners: Arc<Owners>,
     warden: Warden,
     /// Whether the guard was seen to make its rounds.
     guards: bool,
@@ -135,9 +136,11 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let context = context(&config.paths);
     warden.configure(protection(&config), &context.roots);
     let post = Arc::clone(warden.post());
-    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post)
+    let owners = Arc::new(Owners::new(&config.paths.passwd));
+    let reporters: [Arc<dyn Reporter>; 1] = [Arc::clone(&owners) as _];
+    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post, reporters)
         .context("cannot start the sampler")?;
-    let perf_log = perf_log(&config, &frames);
+    let perf_log = perf_log(&config, &frames, &owners);
     let following = tokio::spawn(Arc::clone(&records).follow(frames.clone()));
     let serving = tokio::spawn(server.run(stopped));
     let mut daemon = Daemon {
@@ -149,6 +152,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         stale_after,
         sampler,
         perf_log,
+        owners,
         warden,
         guards: true,
         #[cfg(feature = "otlp")]
@@ -240,7 +244,7 @@ impl Daemon<'_> {
         if config.perf_logs != self.config.perf_logs {
             // The old one's files are closed before the new one's are opened.
             self.perf_log = None;
-            self.perf_log = perf_log(&config, &self.frames);
+            self.perf_log = perf_log(&config, &self.frames, &self.owners);
         }
         self.logger.set_level(&config.log);
         if config.log.format != self.config.log.format || config.web != self.config.web {
@@ -283,8 +287,8 @@ impl Options {
 }
 
 /// Writes performance logs where the configuration asks for them; that they cannot be is said, never fatal.
-fn perf_log(config: &Config, frames: &Frames) -> Option<PerfLog> {
-    PerfLog::start(&config.perf_logs, frames).unwrap_or_else(|error| {
+fn perf_log(config: &Config, frames: &Frames, owners: &Arc<Owners>) -> Option<PerfLog> {
+    PerfLog::start(&config.perf_logs, frames, owners).unwrap_or_else(|error| {
         tracing::error!(%error, "No thread to write performance logs.");
         None
     })

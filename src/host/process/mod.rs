@@ -18,7 +18,7 @@ pub use cgroup::{Cgroups, cgroups};
 pub use io::{Io, io};
 pub use limit::descriptor_limit;
 pub use root::{Listed, Population, ProcFile, ProcRoot, died};
-pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat};
+pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat, ticks};
 pub use status::{Status, pss, status, users};
 
 /// The kernel's number in `digits`, or nothing where it is none or does not fit.

@@ -68,6 +68,7 @@ impl Source for Logs {
             .map(|tail| tail.hold.as_ref().map_or_else(Seen::default, |hold| lock(&hold.seen).clone()))
             .collect();
         put(&self.tails, &all, at, out);
+        out.facts.shortages.extend(all.iter().flat_map(|seen| seen.left_out.iter().cloned()));
         outcome(&self.tails, &all, began, at)
     }
 }

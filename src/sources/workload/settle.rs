@@ -99,7 +99,8 @@ pub(super) fn settle(
 }
 
 /// The root of the tree that a process belongs to: the highest ancestor of the same user in the
-/// same cgroup below shells and supervisors.
+/// same cgroup below shells and supervisors. A session without a terminal is a tree of its own, but that of the process
+/// itself: launchers start each rank in one.
 pub(super) fn root_of(table: &ProcessTable, parents: &[Option<usize>], process: usize) -> usize {
     let mut root = process;
     // The number of rows bounds the climb where the parents form a circle.
@@ -108,7 +109,11 @@ pub(super) fn root_of(table: &ProcessTable, parents: &[Option<usize>], process: 
         let (row, parent) = (&table.rows[root], &table.rows[up]);
         let shell = parent.session == parent.key.pid && parent.terminal != 0;
         let same = parent.uid == row.uid && parent.naming_cgroup == row.naming_cgroup;
-        if parent.key.pid <= 1 || parent.kernel || !same || shell || is_supervisor(parent.comm.as_str()) {
+        let begun = root != process && row.session == row.key.pid && row.terminal == 0;
+        if parent.key.pid <= 1 || parent.kernel || !same || shell || begun {
+            break;
+        }
+        if is_supervisor(parent.comm.as_str()) {
             break;
         }
         root = up;
@@ -212,6 +217,7 @@ mod tests {
         let slurm = claim(Kind::Slurm, 7);
         let mut circle = table(&[(10, 11, "a"), (11, 10, "b")]);
         circle.rows[1].key.start = 10;
+        circle.rows.iter_mut().for_each(|row| row.session = 10);
         let settled = settle(&circle, &parents(&circle), &[slurm, None], &[None, None], |claim, _| claim);
         assert_eq!(settled[0], slurm);
         assert_eq!(root_of(&circle, &parents(&circle), 0), 0);
@@ -240,11 +246,30 @@ mod tests {
             (31, 30, "python"),
         ]);
         tree.rows[2].terminal = 34816;
+        tree.rows[4].session = 7;
+        tree.rows[8].session = 21;
         // A new session, as torchrun starts its workers in, changes nothing.
         assert_eq!(roots(&tree), [1, 5, 6, 7, 7, 7, 20, 21, 21, 30, 31]);
         tree.rows[5].uid = 0;
         tree.rows[8].naming_cgroup = Some("/x".into());
         assert_eq!(roots(&tree), [1, 5, 6, 7, 7, 9, 20, 21, 22, 30, 31]);
+    }
+
+    #[test]
+    fn without_a_terminal_a_tree_ends_with_its_session() {
+        let mut tree = table(&[
+            (1, 0, "init"),
+            (5, 1, "agent"),
+            (6, 5, "bash"),
+            (7, 6, "train.sh"),
+            (8, 7, "nc"),
+            (9, 7, "torchrun"),
+            (10, 9, "python"),
+        ]);
+        for place in 3..6 {
+            tree.rows[place].session = 6;
+        }
+        assert_eq!(roots(&tree), [1, 5, 5, 6, 6, 6, 6]);
     }
 
     proptest::proptest! {
