@@ -4,6 +4,7 @@
 //! here imports another room.
 
 pub mod analyzer;
+pub mod attention;
 pub mod audit;
 pub mod checkpoint;
 pub mod desc;
