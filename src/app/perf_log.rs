@@ -100,7 +100,7 @@ impl PerfLog {
         let (stop, stopped) = channel();
         let (config, mut frames) = (config.clone(), frames.clone());
         let thread = std::thread::Builder::new().name("perf-log".to_owned()).spawn(move || {
-            let mut writer = Writer { folder, config, owners, runs: BTreeMap::new(), failing: false };
+            let mut writer = Writer { folder, config, owners, runs: BTreeMap::new() };
             loop {
                 let wait = stopped.recv_timeout(LOOK);
                 let newest = frames.borrow_and_update().clone();
@@ -131,8 +131,6 @@ struct Writer {
     config: PerfLogs,
     owners: Arc<Owners>,
     runs: BTreeMap<Label, Run>,
-    /// Whether the last write failed: each change is said once.
-    failing: bool,
 }
 
 /// One workload from its first row to its end.
@@ -149,6 +147,8 @@ struct Run {
     started: f64,
     seen: f64,
     user: Option<u32>,
+    /// Whether the last write failed: each change is said once.
+    failing: bool,
 }
 
 /// The event files of a run, the newest last.
@@ -174,7 +174,7 @@ impl Writer {
             run.seen = now;
             if let Some(row) = run.follower.row(told, self.config.every_steps) {
                 let written = run.write(&row, &self.config);
-                self.say(written);
+                run.say(written);
             }
         }
         *lock(&self.owners.left_out) = left_out;
@@ -207,31 +207,16 @@ impl Writer {
 
     /// Ends the log of a workload.
     fn finish(&mut self, workload: &Label) -> bool {
-        let Some(run) = self.runs.remove(workload) else { return false };
+        let Some(mut run) = self.runs.remove(workload) else { return false };
         let written = run.sum_up(&self.config);
-        self.say(written);
+        run.say(written);
         true
     }
 
     fn end(&mut self) {
-        for run in std::mem::take(&mut self.runs).into_values() {
+        for mut run in std::mem::take(&mut self.runs).into_values() {
             let written = run.sum_up(&self.config);
-            self.say(written);
-        }
-    }
-
-    fn say(&mut self, written: std::io::Result<()>) {
-        match written {
-            Err(error) if !self.failing => {
-                self.failing = true;
-                let folder = self.folder.display();
-                tracing::warn!(%error, %folder, "Performance logs cannot be written; lines are lost.");
-            }
-            Ok(()) if self.failing => {
-                self.failing = false;
-                tracing::info!("Performance logs are written again.");
-            }
-            _ => {}
+            run.say(written);
         }
     }
 }
@@ -248,6 +233,7 @@ impl Run {
             events: Events { files: VecDeque::new(), bytes: 0 },
             started: now,
             seen: now,
+            failing: false,
             folder: folder.to_owned(),
             name: file_name(workload.as_str()),
             user,
@@ -277,6 +263,23 @@ impl Run {
     /// Its folder, in which others may write; looked for anew each time, since it may have been removed.
     fn folder(&self) -> std::io::Result<Folder> {
         Folder::make(&self.folder)?.make_inside(&self.name)
+    }
+
+    fn say(&mut self, written: std::io::Result<()>) {
+        match written {
+            Err(error) if !self.failing => {
+                self.failing = true;
+                let folder = self.folder.join(&self.name);
+                let folder = folder.display();
+                tracing::warn!(%error, %folder, "Performance logs cannot be written; lines are lost.");
+            }
+            Ok(()) if self.failing => {
+                self.failing = false;
+                let folder = self.folder.join(&self.name);
+                tracing::info!(folder = %folder.display(), "Performance logs are written again.");
+            }
+            _ => {}
+        }
     }
 
     fn sum_up(&self, config: &PerfLogs) -> std::io::Result<()> {

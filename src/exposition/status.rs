@@ -363,6 +363,11 @@ mod tests {
     }
 
     #[test]
+    fn nothing_hidden_is_on_the_page() {
+        assert_eq!(Escaped("a<\u{202e}b\x1b\n").to_string(), "a&lt;\\u{202e}b\\x1b\\n");
+    }
+
+    #[test]
     fn without_a_frame_it_says_so() {
         assert!(page(None, None, SECOND, SECOND).contains("There is no sample yet."));
     }

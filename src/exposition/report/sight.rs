@@ -297,6 +297,22 @@ mod tests {
         assert!(Sight::read(b"{}").is_err());
     }
 
+    #[test]
+    fn no_name_moves_a_cursor() {
+        let json = br#"{"sequence":1,"unix_seconds":1.0,
+            "sources":[{"source":"x","status":"failed","why":"\u001b[2J"}],
+            "findings":[{"analyzer":"leak","subject":{"resource":"workload","workload":"a\u202eb\nc"},
+                "state":"leaking","summary":"a\u202eb\nc grows"}],
+            "metrics":[{"name":"memwarden_workload_rss_bytes",
+                "series":[{"labels":{"resource":"workload","workload":"a\u202eb\nc"},"value":1.0}]}]}"#;
+        let sight = Sight::read(json).unwrap();
+        assert_eq!(sight.sources[0].why.as_deref(), Some("\\x1b[2J"));
+        let row = &sight.rows(WORKLOAD_RSS)[0];
+        assert_eq!(row.label("workload"), "a\\u{202e}b\\nc");
+        let stated = sight.finding("leak", &row.subject()).expect("both are shown alike");
+        assert_eq!(stated.summary, "a\\u{202e}b\\nc grows");
+    }
+
     proptest::proptest! {
         #[test]
         fn no_text_panics(json in ".{0,200}") {

@@ -229,9 +229,10 @@ fn is_printable(what: &str, shown: &str) {
         (letter.is_control() && *letter != '\n')
             || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     });
-    assert_eq!(raw, None, "{what}: {}", shown.escape_debug());
+    let begin: String = shown.chars().take(2_000).collect();
+    assert_eq!(raw, None, "{what}: {}", begin.escape_debug());
     let forged = shown.lines().any(|line| line.trim_start().starts_with("FORGED"));
-    assert!(!forged, "{what} has a line that is none of its own:\n{shown}");
+    assert!(!forged, "{what} has a line that is none of its own:\n{begin}");
 }
 
 /// A pickle whose innermost frame has a hostile name, of the same length as before.
