@@ -187,7 +187,7 @@ impl Engine {
             let report = running.sample(at, &self.context, self.control, &self.events, &mut batch);
             reports.push(report);
         }
-        let mut findings = self.analyzers.run(at, &mut batch);
+        let mut findings = self.analyzers.run(at, &mut batch, &reports);
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
         for reporter in &self.reporters {

@@ -8,7 +8,7 @@ use super::label::Label;
 )]
 pub struct Subject {
     /// What it is: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`,
-    /// `limit`.
+    /// `limit`, `source`.
     pub resource: Label,
     /// The cgroup's path.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
@@ -34,6 +34,9 @@ pub struct Subject {
     /// The user id.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub user: Label,
+    /// The source of samples.
+    #[serde(default, skip_serializing_if = "Label::is_empty")]
+    pub source: Label,
 }
 
 impl Subject {
@@ -94,6 +97,11 @@ impl Subject {
         Self { resource: "limit".into(), limit: limit.into(), user, ..Self::default() }
     }
 
+    /// A source of samples.
+    pub fn source(name: &'static str) -> Self {
+        Self { resource: "source".into(), source: name.into(), ..Self::default() }
+    }
+
     /// Label values in the order of the labels that every analyzer's metrics begin with:
     /// resource, cgroup, gpu, uuid, workload, pid.
     pub fn labels(&self) -> [Label; 6] {
@@ -119,6 +127,7 @@ impl std::fmt::Display for Subject {
             ("pid ", &self.pid),
             ("", &self.limit),
             ("user ", &self.user),
+            ("", &self.source),
         ];
         for (name, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
             write!(f, " {name}{value}")?;
