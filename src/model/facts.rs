@@ -25,6 +25,8 @@ pub struct Facts {
     pub kernel_xids: Vec<KernelXid>,
     /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.
     pub members: Vec<(ProcessKey, Label)>,
+    /// What the tick before told of processes, by the engine: what is over is told of only once it is gone.
+    pub before: Before,
     /// The processes that spoke as ranks of a job in the tick before, by the engine.
     pub spoke: Vec<ProcessKey>,
     /// The ranks that speak, by the `training` source. Their figures are put already, but for those that are new and
@@ -36,6 +38,25 @@ pub struct Facts {
     pub shortages: Vec<Shortage>,
     /// What a source states itself, beside the analyzers.
     pub findings: Vec<Finding>,
+}
+
+/// What one tick told of processes.
+#[derive(Debug, Default)]
+pub struct Before {
+    /// Every process of the host.
+    pub processes: Option<std::sync::Arc<ProcessTable>>,
+    /// Which workload each process was in, sorted by pid.
+    pub workload_of: Vec<(ProcessKey, Label)>,
+}
+
+impl Before {
+    /// The workload of a process that had this pid and this name.
+    pub fn workload(&self, pid: u32, comm: &str) -> Option<&Label> {
+        let row = self.processes.as_ref()?.get(pid).filter(|row| row.comm.as_str() == comm)?;
+        let place = self.workload_of.binary_search_by_key(&pid, |(key, _)| key.pid).ok()?;
+        let (key, workload) = &self.workload_of[place];
+        (*key == row.key).then_some(workload)
+    }
 }
 
 /// A rank that spoke by this tick.

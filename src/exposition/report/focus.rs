@@ -55,7 +55,8 @@ impl Focus {
             "gpu" => self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str()) && !self.is_narrow(),
             "gpu_process" => {
                 self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str())
-                    && (!self.is_narrow() || self.pids.contains(subject.pid.as_str()))
+                    && (self.has_workload(subject.workload.as_str())
+                        || self.pids.contains(subject.pid.as_str()))
             }
             "allocator" => {
                 let gpu = subject.gpu.as_str();
