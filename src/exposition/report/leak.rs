@@ -92,11 +92,16 @@ fn columns(subject: &Subject, growth: &Growth) -> Vec<String> {
         growth.state.clone(),
         or_unknown(growth.used.last().map(|(_, used)| used), bytes),
         or_unknown(growth.per_second, rate),
-        growth.since.map_or_else(|| UNKNOWN.to_owned(), |since| clock(since.max(0.0))),
+        growth.since.map_or_else(|| UNKNOWN.to_owned(), |since| began(growth, since)),
         or_unknown(growth.confidence, |confidence| format!("{confidence:.2}")),
         or_unknown(growth.rise, bytes),
         or_unknown(growth.window, time),
     ]
+}
+
+/// When growth began: on the clock of the watch, or how long ago where that was before it.
+fn began(growth: &Growth, since: f64) -> String {
+    if since < 0.0 { format!("{} ago", time(growth.seen - since)) } else { clock(since) }
 }
 
 /// The subject, with the name of the program where it is known.
@@ -109,8 +114,8 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, pai
     let pace = or_unknown(growth.per_second.map(|pace| pace * 3600.0), bytes);
     text.push_str(&format!("  {}: {}, {pace} an hour", named(subject, growth), paint.word(&growth.state)));
     if let Some(since) = growth.since {
-        let before = if since < 0.0 { " or before" } else { "" };
-        text.push_str(&format!(", since {}{before}", clock(since)));
+        let word = if since < 0.0 { "began" } else { "since" };
+        text.push_str(&format!(", {word} {}", began(growth, since)));
     }
     text.push_str(".\n");
     if is_part(subject) {

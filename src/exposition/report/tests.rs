@@ -386,3 +386,19 @@ fn allocators_can_be_chosen() {
     let none = told(Focus { workloads: ["absent".to_owned()].into(), ..Focus::default() });
     assert!(!none.found);
 }
+
+#[test]
+fn growth_that_began_before_the_watch_is_told_by_its_age() {
+    let more = || {
+        let mut more = known();
+        let since = json!({ "resource": "workload", "workload": "run" });
+        more.retain(|metric| metric["name"] != "memwarden_leak_since_timestamp_seconds");
+        more.push(family("memwarden_leak_since_timestamp_seconds", &[(since, 1.7e9 - 600.0)]));
+        more
+    };
+    let mut recorder = Recorder::new(Focus::default());
+    recorder.take(frame(0, 400.0, &more()));
+    let text = tell(Kind::Leak, &recorder, &About::default(), Paint::Plain).text;
+    assert!(text.contains("leaking, 3.4 GiB an hour, began 10 min ago."), "{text}");
+    assert!(!text.contains("00:00:00"), "{text}");
+}
