@@ -1,6 +1,9 @@
 //! What an analyzer states about a subject.
 
+use std::borrow::Cow;
+
 use super::label::Label;
+use super::printable::escaped;
 
 /// What a statement is about; what does not apply is empty and is left out wherever it is shown.
 #[derive(
@@ -100,6 +103,18 @@ impl Subject {
     /// A source of samples.
     pub fn source(name: &'static str) -> Self {
         Self { resource: "source".into(), source: name.into(), ..Self::default() }
+    }
+
+    /// The same with every name as it can be shown.
+    #[must_use]
+    pub fn printable(mut self) -> Self {
+        let Self { resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source } = &mut self;
+        for label in [resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source] {
+            if let Cow::Owned(text) = escaped(label.as_str()) {
+                *label = text.into();
+            }
+        }
+        self
     }
 
     /// Label values in the order of the labels that every analyzer's metrics begin with:

@@ -11,6 +11,7 @@ use super::eyes::Eyes;
 use super::options::Options;
 use super::output;
 use super::screen::{Screen, bar, paint, size};
+use crate::cli::out;
 use crate::exposition::report::{About, Kind, Page, Recorder, Told, tell};
 use crate::host::clock;
 
@@ -42,7 +43,7 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
     if !told.found && options.is_narrow(kind) {
         bail!("nothing was seen of {}", wanted(options));
     }
-    std::io::stdout().lock().write_all(told.text.as_bytes())?;
+    out::colored(&told.text)?;
     output::write(&told, options.output.as_deref(), options.plot.as_deref())?;
     Ok(match (told.alarm, told.unseen) {
         (true, _) => ExitCode::from(ABOVE),
@@ -150,9 +151,8 @@ impl Lines {
         let words: String = told.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
         if words != self.last {
             self.last = words;
-            let mut out = std::io::stdout().lock();
-            writeln!(out, "{seconds:.0} s: {}", told.plot.subtitle)?;
-            out.flush()?;
+            out::text(&format!("{seconds:.0} s: {}\n", told.plot.subtitle))?;
+            std::io::stdout().flush()?;
         }
         Ok(())
     }

@@ -402,3 +402,17 @@ fn growth_that_began_before_the_watch_is_told_by_its_age() {
     assert!(text.contains("leaking, 3.4 GiB an hour, began 10 min ago."), "{text}");
     assert!(!text.contains("00:00:00"), "{text}");
 }
+
+#[test]
+fn a_narrow_terminal_keeps_the_columns_that_decide() {
+    let recorder = recorder(Focus::default());
+    for (kind, head, last) in [(Kind::Oom, "runs out in", "risk"), (Kind::Leak, "growth", "confidence")] {
+        for columns in [80, 100] {
+            let page = Page { columns: Some(columns), ..Page::default() };
+            let text = tell(kind, &recorder, &About::default(), page).text;
+            let table: Vec<&str> = text.lines().skip(1).take(3).collect();
+            assert!(table.iter().all(|line| line.chars().count() <= columns), "{columns}: {text}");
+            assert!(table[0].contains(head) && table[0].contains(last), "{columns}: {text}");
+        }
+    }
+}
