@@ -58,7 +58,7 @@ fn by_pid<'v>(view: &View<'v>) -> HashMap<&'v Label, &'v Label> {
     found
 }
 
-#[cfg(all(test, feature = "gpu"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::point::Batch;

@@ -292,7 +292,7 @@ mod tests {
             let mut batch = Batch::new();
             batch.facts.before.processes =
                 Some(std::sync::Arc::new(ProcessTable { rows: vec![row], boot: None }));
-            batch.facts.before.workload_of = vec![(ProcessKey { start: start, ..key }, "slurm-17".into())];
+            batch.facts.before.workload_of = vec![(ProcessKey { start, ..key }, "slurm-17".into())];
             source.sample(Timestamp::from_secs(2), &mut batch).unwrap();
             let families = batch.families();
             let victim = families.iter().find(|family| std::ptr::eq(family.desc, &metrics::LAST_VICTIM.desc));
