@@ -374,7 +374,6 @@ mod tests {
             config,
             owners: Arc::clone(&owners),
             runs: BTreeMap::new(),
-            failing: false,
         };
         writer.take(&told(&all), 1.0);
         assert_eq!((writer.runs.len(), lock(&owners.left_out).len()), (MOST, 6));

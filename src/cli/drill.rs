@@ -40,7 +40,9 @@ impl Args {
             let name = if job.name.is_empty() { "nobody now" } else { &job.name };
             let members = if job.members == 1 { "process" } else { "processes" };
             let name = escaped(name);
-            writeln!(out, "\n{name}: {} {members}, {} left out", job.members, job.left_out)?;
+            let whys: Vec<String> = job.whys.iter().map(|(why, count)| format!("{count} {why}")).collect();
+            let whys = if whys.is_empty() { String::new() } else { format!(" ({})", whys.join(", ")) };
+            writeln!(out, "\n{name}: {} {members}, {} left out{whys}", job.members, job.left_out)?;
             if let Some(unfit) = job.unfit {
                 writeln!(out, "  nothing would be done: {unfit}")?;
             }

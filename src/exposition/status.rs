@@ -98,15 +98,21 @@ pub fn page(frame: Option<&Frame>, age: Option<Duration>, uptime: Duration, stal
 }
 
 fn body(out: &mut String, frame: &Frame, age: Duration, stale: bool) {
-    let class = if stale { "failed" } else { "ok" };
-    let _ = writeln!(
+    let critical = frame.findings.iter().filter(|finding| finding.severity == Severity::Critical).count();
+    let class = if stale || critical > 0 { "failed" } else { "ok" };
+    let _ = write!(
         out,
-        "<p class=\"{class}\">Sample {} of {} series, {} old{}.</p>",
+        "<p class=\"{class}\">Sample {} of {} series, {} old{}.",
         frame.sequence,
         frame.series(),
         Shown(age.as_secs_f64(), "_seconds"),
         if stale { ": sampling is stuck" } else { "" },
     );
+    if critical > 0 {
+        let plural = if critical == 1 { "" } else { "s" };
+        let _ = write!(out, " {critical} critical finding{plural}.");
+    }
+    out.push_str("</p>\n");
     findings(out, &frame.findings);
     host(out, frame);
     table(out, frame, &GPUS);
@@ -142,8 +148,10 @@ fn table(out: &mut String, frame: &Frame, shape: &Shape) {
         (place.unwrap_or(shape.first.len()), family.desc.name.ends_with("_max"))
     });
     columns.truncate(MOST_COLUMNS);
+    // What tells nothing but its status has a row as well.
+    let statuses = frame.families.iter().find(|family| Some(family.desc.name) == shape.status);
     let mut rows: Vec<&str> = Vec::new();
-    for family in &columns {
+    for family in columns.iter().chain(&statuses) {
         for (name, _) in named(family, shape.subject) {
             if !name.is_empty() && !rows.contains(&name) && rows.len() < MOST_ROWS {
                 rows.push(name);

@@ -25,6 +25,8 @@ pub struct Facts {
     pub kernel_xids: Vec<KernelXid>,
     /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.
     pub members: Vec<Membership>,
+    /// What the tick before told of processes, by the engine: what is over is told of only once it is gone.
+    pub before: Before,
     /// The processes that spoke as ranks of a job in the tick before, by the engine.
     pub spoke: Vec<ProcessKey>,
     /// The ranks that speak, by the `training` source. Their figures are put already, but for those that are new and
@@ -75,6 +77,25 @@ impl Membership {
         let name = Label::from(name);
         let key = WorkloadKey { anchor: super::ids::Anchor::Rule(name.clone()), user: Some(0) };
         Self { process, workload: Workload { key, plain: name.clone(), name, user: 0 }.into() }
+    }
+}
+
+/// What one tick told of processes.
+#[derive(Debug, Default)]
+pub struct Before {
+    /// Every process of the host.
+    pub processes: Option<std::sync::Arc<ProcessTable>>,
+    /// Which workload each process was in, sorted by pid.
+    pub workload_of: Vec<Membership>,
+}
+
+impl Before {
+    /// The workload of a process that had this pid and this name.
+    pub fn workload(&self, pid: u32, comm: &str) -> Option<&Label> {
+        let row = self.processes.as_ref()?.get(pid).filter(|row| row.comm.as_str() == comm)?;
+        let place = self.workload_of.binary_search_by_key(&pid, |member| member.process.pid).ok()?;
+        let Membership { process, workload } = &self.workload_of[place];
+        (*process == row.key).then_some(&workload.name)
     }
 }
 

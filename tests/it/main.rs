@@ -41,3 +41,5 @@ mod snapshot;
 mod speaker;
 mod tables;
 mod training;
+#[cfg(feature = "gpu")]
+mod unseen;

@@ -40,13 +40,20 @@ pub struct Gather {
     seats: Seats,
     /// What the seats are called, for the labels.
     pub names: Names,
+    /// Why processes are left out, by seat.
+    pub whys: BTreeMap<usize, Whys>,
 }
+
+/// How many processes are left out, by why.
+pub type Whys = BTreeMap<&'static str, u32>;
 
 /// The members of one job, raw and sifted.
 #[derive(Debug, Default)]
 struct Crowd {
     people: Vec<Person>,
     left_out: u32,
+    /// How many of them for each reason.
+    whys: Whys,
     /// Whether init, or we ourselves, are among those that the target names.
     wide: bool,
     /// Whether there are some whom we may not signal.
@@ -65,7 +72,7 @@ impl Gather {
         let barred =
             capability::effective(&roots.proc).is_some_and(|mask| !capability::holds(mask, capability::KILL));
         let only = barred.then(|| rustix::process::geteuid().as_raw());
-        Self { targets, users, never, only, hierarchy, seats: Seats::new(), names }
+        Self { targets, users, never, only, hierarchy, seats: Seats::new(), names, whys: BTreeMap::new() }
     }
 
     /// The targets whose users are not all known here, with the first unknown one.
@@ -106,11 +113,13 @@ impl Gather {
             }
         }
         self.names.seats = vec![None; seats.len()];
+        self.whys.clear();
         self.names.unseated = self.seats.unseated;
         for (place, seat) in seats.iter_mut().enumerate() {
             let Some(mut sitter) = self.seats.all[place].take() else { continue };
             let rows = found.remove(&place).unwrap_or_default();
             let crowd = self.crowd(&sitter, &rows, told);
+            self.whys.insert(place, crowd.whys.clone());
             let count = u32::try_from(crowd.people.len()).unwrap_or(u32::MAX);
             self.names.seats[place] = Some((sitter.serial, sitter.name.clone(), count, crowd.left_out));
             let mut facts = self.facts(&mut sitter, &crowd, &rows, (now, frame, told, table), alerts);
@@ -171,8 +180,18 @@ impl Gather {
             let enforces = self.targets[sitter.target].limits.mode == Mode::Enforce;
             let beyond = enforces && self.only.is_some_and(|only| row.uid != only);
             crowd.beyond |= beyond;
-            if beyond || ours || row.key.pid <= 2 || row.kernel || !users.contains(&row.uid) {
+            let why = if ours {
+                Some("memwarden itself")
+            } else if row.key.pid <= 2 || row.kernel {
+                Some("init or a thread of the kernel")
+            } else if !users.contains(&row.uid) {
+                Some("of a user that the target does not name")
+            } else {
+                beyond.then_some("of a user whom memwarden has no right to signal")
+            };
+            if let Some(why) = why {
                 crowd.left_out += 1;
+                *crowd.whys.entry(why).or_default() += 1;
                 continue;
             }
             crowd.people.push(Person {
@@ -432,6 +451,8 @@ mod tests {
         let facts = world.look(&[(10, 1, "/jobs/a")]);
         assert_eq!((facts.unfit, facts.members.unwrap().count), (Some(Unfit::NoPermission), 0));
         assert!(facts.roster.end.is_empty() && facts.scope.is_none());
+        let whys: Vec<_> = world.gather.whys.values().flatten().collect();
+        assert_eq!(whys, [(&"of a user whom memwarden has no right to signal", &1)]);
     }
 
     #[test]

@@ -15,8 +15,8 @@ use std::time::Duration;
 use self::instrument::Instruments;
 use self::watcher::Watcher;
 use super::out;
-use super::report::{interval, load, output};
-use crate::exposition::report::{About, Ended, Paint, tell_run};
+use super::report::{interval, load, output, size};
+use crate::exposition::report::{About, Ended, Page, Paint, tell_run};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::printable;
@@ -132,9 +132,13 @@ impl Args {
         let samples = u32::try_from(recorder.samples()).unwrap_or(u32::MAX);
         let mean = recorder.seconds() / f64::from(samples.saturating_sub(1).max(1));
         let about = About { interval_seconds: self.interval.unwrap_or(mean), ..About::default() };
-        let colors =
-            std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-        let told = tell_run(ended, &recorder, &about, if colors { Paint::Colors } else { Paint::Plain });
+        let is_terminal = std::io::stderr().is_terminal();
+        let colors = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+        let page = Page {
+            paint: if colors { Paint::Colors } else { Paint::Plain },
+            columns: is_terminal.then(|| size(std::io::stderr()).0),
+        };
+        let told = tell_run(ended, &recorder, &about, page);
         if !self.quiet {
             out::colored_note(&format!("\n{}", told.text))?;
         }

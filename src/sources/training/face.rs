@@ -60,6 +60,11 @@ pub(super) struct Faces {
 }
 
 impl Faces {
+    /// Takes the names of a face that has ended; whether nobody has them.
+    pub(super) fn claim(&mut self, face: &Face) -> bool {
+        self.taken.insert(face.labels())
+    }
+
     /// The face of a connection whose process lives; whoever is asked for first keeps its rank.
     pub(super) fn of(&mut self, client: &Client, hello: &Hello, facts: &Facts) -> Option<Face> {
         if let (Some(table), Some(key)) = (&facts.processes, client.key)

@@ -175,6 +175,7 @@ impl Training {
         }
         let known = self.known.remove(&client.number);
         let counted = known.as_ref().map_or(0, |(_, counted)| *counted);
+        let shown = known.is_some();
         let living = if ended { None } else { faces.of(client, &hello, &out.facts) };
         let face = match (&living, known) {
             (Some(face), _) => face.clone(),
@@ -212,6 +213,10 @@ impl Training {
                 detail: why.and_then(|why| to_raw_value(&json!({ "reason": why })).ok()),
             };
             self.ring.push(client.payer, entry(told));
+            // What it said since the sample before is told once, where nobody has its names now.
+            if shown && faces.claim(&face) {
+                expose::put(&rank, &hello, &face, client.pid, at, out);
+            }
             return None;
         }
         if living.is_some() {
@@ -258,9 +263,9 @@ impl Source for Training {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let shared = self.shared()?;
         let mut clients = shared.clients();
-        // Who first said that it has a rank keeps it.
-        clients.sort_by_cached_key(|(client, _)| {
-            (lock(&client.rank).since.map(Timestamp::monotonic), client.number)
+        // Who first said that it has a rank keeps it; who has ended has it no more.
+        clients.sort_by_cached_key(|(client, ended)| {
+            (*ended, lock(&client.rank).since.map(Timestamp::monotonic), client.number)
         });
         let connected = clients.iter().filter(|(_, ended)| !ended).count() as u64;
         let mut faces = Faces::default();

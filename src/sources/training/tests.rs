@@ -239,12 +239,16 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
             memwarden_training_ooms_total{workload="slurm/17"} 1
         "#]],
     );
+    let last = r#"{"type":"phase","t":1,"name":"forward","state":"end","seconds":25,"count":123}"#;
+    world.send(&mut stream, &format!("{last}\n"));
     drop(stream);
     world.turn();
     pass(1);
     let (shown, timeline) = world.sample();
+    let phases = "memwarden_training_phases_total{workload=\"slurm/17\",rank=\"3\",phase=\"forward\"} 123";
+    assert!(shown.contains(phases) && !shown.contains("memwarden_training_ranks"), "its last word: {shown}");
     check(
-        &shown,
+        &world.sample().0,
         expect![[r#"
             memwarden_training_ooms_total{workload="slurm/17"} 1
         "#]],
