@@ -18,6 +18,7 @@ pub mod incident;
 pub mod job;
 pub mod job_socket;
 pub mod levels;
+pub mod lock;
 pub mod memory;
 pub mod perf;
 pub mod priority;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use super::alerts::Alerts;
 use super::facts::{Facts, SeatFacts};
 use super::foresight::Traits;
-use super::seats::{Seats, Sitter};
+use super::seats::{Claim, Seats, Sitter};
 use super::users;
+use crate::app::records::Remembered;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::levels::GroupMeter;
@@ -23,7 +24,7 @@ use crate::model::scope::{Member, Never, Scope};
 use crate::model::step::Group;
 use crate::model::time::Timestamp;
 use crate::protection::policy::{Ladder, Members, Mode, Resource};
-use crate::protection::report::{Names, Report, Unfit};
+use crate::protection::report::{Name, Names, Report, Unfit};
 use crate::protection::target::{Selector, Target};
 use crate::protection::victim::{self, Person, Roster};
 
@@ -38,6 +39,10 @@ pub struct Gather {
     only: Option<u32>,
     hierarchy: Option<Hierarchy>,
     seats: Seats,
+    /// Who was asked for a checkpoint before, also by an earlier run.
+    remembered: Remembered,
+    /// Whether another daemon protects with the same folder of state.
+    rival: bool,
     /// What the seats are called, for the labels.
     pub names: Names,
 }
@@ -56,6 +61,17 @@ struct Crowd {
 impl Gather {
     /// One for these targets; `never` is absent where we do not know who we are, and nobody is touched then.
     pub fn new(targets: Arc<[Target]>, roots: &Roots, never: Option<Never>) -> Self {
+        Self::with(targets, roots, never, Remembered::default(), false)
+    }
+
+    /// The same, with what is remembered of earlier incidents; no target may act where there is a `rival`.
+    pub fn with(
+        targets: Arc<[Target]>,
+        roots: &Roots,
+        never: Option<Never>,
+        remembered: Remembered,
+        rival: bool,
+    ) -> Self {
         let users = targets.iter().map(|target| users::numbers(&target.users, &roots.passwd)).collect();
         let names = Names {
             targets: targets.iter().map(|target| (target.name.clone(), target.limits.mode)).collect(),
@@ -65,7 +81,7 @@ impl Gather {
         let barred =
             capability::effective(&roots.proc).is_some_and(|mask| !capability::holds(mask, capability::KILL));
         let only = barred.then(|| rustix::process::geteuid().as_raw());
-        Self { targets, users, never, only, hierarchy, seats: Seats::new(), names }
+        Self { targets, users, never, only, hierarchy, seats: Seats::new(), remembered, rival, names }
     }
 
     /// The targets whose users are not all known here, with the first unknown one.
@@ -86,7 +102,7 @@ impl Gather {
     ) -> Option<Facts> {
         let nobody = ProcessTable::default();
         let known = told.processes.as_deref();
-        if known.is_none() && self.seats.all.iter().flatten().any(|sitter| !sitter.name.is_empty()) {
+        if known.is_none() && self.seats.all.iter().flatten().any(|sitter| !sitter.claim.name.is_empty()) {
             return None;
         }
         let table = known.unwrap_or(&nobody);
@@ -96,24 +112,27 @@ impl Gather {
                 seat.state.acts() || seat.state == crate::protection::policy::State::Verify
             })
         };
-        self.seats.clear(now, busy);
-        self.seats.unseated = 0;
+        let claims: Vec<Claim> = jobs.keys().cloned().collect();
+        let places = self.seats.assign(now, &claims, busy);
+        let mut found: BTreeMap<usize, Vec<&ProcessRow>> = BTreeMap::new();
+        found.extend(
+            places.into_iter().zip(jobs.into_values()).filter_map(|(place, rows)| Some((place?, rows))),
+        );
         let mut seats: Vec<Option<SeatFacts>> = self.seats.all.iter().map(|_| None).collect();
-        let mut found = BTreeMap::new();
-        for ((target, name), rows) in jobs {
-            if let Some(place) = self.seats.of(target, &name, now) {
-                found.insert(place, rows);
-            }
-        }
         self.names.seats = vec![None; seats.len()];
-        self.names.unseated = self.seats.unseated;
+        self.names.unseated = self.seats.unseated.iter().map(|(user, count)| (*user, *count)).collect();
         for (place, seat) in seats.iter_mut().enumerate() {
             let Some(mut sitter) = self.seats.all[place].take() else { continue };
             let rows = found.remove(&place).unwrap_or_default();
             let crowd = self.crowd(&sitter, &rows, told);
-            let count = u32::try_from(crowd.people.len()).unwrap_or(u32::MAX);
-            self.names.seats[place] = Some((sitter.serial, sitter.name.clone(), count, crowd.left_out));
-            let mut facts = self.facts(&mut sitter, &crowd, &rows, (now, frame, told, table), alerts);
+            self.names.seats[place] = Some(Name {
+                serial: sitter.serial,
+                workload: self.shown(&sitter.claim),
+                user: sitter.claim.user,
+                members: u32::try_from(crowd.people.len()).unwrap_or(u32::MAX),
+                left_out: crowd.left_out,
+            });
+            let mut facts = self.facts(&mut sitter, &crowd, (now, frame, told, table), alerts);
             if known.is_none() {
                 (facts.members, facts.unfit) = (None, facts.unfit.or(Some(Unfit::Unknown)));
             }
@@ -123,44 +142,78 @@ impl Gather {
         Some(Facts { at: now, seats })
     }
 
-    /// The jobs that the targets name now, each with its processes; a target that names nobody has one without.
-    fn jobs<'t>(
-        &self,
-        table: &'t ProcessTable,
-        told: &Told,
-    ) -> BTreeMap<(usize, Label), Vec<&'t ProcessRow>> {
-        let mut jobs: BTreeMap<(usize, Label), Vec<&ProcessRow>> = BTreeMap::new();
-        for (place, target) in self.targets.iter().enumerate() {
-            let before = jobs.len();
-            match &target.selector {
+    /// What a job is called in labels: with its user where another user's has the same name.
+    fn shown(&self, claim: &Claim) -> Label {
+        let alike = |sitter: &Sitter| {
+            (sitter.claim.target, &sitter.claim.name) == (claim.target, &claim.name)
+                && sitter.claim.user != claim.user
+        };
+        match claim.user.filter(|_| self.seats.all.iter().flatten().any(alike)) {
+            Some(user) => format!("{} (uid {user})", claim.name).into(),
+            None => claim.name.clone(),
+        }
+    }
+
+    /// The jobs that the targets name now, each with its processes and those that go by its name and may not be touched.
+    ///
+    /// A job is one user's, and a user whom the target does not allow has none. A target that names nobody has one
+    /// without a name.
+    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Told) -> BTreeMap<Claim, Vec<&'t ProcessRow>> {
+        let mut jobs: BTreeMap<Claim, Vec<&ProcessRow>> = BTreeMap::new();
+        for (target, selector) in self.targets.iter().map(|target| &target.selector).enumerate() {
+            let mut named: BTreeMap<Label, Vec<&ProcessRow>> = BTreeMap::new();
+            match selector {
                 Selector::Workload(_) => {
                     for (key, workload) in &told.workload_of {
                         let row = table.get(key.pid).filter(|row| row.key == *key);
-                        if let Some(row) = row.filter(|_| target.selector.names_workload(workload.as_str())) {
-                            jobs.entry((place, workload.clone())).or_default().push(row);
+                        if let Some(row) = row.filter(|_| selector.names_workload(workload.as_str())) {
+                            named.entry(workload.clone()).or_default().push(row);
                         }
                     }
                 }
                 Selector::Cgroup(_) => {
                     for row in &table.rows {
                         let path = row.cgroup.as_ref().map(Label::as_str);
-                        if let Some(top) = path.and_then(|path| target.selector.names_group(path)) {
-                            jobs.entry((place, top.into())).or_default().push(row);
+                        if let Some(top) = path.and_then(|path| selector.names_group(path)) {
+                            named.entry(top.into()).or_default().push(row);
                         }
                     }
                 }
             }
+            let before = jobs.len();
+            let mut nobodys = Vec::new();
+            for (name, rows) in named {
+                let (allowed, others): (Vec<&ProcessRow>, _) =
+                    rows.into_iter().partition(|row| self.may_be_touched(target, row));
+                if allowed.is_empty() {
+                    nobodys.extend(others);
+                    continue;
+                }
+                // A group is one job, of who began it; a name alone keeps no two users together.
+                let first = allowed.iter().min_by_key(|row| (row.key.start, row.key.pid)).map(|row| row.uid);
+                for row in allowed {
+                    let user = if matches!(selector, Selector::Cgroup(_)) { first } else { Some(row.uid) };
+                    let claim = Claim { target, name: name.clone(), user };
+                    jobs.entry(claim).or_insert_with(|| others.clone()).push(row);
+                }
+            }
             if jobs.len() == before {
-                jobs.insert((place, Label::default()), Vec::new());
+                jobs.insert(Claim { target, name: Label::default(), user: None }, nobodys);
             }
         }
         jobs
     }
 
+    /// Whether the user of a process is one whom the target allows.
+    fn may_be_touched(&self, target: usize, row: &ProcessRow) -> bool {
+        self.users[target].as_ref().is_ok_and(|users| users.contains(&row.uid))
+    }
+
     /// Sifts the processes of a job: who may be touched, and who may not.
     fn crowd(&self, sitter: &Sitter, rows: &[&ProcessRow], told: &Told) -> Crowd {
         let mut crowd = Crowd::default();
-        let (Ok(users), Some(never)) = (&self.users[sitter.target], &self.never) else { return crowd };
+        let target = sitter.claim.target;
+        let (Ok(_), Some(never)) = (&self.users[target], &self.never) else { return crowd };
         for row in rows {
             let ours = never.pids.contains(&row.key.pid);
             crowd.wide |= ours || row.key.pid <= 2;
@@ -168,10 +221,10 @@ impl Gather {
             if matches!(row.state, b'Z' | b'X') {
                 continue;
             }
-            let enforces = self.targets[sitter.target].limits.mode == Mode::Enforce;
+            let enforces = self.targets[target].limits.mode == Mode::Enforce;
             let beyond = enforces && self.only.is_some_and(|only| row.uid != only);
             crowd.beyond |= beyond;
-            if beyond || ours || row.key.pid <= 2 || row.kernel || !users.contains(&row.uid) {
+            if beyond || ours || row.key.pid <= 2 || row.kernel || !self.may_be_touched(target, row) {
                 crowd.left_out += 1;
                 continue;
             }
@@ -191,20 +244,20 @@ impl Gather {
         &self,
         sitter: &mut Sitter,
         crowd: &Crowd,
-        rows: &[&ProcessRow],
         (now, frame, told, table): (Timestamp, &Frame, &Told, &ProcessTable),
         alerts: &Alerts,
     ) -> SeatFacts {
-        let target = &self.targets[sitter.target];
+        let target = &self.targets[sitter.claim.target];
         let people = &crowd.people;
         let members: BTreeSet<ProcessKey> = people.iter().map(|person| person.key).collect();
         let others = table.rows.iter().filter(|row| !members.contains(&row.key));
         let others = others.filter_map(|row| row.cgroup.as_ref().map(Label::as_str));
         let group = victim::own_group(people, others).and_then(|path| self.group(path));
         let scope = self.scope(sitter, target, people, group.as_ref());
-        let mut unfit = match (&self.users[sitter.target], &self.never) {
+        let mut unfit = match (&self.users[sitter.claim.target], &self.never) {
             (Err(_), _) => Some(Unfit::UnknownUser),
             (_, None) => Some(Unfit::NoExecutor),
+            _ if self.rival && target.limits.mode == Mode::Enforce => Some(Unfit::Rival),
             (Ok(_), Some(_)) if crowd.wide => Some(Unfit::TooWide),
             (Ok(_), Some(_)) if crowd.beyond && crowd.people.is_empty() => Some(Unfit::NoPermission),
             _ => None,
@@ -219,22 +272,22 @@ impl Gather {
             sitter.scope.clone_from(&scope);
         }
         let common = match &target.selector {
-            Selector::Cgroup(_) if !sitter.name.is_empty() => Some(sitter.name.clone()),
+            Selector::Cgroup(_) if !sitter.claim.name.is_empty() => Some(sitter.claim.name.clone()),
             _ => victim::common_group(people).map(Label::from),
         };
         let common = common.as_ref().map(Label::as_str);
         let meter = self.meter(sitter, common.or_else(|| root(people)));
-        let gpus: BTreeSet<&str> = told
-            .gpu_processes
-            .iter()
-            .filter(|process| rows.iter().any(|row| row.key.pid == process.pid))
-            .map(|process| process.uuid.as_str())
-            .collect();
-        let workloads = told.workload_of.iter().filter(|(key, _)| members.contains(key));
-        let workloads: BTreeSet<&str> = workloads.map(|(_, name)| name.as_str()).collect();
         let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
+        let pids: BTreeSet<u32> = members.iter().map(|key| key.pid).collect();
+        let gpus = told.gpu_processes.iter().filter(|process| pids.contains(&process.pid));
+        let gpus: BTreeSet<&str> = gpus.map(|process| process.uuid.as_str()).collect();
+        let (workloads, mixed) = self.workloads(sitter.claim.target, &members, told, table);
+        let ranks = told.ranks.iter().filter(|rank| rank.key.is_some_and(|key| members.contains(&key)));
         let traits = Traits {
-            workloads: workloads.into_iter().collect(),
+            pids,
+            ranks: ranks.map(|rank| (rank.workload.as_str(), rank.rank.as_str())).collect(),
+            workloads,
+            mixed,
             group: common,
             gpus: gpus.into_iter().collect(),
             host: watched(Resource::Host),
@@ -245,8 +298,12 @@ impl Gather {
         let begins = !std::mem::replace(&mut sitter.begun, true);
         SeatFacts {
             serial: sitter.serial,
-            target: sitter.target,
-            ladder: begins.then(|| Ladder::new(target.limits.clone(), now)),
+            target: sitter.claim.target,
+            user: sitter.claim.user,
+            ladder: begins.then(|| {
+                let asked = self.remembered.asked(members.iter());
+                Ladder::new(target.limits.clone(), now).asked_before(asked)
+            }),
             roster: Roster::new(people, target.victims, group).into(),
             members: Some(Members { count, catching: None }),
             scope: scope.filter(|_| changed),
@@ -258,6 +315,31 @@ impl Gather {
             alert: alerts.firing(target),
             unfit,
         }
+    }
+
+    /// The workloads whose sums are those of the members, and whether there are others that are not: some other user's
+    /// process goes by the same name. What root runs for a job belongs to it.
+    fn workloads<'t>(
+        &self,
+        target: usize,
+        members: &BTreeSet<ProcessKey>,
+        told: &'t Told,
+        table: &ProcessTable,
+    ) -> (BTreeSet<&'t str>, bool) {
+        let named = told.workload_of.iter().filter(|(key, _)| members.contains(key));
+        let mut named: BTreeSet<&str> = named.map(|(_, name)| name.as_str()).collect();
+        let before = named.len();
+        for (key, name) in told.workload_of.iter().filter(|(key, _)| !members.contains(key)) {
+            let row = table.get(key.pid).filter(|row| row.key == *key);
+            let own = row.is_none_or(|row| {
+                row.uid == 0 || (matches!(row.state, b'Z' | b'X') && self.may_be_touched(target, row))
+            });
+            if !own {
+                named.remove(name.as_str());
+            }
+        }
+        let mixed = named.len() < before;
+        (named, mixed)
     }
 
     fn group(&self, path: Label) -> Option<Group> {
@@ -291,12 +373,12 @@ impl Gather {
         people: &[Person],
         own: Option<&Group>,
     ) -> Option<Scope> {
-        let users = self.users[sitter.target].as_ref().ok()?.clone();
+        let users = self.users[sitter.claim.target].as_ref().ok()?.clone();
         if people.is_empty() {
             return None;
         }
         let members = match &target.selector {
-            Selector::Cgroup(_) => vec![Member::Group(self.group(sitter.name.clone())?)],
+            Selector::Cgroup(_) => vec![Member::Group(self.group(sitter.claim.name.clone())?)],
             Selector::Workload(_) => {
                 let pids: BTreeSet<u32> = people.iter().map(|person| person.key.pid).collect();
                 let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
