@@ -409,6 +409,8 @@ mod tests {
         folder: tempfile::TempDir,
         gather: Gather,
         at: Timestamp,
+        /// The user and the workload of each pid.
+        who: fn(u32) -> (u32, String),
     }
 
     impl World {
@@ -417,14 +419,14 @@ mod tests {
             std::fs::create_dir_all(folder.path().join("cgroup")).unwrap();
             std::fs::write(folder.path().join("cgroup/cgroup.controllers"), "memory\n").unwrap();
             let text = format!(
-                "protection: {{mode: enforce, targets: [{{name: t, {selector}, allow_users: ['7']}}]}}"
+                "protection: {{mode: enforce, targets: [{{name: t, {selector}, allow_users: ['7', '8']}}]}}"
             );
             let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
             let targets =
                 Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
             let never = Some(Never { own: 1000, pids: vec![1000], groups: Vec::new() });
             let gather = Gather::new(targets, &Roots::under(folder.path()), never);
-            Self { folder, gather, at: Timestamp::from_secs(10) }
+            Self { folder, gather, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }
         }
 
         /// Makes a group with this much left, in MiB.
@@ -446,7 +448,7 @@ mod tests {
                 parent: *parent,
                 session: 0,
                 terminal: 0,
-                uid: 7,
+                uid: (self.who)(*pid).0,
                 comm: "python".into(),
                 state: b'S',
                 kernel: false,
@@ -459,7 +461,7 @@ mod tests {
             };
             let table = rows.map(|rows| ProcessTable { rows: rows.iter().map(row).collect(), boot: None });
             let all = table.iter().flat_map(|table| &table.rows);
-            let workload_of = all.map(|row| (row.key, "w".into())).collect();
+            let workload_of = all.map(|row| (row.key, (self.who)(row.key.pid).1.into())).collect();
             let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
             let frame = Frame {
@@ -530,5 +532,55 @@ mod tests {
         let scope = world.look(&[(10, 1, "/jobs/a"), (11, 10, "/elsewhere")]).scope.unwrap();
         let [Member::Group(group)] = scope.members.as_slice() else { panic!("{scope:?}") };
         assert_eq!(group.path.as_str(), "/jobs/a");
+    }
+
+    /// The names, users, members and left out of all seats.
+    fn seated(world: &World) -> Vec<(String, Option<u32>, u32, u32)> {
+        let names = world.gather.names.seats.iter().flatten();
+        names.map(|name| (name.workload.to_string(), name.user, name.members, name.left_out)).collect()
+    }
+
+    #[test]
+    fn users_who_are_not_allowed_take_no_seat() {
+        let mut world = World::new("workload: \"job-*\"");
+        // Pids from 100 on are Mallory's: 70 workloads of its own, and a process that goes by the name of the real job.
+        world.who = |pid| match pid {
+            10 | 170 => (if pid == 10 { 7 } else { 9 }, "job-real".to_owned()),
+            _ => (9, format!("job-{pid}")),
+        };
+        let fakes: Vec<(u32, u32, &str)> = (100..171).map(|pid| (pid, 1, "/u/9")).collect();
+        let alone = world.sample(Some(&fakes)).unwrap().seats;
+        assert_eq!(alone.iter().flatten().count(), 1, "the target names nobody");
+        assert_eq!(seated(&world), [(String::new(), None, 0, 71)]);
+        let all: Vec<_> = std::iter::once((10, 1, "/u/7")).chain(fakes).collect();
+        world.sample(Some(&all)).unwrap();
+        world.sample(Some(&all)).unwrap();
+        assert_eq!(seated(&world), [("job-real".to_owned(), Some(7), 1, 1)]);
+        assert!(world.gather.names.unseated.is_empty());
+    }
+
+    #[test]
+    fn two_users_with_one_name_have_a_job_each() {
+        let mut world = World::new("workload: w");
+        world.who = |pid| (if pid < 20 { 7 } else { 8 }, "w".to_owned());
+        let facts = world.sample(Some(&[(10, 1, "/a"), (11, 10, "/a"), (20, 1, "/a")])).unwrap();
+        assert_eq!(
+            seated(&world),
+            [("w (uid 7)".to_owned(), Some(7), 2, 0), ("w (uid 8)".to_owned(), Some(8), 1, 0)]
+        );
+        let victims: Vec<Vec<u32>> = facts
+            .seats
+            .iter()
+            .flatten()
+            .map(|seat| seat.roster.largest.iter().map(|key| key.pid).collect())
+            .collect();
+        assert_eq!(victims, [vec![10, 11], vec![20]], "nobody ends for the other");
+    }
+
+    #[test]
+    fn where_another_daemon_protects_nobody_is_touched() {
+        let mut world = World::new("workload: w");
+        world.gather.rival = true;
+        assert_eq!(world.look(&[(10, 1, "/a")]).unfit, Some(Unfit::Rival));
     }
 }

@@ -115,8 +115,8 @@ enum Hold {
 impl Hold {
     /// Takes the lock of the folder; one who ends just now is waited for.
     fn of(folder: &Path) -> Self {
-        /// A daemon ends within five seconds, and mostly at once.
-        const PATIENCE: Duration = Duration::from_secs(5);
+        /// Most daemons end within a moment.
+        const PATIENCE: Duration = Duration::from_secs(3);
         let begun = clock::now();
         loop {
             match lock::take(folder) {
