@@ -5,7 +5,7 @@
 //! that nobody waits for a disk. Times are those of the clock that counts from
 //! the boot, with the boot's id.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -35,8 +35,10 @@ const WAITING: usize = 256;
 const CHUNK: usize = 32;
 /// How long a request waits for its line at most: a thread that is woken up, and a write into the page cache.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The largest file that is read; one that is larger than half of it is written anew.
-const LARGEST: u64 = 16 << 20;
+/// The largest file that is read.
+const LARGEST: u64 = 64 << 20;
+/// When so much was added to the file it is written anew, without what is too old.
+const ADDED: usize = 4 << 20;
 
 /// A job that was ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,11 +195,12 @@ impl Archive {
         let (tell, read) = sync_channel(1);
         let shared = Arc::<Shared>::default();
         let mut writer =
-            Writer { path, boot, shared: Arc::clone(&shared), file: None, length: 0, failing: false };
+            Writer { path, boot, shared: Arc::clone(&shared), file: None, added: 0, failing: false };
         std::thread::Builder::new().name("remember".to_owned()).spawn(move || {
             writer.read();
             // Whoever started us may have given up.
             let _ = tell.send(());
+            drop(tell);
             // Without what is too old.
             writer.renew();
             writer.serve(&heard);
@@ -233,7 +236,8 @@ struct Writer {
     boot: String,
     shared: Arc<Shared>,
     file: Option<File>,
-    length: u64,
+    /// Bytes since it was written anew.
+    added: usize,
     failing: bool,
 }
 
@@ -273,7 +277,7 @@ impl Writer {
         if self.path.is_none() {
             return;
         }
-        if self.file.is_none() || self.length > LARGEST / 2 {
+        if self.file.is_none() || self.added > ADDED {
             // This fact is known by now, and comes with the others.
             self.renew();
             return;
@@ -282,7 +286,7 @@ impl Writer {
         text.push(b'\n');
         let Some(file) = &mut self.file else { return };
         let written = file.write_all(&text);
-        self.length += text.len() as u64;
+        self.added += text.len();
         if written.is_err() {
             self.file = None;
         }
@@ -303,7 +307,7 @@ impl Writer {
         })();
         let told = written.map(|file| {
             self.file = Some(file);
-            self.length = lines.len() as u64;
+            self.added = 0;
         });
         self.said(told);
     }
@@ -388,6 +392,17 @@ impl Line {
     }
 }
 
+/// The processes of each time, as one line has them.
+fn together(
+    times: &HashMap<ProcessKey, Timestamp>,
+) -> impl Iterator<Item = (Timestamp, Vec<(u32, u64)>)> + use<> {
+    let mut together: BTreeMap<(Duration, Duration), Vec<(u32, u64)>> = BTreeMap::new();
+    for (key, at) in times {
+        together.entry((at.monotonic(), at.unix())).or_default().push((key.pid, key.start));
+    }
+    together.into_iter().map(|((monotonic, unix), pairs)| (Timestamp::new(monotonic, unix), pairs))
+}
+
 impl Known {
     /// Takes in the lines of a file; what is no line is passed over, such as the last one of a run that was killed.
     fn take_all(&mut self, text: &str, boot: &str, now: Timestamp) {
@@ -428,8 +443,8 @@ impl Known {
         facts.extend(
             self.ended.iter().map(|end| (end.at, Fact::Ended { target: end.target.clone(), user: end.user })),
         );
-        facts.extend(self.asked.iter().map(|(key, at)| (*at, Fact::Asked(vec![(key.pid, key.start)]))));
-        facts.extend(self.killed.iter().map(|(key, at)| (*at, Fact::Killed(vec![(key.pid, key.start)]))));
+        facts.extend(together(&self.asked).map(|(at, pairs)| (at, Fact::Asked(pairs))));
+        facts.extend(together(&self.killed).map(|(at, pairs)| (at, Fact::Killed(pairs))));
         facts.sort_by_key(|(at, _)| at.monotonic());
         let mut text = Vec::new();
         for (at, fact) in facts {
@@ -509,6 +524,32 @@ mod tests {
         check(&start(&path, "b"), false);
         let later = now.plus(HOUR);
         assert_eq!(start(&path, "b").remembered().ends(later), []);
+    }
+
+    #[test]
+    fn only_the_first_who_asks_waits_for_the_file() {
+        use std::sync::mpsc::RecvTimeoutError;
+        let archive = Archive::start(None, String::new()).unwrap();
+        archive.remembered();
+        let told = archive.read.lock().unwrap().recv_timeout(Duration::from_secs(30));
+        assert_eq!(told, Err(RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
+    fn a_file_that_has_grown_is_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("protection.jsonl");
+        let archive = start(&path, "a");
+        archive.remembered();
+        let memory = archive.memory();
+        let keys: Vec<ProcessKey> = (1..400).map(|pid| ProcessKey { pid, start: 1 }).collect();
+        let roster = roster(&keys);
+        for _ in 0..1_200 {
+            memory.say(Word::Asked(clock::now(), Arc::clone(&roster)));
+            settle(&archive);
+        }
+        assert!(std::fs::metadata(&path).unwrap().len() < 5 << 20);
+        assert!(start(&path, "a").remembered().asked(keys.iter()).is_some());
     }
 
     #[test]
