@@ -160,7 +160,7 @@ impl Workload {
         if let Some(count) = member.open_files {
             now.open_files = Some(now.open_files.unwrap_or(0).saturating_add(count));
         }
-        now.restricted += u64::from(member.restricted);
+        now.restricted += u64::from(member.restricted());
         let oldest = (row.key.start, row.uid);
         now.oldest = Some(now.oldest.map_or(oldest, |other| other.min(oldest)));
         if let Some(container) = container.filter(|container| !container.as_str().is_empty()) {
