@@ -111,7 +111,7 @@ impl Feed {
             self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.gather.names);
             for seat in facts.seats.iter().flatten() {
                 let owner = &self.shared.targets[seat.target].name;
-                self.lookout.watch(seat.user, seat.roster.largest.iter().map(|key| (*key, owner)));
+                self.lookout.watch(seat.roster.largest.iter().map(|key| (*key, owner)));
             }
             self.shared.slot.give(Box::new(facts), Facts::keep);
         }

@@ -64,10 +64,9 @@ pub struct Lookout {
 }
 
 impl Lookout {
-    /// Watches how these processes of a user's job end, each with the name of its target; one that `SIGKILL` ends is an
-    /// incident.
-    pub fn watch<'k>(&self, user: Option<u32>, keys: impl Iterator<Item = (ProcessKey, &'k Label)>) {
-        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).watch(&self.proc, user, keys);
+    /// Watches how these processes end, each with the name of its target; one that `SIGKILL` ends is an incident.
+    pub fn watch<'k>(&self, keys: impl Iterator<Item = (ProcessKey, &'k Label)>) {
+        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).watch(&self.proc, keys);
     }
 
     fn poll(&self) -> Vec<Death> {

@@ -13,7 +13,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid};
 
 use crate::host::process;
-use crate::model::fair::{Answer, Shares};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 
@@ -35,21 +34,12 @@ pub struct Death {
 struct Watched {
     process: OwnedFd,
     owner: Label,
-    user: Option<u32>,
 }
 
 /// The processes that are watched.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Deaths {
     watched: HashMap<ProcessKey, Watched>,
-    /// How many of each user's.
-    shares: Shares<Option<u32>>,
-}
-
-impl Default for Deaths {
-    fn default() -> Self {
-        Self { watched: HashMap::new(), shares: Shares::new(MOST) }
-    }
 }
 
 impl Deaths {
@@ -61,20 +51,14 @@ impl Deaths {
 
     /// Watches these from now on, beside those that are watched already; `proc` is where processes are.
     ///
-    /// Those that have ended, and those beyond the user's share of what is watched at most, are left out.
-    pub fn watch<'k>(
-        &mut self,
-        proc: &Path,
-        user: Option<u32>,
-        keys: impl Iterator<Item = (ProcessKey, &'k Label)>,
-    ) {
+    /// Those that have ended, and those beyond the most that are watched, are left out.
+    pub fn watch<'k>(&mut self, proc: &Path, keys: impl Iterator<Item = (ProcessKey, &'k Label)>) {
         for (key, owner) in keys {
+            if self.watched.len() >= MOST {
+                return;
+            }
             if self.watched.contains_key(&key) {
                 continue;
-            }
-            let room = self.shares.ask(user);
-            if room == Answer::Refused {
-                return;
             }
             let pid = i32::try_from(key.pid).ok().and_then(Pid::from_raw);
             let process = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -84,20 +68,8 @@ impl Deaths {
             let same =
                 text.is_ok_and(|text| process::stat(&text).is_some_and(|stat| stat.start == key.start));
             if same {
-                if let Answer::TakeFrom(other) = room {
-                    self.give_up_one(other);
-                }
-                self.shares.take(user);
-                self.watched.insert(key, Watched { process, owner: owner.clone(), user });
+                self.watched.insert(key, Watched { process, owner: owner.clone() });
             }
-        }
-    }
-
-    fn give_up_one(&mut self, user: Option<u32>) {
-        let one = self.watched.iter().find(|(_, watched)| watched.user == user).map(|(key, _)| *key);
-        if let Some(key) = one {
-            self.watched.remove(&key);
-            self.shares.give_back(user);
         }
     }
 
@@ -112,7 +84,6 @@ impl Deaths {
                 let signal = Some(status & 0x7f).filter(|signal| *signal != 0);
                 found.push(Death { key: *key, owner: watched.owner.clone(), signal });
             }
-            self.shares.give_back(watched.user);
             false
         });
         found.sort_by_key(|death| death.key);
@@ -151,11 +122,7 @@ mod tests {
         let (mut killed, first) = start("read line");
         let (mut orderly, second) = start("read line; exit 3");
         let gone = ProcessKey { start: first.start + 1, ..first };
-        deaths.watch(
-            Path::new("/proc"),
-            Some(7),
-            [first, second, gone, first].into_iter().map(|key| (key, &owner)),
-        );
+        deaths.watch(Path::new("/proc"), [first, second, gone, first].into_iter().map(|key| (key, &owner)));
         assert_eq!((deaths.watched.len(), deaths.poll()), (2, Vec::new()));
         killed.kill().unwrap();
         killed.wait().unwrap();
