@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::app;
+use crate::cli::out::{self, Mistakes, described};
 use crate::config::{self, Config, default_file};
 use crate::exposition::http;
-use crate::cli::out::{self, Mistakes, described};
 use crate::host::hooks;
 use crate::model::printable;
 
@@ -64,7 +64,9 @@ fn beyond(config: &Config) -> Vec<String> {
     }
     #[cfg(feature = "otlp")]
     match crate::exposition::otlp::check(&config.otlp) {
-        Ok(warnings) => problems.extend(warnings.into_iter().map(|warning| format!("otlp: {}", printable::escaped(&warning.to_string())))),
+        Ok(warnings) => problems.extend(
+            warnings.into_iter().map(|warning| format!("otlp: {}", printable::escaped(&warning.to_string()))),
+        ),
         Err(error) => problems.push(format!("otlp: {}", described(&anyhow::Error::new(error)))),
     }
     problems

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use super::alerts::Alerts;
 use super::facts::{Facts, SeatFacts};
 use super::foresight::Traits;
-use super::seats::{Claim, Seats, Sitter};
+use super::seats::{Claim, Seats, Sitter, What};
 use super::users;
 use crate::app::records::Remembered;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::levels::GroupMeter;
 use crate::host::roots::Roots;
-use crate::model::facts::{Facts as Told, ProcessRow, ProcessTable};
+use crate::model::facts::{Facts as Told, Membership, ProcessRow, ProcessTable};
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -27,6 +27,9 @@ use crate::protection::policy::{Ladder, Members, Mode, Resource};
 use crate::protection::report::{Name, Names, Report, Unfit};
 use crate::protection::target::{Selector, Target};
 use crate::protection::victim::{self, Person, Roster};
+
+/// A job's name, its processes and those that go by its name and may not be touched.
+type Named<'t> = (Label, Vec<&'t ProcessRow>);
 
 /// Makes facts of frames.
 #[derive(Debug)]
@@ -102,7 +105,8 @@ impl Gather {
     ) -> Option<Facts> {
         let nobody = ProcessTable::default();
         let known = told.processes.as_deref();
-        if known.is_none() && self.seats.all.iter().flatten().any(|sitter| !sitter.claim.name.is_empty()) {
+        if known.is_none() && self.seats.all.iter().flatten().any(|sitter| sitter.claim.what != What::Nobody)
+        {
             return None;
         }
         let table = known.unwrap_or(&nobody);
@@ -115,9 +119,13 @@ impl Gather {
         let claims: Vec<Claim> = jobs.keys().cloned().collect();
         let places = self.seats.assign(now, &claims, busy);
         let mut found: BTreeMap<usize, Vec<&ProcessRow>> = BTreeMap::new();
-        found.extend(
-            places.into_iter().zip(jobs.into_values()).filter_map(|(place, rows)| Some((place?, rows))),
-        );
+        for (place, (name, rows)) in places.into_iter().zip(jobs.into_values()) {
+            let Some(place) = place else { continue };
+            if let Some(sitter) = &mut self.seats.all[place] {
+                sitter.name = name;
+            }
+            found.insert(place, rows);
+        }
         let mut seats: Vec<Option<SeatFacts>> = self.seats.all.iter().map(|_| None).collect();
         self.names.seats = vec![None; seats.len()];
         self.names.unseated = self.seats.unseated.iter().map(|(user, count)| (*user, *count)).collect();
@@ -127,7 +135,7 @@ impl Gather {
             let crowd = self.crowd(&sitter, &rows, told);
             self.names.seats[place] = Some(Name {
                 serial: sitter.serial,
-                workload: self.shown(&sitter.claim),
+                workload: self.shown(&sitter),
                 user: sitter.claim.user,
                 members: u32::try_from(crowd.people.len()).unwrap_or(u32::MAX),
                 left_out: crowd.left_out,
@@ -143,14 +151,14 @@ impl Gather {
     }
 
     /// What a job is called in labels: with its user where another user's has the same name.
-    fn shown(&self, claim: &Claim) -> Label {
-        let alike = |sitter: &Sitter| {
-            (sitter.claim.target, &sitter.claim.name) == (claim.target, &claim.name)
-                && sitter.claim.user != claim.user
+    fn shown(&self, sitter: &Sitter) -> Label {
+        let Claim { target, user, .. } = sitter.claim;
+        let alike = |other: &Sitter| {
+            (other.claim.target, &other.name) == (target, &sitter.name) && other.claim.user != user
         };
-        match claim.user.filter(|_| self.seats.all.iter().flatten().any(alike)) {
-            Some(user) => format!("{} (uid {user})", claim.name).into(),
-            None => claim.name.clone(),
+        match user.filter(|_| self.seats.all.iter().flatten().any(alike)) {
+            Some(user) => format!("{} (uid {user})", sitter.name).into(),
+            None => sitter.name.clone(),
         }
     }
 
@@ -158,16 +166,21 @@ impl Gather {
     ///
     /// A job is one user's, and a user whom the target does not allow has none. A target that names nobody has one
     /// without a name.
-    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Told) -> BTreeMap<Claim, Vec<&'t ProcessRow>> {
-        let mut jobs: BTreeMap<Claim, Vec<&ProcessRow>> = BTreeMap::new();
+    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Told) -> BTreeMap<Claim, Named<'t>> {
+        let mut jobs: BTreeMap<Claim, Named<'_>> = BTreeMap::new();
         for (target, selector) in self.targets.iter().map(|target| &target.selector).enumerate() {
-            let mut named: BTreeMap<Label, Vec<&ProcessRow>> = BTreeMap::new();
+            let mut named: BTreeMap<What, Named<'_>> = BTreeMap::new();
             match selector {
                 Selector::Workload(_) => {
-                    for (key, workload) in &told.workload_of {
-                        let row = table.get(key.pid).filter(|row| row.key == *key);
-                        if let Some(row) = row.filter(|_| selector.names_workload(workload.as_str())) {
-                            named.entry(workload.clone()).or_default().push(row);
+                    for Membership { process, workload } in &told.workload_of {
+                        let row = table.get(process.pid).filter(|row| row.key == *process);
+                        if let Some(row) = row.filter(|_| selector.names_workload(workload)) {
+                            let what = What::Workload(workload.key.clone());
+                            named
+                                .entry(what)
+                                .or_insert_with(|| (workload.name.clone(), Vec::new()))
+                                .1
+                                .push(row);
                         }
                     }
                 }
@@ -175,30 +188,33 @@ impl Gather {
                     for row in &table.rows {
                         let path = row.cgroup.as_ref().map(Label::as_str);
                         if let Some(top) = path.and_then(|path| selector.names_group(path)) {
-                            named.entry(top.into()).or_default().push(row);
+                            let top = Label::from(top);
+                            let what = What::Group(top.clone());
+                            named.entry(what).or_insert_with(|| (top, Vec::new())).1.push(row);
                         }
                     }
                 }
             }
             let before = jobs.len();
             let mut nobodys = Vec::new();
-            for (name, rows) in named {
+            for (what, (name, rows)) in named {
                 let (allowed, others): (Vec<&ProcessRow>, _) =
                     rows.into_iter().partition(|row| self.may_be_touched(target, row));
                 if allowed.is_empty() {
                     nobodys.extend(others);
                     continue;
                 }
-                // A group is one job, of who began it; a name alone keeps no two users together.
+                // A group is one job, of who began it; a workload is one of each user.
                 let first = allowed.iter().min_by_key(|row| (row.key.start, row.key.pid)).map(|row| row.uid);
                 for row in allowed {
                     let user = if matches!(selector, Selector::Cgroup(_)) { first } else { Some(row.uid) };
-                    let claim = Claim { target, name: name.clone(), user };
-                    jobs.entry(claim).or_insert_with(|| others.clone()).push(row);
+                    let claim = Claim { target, what: what.clone(), user };
+                    jobs.entry(claim).or_insert_with(|| (name.clone(), others.clone())).1.push(row);
                 }
             }
             if jobs.len() == before {
-                jobs.insert(Claim { target, name: Label::default(), user: None }, nobodys);
+                let claim = Claim { target, what: What::Nobody, user: None };
+                jobs.insert(claim, (Label::default(), nobodys));
             }
         }
         jobs
@@ -271,8 +287,8 @@ impl Gather {
         if changed {
             sitter.scope.clone_from(&scope);
         }
-        let common = match &target.selector {
-            Selector::Cgroup(_) if !sitter.claim.name.is_empty() => Some(sitter.claim.name.clone()),
+        let common = match &sitter.claim.what {
+            What::Group(path) => Some(path.clone()),
             _ => victim::common_group(people).map(Label::from),
         };
         let common = common.as_ref().map(Label::as_str);
@@ -326,16 +342,16 @@ impl Gather {
         told: &'t Told,
         table: &ProcessTable,
     ) -> (BTreeSet<&'t str>, bool) {
-        let named = told.workload_of.iter().filter(|(key, _)| members.contains(key));
-        let mut named: BTreeSet<&str> = named.map(|(_, name)| name.as_str()).collect();
+        let named = told.workload_of.iter().filter(|member| members.contains(&member.process));
+        let mut named: BTreeSet<&str> = named.map(|member| member.workload.name.as_str()).collect();
         let before = named.len();
-        for (key, name) in told.workload_of.iter().filter(|(key, _)| !members.contains(key)) {
-            let row = table.get(key.pid).filter(|row| row.key == *key);
+        for member in told.workload_of.iter().filter(|member| !members.contains(&member.process)) {
+            let row = table.get(member.process.pid).filter(|row| row.key == member.process);
             let own = row.is_none_or(|row| {
                 row.uid == 0 || (matches!(row.state, b'Z' | b'X') && self.may_be_touched(target, row))
             });
             if !own {
-                named.remove(name.as_str());
+                named.remove(member.workload.name.as_str());
             }
         }
         let mixed = named.len() < before;
@@ -377,9 +393,9 @@ impl Gather {
         if people.is_empty() {
             return None;
         }
-        let members = match &target.selector {
-            Selector::Cgroup(_) => vec![Member::Group(self.group(sitter.claim.name.clone())?)],
-            Selector::Workload(_) => {
+        let members = match &sitter.claim.what {
+            What::Group(path) => vec![Member::Group(self.group(path.clone())?)],
+            What::Workload(_) | What::Nobody => {
                 let pids: BTreeSet<u32> = people.iter().map(|person| person.key.pid).collect();
                 let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
                 members.extend(people.iter().map(|person| match pids.contains(&person.parent) {
@@ -461,7 +477,8 @@ mod tests {
             };
             let table = rows.map(|rows| ProcessTable { rows: rows.iter().map(row).collect(), boot: None });
             let all = table.iter().flat_map(|table| &table.rows);
-            let workload_of = all.map(|row| (row.key, (self.who)(row.key.pid).1.into())).collect();
+            let named = |row: &ProcessRow| Membership::named(row.key, &(self.who)(row.key.pid).1);
+            let workload_of = all.map(named).collect();
             let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
             let frame = Frame {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::facts::SEATS;
 use crate::model::fair;
+use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
 use crate::model::scope::Scope;
 use crate::model::step::Group;
@@ -13,12 +14,22 @@ use crate::model::time::Timestamp;
 /// A job that is not there any more keeps its seat for this long: its incident, and the quiet time after it, are its own.
 const KEPT: Duration = Duration::from_secs(120);
 
+/// What makes a job one. Names are not it: others may choose them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    /// The target names nobody now.
+    Nobody,
+    /// A workload.
+    Workload(WorkloadKey),
+    /// The topmost group that the target names.
+    Group(Label),
+}
+
 /// A job that a target names now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim {
     pub(super) target: usize,
-    /// The workload or the topmost group; empty where the target names nobody now.
-    pub(super) name: Label,
+    pub(super) what: What,
     /// Whose job it is; absent where there is none.
     pub(super) user: Option<u32>,
 }
@@ -27,6 +38,8 @@ pub(super) struct Claim {
 #[derive(Debug)]
 pub(super) struct Sitter {
     pub(super) claim: Claim,
+    /// What it is called now; empty for nobody.
+    pub(super) name: Label,
     pub(super) serial: u64,
     pub(super) seen: Timestamp,
     /// Whether the guard was given a ladder for it.
@@ -143,6 +156,7 @@ impl Seats {
         let serial = self.last;
         let sitter = self.all[place].get_or_insert_with(|| Sitter {
             claim: claim.clone(),
+            name: Label::default(),
             serial,
             seen: now,
             begun: false,
@@ -156,7 +170,7 @@ impl Seats {
     fn clear(&mut self, now: Timestamp, busy: impl Fn(usize) -> bool) {
         let before = self.looked.replace(now);
         for (place, seat) in self.all.iter_mut().enumerate() {
-            let away = seat.as_ref().is_some_and(|sitter| match sitter.claim.name.is_empty() {
+            let away = seat.as_ref().is_some_and(|sitter| match sitter.claim.what == What::Nobody {
                 true => before.is_some_and(|before| before.since(sitter.seen) > Duration::ZERO),
                 false => now.since(sitter.seen) > KEPT,
             });
@@ -192,7 +206,7 @@ mod tests {
     fn claims(jobs: &[(usize, &str, u32)]) -> Vec<Claim> {
         let claim = |(target, name, user): &(usize, &str, u32)| Claim {
             target: *target,
-            name: (*name).into(),
+            what: if name.is_empty() { What::Nobody } else { What::Group((*name).into()) },
             user: (!name.is_empty()).then_some(*user),
         };
         jobs.iter().map(claim).collect()
@@ -200,7 +214,7 @@ mod tests {
 
     fn many(count: usize, user: u32) -> Vec<Claim> {
         (0..count)
-            .map(|job| Claim { target: 0, name: format!("job-{job}").into(), user: Some(user) })
+            .map(|job| Claim { target: 0, what: What::Group(format!("job-{job}").into()), user: Some(user) })
             .collect()
     }
 
@@ -229,13 +243,15 @@ mod tests {
         let mut serials = |second, name: &str| {
             seats.assign(at(second), &claims(&[(0, name, 7)]), NOBODY);
             let sitters = seats.all.iter().flatten();
-            sitters.map(|sitter| (sitter.serial, sitter.claim.name.to_string())).collect::<Vec<_>>()
+            sitters
+                .map(|sitter| (sitter.serial, matches!(sitter.claim.what, What::Group(_))))
+                .collect::<Vec<_>>()
         };
         let first = serials(1, "");
         assert_eq!((serials(2, ""), serials(3, "")), (first.clone(), first));
         assert_eq!(serials(4, "a").len(), 2);
         let named = serials(5, "a");
-        assert_eq!((named.len(), named[0].1.as_str()), (1, "a"));
+        assert_eq!((named.len(), named[0].1), (1, true));
     }
 
     #[test]
@@ -278,7 +294,7 @@ mod tests {
         seats.assign(at(1), &all, NOBODY);
         all.extend((0..20).map(|job| Claim {
             target: 1,
-            name: format!("a-{job}").into(),
+            what: What::Group(format!("a-{job}").into()),
             user: Some(ALICE),
         }));
         let places = seats.assign(at(2), &all, |place| place < 60);

@@ -24,12 +24,7 @@ impl Rotating {
     ///
     /// # Errors
     /// The operating system's, or what is there is not ours; the next write opens the file anew.
-    pub fn write(
-        &mut self,
-        folder: &Folder,
-        header: impl FnOnce() -> String,
-        line: &[u8],
-    ) -> io::Result<()> {
+    pub fn write(&mut self, folder: &Folder, header: impl FnOnce() -> String, line: &[u8]) -> io::Result<()> {
         let (mut file, mut bytes) = match self.open.take() {
             Some(open) => open,
             None => self.open(folder)?,

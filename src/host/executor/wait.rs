@@ -88,12 +88,7 @@ impl Goal {
 ///
 /// # Errors
 /// The operating system's, where it gives no thread.
-pub(super) fn watch(
-    path: &Path,
-    users: &[u32],
-    since: Duration,
-    until: Timestamp,
-) -> std::io::Result<Goal> {
+pub(super) fn watch(path: &Path, users: &[u32], since: Duration, until: Timestamp) -> std::io::Result<Goal> {
     let (tell, said) = sync_channel(4);
     let alive = Arc::new(());
     let (path, users, weak) = (path.to_owned(), users.to_vec(), Arc::downgrade(&alive));

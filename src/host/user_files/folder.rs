@@ -152,8 +152,7 @@ impl Folder {
             if replace {
                 return Ok(rfs::renameat(&self.folder, &beside, &self.folder, name)?);
             }
-            let moved =
-                rfs::renameat_with(&self.folder, &beside, &self.folder, name, RenameFlags::NOREPLACE);
+            let moved = rfs::renameat_with(&self.folder, &beside, &self.folder, name, RenameFlags::NOREPLACE);
             match moved {
                 // A file system that cannot: a link to a name that exists fails as well.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {

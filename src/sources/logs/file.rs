@@ -37,8 +37,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason, so that their counters start at zero.
-    pub const ALL: [Self; 5] =
-        [Self::NotRegular, Self::Binary, Self::Untrusted, Self::Permission, Self::Io];
+    pub const ALL: [Self; 5] = [Self::NotRegular, Self::Binary, Self::Untrusted, Self::Permission, Self::Io];
 
     /// The value of the `kind` label.
     pub const fn label(self) -> &'static str {

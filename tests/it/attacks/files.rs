@@ -72,8 +72,10 @@ fn a_snapshot_is_neither_read_through_a_link_nor_waited_for() {
     for (path, why) in [(&link, "symbolic link"), (&second, "private file"), (&pipe, "no regular file")] {
         // As the daemon starts it, when the file that it saw was replaced since.
         let path = path.to_str().unwrap();
-        let done =
-            run(folder.path(), &["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--", path]);
+        let done = run(
+            folder.path(),
+            &["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--", path],
+        );
         let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
         assert!(said["Err"].as_str().is_some_and(|text| text.contains(why)), "{path}: {said}");
     }
@@ -135,7 +137,8 @@ fn a_log_is_not_followed_through_a_users_link() {
     // Hers alone, and read: she put it there for that.
     std::fs::set_permissions(at("good.log"), Permissions::from_mode(0o600)).unwrap();
     chown(at("good.log"), Some(ALICE), None).unwrap();
-    let names = ["link.log", "folder/private", "hard.log", "kmsg.log", "terminal.log", "pipe.log", "good.log"];
+    let names =
+        ["link.log", "folder/private", "hard.log", "kmsg.log", "terminal.log", "pipe.log", "good.log"];
     let files: Vec<_> = names.iter().map(|name| json!({"path": at(name), "workload": name})).collect();
     let config = secret.path().join("memwarden.yaml");
     let settings = json!({
@@ -262,7 +265,8 @@ fn no_command_prints_what_a_terminal_would_obey() {
     let pickle = write(".pickle", &hostile_snapshot());
     let wrong = write(".yaml", json!({ HOSTILE: 1, "log": {"level": HOSTILE} }).to_string().as_bytes());
     let hook = json!({"name": "a", "workload": "x", "hook": {"program": format!("/{HOSTILE}")}});
-    let good = write("2.yaml", json!({"protection": {"mode": "observe", "targets": [hook]}}).to_string().as_bytes());
+    let good =
+        write("2.yaml", json!({"protection": {"mode": "observe", "targets": [hook]}}).to_string().as_bytes());
     let report = write(
         ".json",
         json!({"schema": "memwarden.report/1", "title": HOSTILE, "subtitle": HOSTILE,

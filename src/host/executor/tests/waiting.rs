@@ -150,7 +150,8 @@ fn not_taken(folder: &std::path::Path, wrong: impl FnOnce(&std::path::Path)) {
     });
     std::fs::write(folder.join("next"), "saved").unwrap();
     // Whatever the mask of new files is: in a folder that others can write, a private file of ours is not read.
-    std::fs::set_permissions(folder.join("next"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(folder.join("next"), std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .unwrap();
     std::fs::rename(folder.join("next"), &path).unwrap();
     let told = next(&mut machine);
     assert_eq!((told.ticket, told.result.unwrap().outcome), (waiting, Outcome::Done));
