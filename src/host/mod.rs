@@ -19,6 +19,7 @@ pub mod incident;
 pub mod job;
 pub mod job_socket;
 pub mod levels;
+pub mod lock;
 pub mod memory;
 pub mod peer;
 pub mod perf;

@@ -1,11 +1,13 @@
 //! What the guard says of itself: plain values that are copied without allocating, and put into frames elsewhere.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::metrics as m;
 use super::policy::{Condition, Conditions, Mode, Reading, Resource, State, Truth};
 use crate::model::label::Label;
 use crate::model::point::Batch;
+use crate::model::shortage::Shortage;
 use crate::model::step::{Outcome, Work};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
@@ -25,6 +27,8 @@ pub enum Unfit {
     Bounds,
     /// What it names was not told lately: sources that are off or stuck.
     Unknown,
+    /// Another memwarden protects with the same folder of state: two would ask and end the same jobs.
+    Rival,
 }
 
 impl Unfit {
@@ -37,6 +41,7 @@ impl Unfit {
             Self::TooWide => "too_wide",
             Self::Bounds => "bounds",
             Self::Unknown => "unknown",
+            Self::Rival => "other_daemon",
         }
     }
 }
@@ -164,10 +169,27 @@ impl Report {
 pub struct Names {
     /// By target: its name and mode.
     pub targets: Vec<(Label, Mode)>,
-    /// By seat: the serial, the workload or cgroup, and how many may be touched and may not.
-    pub seats: Vec<Option<(u64, Label, u32, u32)>>,
-    /// Jobs without a seat.
-    pub unseated: u64,
+    /// The most incidents of the whole host in an hour that end a job.
+    pub most_per_hour: u32,
+    /// By seat.
+    pub seats: Vec<Option<Name>>,
+    /// Jobs without a seat, by user.
+    pub unseated: Vec<(Option<u32>, u64)>,
+}
+
+/// Who is in a seat.
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// Tells who sits there from who sat there before.
+    pub serial: u64,
+    /// The workload or cgroup.
+    pub workload: Label,
+    /// Whose job it is; absent where there is none.
+    pub user: Option<u32>,
+    /// How many of its processes may be touched.
+    pub members: u32,
+    /// How many may not.
+    pub left_out: u32,
 }
 
 /// Puts a report into a frame.
@@ -178,8 +200,9 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
     for ((name, mode), target) in names.targets.iter().zip(&report.targets) {
         put_target(name, *mode, target, out);
     }
+    let mut disarmed: BTreeMap<Option<u32>, u64> = BTreeMap::new();
     for (seat, known) in report.seats.iter().zip(&names.seats) {
-        if let (Some(seat), Some((serial, workload, members, left_out))) = (seat, known)
+        if let (Some(seat), Some(Name { serial, workload, members, left_out, user })) = (seat, known)
             && seat.serial == *serial
             && let Some((target, _)) = names.targets.get(seat.target)
         {
@@ -187,15 +210,33 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
             out.put(&m::MEMBERS, &labels, Count(u64::from(*members)));
             out.put(&m::LEFT_OUT, &labels, Count(u64::from(*left_out)));
             put_seat(&labels, seat, out);
+            let limited = seat.unfit.is_none() && seat.conditions.get(Condition::RateLeft) == Truth::NotMet;
+            if limited && seat.state == State::Disarmed {
+                *disarmed.entry(*user).or_default() += 1;
+            }
         }
     }
+    put_shortages(names, disarmed, out);
     out.put(&m::HOST_LEFT, &[], Count(u64::from(report.host_left)));
     out.put(&m::ROUNDS, &[], Count(report.rounds));
     out.put_some(&m::ROUND_AGE, &[], report.at.map(|then| at.since(then).into()));
     out.put(&m::LAG, &[], report.lag.into());
     out.put(&m::CPU, &[], report.cpu.into());
     out.put(&m::LOCKED, &[], Flag(report.locked));
-    out.put(&m::UNSEATED, &[], Count(names.unseated));
+    out.put(&m::UNSEATED, &[], Count(names.unseated.iter().map(|(_, count)| count).sum()));
+}
+
+/// What the limits leave without protection, and whose it is.
+fn put_shortages(names: &Names, disarmed: BTreeMap<Option<u32>, u64>, out: &mut Batch) {
+    let mut state = |limit, user, left_out, most| {
+        out.facts.shortages.push(Shortage { limit, user, left_out, most });
+    };
+    for (user, left_out) in &names.unseated {
+        state("protection_seats", *user, *left_out, names.seats.len() as u64);
+    }
+    for (user, left_out) in disarmed {
+        state("protection_per_hour", user, left_out, u64::from(names.most_per_hour));
+    }
 }
 
 fn put_target(name: &Label, mode: Mode, target: &TargetReport, out: &mut Batch) {

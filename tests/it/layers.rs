@@ -105,11 +105,13 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
     (
         "the daemon's own state folder",
         &[
+            "app/records/memory.rs",
             "app/records/paused.rs",
             "app/state.rs",
             "host/audit/file.rs",
             "host/audit/mod.rs",
             "host/incident/mod.rs",
+            "host/lock.rs",
         ],
     ),
     ("its own socket, looked at without following links", &["host/job_socket.rs"]),

@@ -20,7 +20,7 @@ use crate::model::source::Status;
 use crate::model::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::protection::plan::{self, Plan, Trip};
 use crate::protection::policy::{Reason, State, Transition};
-use crate::protection::report::Report;
+use crate::protection::report::{Name, Report};
 use crate::protection::signals;
 use crate::protection::target::{Selector, Target};
 use crate::sources::{Registration, process, workload};
@@ -95,7 +95,9 @@ pub fn walk(config: &Config, name: &str) -> anyhow::Result<(Target, Drill)> {
     let mut drill = Drill::default();
     let named = gather.names.seats.iter().zip(facts.seats);
     for (seat, (names, facts)) in named.enumerate() {
-        let (Some((_, name, members, left_out)), Some(facts)) = (names, facts) else { continue };
+        let (Some(Name { workload: name, members, left_out, .. }), Some(facts)) = (names, facts) else {
+            continue;
+        };
         let id = TargetId(u16::try_from(seat).unwrap_or(u16::MAX));
         let mut unfit = facts.unfit.map(crate::protection::report::Unfit::label);
         if let Some(scope) = facts.scope.clone()

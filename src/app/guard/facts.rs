@@ -40,6 +40,8 @@ pub struct SeatFacts {
     pub serial: u64,
     /// The place of its target.
     pub target: usize,
+    /// Whose job it is; absent where there is none.
+    pub user: Option<u32>,
     /// Its ladder, when it sits down.
     pub ladder: Option<Ladder>,
     /// Its processes.

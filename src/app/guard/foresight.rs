@@ -1,5 +1,9 @@
 //! What the analyzers and the GPU source say that concerns one job, found in a frame.
+//!
+//! A figure counts only where the process that it is about is one of the job's
+//! verified members. What a series is called is a text that others may choose.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::facts::Known;
@@ -17,8 +21,14 @@ const SILENT: Duration = Duration::from_secs(10);
 /// What tells one job from others in a frame.
 #[derive(Debug, Default)]
 pub(super) struct Traits<'f> {
-    /// The workloads it is made of.
-    pub(super) workloads: Vec<&'f str>,
+    /// The pids of its members.
+    pub(super) pids: BTreeSet<u32>,
+    /// The ranks that its members are, by the labels `workload` and `rank` of their figures.
+    pub(super) ranks: BTreeSet<(&'f str, &'f str)>,
+    /// The workloads that are made of its members only, so that their sums are the job's own.
+    pub(super) workloads: BTreeSet<&'f str>,
+    /// Whether others' processes are in a workload of its members: what is foreseen for such a one is not known.
+    pub(super) mixed: bool,
     /// Its group.
     pub(super) group: Option<&'f str>,
     /// The UUIDs of the GPUs that it uses.
@@ -53,10 +63,15 @@ impl Traits<'_> {
             "host" => self.host,
             "cgroup" => self.group.is_some_and(|group| within(group, label(1))),
             "gpu" => self.gpu && self.gpus.contains(&label(3)),
-            "workload" => self.workloads.contains(&label(4)),
-            "allocator" => self.allocator && self.workloads.contains(&label(4)),
+            "workload" => self.workloads.contains(label(4)),
+            "allocator" => self.allocator && self.is_member(label(5)),
             _ => false,
         }
+    }
+
+    /// Whether the label `pid`, which is the kernel's, is that of a member.
+    fn is_member(&self, pid: &str) -> bool {
+        pid.parse().is_ok_and(|pid| self.pids.contains(&pid))
     }
 
     /// The soonest exhaustion; the outer absence is that of anybody who looks.
@@ -68,7 +83,9 @@ impl Traits<'_> {
             });
             about.map(|point| point.value).reduce(f64::min)
         };
-        Some(soonest("p50").map(|p50| Forecast { p10: soonest("p10").unwrap_or(p50), p50 }))
+        let soonest = soonest("p50").map(|p50| Forecast { p10: soonest("p10").unwrap_or(p50), p50 });
+        // Nothing foreseen is a statement, which nobody makes of a workload that is not looked at.
+        (soonest.is_some() || !self.mixed).then_some(soonest)
     }
 
     /// Whether a leak is confirmed; absent where nobody looks.
@@ -76,12 +93,17 @@ impl Traits<'_> {
         points(frame, &leak::metrics::FOLLOWED).first()?;
         let about = points(frame, &leak::metrics::STATE).iter().filter(|point| {
             let label = |place: usize| point.labels.get(place).map_or("", |label| label.as_str());
-            matches!(label(0), "workload" | "process" | "allocator") && self.workloads.contains(&label(4))
+            match label(0) {
+                "workload" => self.workloads.contains(label(4)),
+                "process" | "allocator" => self.is_member(label(5)),
+                _ => false,
+            }
         });
         let leaking = |point: &Point| {
             point.value > 0.0 && point.labels.last().is_some_and(|state| state.as_str() == "leaking")
         };
-        Some(about.into_iter().any(leaking))
+        let leaks = about.into_iter().any(leaking);
+        (leaks || !self.mixed).then_some(leaks)
     }
 
     /// The allocator with least left of those that its ranks tell of: what is free on the device, and what the
@@ -89,8 +111,10 @@ impl Traits<'_> {
     pub(super) fn allocator_left(&self, frame: &Frame) -> Known {
         use crate::sources::training::metrics::{ALLOCATED, DEVICE_FREE, MESSAGE_AGE, RESERVED};
         let mut least: Option<(f64, f64)> = None;
-        let ours =
-            |point: &&Point| point.labels.first().is_some_and(|of| self.workloads.contains(&of.as_str()));
+        let ours = |point: &&Point| match &point.labels[..] {
+            [workload, rank, ..] => self.ranks.contains(&(workload.as_str(), rank.as_str())),
+            _ => false,
+        };
         for point in points(frame, &ALLOCATED).iter().filter(ours) {
             let labels = &point.labels[..];
             let value = |metric| points(frame, metric).iter().find(|other| other.labels[..] == *labels);
@@ -150,8 +174,19 @@ mod tests {
     use crate::model::units::Seconds;
     use crate::sources::training::metrics::{ALLOCATED, DEVICE_FREE, MESSAGE_AGE, RESERVED};
 
+    fn frame(out: Batch) -> Frame {
+        let (families, ..) = out.seal();
+        let (sources, findings, timeline) = Default::default();
+        Frame { sequence: 1, at: Timestamp::from_secs(1), families, sources, findings, timeline }
+    }
+
     /// What is left of ranks with so much allocated, reserved and free, each silent for so long.
     fn left(ranks: &[(u64, u64, Option<u64>, u64)]) -> Known {
+        left_of(ranks, ranks.len())
+    }
+
+    /// The same, where only so many of the first are members of the job.
+    fn left_of(ranks: &[(u64, u64, Option<u64>, u64)], members: usize) -> Known {
         let mut out = Batch::default();
         for (rank, (allocated, reserved, free, silent)) in ranks.iter().enumerate() {
             let of: [Label; 2] = ["job".into(), rank.to_string().into()];
@@ -163,10 +198,10 @@ mod tests {
                 out.put(&DEVICE_FREE, &labels, Bytes::new(*free));
             }
         }
-        let (families, ..) = out.seal();
-        let (sources, findings, timeline) = Default::default();
-        let frame = Frame { sequence: 1, at: Timestamp::from_secs(1), families, sources, findings, timeline };
-        Traits { workloads: vec!["job"], ..Traits::default() }.allocator_left(&frame)
+        let names: Vec<String> = (0..members).map(|rank| rank.to_string()).collect();
+        let ranks = names.iter().map(|rank| ("job", rank.as_str())).collect();
+        let workloads = ["job"].into_iter().collect();
+        Traits { workloads, ranks, ..Traits::default() }.allocator_left(&frame(out))
     }
 
     #[test]
@@ -180,5 +215,40 @@ mod tests {
         assert_eq!(left(&[(50, 70, Some(10), 1), (60, 70, Some(10), 1)]), read(20, 80), "the least");
         assert_eq!(left(&[(50, 70, Some(10), 1), (60, 70, None, 1)]), Known::Unknown);
         assert_eq!(left(&[(50, 70, Some(10), 60)]), Known::Unknown, "it says nothing any more");
+    }
+
+    #[test]
+    fn what_a_process_says_that_is_no_member_changes_nothing() {
+        let alice = (50, 70, Some(10), 1);
+        let alone = left_of(&[alice], 1);
+        // Another process speaks under the same workload: nothing is left, or it says nothing of what is free.
+        for forged in [(70, 70, Some(0), 1), (70, 70, None, 1), (70, 70, Some(0), 60)] {
+            assert_eq!(left_of(&[alice, forged], 1), alone);
+        }
+    }
+
+    #[test]
+    fn what_is_foreseen_of_others_under_the_same_name_changes_nothing() {
+        let mut out = Batch::default();
+        out.put(&exhaustion::metrics::FOLLOWED, &[], crate::model::units::Count(3));
+        out.put(&leak::metrics::FOLLOWED, &[], crate::model::units::Count(3));
+        let soon = Seconds::from(Duration::from_secs(3));
+        for (resource, pid) in [("allocator", "66"), ("workload", "")] {
+            for estimate in ["p10", "p50"] {
+                let labels = [resource, "", "", "", "job", pid, estimate].map(Label::from);
+                out.put(&exhaustion::metrics::TTE, &labels, soon);
+            }
+            let labels = [resource, "", "", "", "job", pid, "leaking"].map(Label::from);
+            out.put(&leak::metrics::STATE, &labels, crate::model::units::Flag(true));
+        }
+        let labels = ["process", "", "", "", "job", "66", "leaking"].map(Label::from);
+        out.put(&leak::metrics::STATE, &labels, crate::model::units::Flag(true));
+        let frame = frame(out);
+        let own =
+            Traits { pids: [55].into_iter().collect(), allocator: true, mixed: true, ..Traits::default() };
+        assert_eq!((own.forecast(&frame), own.leak(&frame)), (None, None), "it is not known");
+        let forged = Traits { pids: [66].into_iter().collect(), ..own };
+        let soon = Some(Some(Forecast { p10: 3.0, p50: 3.0 }));
+        assert_eq!((forged.forecast(&frame), forged.leak(&frame)), (soon, Some(true)));
     }
 }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use super::alerts::Alerts;
 use super::facts::{Facts, SeatFacts};
 use super::foresight::Traits;
-use super::seats::{Seats, Sitter};
+use super::seats::{Claim, Seats, Sitter, What};
 use super::users;
+use crate::app::records::Remembered;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::levels::GroupMeter;
@@ -23,9 +24,12 @@ use crate::model::scope::{Member, Never, Scope};
 use crate::model::step::Group;
 use crate::model::time::Timestamp;
 use crate::protection::policy::{Ladder, Members, Mode, Resource};
-use crate::protection::report::{Names, Report, Unfit};
+use crate::protection::report::{Name, Names, Report, Unfit};
 use crate::protection::target::{Selector, Target};
 use crate::protection::victim::{self, Person, Roster};
+
+/// A job's name, its processes and those that go by its name and may not be touched.
+type Named<'t> = (Label, Vec<&'t ProcessRow>);
 
 /// Makes facts of frames.
 #[derive(Debug)]
@@ -38,6 +42,10 @@ pub struct Gather {
     only: Option<u32>,
     hierarchy: Option<Hierarchy>,
     seats: Seats,
+    /// Who was asked for a checkpoint before, also by an earlier run.
+    remembered: Remembered,
+    /// Whether another daemon protects with the same folder of state.
+    rival: bool,
     /// What the seats are called, for the labels.
     pub names: Names,
     /// Why processes are left out, by seat.
@@ -63,6 +71,17 @@ struct Crowd {
 impl Gather {
     /// One for these targets; `never` is absent where we do not know who we are, and nobody is touched then.
     pub fn new(targets: Arc<[Target]>, roots: &Roots, never: Option<Never>) -> Self {
+        Self::with(targets, roots, never, Remembered::default(), false)
+    }
+
+    /// The same, with what is remembered of earlier incidents; no target may act where there is a `rival`.
+    pub fn with(
+        targets: Arc<[Target]>,
+        roots: &Roots,
+        never: Option<Never>,
+        remembered: Remembered,
+        rival: bool,
+    ) -> Self {
         let users = targets.iter().map(|target| users::numbers(&target.users, &roots.passwd)).collect();
         let names = Names {
             targets: targets.iter().map(|target| (target.name.clone(), target.limits.mode)).collect(),
@@ -72,7 +91,18 @@ impl Gather {
         let barred =
             capability::effective(&roots.proc).is_some_and(|mask| !capability::holds(mask, capability::KILL));
         let only = barred.then(|| rustix::process::geteuid().as_raw());
-        Self { targets, users, never, only, hierarchy, seats: Seats::new(), names, whys: BTreeMap::new() }
+        Self {
+            targets,
+            users,
+            never,
+            only,
+            hierarchy,
+            seats: Seats::new(),
+            remembered,
+            rival,
+            names,
+            whys: BTreeMap::new(),
+        }
     }
 
     /// The targets whose users are not all known here, with the first unknown one.
@@ -93,7 +123,8 @@ impl Gather {
     ) -> Option<Facts> {
         let nobody = ProcessTable::default();
         let known = told.processes.as_deref();
-        if known.is_none() && self.seats.all.iter().flatten().any(|sitter| !sitter.name.is_empty()) {
+        if known.is_none() && self.seats.all.iter().flatten().any(|sitter| sitter.claim.what != What::Nobody)
+        {
             return None;
         }
         let table = known.unwrap_or(&nobody);
@@ -103,26 +134,33 @@ impl Gather {
                 seat.state.acts() || seat.state == crate::protection::policy::State::Verify
             })
         };
-        self.seats.clear(now, busy);
-        self.seats.unseated = 0;
-        let mut seats: Vec<Option<SeatFacts>> = self.seats.all.iter().map(|_| None).collect();
-        let mut found = BTreeMap::new();
-        for ((target, name), rows) in jobs {
-            if let Some(place) = self.seats.of(target, &name, now) {
-                found.insert(place, rows);
+        let claims: Vec<Claim> = jobs.keys().cloned().collect();
+        let places = self.seats.assign(now, &claims, busy);
+        let mut found: BTreeMap<usize, Vec<&ProcessRow>> = BTreeMap::new();
+        for (place, (name, rows)) in places.into_iter().zip(jobs.into_values()) {
+            let Some(place) = place else { continue };
+            if let Some(sitter) = &mut self.seats.all[place] {
+                sitter.name = name;
             }
+            found.insert(place, rows);
         }
+        let mut seats: Vec<Option<SeatFacts>> = self.seats.all.iter().map(|_| None).collect();
         self.names.seats = vec![None; seats.len()];
         self.whys.clear();
-        self.names.unseated = self.seats.unseated;
+        self.names.unseated = self.seats.unseated.iter().map(|(user, count)| (*user, *count)).collect();
         for (place, seat) in seats.iter_mut().enumerate() {
             let Some(mut sitter) = self.seats.all[place].take() else { continue };
             let rows = found.remove(&place).unwrap_or_default();
             let crowd = self.crowd(&sitter, &rows, told);
             self.whys.insert(place, crowd.whys.clone());
-            let count = u32::try_from(crowd.people.len()).unwrap_or(u32::MAX);
-            self.names.seats[place] = Some((sitter.serial, sitter.name.clone(), count, crowd.left_out));
-            let mut facts = self.facts(&mut sitter, &crowd, &rows, (now, frame, told, table), alerts);
+            self.names.seats[place] = Some(Name {
+                serial: sitter.serial,
+                workload: self.shown(&sitter),
+                user: sitter.claim.user,
+                members: u32::try_from(crowd.people.len()).unwrap_or(u32::MAX),
+                left_out: crowd.left_out,
+            });
+            let mut facts = self.facts(&mut sitter, &crowd, (now, frame, told, table), alerts);
             if known.is_none() {
                 (facts.members, facts.unfit) = (None, facts.unfit.or(Some(Unfit::Unknown)));
             }
@@ -132,44 +170,86 @@ impl Gather {
         Some(Facts { at: now, seats })
     }
 
-    /// The jobs that the targets name now, each with its processes; a target that names nobody has one without.
-    fn jobs<'t>(
-        &self,
-        table: &'t ProcessTable,
-        told: &Told,
-    ) -> BTreeMap<(usize, Label), Vec<&'t ProcessRow>> {
-        let mut jobs: BTreeMap<(usize, Label), Vec<&ProcessRow>> = BTreeMap::new();
-        for (place, target) in self.targets.iter().enumerate() {
-            let before = jobs.len();
-            match &target.selector {
+    /// What a job is called in labels: with its user where another user's has the same name.
+    fn shown(&self, sitter: &Sitter) -> Label {
+        let Claim { target, user, .. } = sitter.claim;
+        let alike = |other: &Sitter| {
+            (other.claim.target, &other.name) == (target, &sitter.name) && other.claim.user != user
+        };
+        match user.filter(|_| self.seats.all.iter().flatten().any(alike)) {
+            Some(user) => format!("{} (uid {user})", sitter.name).into(),
+            None => sitter.name.clone(),
+        }
+    }
+
+    /// The jobs that the targets name now, each with its processes and those that go by its name and may not be touched.
+    ///
+    /// A job is one user's, and a user whom the target does not allow has none. A target that names nobody has one
+    /// without a name.
+    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Told) -> BTreeMap<Claim, Named<'t>> {
+        let mut jobs: BTreeMap<Claim, Named<'_>> = BTreeMap::new();
+        for (target, selector) in self.targets.iter().map(|target| &target.selector).enumerate() {
+            let mut named: BTreeMap<What, Named<'_>> = BTreeMap::new();
+            match selector {
                 Selector::Workload(_) => {
                     for Membership { process, workload } in &told.workload_of {
                         let row = table.get(process.pid).filter(|row| row.key == *process);
-                        if let Some(row) = row.filter(|_| target.selector.names_workload(workload)) {
-                            jobs.entry((place, workload.name.clone())).or_default().push(row);
+                        if let Some(row) = row.filter(|_| selector.names_workload(workload)) {
+                            let what = What::Workload(workload.key.clone());
+                            named
+                                .entry(what)
+                                .or_insert_with(|| (workload.name.clone(), Vec::new()))
+                                .1
+                                .push(row);
                         }
                     }
                 }
                 Selector::Cgroup(_) => {
                     for row in &table.rows {
                         let path = row.cgroup.as_ref().map(Label::as_str);
-                        if let Some(top) = path.and_then(|path| target.selector.names_group(path)) {
-                            jobs.entry((place, top.into())).or_default().push(row);
+                        if let Some(top) = path.and_then(|path| selector.names_group(path)) {
+                            let top = Label::from(top);
+                            let what = What::Group(top.clone());
+                            named.entry(what).or_insert_with(|| (top, Vec::new())).1.push(row);
                         }
                     }
                 }
             }
+            let before = jobs.len();
+            let mut nobodys = Vec::new();
+            for (what, (name, rows)) in named {
+                let (allowed, others): (Vec<&ProcessRow>, _) =
+                    rows.into_iter().partition(|row| self.may_be_touched(target, row));
+                if allowed.is_empty() {
+                    nobodys.extend(others);
+                    continue;
+                }
+                // A group is one job, of who began it; a workload is one of each user.
+                let first = allowed.iter().min_by_key(|row| (row.key.start, row.key.pid)).map(|row| row.uid);
+                for row in allowed {
+                    let user = if matches!(selector, Selector::Cgroup(_)) { first } else { Some(row.uid) };
+                    let claim = Claim { target, what: what.clone(), user };
+                    jobs.entry(claim).or_insert_with(|| (name.clone(), others.clone())).1.push(row);
+                }
+            }
             if jobs.len() == before {
-                jobs.insert((place, Label::default()), Vec::new());
+                let claim = Claim { target, what: What::Nobody, user: None };
+                jobs.insert(claim, (Label::default(), nobodys));
             }
         }
         jobs
     }
 
+    /// Whether the user of a process is one whom the target allows.
+    fn may_be_touched(&self, target: usize, row: &ProcessRow) -> bool {
+        self.users[target].as_ref().is_ok_and(|users| users.contains(&row.uid))
+    }
+
     /// Sifts the processes of a job: who may be touched, and who may not.
     fn crowd(&self, sitter: &Sitter, rows: &[&ProcessRow], told: &Told) -> Crowd {
         let mut crowd = Crowd::default();
-        let (Ok(users), Some(never)) = (&self.users[sitter.target], &self.never) else { return crowd };
+        let target = sitter.claim.target;
+        let (Ok(_), Some(never)) = (&self.users[target], &self.never) else { return crowd };
         for row in rows {
             let ours = never.pids.contains(&row.key.pid);
             crowd.wide |= ours || row.key.pid <= 2;
@@ -177,14 +257,14 @@ impl Gather {
             if matches!(row.state, b'Z' | b'X') {
                 continue;
             }
-            let enforces = self.targets[sitter.target].limits.mode == Mode::Enforce;
+            let enforces = self.targets[target].limits.mode == Mode::Enforce;
             let beyond = enforces && self.only.is_some_and(|only| row.uid != only);
             crowd.beyond |= beyond;
             let why = if ours {
                 Some("memwarden itself")
             } else if row.key.pid <= 2 || row.kernel {
                 Some("init or a thread of the kernel")
-            } else if !users.contains(&row.uid) {
+            } else if !self.may_be_touched(target, row) {
                 Some("of a user that the target does not name")
             } else {
                 beyond.then_some("of a user whom memwarden has no right to signal")
@@ -210,20 +290,20 @@ impl Gather {
         &self,
         sitter: &mut Sitter,
         crowd: &Crowd,
-        rows: &[&ProcessRow],
         (now, frame, told, table): (Timestamp, &Frame, &Told, &ProcessTable),
         alerts: &Alerts,
     ) -> SeatFacts {
-        let target = &self.targets[sitter.target];
+        let target = &self.targets[sitter.claim.target];
         let people = &crowd.people;
         let members: BTreeSet<ProcessKey> = people.iter().map(|person| person.key).collect();
         let others = table.rows.iter().filter(|row| !members.contains(&row.key));
         let others = others.filter_map(|row| row.cgroup.as_ref().map(Label::as_str));
         let group = victim::own_group(people, others).and_then(|path| self.group(path));
         let scope = self.scope(sitter, target, people, group.as_ref());
-        let mut unfit = match (&self.users[sitter.target], &self.never) {
+        let mut unfit = match (&self.users[sitter.claim.target], &self.never) {
             (Err(_), _) => Some(Unfit::UnknownUser),
             (_, None) => Some(Unfit::NoExecutor),
+            _ if self.rival && target.limits.mode == Mode::Enforce => Some(Unfit::Rival),
             (Ok(_), Some(_)) if crowd.wide => Some(Unfit::TooWide),
             (Ok(_), Some(_)) if crowd.beyond && crowd.people.is_empty() => Some(Unfit::NoPermission),
             _ => None,
@@ -237,23 +317,23 @@ impl Gather {
         if changed {
             sitter.scope.clone_from(&scope);
         }
-        let common = match &target.selector {
-            Selector::Cgroup(_) if !sitter.name.is_empty() => Some(sitter.name.clone()),
+        let common = match &sitter.claim.what {
+            What::Group(path) => Some(path.clone()),
             _ => victim::common_group(people).map(Label::from),
         };
         let common = common.as_ref().map(Label::as_str);
         let meter = self.meter(sitter, common.or_else(|| root(people)));
-        let gpus: BTreeSet<&str> = told
-            .gpu_processes
-            .iter()
-            .filter(|process| rows.iter().any(|row| row.key.pid == process.pid))
-            .map(|process| process.uuid.as_str())
-            .collect();
-        let workloads = told.workload_of.iter().filter(|member| members.contains(&member.process));
-        let workloads: BTreeSet<&str> = workloads.map(|member| member.workload.name.as_str()).collect();
         let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
+        let pids: BTreeSet<u32> = members.iter().map(|key| key.pid).collect();
+        let gpus = told.gpu_processes.iter().filter(|process| pids.contains(&process.pid));
+        let gpus: BTreeSet<&str> = gpus.map(|process| process.uuid.as_str()).collect();
+        let (workloads, mixed) = self.workloads(sitter.claim.target, &members, told, table);
+        let ranks = told.ranks.iter().filter(|rank| rank.key.is_some_and(|key| members.contains(&key)));
         let traits = Traits {
-            workloads: workloads.into_iter().collect(),
+            pids,
+            ranks: ranks.map(|rank| (rank.workload.as_str(), rank.rank.as_str())).collect(),
+            workloads,
+            mixed,
             group: common,
             gpus: gpus.into_iter().collect(),
             host: watched(Resource::Host),
@@ -264,8 +344,12 @@ impl Gather {
         let begins = !std::mem::replace(&mut sitter.begun, true);
         SeatFacts {
             serial: sitter.serial,
-            target: sitter.target,
-            ladder: begins.then(|| Ladder::new(target.limits.clone(), now)),
+            target: sitter.claim.target,
+            user: sitter.claim.user,
+            ladder: begins.then(|| {
+                let asked = self.remembered.asked(members.iter());
+                Ladder::new(target.limits.clone(), now).asked_before(asked)
+            }),
             roster: Roster::new(people, target.victims, group).into(),
             members: Some(Members { count, catching: None }),
             scope: scope.filter(|_| changed),
@@ -277,6 +361,31 @@ impl Gather {
             alert: alerts.firing(target),
             unfit,
         }
+    }
+
+    /// The workloads whose sums are those of the members, and whether there are others that are not: some other user's
+    /// process goes by the same name. What root runs for a job belongs to it.
+    fn workloads<'t>(
+        &self,
+        target: usize,
+        members: &BTreeSet<ProcessKey>,
+        told: &'t Told,
+        table: &ProcessTable,
+    ) -> (BTreeSet<&'t str>, bool) {
+        let named = told.workload_of.iter().filter(|member| members.contains(&member.process));
+        let mut named: BTreeSet<&str> = named.map(|member| member.workload.name.as_str()).collect();
+        let before = named.len();
+        for member in told.workload_of.iter().filter(|member| !members.contains(&member.process)) {
+            let row = table.get(member.process.pid).filter(|row| row.key == member.process);
+            let own = row.is_none_or(|row| {
+                row.uid == 0 || (matches!(row.state, b'Z' | b'X') && self.may_be_touched(target, row))
+            });
+            if !own {
+                named.remove(member.workload.name.as_str());
+            }
+        }
+        let mixed = named.len() < before;
+        (named, mixed)
     }
 
     fn group(&self, path: Label) -> Option<Group> {
@@ -310,13 +419,13 @@ impl Gather {
         people: &[Person],
         own: Option<&Group>,
     ) -> Option<Scope> {
-        let users = self.users[sitter.target].as_ref().ok()?.clone();
+        let users = self.users[sitter.claim.target].as_ref().ok()?.clone();
         if people.is_empty() {
             return None;
         }
-        let members = match &target.selector {
-            Selector::Cgroup(_) => vec![Member::Group(self.group(sitter.name.clone())?)],
-            Selector::Workload(_) => {
+        let members = match &sitter.claim.what {
+            What::Group(path) => vec![Member::Group(self.group(path.clone())?)],
+            What::Workload(_) | What::Nobody => {
                 let pids: BTreeSet<u32> = people.iter().map(|person| person.key.pid).collect();
                 let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
                 members.extend(people.iter().map(|person| match pids.contains(&person.parent) {
@@ -346,6 +455,8 @@ mod tests {
         folder: tempfile::TempDir,
         gather: Gather,
         at: Timestamp,
+        /// The user and the workload of each pid.
+        who: fn(u32) -> (u32, String),
     }
 
     impl World {
@@ -354,14 +465,14 @@ mod tests {
             std::fs::create_dir_all(folder.path().join("cgroup")).unwrap();
             std::fs::write(folder.path().join("cgroup/cgroup.controllers"), "memory\n").unwrap();
             let text = format!(
-                "protection: {{mode: enforce, targets: [{{name: t, {selector}, allow_users: ['7']}}]}}"
+                "protection: {{mode: enforce, targets: [{{name: t, {selector}, allow_users: ['7', '8']}}]}}"
             );
             let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
             let targets =
                 Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
             let never = Some(Never { own: 1000, pids: vec![1000], groups: Vec::new() });
             let gather = Gather::new(targets, &Roots::under(folder.path()), never);
-            Self { folder, gather, at: Timestamp::from_secs(10) }
+            Self { folder, gather, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }
         }
 
         /// Makes a group with this much left, in MiB.
@@ -383,7 +494,7 @@ mod tests {
                 parent: *parent,
                 session: 0,
                 terminal: 0,
-                uid: 7,
+                uid: (self.who)(*pid).0,
                 comm: "python".into(),
                 state: b'S',
                 kernel: false,
@@ -396,7 +507,8 @@ mod tests {
             };
             let table = rows.map(|rows| ProcessTable { rows: rows.iter().map(row).collect(), boot: None });
             let all = table.iter().flat_map(|table| &table.rows);
-            let workload_of = all.map(|row| Membership::named(row.key, "w")).collect();
+            let named = |row: &ProcessRow| Membership::named(row.key, &(self.who)(row.key.pid).1);
+            let workload_of = all.map(named).collect();
             let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
             let frame = Frame {
@@ -469,5 +581,55 @@ mod tests {
         let scope = world.look(&[(10, 1, "/jobs/a"), (11, 10, "/elsewhere")]).scope.unwrap();
         let [Member::Group(group)] = scope.members.as_slice() else { panic!("{scope:?}") };
         assert_eq!(group.path.as_str(), "/jobs/a");
+    }
+
+    /// The names, users, members and left out of all seats.
+    fn seated(world: &World) -> Vec<(String, Option<u32>, u32, u32)> {
+        let names = world.gather.names.seats.iter().flatten();
+        names.map(|name| (name.workload.to_string(), name.user, name.members, name.left_out)).collect()
+    }
+
+    #[test]
+    fn users_who_are_not_allowed_take_no_seat() {
+        let mut world = World::new("workload: \"job-*\"");
+        // Pids from 100 on are Mallory's: 70 workloads of its own, and a process that goes by the name of the real job.
+        world.who = |pid| match pid {
+            10 | 170 => (if pid == 10 { 7 } else { 9 }, "job-real".to_owned()),
+            _ => (9, format!("job-{pid}")),
+        };
+        let fakes: Vec<(u32, u32, &str)> = (100..171).map(|pid| (pid, 1, "/u/9")).collect();
+        let alone = world.sample(Some(&fakes)).unwrap().seats;
+        assert_eq!(alone.iter().flatten().count(), 1, "the target names nobody");
+        assert_eq!(seated(&world), [(String::new(), None, 0, 71)]);
+        let all: Vec<_> = std::iter::once((10, 1, "/u/7")).chain(fakes).collect();
+        world.sample(Some(&all)).unwrap();
+        world.sample(Some(&all)).unwrap();
+        assert_eq!(seated(&world), [("job-real".to_owned(), Some(7), 1, 1)]);
+        assert!(world.gather.names.unseated.is_empty());
+    }
+
+    #[test]
+    fn two_users_with_one_name_have_a_job_each() {
+        let mut world = World::new("workload: w");
+        world.who = |pid| (if pid < 20 { 7 } else { 8 }, "w".to_owned());
+        let facts = world.sample(Some(&[(10, 1, "/a"), (11, 10, "/a"), (20, 1, "/a")])).unwrap();
+        assert_eq!(
+            seated(&world),
+            [("w (uid 7)".to_owned(), Some(7), 2, 0), ("w (uid 8)".to_owned(), Some(8), 1, 0)]
+        );
+        let victims: Vec<Vec<u32>> = facts
+            .seats
+            .iter()
+            .flatten()
+            .map(|seat| seat.roster.largest.iter().map(|key| key.pid).collect())
+            .collect();
+        assert_eq!(victims, [vec![10, 11], vec![20]], "nobody ends for the other");
+    }
+
+    #[test]
+    fn where_another_daemon_protects_nobody_is_touched() {
+        let mut world = World::new("workload: w");
+        world.gather.rival = true;
+        assert_eq!(world.look(&[(10, 1, "/a")]).unfit, Some(Unfit::Rival));
     }
 }

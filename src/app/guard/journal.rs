@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use super::scribe::Scribe;
-use crate::app::records::SharedFlight;
 use crate::app::records::ledger::{Ledger, Turn};
+use crate::app::records::{Memory, SharedFlight};
 use crate::model::audit::Reading;
 use crate::model::incident::Sample;
 use crate::model::label::Label;
-use crate::model::step::{Finished, Step, StepDone, StepError, TargetId, Touched};
+use crate::model::step::{Finished, Step, StepDone, StepError, TargetId, Touched, Work};
 use crate::model::time::Timestamp;
 use crate::model::units::Unit as _;
 use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
 use crate::protection::target::Target;
+use crate::protection::victim::Roster;
 
 /// A move, with what it was decided on.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,11 @@ pub struct Moved {
 pub trait Journal: Send {
     /// A ladder moves; its steps come after.
     fn moved(&mut self, moved: &Moved);
+    /// These are about to be asked for a checkpoint, which must not be forgotten. It may wait for that for a moment: 50 ms
+    /// at the most, and nothing where a disk hangs.
+    fn asks(&mut self, _at: Timestamp, _roster: &Arc<Roster>) {}
+    /// A job is about to be ended, which the rate limits count.
+    fn ends(&mut self, _at: Timestamp, _target: usize, _user: Option<u32>) {}
     /// A step is about to be carried out. Returns its number.
     fn before(&mut self, at: Timestamp, step: &Step) -> u64;
     /// It was carried out, or was not, in so many microseconds.
@@ -81,14 +87,21 @@ pub(super) struct Book {
     policies: Box<[Arc<str>]>,
     /// What the host is called among what was read; absent where no target watches it.
     host: Option<Label>,
+    memory: Memory,
 }
 
 impl Book {
-    pub(super) fn new(ledger: Ledger, scribe: Scribe, flight: SharedFlight, targets: Arc<[Target]>) -> Self {
+    pub(super) fn new(
+        ledger: Ledger,
+        scribe: Scribe,
+        flight: SharedFlight,
+        memory: Memory,
+        targets: Arc<[Target]>,
+    ) -> Self {
         let policies = targets.iter().map(|target| target.to_string().into()).collect();
         let watches = |target: &Target| target.limits.levels[Resource::Host.place()].is_some();
         let host = targets.iter().any(watches).then(|| "host".into());
-        Self { ledger, scribe, flight, targets, policies, host }
+        Self { ledger, scribe, flight, targets, policies, host, memory }
     }
 }
 
@@ -115,11 +128,26 @@ impl Journal for Book {
         self.scribe.moved(moved);
     }
 
+    fn asks(&mut self, at: Timestamp, roster: &Arc<Roster>) {
+        self.memory.asked(at, roster);
+    }
+
+    fn ends(&mut self, at: Timestamp, target: usize, user: Option<u32>) {
+        if let Some(target) = self.targets.get(target) {
+            self.memory.ended(at, &target.name, user);
+        }
+    }
+
     fn before(&mut self, at: Timestamp, step: &Step) -> u64 {
         self.ledger.before(at, step)
     }
 
     fn after(&mut self, at: Timestamp, moved: &Moved, deed: &Deed<'_>) {
+        if matches!(deed.step.work, Work::KillGroup { .. } | Work::KillTree { .. })
+            && moved.mode == Mode::Enforce
+        {
+            self.memory.killed(at, deed.touched);
+        }
         self.ledger.after(at, deed.number, deed.step, deed.result, deed.micros, deed.touched);
         self.scribe.after(moved, deed);
     }

@@ -155,7 +155,11 @@ impl Guard {
         let never = never
             .inspect_err(|error| tracing::error!(%error, "Who we are is not known; nobody is touched."))
             .ok();
-        let gather = Gather::new(Arc::clone(&targets), roots, never.clone());
+        let remembered = records.remembered();
+        let ends = remembered.ends(clock::now());
+        let mut gather =
+            Gather::with(Arc::clone(&targets), roots, never.clone(), remembered, records.rival());
+        gather.names.most_per_hour = protection.most_per_hour;
         for (target, user) in gather.strangers() {
             tracing::error!(
                 target_name = target.name.as_str(),
@@ -169,7 +173,7 @@ impl Guard {
             webhooks: webhooks(&targets),
             records: Some(records.errand()),
         };
-        let machine = never.clone().filter(|_| enforce).and_then(|never| {
+        let machine = never.clone().filter(|_| enforce && !records.rival()).and_then(|never| {
             let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, never, errands);
             armed.inspect_err(|error| tracing::error!(%error, "Nobody can be signalled.")).ok()
         });
@@ -183,11 +187,12 @@ impl Guard {
         let scribe = Scribe::start(Arc::clone(&targets))?;
         let ledger = records.ledger(&format!("{:08x}", digest(protection)));
         let flight = Arc::clone(records.flight());
-        let book = Box::new(Book::new(ledger, scribe, flight, Arc::clone(&targets)));
+        let memory = records.memory();
+        let book = Box::new(Book::new(ledger, scribe, flight, memory, Arc::clone(&targets)));
         let slot = Arc::clone(&shared.slot);
         let mut watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, book);
         // A restart, or a reload, is no new hour.
-        watch.recall(&records.ends(clock::now()));
+        watch.recall(&ends);
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn({
             let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));

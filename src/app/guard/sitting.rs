@@ -20,6 +20,9 @@ use crate::protection::victim::Roster;
 /// Steps of one job that can go on at once.
 const PENDING: usize = 32;
 
+/// How soon it is tried again to wait for victims, where that failed.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// The label of the step that waits for the end of victims.
 pub(super) const WAITS: &str = "await_end";
 
@@ -37,6 +40,8 @@ pub(super) struct Pending {
 pub(super) struct Sitting {
     pub(super) serial: u64,
     pub(super) target: usize,
+    /// Whose job it is.
+    pub(super) user: Option<u32>,
     pub(super) roster: Arc<Roster>,
     /// Whether there are bounds for it: without them nobody is touched.
     pub(super) bounded: bool,
@@ -59,6 +64,8 @@ pub(super) struct Sitting {
     /// The group that was stopped and did not go on yet.
     pub(super) paused: Option<Group>,
     pub(super) alive: Option<u32>,
+    /// When it was begun last to wait for their end, or tried.
+    pub(super) waited: Option<Timestamp>,
     pub(super) victims: Bytes,
     /// How many caught the checkpoint signal, once it was sent.
     pub(super) catching: Option<u32>,
@@ -73,6 +80,7 @@ impl Sitting {
         Self {
             serial: facts.serial,
             target: facts.target,
+            user: facts.user,
             roster: Arc::clone(&facts.roster),
             bounded: false,
             meter: None,
@@ -91,6 +99,7 @@ impl Sitting {
             struck: None,
             paused: None,
             alive: None,
+            waited: None,
             victims: Bytes::ZERO,
             catching: None,
             killed: None,
@@ -202,10 +211,20 @@ impl Sitting {
         }
     }
 
+    /// Whether victims are to be waited for, and nobody waits: that failed a second ago or more.
+    pub(super) fn lost_sight(&self, now: Timestamp) -> bool {
+        let waits = self.pending.iter().any(|pending| pending.step == WAITS && !pending.replaced);
+        let due = self.waited.is_some_and(|before| now.since(before) >= AGAIN);
+        self.struck.is_some() && self.alive != Some(0) && !waits && due
+    }
+
     /// A step goes on. The end of its victims is what the newest wait for it says.
     pub(super) fn goes_on(&mut self, ticket: Ticket, step: &'static str) -> bool {
         if self.pending.len() == self.pending.capacity() {
-            return false;
+            // Nothing is decided by the others but by the end of victims and the word of a job.
+            let other = self.pending.iter().position(|pending| !matches!(pending.step, WAITS | "await"));
+            let Some(other) = other.filter(|_| step == WAITS) else { return false };
+            self.pending.swap_remove(other);
         }
         if step == WAITS {
             self.pending
@@ -221,6 +240,7 @@ impl Sitting {
     pub(super) fn rest(&mut self) {
         self.pending.clear();
         (self.ack, self.alive, self.catching, self.killed) = (None, None, None, None);
+        self.waited = None;
         self.struck = None;
     }
 }

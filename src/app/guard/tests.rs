@@ -1,6 +1,7 @@
 //! The guard on files of its own, with a clock of its own and somebody who only notes what is asked of it.
 
 mod histories;
+mod stuck;
 mod thrift;
 
 use std::cell::Cell;
@@ -126,6 +127,14 @@ struct Diary {
     silent: bool,
 }
 
+impl Diary {
+    fn note(&self, what: impl FnOnce() -> String) {
+        if !self.silent {
+            self.notes.0.lock().unwrap().push(what());
+        }
+    }
+}
+
 impl Journal for Diary {
     fn moved(&mut self, moved: &Moved) {
         assert_eq!(self.open, 0, "every step has its pair");
@@ -135,6 +144,14 @@ impl Journal for Diary {
                 format!("{} → {}: {}", transition.from.label(), transition.to.label(), transition.reason);
             self.notes.0.lock().unwrap().push(line);
         }
+    }
+
+    fn asks(&mut self, _at: Timestamp, roster: &Arc<Roster>) {
+        self.note(|| format!("remember that {} are asked", roster.ask.len()));
+    }
+
+    fn ends(&mut self, _at: Timestamp, target: usize, user: Option<u32>) {
+        self.note(|| format!("remember that a job of target {target} and user {user:?} is ended"));
     }
 
     fn before(&mut self, _at: Timestamp, _step: &Step) -> u64 {
@@ -170,17 +187,24 @@ fn targets(more: &str) -> Arc<[Target]> {
 
 impl World {
     fn new(more: &str, silent: bool) -> Self {
+        let enforce = |notes: Notes| -> Box<dyn Executor> {
+            let finished = Vec::with_capacity(8);
+            Box::new(Noting { notes, name: "enforce", next: 0, finished, late: None, silent })
+        };
+        Self::with(more, silent, enforce)
+    }
+
+    fn with(more: &str, silent: bool, enforce: impl FnOnce(Notes) -> Box<dyn Executor>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let targets = targets(more);
         let notes = Notes::default();
         let slot = Arc::new(Slot::default());
-        let hand = |name| -> Box<dyn Executor> {
-            let (notes, finished) = (notes.clone(), Vec::with_capacity(8));
-            Box::new(Noting { notes, name, next: 0, finished, late: None, silent })
-        };
+        let finished = Vec::with_capacity(8);
+        let observe =
+            Box::new(Noting { notes: notes.clone(), name: "observe", next: 0, finished, late: None, silent });
         std::fs::write(folder.path().join("meminfo"), "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\n")
             .unwrap();
-        let hands = Hands { enforce: Some(hand("enforce")), observe: hand("observe") };
+        let hands = Hands { enforce: Some(enforce(notes.clone())), observe };
         let meter = HostMeter::open(folder.path()).ok();
         let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent });
         let watch = Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, diary);
@@ -218,6 +242,7 @@ impl World {
         seats[0] = Some(SeatFacts {
             serial: 1,
             target: 0,
+            user: Some(7),
             ladder: first.then(|| Ladder::new(self.targets[0].limits.clone(), self.now.get())),
             roster: Roster::new(&people, self.targets[0].victims, None).into(),
             members: Some(Members { count, catching: None }),
@@ -272,6 +297,7 @@ fn a_job_is_asked_then_told_to_end() {
         warn → soft: the soft level of cgroup memory is crossed
         enforce: write down what is known
         soft → checkpoint: the soft level of cgroup memory is crossed
+        remember that 3 are asked
         enforce: write down what is known
         enforce: send signal 10 to pid 10, if it has a handler"#]]);
     world.rounds(40);
@@ -280,6 +306,7 @@ fn a_job_is_asked_then_told_to_end() {
     world.rounds(200);
     world.check(expect![[r#"
         checkpoint → term: the time to save is over
+        remember that a job of target 0 and user Some(7) is ended
         enforce: write down what is known
         enforce: send signal 15 to pid 12
         enforce: send signal 15 to pid 11
@@ -303,6 +330,7 @@ fn the_hard_level_kills_in_the_same_round() {
     world.rounds(1);
     world.check(expect![[r#"
         ok → kill: the hard level of cgroup memory is crossed
+        remember that a job of target 0 and user Some(7) is ended
         enforce: kill 2 processes and their children
         enforce: take back the memory of 2 processes
         enforce: wait up to 10 s for 2 processes to end
@@ -448,6 +476,7 @@ fn a_kill_comes_before_what_is_told_of_it() {
     world.rounds(1);
     world.check(expect![[r#"
         ok → kill: the hard level of cgroup memory is crossed
+        remember that a job of target 0 and user Some(7) is ended
         enforce: kill 2 processes and their children
         enforce: take back the memory of 2 processes
         enforce: wait up to 10 s for 2 processes to end

@@ -17,7 +17,7 @@ use crate::model::step::{Executor, Finished, Outcome, Stage, Step, StepDone, Tar
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::plan::{self, Plan, Trip};
-use crate::protection::policy::{Board, Flow, Mode, Observed, Reading, Resource, State, Transition};
+use crate::protection::policy::{Board, Flow, Mode, Observed, Reading, Resource, Seated, State, Transition};
 use crate::protection::report::{Report, SeatReport, Unfit};
 use crate::protection::target::Target;
 use crate::protection::victim::Roster;
@@ -101,11 +101,11 @@ impl Watch {
 
     /// Counts what was ended before, oldest first, against the rate limits.
     pub(super) fn recall(&mut self, ends: &[End]) {
-        for End { target, at } in ends {
+        for End { target, user, at } in ends {
             let named = |known: &Target| known.name.as_str() == target;
             // A target of another configuration used up the host's limit all the same.
             let place = self.targets.iter().position(named).unwrap_or(usize::MAX);
-            self.board.recall(place, *at);
+            self.board.recall(place, *user, *at);
         }
     }
 
@@ -197,7 +197,8 @@ impl Watch {
         if self.seats[seat].is_none() {
             let Some(ladder) = told.ladder.take() else { return };
             self.seats[seat] = Some(Sitting::new(told, now));
-            self.board.seat(seat, Some((told.target, ladder)));
+            let seated = Seated { target: told.target, user: told.user, ladder };
+            self.board.seat(seat, Some(seated));
         }
         let Some(sitting) = &mut self.seats[seat] else { return };
         sitting.hear(told, at);
@@ -236,6 +237,10 @@ impl Watch {
             self.read_host(read);
         }
         let able = target.limits.mode == Mode::Observe || self.hands.enforce.is_some();
+        let Some(sitting) = self.seats[seat].as_mut() else { return LONGEST };
+        if target.limits.mode == Mode::Enforce && sitting.lost_sight(read) {
+            self.wait_on(seat, clock);
+        }
         let Some(sitting) = self.seats[seat].as_mut() else { return LONGEST };
         if target.ask.job {
             sitting.listen(Checkpoints::heard(), read);
@@ -308,6 +313,12 @@ impl Watch {
         sitting.moved = Some(moved);
         // What is written down of the steps is part of the incident that begins here.
         self.journal.moved(&moved);
+        if enforced && transition.counts {
+            self.journal.ends(clock(), sitting.target, sitting.user);
+        }
+        if enforced && transition.ask && target.ask.signal.is_some() {
+            self.journal.asks(clock(), &roster);
+        }
         if let Some(stage) = plan::stage_of(transition) {
             let wanted = target.hook.is_some() || target.webhook.is_some();
             // What is told takes memory, which a kill must not wait for.
@@ -376,6 +387,9 @@ impl Watch {
                 Ok(StepDone { outcome: Outcome::Done | Outcome::Started(_) | Outcome::WouldHave, .. })
             );
             self.carried.push(carried);
+            if matches!(step.work, Work::AwaitEnd { .. }) {
+                sitting.waited = Some(at);
+            }
             if let Ok(StepDone {
                 outcome: Outcome::Started(ticket) | Outcome::Saving(ticket), processes, ..
             }) = result

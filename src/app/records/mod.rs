@@ -4,8 +4,8 @@
 //! makes folders of it on a thread of its own; `strikes` sees what the kernel's
 //! OOM killer did, so that there is a record even when nobody else acted.
 
-mod ends;
 pub mod ledger;
+mod memory;
 mod paused;
 mod recorder;
 mod strikes;
@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use self::ends::End;
 use self::ledger::Ledger;
+use self::memory::Archive;
+pub use self::memory::{End, Memory, Remembered};
 use self::recorder::RecordErrand;
 pub use self::recorder::{Recorder, Status};
 use self::strikes::{Kills, Strikes};
@@ -29,10 +30,9 @@ use crate::host::audit::{AuditLog, Place};
 use crate::host::deaths::{Death, Deaths};
 use crate::host::executor::Errand;
 use crate::host::incident::Store;
-use crate::host::{capability, clock};
+use crate::host::{capability, clock, fs, lock};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
-use crate::model::time::Timestamp;
 
 /// Says what of the system protection has to do without; `proc` is where processes are.
 pub fn tell_needs(proc: &Path, events: &Events) {
@@ -84,6 +84,8 @@ pub struct Records {
     store: Option<Store>,
     events: Arc<Events>,
     lookout: Lookout,
+    archive: Archive,
+    hold: Hold,
     /// Whether it was said that the audit log cannot be written.
     audit_troubled: AtomicBool,
 }
@@ -99,13 +101,56 @@ pub fn store(folder: &Path) -> Store {
     Store::new(folder.join("incidents"), INCIDENTS, INCIDENT_BYTES)
 }
 
+/// What this process has of the folder of state.
+#[derive(Debug)]
+enum Hold {
+    /// There is no folder, or none that can be locked.
+    Nothing,
+    /// The lock, for as long as the process lives.
+    Alone(#[expect(dead_code, reason = "held, and never looked at")] std::fs::File),
+    /// Another process has it.
+    Rival,
+}
+
+impl Hold {
+    /// Takes the lock of the folder; one who ends just now is waited for.
+    fn of(folder: &Path) -> Self {
+        /// Most daemons end within a moment.
+        const PATIENCE: Duration = Duration::from_secs(3);
+        let begun = clock::now();
+        loop {
+            match lock::take(folder) {
+                Ok(Some(file)) => return Self::Alone(file),
+                Ok(None) if clock::now().since(begun) < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Ok(None) => {
+                    tracing::error!(
+                        folder = %folder.display(),
+                        "Another memwarden uses this folder of state. Two would ask and end the same jobs: nothing is \
+                         protected by this one, and its incidents and audit log are kept in memory only. Give it \
+                         another state.file and its own targets, or start it anew when the other has ended."
+                    );
+                    return Self::Rival;
+                }
+                Err(error) => {
+                    tracing::warn!(folder = %folder.display(), %error, "The folder of state cannot be locked.");
+                    return Self::Nothing;
+                }
+            }
+        }
+    }
+}
+
 impl Records {
     /// Opens the audit log and starts the threads; says so where something cannot be written.
     ///
     /// # Errors
     /// The operating system's, where it gives no thread.
     pub fn start(config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
-        let folder = folder(config);
+        let hold = folder(config).map_or(Hold::Nothing, |folder| Hold::of(&folder));
+        // Two that write into the same files would spoil them for both.
+        let folder = folder(config).filter(|_| !matches!(hold, Hold::Rival));
         if let Some(folder) = &folder {
             paused::let_go(folder.join("audit.jsonl"), config.paths.cgroup.clone());
         }
@@ -129,6 +174,9 @@ impl Records {
                 tracing::info!("Incidents and the audit log are kept in memory only: there is no state.file.")
             }
         }
+        let boot = fs::read_text(&config.paths.proc.join("sys/kernel/random/boot_id")).unwrap_or_default();
+        let past = folder.as_deref().map(|folder| folder.join("protection.jsonl"));
+        let archive = Archive::start(past, boot.trim().to_owned())?;
         let flight = SharedFlight::default();
         let proc = config.paths.proc.clone();
         let written =
@@ -144,10 +192,17 @@ impl Records {
             store,
             events,
             lookout: Lookout { deaths: Arc::default(), proc },
+            archive,
+            hold,
             audit_troubled: AtomicBool::default(),
         };
         records.tell();
         Ok(records)
+    }
+
+    /// Whether another memwarden protects with the same folder of state: this one must not act then.
+    pub const fn rival(&self) -> bool {
+        matches!(self.hold, Hold::Rival)
     }
 
     /// Where incidents are; nothing where they are kept in memory only.
@@ -180,20 +235,14 @@ impl Records {
         });
     }
 
-    /// What protection ended in the last hour, as the folders of incidents tell, oldest first. Waits for the disk for a
-    /// moment only: one that hangs must not keep the node from being protected.
-    pub fn ends(&self, now: Timestamp) -> Vec<End> {
-        /// A hundred small files.
-        const PATIENCE: Duration = Duration::from_secs(2);
-        let Some(store) = self.store.clone() else { return Vec::new() };
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let read = move || tell.send(ends::read(&store, now));
-        let started = std::thread::Builder::new().name("ends".to_owned()).spawn(read);
-        let ends = started.ok().and_then(|_| told.recv_timeout(PATIENCE).ok());
-        ends.unwrap_or_else(|| {
-            tracing::warn!("What was ended in the last hour cannot be read; the rate limits begin anew.");
-            Vec::new()
-        })
+    /// What protection did before, also in an earlier run.
+    pub fn remembered(&self) -> Remembered {
+        self.archive.remembered()
+    }
+
+    /// Where the guard puts what must not be forgotten.
+    pub fn memory(&self) -> Memory {
+        self.archive.memory()
     }
 
     /// Where the guard puts what it does; `config` is the first digits of the configuration's hash.
@@ -235,6 +284,7 @@ impl Records {
     /// Looks at every frame for what the kernel did, and keeps what it says of the host, until there are no more.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
         let (mut strikes, mut kills) = (Strikes::default(), Kills::default());
+        let remembered = self.archive.known();
         while frames.changed().await.is_ok() {
             let Some(frame) = frames.borrow_and_update().clone() else { continue };
             if let Some(sample) = strikes::host(&frame)
@@ -248,7 +298,7 @@ impl Records {
                 self.recorder.record(incident);
             }
             // After the strikes, whose victims are told better there.
-            for incident in kills.look(&frame, &self.lookout.poll()) {
+            for incident in kills.look(&frame, self.lookout.poll(), |key| remembered.killed(key)) {
                 self.recorder.record(incident);
             }
         }

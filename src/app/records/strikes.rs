@@ -9,6 +9,7 @@ use serde_json::{Map, json};
 
 use crate::host::deaths::Death;
 use crate::model::frame::Frame;
+use crate::model::ids::ProcessKey;
 use crate::model::incident::{Cause, Incident, SCHEMA, Sample, name};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
@@ -97,20 +98,37 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
 /// Watched processes that `SIGKILL` ended, told once for all of a job that go together.
 #[derive(Debug, Default)]
 pub(super) struct Kills {
+    /// Those whose killer may still be told: by protection, which writes down a kill after it was done, or by the kernel.
+    waiting: Vec<(Timestamp, Death)>,
     /// When each target's were told last.
     told: BTreeMap<Label, Timestamp>,
 }
 
 impl Kills {
-    /// The incidents of what ended, one for each target, and none for a target that has just had one.
-    pub(super) fn look(&mut self, frame: &Frame, deaths: &[Death]) -> Vec<Incident> {
+    /// The incidents of what ended, one for each target, and none for a target that has just had one. Whoever is `ours`
+    /// was killed by protection, and told of there.
+    pub(super) fn look(
+        &mut self,
+        frame: &Frame,
+        deaths: Vec<Death>,
+        ours: impl Fn(ProcessKey) -> bool,
+    ) -> Vec<Incident> {
+        /// Many times what any kill takes from the signal to the line about it.
+        const SETTLED: Duration = Duration::from_secs(2);
         /// How long a job of many processes takes to be gone after the first one.
         const LULL: Duration = Duration::from_secs(30);
         /// `SIGKILL`.
         const KILL: i32 = 9;
         self.told.retain(|_, told| frame.at.since(*told) < LULL);
         let mut killed: BTreeMap<&Label, Vec<u32>> = BTreeMap::new();
-        for death in deaths.iter().filter(|death| death.signal == Some(KILL)) {
+        let by_kill = deaths.into_iter().filter(|death| death.signal == Some(KILL));
+        self.waiting.extend(by_kill.map(|death| (frame.at, death)));
+        let settled: Vec<Death> = self
+            .waiting
+            .extract_if(.., |(seen, _)| frame.at.since(*seen) >= SETTLED)
+            .map(|(_, death)| death)
+            .collect();
+        for death in settled.iter().filter(|death| !ours(death.key)) {
             killed.entry(&death.owner).or_default().push(death.key.pid);
         }
         let mut incidents = Vec::new();
@@ -199,14 +217,35 @@ mod tests {
             signal,
         };
         let mut kills = Kills::default();
-        assert_eq!(kills.look(&frame(9, None), &[death(5, None), death(6, Some(15))]), []);
-        let told = kills.look(&frame(9, None), &[death(5, Some(9)), death(6, Some(9)), death(7, Some(15))]);
+        let mut look =
+            |second, deaths: &[Death]| kills.look(&frame(second, None), deaths.to_vec(), |_| false);
+        assert_eq!(look(7, &[death(5, None), death(6, Some(15))]), []);
+        assert_eq!(look(7, &[death(5, Some(9)), death(6, Some(9)), death(7, Some(15))]), []);
+        let told = look(9, &[]);
         let [incident] = &told[..] else { panic!("{told:?}") };
         assert_eq!((incident.id.as_str(), incident.cause), ("19700101T000009.000Z-job-5", Cause::Killed));
         assert_eq!(incident.facts[VICTIM], json!("5 6"));
         assert_eq!(incident.summary, "2 processes of job were ended by SIGKILL; who sent it is not known.");
-        assert_eq!(kills.look(&frame(10, None), &[death(8, Some(9))]), []);
-        assert_eq!(kills.look(&frame(60, None), &[death(9, Some(9))]).len(), 1);
+        assert_eq!(look(10, &[death(8, Some(9))]), []);
+        assert_eq!(look(12, &[]), []);
+        assert_eq!(look(60, &[death(9, Some(9))]), []);
+        assert_eq!(look(62, &[]).len(), 1);
+    }
+
+    #[test]
+    fn a_kill_of_our_own_is_told_nowhere_else_though_its_line_comes_late() {
+        let key = |pid| ProcessKey { pid, start: 1 };
+        let death = |pid| Death { key: key(pid), owner: "job".into(), signal: Some(9) };
+        let mut kills = Kills::default();
+        // The death is seen before protection has said that it killed.
+        assert_eq!(kills.look(&frame(9, None), vec![death(5), death(6)], |_| false), []);
+        assert_eq!(kills.look(&frame(10, None), vec![], |_| false), []);
+        let told = kills.look(&frame(11, None), vec![], |killed| killed == key(5));
+        let [incident] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(incident.summary, "Process 6 of job was ended by SIGKILL; who sent it is not known.");
+        // Also long after its incident is over.
+        assert_eq!(kills.look(&frame(900, None), vec![death(5)], |killed| killed == key(5)), []);
+        assert_eq!(kills.look(&frame(902, None), vec![], |killed| killed == key(5)), []);
     }
 
     #[test]

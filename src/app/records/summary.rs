@@ -1,6 +1,7 @@
-//! What happened in an incident, in one sentence.
+//! What happened in an incident, in one sentence: what was really done, not what was due.
 
-use crate::model::incident::{Incident, Move};
+use crate::model::incident::{Incident, Move, StepRecord};
+use crate::model::step::Stage;
 use crate::protection::policy::{Reason, State};
 
 /// The sentence, from the moves of the ladder; what was said before where there are none.
@@ -11,7 +12,7 @@ pub(super) fn summary(incident: &Incident) -> String {
     let enforced = incident.mode == "enforce";
     let mut said: Vec<&str> = Vec::new();
     for step in incident.moves.iter().filter(|step| step.from != step.to) {
-        said.extend_from_slice(if enforced { was(step) } else { would(step) });
+        said.extend_from_slice(if enforced { was(incident, step) } else { would(step) });
     }
     let target = &incident.target;
     match (enforced, said.is_empty()) {
@@ -31,19 +32,64 @@ fn because(step: &Move, reason: Reason) -> bool {
     step.reason == reason.to_string()
 }
 
-/// What a move did to the job.
-fn was(step: &Move) -> &'static [&'static str] {
-    if goes(step, State::Checkpoint) {
-        return &["was asked to save itself"];
+/// What became of the steps of a rung that reach processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    /// At least one process was.
+    Some,
+    /// None was: they were skipped, refused, or failed.
+    None,
+    /// None was meant to be.
+    Unmeant,
+    /// It is not known: the record breaks off before the end of a step.
+    Unknown,
+}
+
+fn reached(incident: &Incident, stage: Stage) -> Reached {
+    let signals = |step: &&StepRecord| {
+        let verb = step.step["do"].as_str().unwrap_or_default();
+        step.step["stage"] == stage.label() && matches!(verb, "signal" | "kill_group" | "kill_tree")
+    };
+    let steps: Vec<&StepRecord> = incident.steps.iter().filter(signals).collect();
+    let arrived = |step: &StepRecord| step.reached.iter().any(|process| process["errno"] == 0);
+    if steps.is_empty() {
+        Reached::Unmeant
+    } else if steps.iter().any(|step| arrived(step) || step.outcome == "done") {
+        Reached::Some
+    } else if steps.iter().any(|step| step.result.is_none() && step.outcome.is_null()) {
+        Reached::Unknown
+    } else {
+        Reached::None
     }
-    if goes(step, State::Term) && because(step, Reason::Saved) {
-        return &["saved", "was asked to end"];
+}
+
+/// What a move did to the job.
+fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
+    if goes(step, State::Checkpoint) {
+        return match reached(incident, Stage::Checkpoint) {
+            Reached::Some => &["was asked to save itself"],
+            Reached::None => &["could not be asked to save itself"],
+            Reached::Unmeant => &["was given time to save itself"],
+            Reached::Unknown => &[],
+        };
     }
     if goes(step, State::Term) {
-        return &["was asked to end"];
+        let saved = because(step, Reason::Saved);
+        return match (saved, reached(incident, Stage::Term)) {
+            (true, Reached::Some) => &["saved", "was asked to end"],
+            (true, Reached::Unknown) => &["saved"],
+            (true, _) => &["saved", "could not be asked to end"],
+            (false, Reached::Some) => &["was asked to end"],
+            (false, Reached::Unknown) => &[],
+            (false, _) => &["could not be asked to end"],
+        };
     }
     if goes(step, State::Kill) {
-        return &["was killed"];
+        return match reached(incident, Stage::Kill) {
+            Reached::Some => &["was killed"],
+            Reached::Unknown => &[],
+            _ => &["could not be killed"],
+        };
     }
     if because(step, Reason::Gone) {
         return &["ended"];
@@ -80,6 +126,24 @@ mod tests {
 
     #[track_caller]
     fn check(mode: &str, moves: &[(State, State, Reason)], expected: &expect_test::Expect) {
+        let signal = r#"{"do":"signal","stage":"checkpoint"}"#;
+        let term = r#"{"do":"signal","stage":"term"}"#;
+        let kill = r#"{"do":"kill_tree","stage":"kill"}"#;
+        check_steps(mode, moves, &[(signal, "done"), (term, "done"), (kill, "done")], expected);
+    }
+
+    #[track_caller]
+    fn check_steps(
+        mode: &str,
+        moves: &[(State, State, Reason)],
+        steps: &[(&str, &str)],
+        expected: &expect_test::Expect,
+    ) {
+        let steps = steps.iter().map(|(step, outcome)| StepRecord {
+            step: serde_json::from_str(step).unwrap(),
+            outcome: serde_json::from_str(outcome).unwrap_or_else(|_| (*outcome).into()),
+            ..StepRecord::default()
+        });
         let moves = moves.iter().map(|(from, to, reason)| Move {
             from: from.label().to_owned(),
             to: to.label().to_owned(),
@@ -91,6 +155,7 @@ mod tests {
             target,
             mode,
             moves: moves.collect(),
+            steps: steps.collect(),
             ..Incident::default()
         }));
     }
@@ -138,6 +203,42 @@ mod tests {
             "enforce",
             &[(Soft, Checkpoint, level), (Checkpoint, Cooldown, Reason::Recovered)],
             &expect!["Memory of job ran low; it was asked to save itself and has its memory back."],
+        );
+    }
+
+    #[test]
+    fn only_what_was_done_is_told() {
+        use State::{Checkpoint, Kill, Soft, Term};
+        let level = Reason::Level(Resource::Cgroup);
+        let moves = [
+            (Soft, Checkpoint, level),
+            (Checkpoint, Term, Reason::NobodyCatches),
+            (Term, Kill, Reason::TermOver),
+        ];
+        let ask = r#"{"do":"signal","stage":"checkpoint"}"#;
+        let term = r#"{"do":"signal","stage":"term"}"#;
+        let kill = r#"{"do":"kill_group","stage":"kill"}"#;
+        let record = r#"{"do":"record","stage":"checkpoint"}"#;
+        let not_caught = r#"{"skipped":"not_caught"}"#;
+        check_steps(
+            "enforce",
+            &moves,
+            &[(record, "done"), (ask, not_caught), (ask, not_caught), (term, "done"), (kill, "done")],
+            &expect![
+                "Memory of job ran low; it could not be asked to save itself, was asked to end and was killed."
+            ],
+        );
+        check_steps(
+            "enforce",
+            &moves,
+            &[(ask, not_caught), (ask, "done"), (term, r#"{"skipped":"gone"}"#), (kill, "null")],
+            &expect!["Memory of job ran low; it was asked to save itself and could not be asked to end."],
+        );
+        check_steps(
+            "enforce",
+            &moves[..1],
+            &[(record, "done")],
+            &expect!["Memory of job ran low; it was given time to save itself."],
         );
     }
 }

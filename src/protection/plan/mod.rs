@@ -94,6 +94,8 @@ pub fn stage_of(transition: &Transition) -> Option<Stage> {
         State::Term => Some(Stage::Term),
         State::Kill => Some(Stage::Kill),
         State::Cooldown => Some(Stage::Cooldown),
+        // It is only said that something is withheld.
+        State::Disarmed if from == to => None,
         // Whoever was paused must go on, whatever ends the incident.
         State::Ok | State::Disarmed | State::Blind => Some(Stage::Cooldown),
         State::Verify => None,

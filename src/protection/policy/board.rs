@@ -10,11 +10,21 @@ use super::rate::Rate;
 use super::state::{Mode, Transition};
 use crate::model::time::Timestamp;
 
+/// Who is in a seat.
+#[derive(Clone, Debug)]
+pub struct Seated {
+    /// The place of its target.
+    pub target: usize,
+    /// Whose job it is; absent where there is none.
+    pub user: Option<u32>,
+    /// Its ladder.
+    pub ladder: Ladder,
+}
+
 /// Every ladder of the host.
 #[derive(Clone, Debug)]
 pub struct Board {
-    /// A ladder and the place of its target.
-    seats: Vec<Option<(usize, Ladder)>>,
+    seats: Vec<Option<Seated>>,
     /// By target, over all its ladders.
     rates: Vec<Rate>,
     host: Rate,
@@ -24,33 +34,41 @@ impl Board {
     /// So many empty seats; `most` is how many incidents of each target may end a job in an hour, and `host` how many of
     /// all together.
     pub fn new(seats: usize, most: impl IntoIterator<Item = u32>, host: u32) -> Self {
-        let rates = most.into_iter().map(Rate::new).collect();
-        Self { seats: vec![None; seats], rates, host: Rate::new(host) }
+        let rates = most.into_iter().map(|most| Rate::new(most, seats)).collect();
+        Self { seats: vec![None; seats], rates, host: Rate::new(host, seats) }
     }
 
     /// Puts a ladder of a target into a seat, or empties it; returns what was there, so that nothing is freed here.
     ///
     /// # Panics
     /// Where there is no such seat or target.
-    pub fn seat(&mut self, seat: usize, ladder: Option<(usize, Ladder)>) -> Option<(usize, Ladder)> {
+    pub fn seat(&mut self, seat: usize, seated: Option<Seated>) -> Option<Seated> {
         assert!(
-            ladder.as_ref().is_none_or(|(target, _)| *target < self.rates.len()),
+            seated.as_ref().is_none_or(|seated| seated.target < self.rates.len()),
             "a target of the board"
         );
-        std::mem::replace(&mut self.seats[seat], ladder)
+        let before = std::mem::replace(&mut self.seats[seat], seated);
+        for (target, rate) in self.rates.iter_mut().enumerate() {
+            let own = self.seats.iter().flatten().filter(|seated| seated.target == target);
+            rate.divide(own.filter_map(|seated| seated.user));
+        }
+        let enforced = |seated: &&Seated| seated.ladder.limits().mode == Mode::Enforce;
+        self.host.divide(self.seats.iter().flatten().filter(enforced).filter_map(|seated| seated.user));
+        before
     }
 
-    /// A target was ended at that time, before this board was made: the limits are those of the hour, whoever counts.
-    pub fn recall(&mut self, target: usize, at: Timestamp) {
+    /// A job of a target was ended at that time, before this board was made: the limits are those of the hour, whoever
+    /// counts.
+    pub fn recall(&mut self, target: usize, user: Option<u32>, at: Timestamp) {
         if let Some(rate) = self.rates.get_mut(target) {
-            rate.count(at);
+            rate.count(at, user);
         }
-        self.host.count(at);
+        self.host.count(at, user);
     }
 
     /// The ladder in a seat.
     pub fn ladder(&self, seat: usize) -> Option<&Ladder> {
-        self.seats.get(seat)?.as_ref().map(|(_, ladder)| ladder)
+        self.seats.get(seat)?.as_ref().map(|seated| &seated.ladder)
     }
 
     /// Incidents of a target that may still end a job in this hour.
@@ -63,28 +81,25 @@ impl Board {
         self.host.left(now)
     }
 
-    /// Whether somebody else's memory is on its way back. Where nothing is done, nobody's is.
-    fn busy(&self, but: usize) -> bool {
-        self.seats.iter().enumerate().any(|(place, seat)| {
-            place != but
-                && seat
-                    .as_ref()
-                    .is_some_and(|(_, ladder)| ladder.ending() && ladder.limits().mode == Mode::Enforce)
-        })
+    /// Whether somebody else's memory is on its way back, within the time it has. Where nothing is done, nobody's is.
+    fn busy(&self, but: usize, now: Timestamp) -> bool {
+        let ending =
+            |seated: &Seated| seated.ladder.ending(now) && seated.ladder.limits().mode == Mode::Enforce;
+        self.seats.iter().enumerate().any(|(place, seat)| place != but && seat.as_ref().is_some_and(ending))
     }
 
     /// Steps the ladder in one seat; an empty seat never moves.
     pub fn step(&mut self, seat: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
-        let busy = self.busy(seat);
-        let (target, ladder) = self.seats.get_mut(seat)?.as_mut()?;
-        let left = self.rates[*target].left(now).min(self.host.left(now));
+        let busy = self.busy(seat, now);
+        let Seated { target, user, ladder } = self.seats.get_mut(seat)?.as_mut()?;
+        let left = self.rates[*target].left_for(now, *user).min(self.host.left_for(now, *user));
         let transition = ladder.step(now, observed, Gate { busy, left })?;
         if transition.counts {
             let enforces = ladder.limits().mode == Mode::Enforce;
-            self.rates[*target].count(now);
+            self.rates[*target].count(now, *user);
             // What would have been done to one must not keep another from being protected.
             if enforces {
-                self.host.count(now);
+                self.host.count(now, *user);
             }
         }
         Some(transition)
@@ -94,11 +109,12 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::super::observed::{Aged, Members, Observed, Reading, Resource};
-    use super::super::state::State;
+    use super::super::state::{Reason, State};
     use super::super::tests::{GIB, limits};
     use super::*;
     use crate::model::units::Bytes;
     use crate::protection::policy::Limits;
+    use std::time::Duration;
 
     /// Less than the hard level is left of the limit.
     fn short() -> Observed {
@@ -114,8 +130,8 @@ mod tests {
     fn what_was_ended_before_counts_on() {
         let (now, before) = (Timestamp::from_secs(4000), Timestamp::from_secs(1000));
         let mut board = Board::new(0, [3, 3], 5);
-        board.recall(1, before);
-        board.recall(usize::MAX, before);
+        board.recall(1, None, before);
+        board.recall(usize::MAX, None, before);
         assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (3, 2, 3));
         assert_eq!(board.host_left(Timestamp::from_secs(4600)), 5);
     }
@@ -125,10 +141,84 @@ mod tests {
         let now = Timestamp::from_secs(100);
         let mut board = Board::new(2, [3, 3], 1);
         let ladder = |mode| Ladder::new(Limits { mode, ..limits() }, now);
-        board.seat(0, Some((0, ladder(Mode::Observe))));
-        board.seat(1, Some((1, ladder(Mode::Enforce))));
+        board.seat(0, Some(Seated { target: 0, user: None, ladder: ladder(Mode::Observe) }));
+        board.seat(1, Some(Seated { target: 1, user: None, ladder: ladder(Mode::Enforce) }));
         let mut to = |seat| board.step(seat, now, &short()).map(|moved| moved.to);
         assert_eq!((to(0), to(1)), (Some(State::Kill), Some(State::Kill)));
         assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (2, 2, 0));
+    }
+
+    /// Two users' jobs of one target, in seats 0 and 1, all at their hard level.
+    fn two_users(now: Timestamp, limits: &Limits) -> Board {
+        let mut board = Board::new(3, [3], 5);
+        for (seat, user) in [(0, 1002), (1, 1001)] {
+            let ladder = Ladder::new(limits.clone(), now);
+            board.seat(seat, Some(Seated { target: 0, user: Some(user), ladder }));
+        }
+        board
+    }
+
+    #[test]
+    fn one_user_does_not_use_up_the_hour_of_another() {
+        let mut now = Timestamp::from_secs(100);
+        let limits = Limits { verify_time: Duration::ZERO, cooldown: Duration::ZERO, ..limits() };
+        let mut board = two_users(now, &limits);
+        let mut ended = 0;
+        // Mallory's jobs end one after the other; its ladder is a new one each time.
+        for _ in 0..6 {
+            now = now.plus(Duration::from_secs(10));
+            ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
+            let ladder = Ladder::new(limits.clone(), now);
+            board.seat(0, Some(Seated { target: 0, user: Some(1002), ladder }));
+        }
+        assert_eq!(ended, 2);
+        assert_eq!(board.step(1, now, &short()).map(|moved| moved.to), Some(State::Kill), "Alice's job");
+    }
+
+    #[test]
+    fn what_the_rate_limit_withholds_is_said_once() {
+        let mut now = Timestamp::from_secs(100);
+        let mut board = Board::new(1, [1], 1);
+        board.recall(0, Some(7), now);
+        let ladder = Ladder::new(limits(), now);
+        board.seat(0, Some(Seated { target: 0, user: Some(7), ladder }));
+        let mut moves = Vec::new();
+        for _ in 0..20 {
+            now = now.plus(Duration::from_secs(1));
+            moves.extend(board.step(0, now, &short()).map(|moved| (moved.to, moved.reason)));
+        }
+        assert_eq!(moves, [(State::Disarmed, Reason::RateUsed), (State::Disarmed, Reason::Withheld)]);
+    }
+
+    #[test]
+    fn a_victim_that_stays_past_its_time_holds_nobody_up() {
+        let mut now = Timestamp::from_secs(100);
+        let mut limits = limits();
+        // What the host has is everybody's.
+        limits.levels[Resource::Host.place()] = limits.levels[Resource::Cgroup.place()].take();
+        let mut board = Board::new(2, [3, 3], 5);
+        for seat in 0..2 {
+            let ladder = Ladder::new(limits.clone(), now);
+            board.seat(seat, Some(Seated { target: seat, user: Some(7), ladder }));
+        }
+        let short = |alive| {
+            let mut observed = short();
+            observed.readings.swap(Resource::Host.place(), Resource::Cgroup.place());
+            Observed { alive, ..observed }
+        };
+        assert_eq!(board.step(0, now, &short(None)).map(|moved| moved.to), Some(State::Kill));
+        let mut second = None;
+        let allowed = limits.verify_time;
+        for tenth in 1..600 {
+            now = now.plus(Duration::from_millis(100));
+            board.step(0, now, &short(Some(1)));
+            if board.step(1, now, &short(None)).is_some_and(|moved| moved.to == State::Kill) {
+                second = Some(Duration::from_millis(100) * tenth);
+                break;
+            }
+        }
+        let second = second.expect("the second target is protected");
+        assert!(second >= allowed, "one victim for one shortage: {second:?}");
+        assert!(second < allowed + Duration::from_secs(2), "{second:?}");
     }
 }

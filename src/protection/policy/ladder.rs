@@ -64,6 +64,8 @@ pub struct Ladder {
     incident: Option<Incident>,
     incidents: u64,
     asked: Option<Timestamp>,
+    /// Whether it was said that the rate limit withholds what is due.
+    withheld: bool,
     conditions: Conditions,
 }
 
@@ -80,9 +82,16 @@ impl Ladder {
             incident: None,
             incidents: 0,
             asked: None,
+            withheld: false,
             conditions: Conditions::default(),
             limits,
         }
+    }
+
+    /// The job was asked for a checkpoint then, before this ladder was made.
+    #[must_use]
+    pub const fn asked_before(self, at: Option<Timestamp>) -> Self {
+        Self { asked: at, ..self }
     }
 
     /// What the policy says.
@@ -105,10 +114,16 @@ impl Ladder {
         self.incident.map(|incident| incident.number)
     }
 
-    /// Whether victims, or their memory, are waited for, past their time too.
-    pub fn ending(&self) -> bool {
-        let state = if self.state == State::Blind { self.resume } else { self.state };
-        matches!(state, State::Term | State::Kill | State::Verify)
+    /// Whether victims, or their memory, are waited for within the time that they have. Whoever takes longer may never
+    /// go, and must not keep others from being protected.
+    pub fn ending(&self, now: Timestamp) -> bool {
+        let blind = self.state == State::Blind;
+        let state = if blind { self.resume } else { self.state };
+        // Nobody is told that its time is over while nothing can be read.
+        let allowed = self.limits.term_time + self.limits.verify_time;
+        let begun = self.incident.and_then(|incident| incident.term_from);
+        let late = blind && begun.is_none_or(|begun| now.since(begun) >= allowed);
+        matches!(state, State::Term | State::Kill | State::Verify) && !self.overdue() && !late
     }
 
     /// Whether the time for the victims to go is over.
@@ -169,8 +184,7 @@ impl Ladder {
         let may_kill = !empty && self.limits.reach == Reach::Kill;
         let hard = judged.hard.filter(|_| may_kill).map(|resource| (State::Kill, Reason::Hard(resource)));
         if self.state == State::Disarmed {
-            let hard = hard.filter(|_| rate_left || self.limits.hard_ignores_rate);
-            return hard.or_else(|| rate_left.then_some((State::Ok, Reason::Rearmed)));
+            return self.disarmed(now, judged, hard, rate_left, empty);
         }
         if hard.is_some() {
             return hard;
@@ -192,6 +206,25 @@ impl Ladder {
             State::Cooldown => self.cooldown(now, judged, empty),
             State::Disarmed | State::Blind | State::Kill | State::Verify => None,
         }
+    }
+
+    fn disarmed(
+        &mut self,
+        now: Timestamp,
+        judged: &Judged,
+        hard: Option<(State, Reason)>,
+        rate_left: bool,
+        empty: bool,
+    ) -> Option<(State, Reason)> {
+        if rate_left {
+            return hard.or(Some((State::Ok, Reason::Rearmed)));
+        }
+        if hard.is_some() && self.limits.hard_ignores_rate {
+            return hard;
+        }
+        self.withheld &= !judged.back;
+        let due = hard.is_some() || (self.held(now) && !empty);
+        (due && !self.withheld).then_some((State::Disarmed, Reason::Withheld))
     }
 
     fn quiet(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
@@ -284,7 +317,8 @@ impl Ladder {
         observed: &Observed,
         judged: &Judged,
     ) -> Option<(State, Reason)> {
-        if observed.busy {
+        let over = now.since(self.since) >= self.verify_time(observed);
+        if observed.busy && !over {
             return None;
         }
         if self.state == State::Kill {
@@ -292,7 +326,6 @@ impl Ladder {
         }
         let gone = observed.alive == Some(0);
         let empty = self.conditions.get(Condition::HasMembers) == Truth::NotMet;
-        let over = now.since(self.since) >= self.verify_time(observed);
         let done = if self.limits.mode == Mode::Enforce {
             // Where somebody of the target is left, there is no second victim before the first one's memory is back.
             gone && (judged.back || (empty && over && !judged.returning))
@@ -362,6 +395,8 @@ impl Ladder {
         if ask {
             self.asked = Some(now);
         }
+        // That an incident is cut short says already what is withheld.
+        self.withheld = to == State::Disarmed && (reason == Reason::Withheld || from.acts());
         match to {
             State::Blind => self.resume = from,
             State::Ok | State::Warn | State::Disarmed | State::Cooldown => self.incident = None,

@@ -187,6 +187,8 @@ pub enum Reason {
     Unfit,
     /// The rate limit is used up.
     RateUsed,
+    /// Something is due, and the rate limit withholds it.
+    Withheld,
     /// Fit to act again.
     Rearmed,
     /// The quiet time is over.
@@ -218,6 +220,7 @@ impl Reason {
             Self::Fresh => "fresh",
             Self::Unfit => "unfit",
             Self::RateUsed => "rate_used_up",
+            Self::Withheld => "withheld",
             Self::Rearmed => "rearmed",
             Self::Quiet => "quiet",
         }
@@ -256,6 +259,7 @@ impl fmt::Display for Reason {
             Self::Fresh => f.write_str("it can be read again"),
             Self::Unfit => f.write_str("a self-test failed"),
             Self::RateUsed => f.write_str("the rate limit is used up"),
+            Self::Withheld => f.write_str("help is due, and the rate limit withholds it"),
             Self::Rearmed => f.write_str("fit to act again"),
             Self::Quiet => f.write_str("the quiet time is over"),
         }
@@ -269,7 +273,7 @@ pub struct Transition {
     pub at: Timestamp,
     /// Where it stood.
     pub from: State,
-    /// Where it stands; the same as before where only something is said ([`Reason::Unkillable`]).
+    /// Where it stands; the same as before where only something is said ([`Reason::Unkillable`], [`Reason::Withheld`]).
     pub to: State,
     /// Why.
     pub reason: Reason,

@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What the group may have: more than an interpreter needs, and nothing to this machine.
-pub(super) const LIMIT: u64 = 96;
+pub(crate) const LIMIT: u64 = 96;
 
 /// The group; removed when dropped, once it is empty.
-pub(super) struct Group {
+pub(crate) struct Group {
     /// Its path in the hierarchy of the memory controller.
-    pub(super) path: String,
+    pub(crate) path: String,
     folder: PathBuf,
     version1: bool,
 }
 
 impl Group {
     /// A new one with a limit of [`LIMIT`] MiB and no swap; says so where there can be none.
-    pub(super) fn make() -> Option<Self> {
+    pub(crate) fn make() -> Option<Self> {
         let made = Self::try_make();
         if made.is_none() {
             crate::skip::skip("no memory group can be made here");
@@ -45,17 +45,17 @@ impl Group {
     }
 
     /// One of its files.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// Whether it is of the older hierarchy, which has more switches.
-    pub(super) fn version1(&self) -> bool {
+    pub(crate) fn version1(&self) -> bool {
         self.version1
     }
 
     /// Who is in it.
-    pub(super) fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         let text = std::fs::read_to_string(self.file("cgroup.procs")).unwrap();
         text.lines().filter_map(|pid| pid.parse().ok()).collect()
     }
@@ -68,16 +68,16 @@ impl Drop for Group {
 }
 
 /// A group of the older freezer, which has groups of its own.
-pub(super) struct Freezer(PathBuf);
+pub(crate) struct Freezer(PathBuf);
 
 impl Freezer {
     /// A new one; says so where there can be none.
-    pub(super) fn beside(group: &Group) -> Option<Self> {
+    pub(crate) fn beside(group: &Group) -> Option<Self> {
         Self::at(group, &group.path[1..])
     }
 
     /// One of another path, which the daemon does not find.
-    pub(super) fn elsewhere(group: &Group) -> Option<Self> {
+    pub(crate) fn elsewhere(group: &Group) -> Option<Self> {
         let name = group.path.rsplit('/').next()?;
         Self::at(group, &format!("{name}-ice"))
     }
@@ -92,15 +92,15 @@ impl Freezer {
         Some(Self(folder))
     }
 
-    pub(super) fn put(&self, pid: u32) {
+    pub(crate) fn put(&self, pid: u32) {
         std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
     }
 
-    pub(super) fn set(&self, state: &str) {
+    pub(crate) fn set(&self, state: &str) {
         std::fs::write(self.0.join("freezer.state"), state).unwrap();
     }
 
-    pub(super) fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         std::fs::read_to_string(self.0.join("freezer.state")).unwrap().trim().to_owned()
     }
 }

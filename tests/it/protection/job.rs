@@ -28,7 +28,7 @@ def work():
 ";
 
 /// One job; all that is left of its session is killed when it is dropped.
-pub(super) struct Job {
+pub(crate) struct Job {
     child: Child,
     diary: PathBuf,
     steer: PathBuf,
@@ -36,12 +36,12 @@ pub(super) struct Job {
 
 impl Job {
     /// Starts one in the group of the room, if that has one, and waits until it has said `up`.
-    pub(super) fn start(room: &Room, script: &str) -> Self {
+    pub(crate) fn start(room: &Room, script: &str) -> Self {
         Self::named(room, "train", script)
     }
 
     /// The same for another workload than `train`.
-    pub(super) fn named(room: &Room, workload: &str, script: &str) -> Self {
+    pub(crate) fn named(room: &Room, workload: &str, script: &str) -> Self {
         let number = room.next();
         let (diary, steer) = (room.path(&format!("diary-{number}")), room.path(&format!("steer-{number}")));
         std::fs::write(&diary, "").unwrap();
@@ -63,28 +63,28 @@ impl Job {
         job
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Every line of its diary.
-    pub(super) fn said(&self) -> Vec<String> {
+    pub(crate) fn said(&self) -> Vec<String> {
         std::fs::read_to_string(&self.diary).unwrap().lines().map(str::to_owned).collect()
     }
 
     /// How often it said something.
-    pub(super) fn count(&self, what: &str) -> usize {
+    pub(crate) fn count(&self, what: &str) -> usize {
         self.said().iter().filter(|line| *line == what).count()
     }
 
     /// Waits until it has said something.
     #[track_caller]
-    pub(super) fn wait_said(&self, what: &str) {
+    pub(crate) fn wait_said(&self, what: &str) {
         wait_for(&format!("the job's {what}"), SOON, || (self.count(what) > 0).then_some(()));
     }
 
     /// Has it take that many MiB, or give back what is more.
-    pub(super) fn hold(&self, mib: u64) {
+    pub(crate) fn hold(&self, mib: u64) {
         // Whole at once: it looks all the time.
         let next = self.steer.with_extension("next");
         std::fs::write(&next, mib.to_string()).unwrap();
@@ -92,18 +92,18 @@ impl Job {
     }
 
     /// How it ended, if it has.
-    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
     /// Waits for its end.
     #[track_caller]
-    pub(super) fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         wait_for("the job's end", SOON, || self.ended())
     }
 
     /// Who of its session has not ended.
-    pub(super) fn session(&self) -> Vec<u32> {
+    pub(crate) fn session(&self) -> Vec<u32> {
         let pids = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let ours = |pid: &u32| {
@@ -135,7 +135,7 @@ impl Drop for Job {
 }
 
 /// A job that says in the file `saved` that it saves, for so many seconds, and that it has; and ends when it is told to.
-pub(super) fn saving(saved: &std::path::Path, seconds: f64) -> String {
+pub(crate) fn saving(saved: &std::path::Path, seconds: f64) -> String {
     format!(
         "
 def save(*_):
@@ -156,7 +156,7 @@ while True: work()
 }
 
 /// A job that goes on whatever comes, and writes down every signal that it can.
-pub(super) fn witness() -> String {
+pub(crate) fn witness() -> String {
     "
 def heard(number, _): say('signal %d' % number)
 for number in range(1, 32):

@@ -5,19 +5,19 @@
 //! and no others, beside a `meminfo` that the test writes.
 
 mod alerts;
-mod audit;
+pub(crate) mod audit;
 #[cfg(feature = "gpu")]
 mod gpu;
-mod group;
+pub(crate) mod group;
 mod hooks;
-mod job;
+pub(crate) mod job;
 mod ladder;
 mod modes;
 mod records;
 mod refused;
 mod restart;
 mod rights;
-mod room;
+pub(crate) mod room;
 mod sensors;
 mod shared;
 mod storms;
@@ -26,4 +26,4 @@ mod unkillable;
 use std::time::Duration;
 
 /// Long enough for a loaded machine; nothing waits so long unless it fails.
-const SOON: Duration = Duration::from_secs(40);
+pub(crate) const SOON: Duration = Duration::from_secs(40);

@@ -12,7 +12,7 @@ use super::group::Group;
 use crate::harness::{Daemon, wait_for};
 
 /// What the staged host has, in MiB.
-pub(super) const HOST: u64 = 1024;
+pub(crate) const HOST: u64 = 1024;
 
 /// What a target has where a test says nothing else: short waits, and nothing of the machine that decides.
 const POLICY: [(&str, &str); 8] = [
@@ -27,9 +27,9 @@ const POLICY: [(&str, &str); 8] = [
 ];
 
 /// Where it happens.
-pub(super) struct Room {
+pub(crate) struct Room {
     folder: tempfile::TempDir,
-    pub(super) group: Option<Group>,
+    pub(crate) group: Option<Group>,
     /// The folder in the place of `/proc`.
     stage: Option<PathBuf>,
     next: Cell<u32>,
@@ -37,13 +37,13 @@ pub(super) struct Room {
 
 impl Room {
     /// With a memory group of its own, watched by `limit`; nothing where there can be none.
-    pub(super) fn real() -> Option<Self> {
+    pub(crate) fn real() -> Option<Self> {
         let group = Group::make()?;
         Some(Self { group: Some(group), stage: None, ..Self::bare() })
     }
 
     /// With a `/proc` of its own, watched by `host`.
-    pub(super) fn staged() -> Self {
+    pub(crate) fn staged() -> Self {
         let room = Self::bare();
         let stage = room.path("proc");
         std::fs::create_dir(&stage).unwrap();
@@ -59,39 +59,39 @@ impl Room {
         Self { folder: tempfile::tempdir().unwrap(), group: None, stage: None, next: Cell::new(0) }
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Where the daemon keeps what it writes.
-    pub(super) fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.path("state")
     }
 
     /// What tells a workload of this room on the command line.
-    pub(super) fn mark(&self, workload: &str) -> String {
+    pub(crate) fn mark(&self, workload: &str) -> String {
         format!("{}-{workload}", self.folder.path().file_name().unwrap().to_str().unwrap())
     }
 
     /// A new number.
-    pub(super) fn next(&self) -> u32 {
+    pub(crate) fn next(&self) -> u32 {
         self.next.replace(self.next.get() + 1)
     }
 
     /// Puts a process on the stage, where there is one.
-    pub(super) fn show(&self, pid: u32) {
+    pub(crate) fn show(&self, pid: u32) {
         if let Some(stage) = &self.stage {
             symlink(format!("/proc/{pid}"), stage.join(pid.to_string())).unwrap();
         }
     }
 
     /// One of the stage's files.
-    pub(super) fn staged_file(&self, name: &str) -> PathBuf {
+    pub(crate) fn staged_file(&self, name: &str) -> PathBuf {
         self.stage.as_ref().unwrap().join(name)
     }
 
     /// Says how much of the staged host's memory is available, in MiB.
-    pub(super) fn available(&self, mib: u64) {
+    pub(crate) fn available(&self, mib: u64) {
         let text = format!(
             "MemTotal: {:>12} kB\nMemFree: {:>12} kB\nMemAvailable: {:>12} kB\n",
             HOST << 10,
@@ -102,7 +102,7 @@ impl Room {
     }
 
     /// Writes the staged `meminfo` in place: it is kept open.
-    pub(super) fn write_meminfo(&self, text: &str) {
+    pub(crate) fn write_meminfo(&self, text: &str) {
         use std::os::unix::fs::FileExt as _;
         let mut how = std::fs::File::options();
         let how = how.write(true).create(true).truncate(false);
@@ -113,7 +113,7 @@ impl Room {
     }
 
     /// A target that names the room's jobs, and nobody else; the user's own processes may be touched.
-    pub(super) fn target(&self, name: &str, more: &str) -> String {
+    pub(crate) fn target(&self, name: &str, more: &str) -> String {
         let whom = match &self.group {
             Some(group) => format!("cgroup: \"{}\", host: {{soft: \"\"}}", group.path),
             None => format!("workload: {name}, limit: {{soft: \"\"}}"),
@@ -125,7 +125,7 @@ impl Room {
     }
 
     /// Writes a configuration with these targets and whatever else is given.
-    pub(super) fn configure(&self, protection: &str, targets: &[String], more: &str) -> PathBuf {
+    pub(crate) fn configure(&self, protection: &str, targets: &[String], more: &str) -> PathBuf {
         let file = self.path("memwarden.yaml");
         let mut text = format!(
             "sampling: {{interval: 200ms}}\nstate: {{file: {}}}\n{more}\n",
@@ -146,23 +146,23 @@ impl Room {
     }
 
     /// Starts the daemon with one target, `train`, in the mode enforce.
-    pub(super) fn guard(&self, more: &str) -> Daemon {
+    pub(crate) fn guard(&self, more: &str) -> Daemon {
         self.configure("mode: enforce", &[self.target("train", more)], "");
         self.start()
     }
 
     /// Starts the daemon as it was configured.
-    pub(super) fn start(&self) -> Daemon {
+    pub(crate) fn start(&self) -> Daemon {
         self.start_with(|_| {})
     }
 
     /// The same, with more to say of the command.
-    pub(super) fn start_with(&self, prepare: impl FnOnce(&mut Command)) -> Daemon {
+    pub(crate) fn start_with(&self, prepare: impl FnOnce(&mut Command)) -> Daemon {
         self.start_by(&[], env!("CARGO_BIN_EXE_memwarden").as_ref(), prepare)
     }
 
     /// The same, started by another program.
-    pub(super) fn start_by(
+    pub(crate) fn start_by(
         &self,
         starter: &[&str],
         binary: &Path,
@@ -178,26 +178,26 @@ impl Room {
 
     /// Waits until the guard knows so many processes of a target.
     #[track_caller]
-    pub(super) fn wait_members(&self, daemon: &Daemon, target: &str, count: f64) {
+    pub(crate) fn wait_members(&self, daemon: &Daemon, target: &str, count: f64) {
         daemon.wait_page(&format!("{count} members"), SOON, |page| {
             page.sum("memwarden_protection_members", &[("target", target)]) == count
         });
     }
 
     /// What was written down so far.
-    pub(super) fn audit(&self) -> Audit {
+    pub(crate) fn audit(&self) -> Audit {
         Audit::read(&self.state().join("audit.jsonl"))
     }
 
     /// Waits until a ladder has moved to a state.
     #[track_caller]
-    pub(super) fn wait_move(&self, to: &str) {
+    pub(crate) fn wait_move(&self, to: &str) {
         wait_for(&format!("the move to {to}"), SOON, || self.audit().went("train", to).then_some(()));
     }
 
     /// Waits until so many incidents of this daemon are recorded, and gives their folders.
     #[track_caller]
-    pub(super) fn wait_incidents(&self, daemon: &Daemon, count: u8) -> Vec<PathBuf> {
+    pub(crate) fn wait_incidents(&self, daemon: &Daemon, count: u8) -> Vec<PathBuf> {
         daemon.wait_value("memwarden_incidents_recorded_total", |written| written >= f64::from(count));
         let folders = self.incidents();
         assert_eq!(folders.len(), usize::from(count));
@@ -205,7 +205,7 @@ impl Room {
     }
 
     /// The folders of incidents that are there, the oldest first.
-    pub(super) fn incidents(&self) -> Vec<PathBuf> {
+    pub(crate) fn incidents(&self) -> Vec<PathBuf> {
         let folders = std::fs::read_dir(self.state().join("incidents")).unwrap();
         let mut folders: Vec<PathBuf> = folders.map(|entry| entry.unwrap().path()).collect();
         folders.sort();

@@ -68,6 +68,7 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Fact
     seats[0] = Some(SeatFacts {
         serial: 1,
         target: 0,
+        user: Some(7),
         ladder: Some(Ladder::new(target.limits.clone(), at)),
         roster: Roster::new(&[person], target.victims, None).into(),
         members: Some(Members { count: 1, catching: None }),
@@ -105,7 +106,8 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     let hands = Hands { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
     let (ledger, flight) = (records.ledger("ab12cd34"), Arc::clone(records.flight()));
     let scribe = Scribe::start(Arc::clone(&targets)).unwrap();
-    let book = Box::new(Book::new(ledger, scribe, flight, Arc::clone(&targets)));
+    let memory = records.memory();
+    let book = Box::new(Book::new(ledger, scribe, flight, memory, Arc::clone(&targets)));
     let slot = Arc::new(Slot::default());
     let meter = HostMeter::open(proc).ok();
     let mut watch = Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, book);

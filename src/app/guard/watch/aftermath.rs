@@ -91,12 +91,17 @@ impl Watch {
                 self.wait_on(seat, clock);
                 None
             }
+            // Whether they are gone is not known any more, which is not that they are; it is looked at again soon.
+            (WAITS, Err(_)) => {
+                sitting.alive = None;
+                None
+            }
             _ => None,
         }
     }
 
-    /// Goes on waiting for victims that stay.
-    fn wait_on(&mut self, seat: usize, clock: &dyn Fn() -> Timestamp) {
+    /// Goes on waiting for victims that stay, or that could not be looked at.
+    pub(super) fn wait_on(&mut self, seat: usize, clock: &dyn Fn() -> Timestamp) {
         let Some(sitting) = self.seats[seat].as_ref() else { return };
         let roster = sitting.struck.as_ref().unwrap_or(&sitting.roster);
         let work = Work::AwaitEnd {
@@ -106,10 +111,12 @@ impl Watch {
         };
         let step = Step { target: id(seat), stage: Stage::Verify, work };
         let done = self.one_more(seat, &step, clock);
-        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
-            && let Some(sitting) = self.seats[seat].as_mut()
+        let Some(sitting) = self.seats[seat].as_mut() else { return };
+        sitting.waited = Some(clock());
+        if let Some(StepDone { outcome: Outcome::Started(ticket), processes, .. }) = done
+            && sitting.goes_on(ticket, step.work.label())
         {
-            sitting.goes_on(ticket, step.work.label());
+            sitting.alive = Some(processes.max(1));
         }
     }
 }

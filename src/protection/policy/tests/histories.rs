@@ -9,7 +9,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
     Ack, AckKind, Aged, Board, Forecast, Ladder, Levels, Limits, Members, Mode, Observed, Reach, Reading,
-    Resource, State, Transition, Trigger,
+    Reason, Resource, Seated, State, Transition, Trigger,
 };
 
 fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
@@ -81,7 +81,8 @@ fn run(
     let mut now = Timestamp::from_secs(100);
     let mut board = Board::new(2, limits.iter().map(|limits| limits.most_per_hour), 4);
     for (seat, limits) in limits.into_iter().enumerate() {
-        board.seat(seat, Some((seat, Ladder::new(limits, now))));
+        let ladder = Ladder::new(limits, now);
+        board.seat(seat, Some(Seated { target: seat, user: Some(7), ladder }));
     }
     for (ms, observed) in history {
         now = now.plus(Duration::from_millis(*ms));
@@ -190,13 +191,16 @@ proptest! {
             limits.levels[Resource::Cgroup.place()] = None;
             limits
         };
-        let mut states = [State::Ok; 2];
+        let (mut states, mut overdue) = ([State::Ok; 2], [false; 2]);
         let mut both = None;
         run([limits(), limits()], &history, |place, _, _, moved| {
             let Some(moved) = moved else { return };
             states[place] = moved.to;
+            // Whoever stays past its time holds nobody up any more.
+            let late = matches!(moved.reason, Reason::Unkillable | Reason::NotBack) && moved.to == moved.from;
+            overdue[place] = late || (overdue[place] && moved.to == State::Verify);
             let ending = |state| matches!(state, State::Term | State::Kill | State::Verify);
-            if moved.acts() && ending(moved.to) && ending(states[1 - place]) {
+            if moved.acts() && ending(moved.to) && ending(states[1 - place]) && !overdue[1 - place] {
                 both = Some((place, moved));
             }
         });

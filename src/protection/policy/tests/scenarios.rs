@@ -379,20 +379,22 @@ fn a_used_up_rate_disarms_and_the_hard_level_may_be_excepted() {
         &job,
         130,
         expect![[r#"
-        at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
-    "#]],
+            at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
+            at  83.9 s  1.90 GiB left: disarmed → disarmed: help is due, and the rate limit withholds it
+        "#]],
     );
     check(
         limits(true),
         &job,
         130,
         expect![[r#"
-        at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
-        at 112.6 s  0.50 GiB left: disarmed → kill: the hard level of cgroup memory is crossed, killed
-        at 112.7 s  0.49 GiB left: kill → verify: the kill was carried out
-        at 113.6 s  2.88 GiB left: verify → cooldown: memory is back
-        at 113.7 s  3.28 GiB left: cooldown → disarmed: the rate limit is used up
-    "#]],
+            at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
+            at  83.9 s  1.90 GiB left: disarmed → disarmed: help is due, and the rate limit withholds it
+            at 112.6 s  0.50 GiB left: disarmed → kill: the hard level of cgroup memory is crossed, killed
+            at 112.7 s  0.49 GiB left: kill → verify: the kill was carried out
+            at 113.6 s  2.88 GiB left: verify → cooldown: memory is back
+            at 113.7 s  3.28 GiB left: cooldown → disarmed: the rate limit is used up
+        "#]],
     );
 }
 

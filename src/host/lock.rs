@@ -1,0 +1,56 @@
+//! A folder that only one process at a time may use.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+/// The name of the file that is locked.
+const NAME: &str = "memwarden.lock";
+
+/// Takes the lock of a folder, which is made where there is none; nothing where another process has it.
+///
+/// It is held as long as the file is open, and ends with the process however that ends.
+///
+/// # Errors
+/// The operating system's, where there can be no lock.
+pub fn take(folder: &Path) -> io::Result<Option<File>> {
+    std::fs::create_dir_all(folder)?;
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut how = File::options();
+    let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = how.custom_flags(i32::try_from(flags.bits()).unwrap_or(0)).open(folder.join(NAME))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_one_process_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("state");
+        let first = take(&folder).unwrap();
+        assert!(first.is_some());
+        assert!(take(&folder).unwrap().is_none());
+        drop(first);
+        assert!(take(&folder).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = folder.path().join("elsewhere");
+        std::os::unix::fs::symlink(&elsewhere, folder.path().join(NAME)).unwrap();
+        assert!(take(folder.path()).is_err());
+        assert!(!elsewhere.exists());
+    }
+}
