@@ -94,6 +94,13 @@ fn that_there_is_no_gpu_library_is_said_once() {
 }
 
 #[test]
+fn a_host_of_which_nothing_is_seen_is_not_called_healthy() {
+    let args = ["profile", "--duration", "0.2", "--set", "paths.proc=/nonexistent"];
+    let done = memwarden(&args).output().unwrap();
+    assert_eq!(done.status.code(), Some(3), "{}{}", text(&done.stdout), text(&done.stderr));
+}
+
+#[test]
 fn a_watch_that_cannot_end_with_a_verdict_says_so_before_it_begins() {
     let note = |args: &[&str]| text(&memwarden(args).output().unwrap().stderr);
     let short = note(&["oom", "--duration", "1", "--interval", "0.5"]);

@@ -45,7 +45,9 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
     }
     out::colored(&told.text)?;
     output::write(&told, options.output.as_deref(), options.plot.as_deref())?;
-    Ok(match (told.alarm, told.unseen) {
+    // A host of which nothing was seen is no healthy one.
+    let nothing = !told.found && matches!(kind, Kind::Oom | Kind::Profile);
+    Ok(match (told.alarm, told.unseen || nothing) {
         (true, _) => ExitCode::from(ABOVE),
         (false, true) => ExitCode::from(UNSEEN),
         (false, false) => ExitCode::SUCCESS,

@@ -97,7 +97,10 @@ pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
     if source.status == "ok" {
         return Some(("GPUs: none.".to_owned(), false));
     }
-    let why = source.why.as_deref().unwrap_or("no reason is given");
+    let why = match nvml(sight) {
+        Some("library_absent") => "NVML library not found",
+        _ => source.why.as_deref().unwrap_or("no reason is given"),
+    };
     let blind = nvml(sight).is_some_and(|status| BLIND.contains(&status));
     Some((format!("GPUs: not visible: {why}."), blind))
 }
