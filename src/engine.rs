@@ -187,9 +187,11 @@ impl Engine {
             let report = running.sample(at, &self.context, self.control, &self.events, &mut batch);
             reports.push(report);
         }
+        self.events.step("analyzers", clock::now());
         let mut findings = self.analyzers.run(at, &mut batch);
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
+        self.events.step("reporters", clock::now());
         for reporter in &self.reporters {
             reporter.report(at, &mut batch);
         }
@@ -286,6 +288,7 @@ impl Running {
         batch: &mut Batch,
     ) -> SourceReport {
         let begun = clock::now();
+        events.step(self.registration.name, begun);
         let outcome =
             catch_unwind(AssertUnwindSafe(|| self.source.sample(at, batch))).unwrap_or_else(|panic| {
                 self.source = build(self.registration, &self.settings, context, control);

@@ -117,12 +117,15 @@ fn run(
         }
         let now = clock::now();
         let frame = engine.tick(now);
+        events.step("publish", clock::now());
         publish(engine, frame);
         if let Some(keeping) = keeping.filter(|_| now.since(saved) >= state::EVERY) {
             saved = now;
+            events.step("save", clock::now());
             keeping.keep(engine.save());
         }
         let done = clock::now();
+        events.steps_end(done);
         let took = done.since(now);
         due = due.plus(interval);
         let missed = missed(done.since(due), interval);

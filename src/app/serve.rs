@@ -99,6 +99,8 @@ struct Daemon<'a> {
     sampler: Sampler,
     perf_log: Option<PerfLog>,
     warden: Warden,
+    /// Whether the guard was seen to make its rounds.
+    guards: bool,
     #[cfg(feature = "otlp")]
     push: Push,
 }
@@ -120,6 +122,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
         alerts: Arc::clone(warden.desk()) as _,
+        host_name: sysinfo::System::host_name().ok(),
         incidents: records.store().cloned(),
         stale_after: judged,
     })?;
@@ -147,6 +150,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         sampler,
         perf_log,
         warden,
+        guards: true,
         #[cfg(feature = "otlp")]
         push,
     };
@@ -175,7 +179,10 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             _ = signals.release.recv() => daemon.control(Control::ReleaseGpu),
             _ = signals.acquire.recv() => daemon.control(Control::AcquireGpu),
             () = tick(&mut watchdog) => daemon.watchdog(),
-            _ = second.tick() => daemon.warden.catch_up(),
+            _ = second.tick() => {
+                daemon.warden.catch_up();
+                daemon.watch();
+            }
         }
     }
     tracing::info!("memwarden is ending.");
@@ -245,6 +252,18 @@ impl Daemon<'_> {
         self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
         self.config = config;
         Ok(())
+    }
+
+    /// Says where a thread hangs that must not.
+    fn watch(&mut self) {
+        let now = clock::now();
+        self.events.watch_sampler(now);
+        let guards = self.warden.alive(now);
+        match (std::mem::replace(&mut self.guards, guards), guards) {
+            (true, false) => tracing::error!("The guard hangs: nothing is protected until it goes on."),
+            (false, true) => tracing::info!("The guard goes on."),
+            _ => {}
+        }
     }
 
     /// Tells systemd that we are alive, unless the newest frame is old: then it should restart us.

@@ -25,3 +25,4 @@ pub mod priority;
 pub mod process;
 pub mod roots;
 pub mod signal;
+pub mod user_files;

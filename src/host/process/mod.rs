@@ -6,6 +6,7 @@
 mod cgroup;
 mod io;
 mod limit;
+pub mod readers;
 mod root;
 mod stat;
 mod status;

@@ -70,7 +70,8 @@ fn host() -> Root {
 }
 
 fn source(root: &Root, rules: options::Rules, kernel: &Fake) -> Counters {
-    Counters::new(rules, Arc::new(Roots::under(root.path())), Box::new(kernel.clone()))
+    let pool = Arc::new(Pool::new(readers::Pace::PATIENT));
+    Counters::new(rules, Arc::new(Roots::under(root.path())), Arc::new(kernel.clone()), pool)
 }
 
 /// One tick with these processes in workload `job`: the points by name and labels, and the outcome.

@@ -20,7 +20,8 @@ impl Workloads {
         out.put(&metrics::WORKLOADS, &[], Count(watched as u64));
         out.put(&metrics::OMITTED, &[], Count((self.roster.workloads.len() - watched) as u64));
         if !self.rules.matchers.is_empty() {
-            out.put(&metrics::UNREADABLE, &[], Count(self.unreadable));
+            out.put(&metrics::UNREADABLE, &[], Count(self.texts.unreadable));
+            out.put(&metrics::DEFERRED, &[], Count(self.texts.deferred));
         }
         for workload in self.roster.workloads.values().filter(|workload| workload.watched) {
             let user = self.users.name(workload.told.user);

@@ -7,6 +7,7 @@
 
 mod exits;
 mod expose;
+mod hanging;
 mod identity;
 mod matcher;
 mod member;
@@ -16,6 +17,7 @@ mod options;
 mod roster;
 mod seen;
 mod settle;
+mod texts;
 mod top;
 mod tree;
 mod users;
@@ -33,12 +35,15 @@ use options::Rules;
 use roster::Roster;
 use seen::Seen;
 use settle::Claim;
+use texts::Texts;
 use tree::Trees;
 use users::Users;
 
 use crate::host::cgroup_owner::Owners;
+use crate::host::process::readers::{self, Pool};
 use crate::host::process::{self, ProcRoot};
 use crate::host::roots::Roots;
+use crate::model::attention;
 use crate::model::facts::{GpuProcess, Membership, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
@@ -58,7 +63,8 @@ pub static REGISTRATION: Registration = Registration {
     check: options::check,
     build: |settings, context| {
         // With the third that `process` takes, half of the limit.
-        Box::new(Workloads::new(Rules::new(settings), &context.roots, process::descriptor_limit() / 6))
+        let descriptors = process::descriptor_limit() / 6;
+        Box::new(Workloads::new(Rules::new(settings), &context.roots, descriptors, &readers::shared()))
     },
 };
 
@@ -72,24 +78,24 @@ struct Workloads {
     names: Names,
     exits: Exits,
     trees: Trees,
-    unreadable: u64,
+    texts: Texts,
     /// Workloads that are not watched for want of room, by user.
     left_out: BTreeMap<u32, u64>,
     started: bool,
 }
 
 impl Workloads {
-    fn new(rules: Rules, roots: &Roots, descriptors: usize) -> Self {
+    fn new(rules: Rules, roots: &Roots, descriptors: usize, pool: &Arc<Pool>) -> Self {
         Self {
+            texts: Texts::new(&rules.matchers, Arc::clone(pool)),
             rules,
-            files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors),
+            files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors, pool),
             users: Users::new(roots.passwd.clone()),
             roster: Roster::default(),
             seen: Vec::new(),
             names: Names::new(Owners::new(roots.cgroup.clone())),
             exits: Exits::default(),
             trees: Trees::default(),
-            unreadable: 0,
             left_out: BTreeMap::new(),
             started: false,
         }
@@ -116,23 +122,12 @@ impl Workloads {
     /// What each process is by itself: matched, or in a cgroup that names a workload.
     fn claims(&mut self, table: &ProcessTable) -> Vec<Option<Claim>> {
         self.names.turn();
-        let Self { rules, files, users, roster, seen, names, trees, unreadable, .. } = self;
+        let Self { rules, roster, seen, names, trees, .. } = self;
         let mut claims = Vec::with_capacity(table.rows.len());
         for (seen, row) in seen.iter_mut().zip(&table.rows) {
             if row.kernel {
                 claims.push(None);
                 continue;
-            }
-            if seen.to_match && !rules.matchers.is_empty() {
-                let (root, buffer) = (&files.root, &mut files.buffer);
-                let mut question = matcher::Question { root, users, buffer, unreadable };
-                if let Some(found) = matcher::first_match(&rules.matchers, row, &mut question) {
-                    // Whoever was a user's stays that user's where it has become root.
-                    let before = seen.matched.map_or(0, |before| before.user);
-                    let user = if found.user == 0 { before } else { found.user };
-                    seen.matched = Some(matcher::Match { user, ..found });
-                    seen.direct = None;
-                }
             }
             if seen.to_name {
                 seen.direct = None;
@@ -150,7 +145,14 @@ impl Workloads {
     }
 
     /// Decides where every process belongs.
-    fn settle(&mut self, table: &ProcessTable, gpu_processes: &[GpuProcess], spoke: &[ProcessKey]) {
+    fn settle(
+        &mut self,
+        table: &ProcessTable,
+        gpu_processes: &[GpuProcess],
+        spoke: &[ProcessKey],
+        at: Timestamp,
+    ) {
+        self.texts.turn(&mut self.seen, table, &self.files.root, &mut self.users, at);
         let mut direct = self.claims(table);
         let remembered: Vec<_> = self.seen.iter().map(|seen| seen.claim).collect();
         let parents = settle::parents(table);
@@ -205,23 +207,43 @@ impl Workloads {
 
     /// Reads the members closely and adds them up.
     fn observe(&mut self, table: &ProcessTable, at: Timestamp) {
-        let mut may_read_pss = self.rules.pss;
+        let mut may_ask_pss = self.rules.pss;
+        let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
+        self.files.io.keep(|key| place_of(&self.seen, key).is_some());
         for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
-            let active = matches!(row.state, b'R' | b'D')
-                || seen.cpu_ticks.is_some_and(|before| row.cpu_ticks > before);
-            seen.cpu_ticks = Some(row.cpu_ticks);
-            let Some(workload) = self.roster.watched_mut(seen.claim) else {
+            if self.roster.watched_mut(seen.claim).is_none() {
                 if let Some(member) = seen.member.take() {
                     self.files.release(*member);
                 }
                 continue;
-            };
+            }
+            attention::attend(row.key.pid);
             let member = seen.member.get_or_insert_with(Box::<Member>::default);
             member.observe(row, seen.shown, &mut self.files);
-            if may_read_pss && member.observe_pss(row, at, &mut self.files) {
+            if may_ask_pss && member.ask_pss(row, at, &mut self.files) {
                 // One a sample: each may take 20 ms.
-                may_read_pss = false;
+                may_ask_pss = false;
             }
+        }
+        attention::rest();
+        for (key, answer) in self.files.io.answers() {
+            let place = place_of(&self.seen, key);
+            if let Some(member) = place.and_then(|place| self.seen[place].member.as_mut()) {
+                member.take_io(answer);
+            }
+        }
+        for (key, answer) in self.files.pss.answers() {
+            let place = place_of(&self.seen, key);
+            if let Some(member) = place.and_then(|place| self.seen[place].member.as_mut()) {
+                member.pss = answer.flatten();
+            }
+        }
+        for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
+            let active = matches!(row.state, b'R' | b'D')
+                || seen.cpu_ticks.is_some_and(|before| row.cpu_ticks > before);
+            seen.cpu_ticks = Some(row.cpu_ticks);
+            let Some(workload) = self.roster.watched_mut(seen.claim) else { continue };
+            let Some(member) = &mut seen.member else { continue };
             let container = seen.named.as_ref().map(|named| &named.container);
             workload.add(row, member, active, container);
         }
@@ -235,10 +257,8 @@ impl Workloads {
 fn direct(seen: &Seen, row: &ProcessRow, rules: &Rules, trees: &Trees, roster: &mut Roster) -> Option<Claim> {
     // A tree that is asked for by its pid has nobody in it who does not descend from that process.
     let tree = trees.name_of(row.key).map(|name| (name, None));
-    let matched = seen.matched.map(|found| {
-        let user = if row.uid == 0 { found.user } else { row.uid };
-        (&rules.matchers[found.place].name, Some(user))
-    });
+    let user = if row.uid == 0 { seen.user } else { row.uid };
+    let matched = seen.matched.map(|place| (&rules.matchers[place].name, Some(user)));
     if let Some((name, user)) = tree.or(matched) {
         let identity = Identity::of_rule(name, user, row);
         return Some(roster.claim(&identity.key.clone(), || identity));
@@ -255,7 +275,7 @@ impl Source for Workloads {
             ));
         };
         let path = self.files.root.path().display().to_string();
-        self.files.root.connect().map_err(|error| {
+        self.files.connect().map_err(|error| {
             SourceError::failed(Failure::of(&error), format!("cannot open {path}: {error}"))
         })?;
         self.users.tick();
@@ -263,10 +283,11 @@ impl Source for Workloads {
             self.trees = Trees::bind(&self.rules.trees, &self.files.root, &mut self.files.buffer);
         }
         self.follow(&table, at);
-        self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke);
+        self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke, at);
         self.tell(out);
         self.observe(&table, at);
         self.expose(&table, out);
+        hanging::put(&self.texts.pool().look(), at, out);
         match self.rules.problems.first() {
             Some(problem) => Err(SourceError::failed(Failure::Parse, problem.clone())),
             None => Ok(()),

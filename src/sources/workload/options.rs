@@ -21,13 +21,13 @@ opts! {
     NAME: "name", OptKind::Text, "\"\"";
     /// The executable's file name, or its whole path where this has a slash; `*` and `?` are wildcards.
     EXECUTABLE: "executable", OptKind::Text, "\"\"";
-    /// A part of the command line, or a pattern for all of it where this has `*` or `?`.
+    /// A part of the command line, or a pattern for all of it where this has `*` or `?`; its first 256 KiB are compared.
     COMMAND_LINE: "command_line", OptKind::Text, "\"\"";
     /// The user's name or number.
     USER: "user", OptKind::Text, "\"\"";
     /// The cgroup's path; `*` and `?` are wildcards.
     CGROUP: "cgroup", OptKind::Text, "\"\"";
-    /// An environment variable at start, as `NAME` or `NAME=VALUE`; `*` and `?` are wildcards in the value.
+    /// An environment variable at start, in its first 256 KiB, as `NAME` or `NAME=VALUE`; `*` and `?` are wildcards in the value.
     ENVIRONMENT: "environment", OptKind::Text, "\"\"";
     /// Whether each Slurm job is a workload.
     SLURM: "slurm", OptKind::Bool, "true";

@@ -254,7 +254,7 @@ impl Workload {
         if let Some(count) = member.open_files {
             now.open_files = Some(now.open_files.unwrap_or(0).saturating_add(count));
         }
-        now.restricted += u64::from(member.restricted);
+        now.restricted += u64::from(member.restricted());
         if let Some(container) = container.filter(|container| !container.as_str().is_empty()) {
             let sum = now.containers.entry(container.clone()).or_default();
             *sum = sum.saturating_add(rss);
