@@ -71,6 +71,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "cli/report/options.rs",
             "host/capability.rs",
             "host/cgroup/mod.rs",
+            "host/cgroup_owner.rs",
             "host/child.rs",
             "host/connection.rs",
             "host/deaths/mod.rs",

@@ -137,6 +137,11 @@ impl Follower {
         }
     }
 
+    /// The user who owns the file that is open.
+    pub fn owner(&self) -> Option<u32> {
+        self.open.as_ref()?.file.metadata().ok().map(|status| status.uid())
+    }
+
     /// Begins at the front: the file was not there when its kind began to be watched.
     #[must_use]
     pub fn from_front(mut self) -> Self {

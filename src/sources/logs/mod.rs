@@ -19,6 +19,7 @@ use file::Refusal;
 use options::Rules;
 use watch::{Hold, Seen, lock};
 
+use crate::model::facts::Membership;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -62,11 +63,12 @@ impl Source for Logs {
         if self.tails.is_empty() {
             self.tails = self.rules.logs.iter().map(|log| Tail::start(log, &self.rules)).collect();
         }
-        let all: Vec<Seen> = self
+        let mut all: Vec<Seen> = self
             .tails
             .iter()
             .map(|tail| tail.hold.as_ref().map_or_else(Seen::default, |hold| lock(&hold.seen).clone()))
             .collect();
+        tell_apart(&mut all, &out.facts.workload_of);
         put(&self.tails, &all, at, out);
         out.facts.shortages.extend(all.iter().flat_map(|seen| seen.left_out.iter().cloned()));
         outcome(&self.tails, &all, began, at)
@@ -77,6 +79,17 @@ impl Tail {
     fn start(log: &options::Log, rules: &Rules) -> Self {
         let path = log.pattern.path().to_string_lossy().replace(char::is_control, "?").into();
         Self { path, hold: Hold::start(log.clone(), rules.clone()).ok() }
+    }
+}
+
+/// A user who can make a file of any name that fits a pattern speaks for no workload of another user.
+fn tell_apart(all: &mut [Seen], members: &[Membership]) {
+    for view in all.iter_mut().flat_map(|seen| &mut seen.views) {
+        let Some(owner) = view.owner.filter(|owner| *owner != 0) else { continue };
+        let of = members.iter().find(|member| member.workload.name == view.workload);
+        if of.is_some_and(|member| member.workload.user != owner) {
+            view.workload = format!("{}@{owner}", view.workload).into();
+        }
     }
 }
 

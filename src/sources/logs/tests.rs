@@ -289,6 +289,27 @@ fn of_several_files_each_is_a_rank() {
 }
 
 #[test]
+fn a_file_of_another_user_speaks_for_no_workload() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let root = root(&[("slurm-7.log", ""), ("slurm-8.log", "")]);
+    std::os::unix::fs::chown(root.path().join("slurm-7.log"), Some(1002), None).unwrap();
+    std::os::unix::fs::chown(root.path().join("slurm-8.log"), Some(1001), None).unwrap();
+    let mut watch = watch(&root.path().join("slurm-*.log"), None);
+    let mut all = [watch.pass(at(1))];
+    let member = |pid, name: &str| {
+        let named = Membership::named(crate::model::ids::ProcessKey { pid, start: 1 }, name);
+        let workload = crate::model::facts::Workload { user: 1001, ..(*named.workload).clone() };
+        Membership { workload: workload.into(), ..named }
+    };
+    tell_apart(&mut all, &[member(10, "slurm-7"), member(11, "slurm-8")]);
+    let mut names: Vec<_> = all[0].views.iter().map(|view| view.workload.to_string()).collect();
+    names.sort();
+    assert_eq!(names, ["slurm-7@1002", "slurm-8"]);
+}
+
+#[test]
 fn what_went_wrong_is_said() {
     let root = root(&[("folder/x", "")]);
     let path = root.path().join("folder");

@@ -28,6 +28,8 @@ const AFTER_END: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) workload: Label,
+    /// The owner of the file, where its name, which the configuration leaves open, is that of the workload.
+    pub(super) owner: Option<u32>,
     /// As the lines say, or the number in the name of one of several files; empty where neither is.
     pub(super) rank: Label,
     pub(super) framework: Option<Framework>,
@@ -190,8 +192,10 @@ impl Watch {
             let path = watched.follower.path();
             let named = || if self.log.pattern.is_wild() { last_number(path) } else { None };
             let rank = tracker.latest().rank.or_else(named);
+            let open = self.log.pattern.is_wild() && self.log.workload.is_none();
             views.push(View {
                 workload: self.workload(path),
+                owner: if open { watched.follower.owner() } else { None },
                 rank: rank.map_or_else(Label::default, Label::from),
                 framework: tracker.framework(),
                 reading: tracker.latest().clone(),

@@ -257,10 +257,8 @@ impl Workloads {
 fn direct(seen: &Seen, row: &ProcessRow, rules: &Rules, trees: &Trees, roster: &mut Roster) -> Option<Claim> {
     // A tree that is asked for by its pid has nobody in it who does not descend from that process.
     let tree = trees.name_of(row.key).map(|name| (name, None));
-    let matched = seen.matched.map(|found| {
-        let user = if row.uid == 0 { found.user } else { row.uid };
-        (&rules.matchers[found.place].name, Some(user))
-    });
+    let user = if row.uid == 0 { seen.user } else { row.uid };
+    let matched = seen.matched.map(|place| (&rules.matchers[place].name, Some(user)));
     if let Some((name, user)) = tree.or(matched) {
         let identity = Identity::of_rule(name, user, row);
         return Some(roster.claim(&identity.key.clone(), || identity));

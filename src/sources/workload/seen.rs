@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::identity::Named;
-use super::matcher::Match;
 use super::member::Member;
 use super::settle::Claim;
+use crate::host::process::{ProcRoot, users};
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -32,10 +32,12 @@ pub(super) struct Seen {
     asked_at: Option<Timestamp>,
     /// Whether the cgroup's name has to be read in this sample.
     pub(super) to_name: bool,
-    /// The matcher it met.
-    pub(super) matched: Option<Match>,
+    /// The place of the matcher it met.
+    pub(super) matched: Option<usize>,
     /// The place of the matcher that it meets whatever its command line and environment are.
     pub(super) otherwise: Option<usize>,
+    /// Who started it, where it met the matcher with the rights of root.
+    pub(super) user: u32,
     pub(super) named: Option<Named>,
     /// Whether nobody could say who made the folders of its cgroup.
     pub(super) unresolved: bool,
@@ -80,6 +82,7 @@ impl Seen {
             to_name: true,
             matched: None,
             otherwise: None,
+            user: 0,
             named: None,
             unresolved: false,
             direct: None,
@@ -113,6 +116,19 @@ impl Seen {
         self.to_match |= renamed || !same_path || (self.age == 1 && !self.elder);
         self.to_name = !same_path || self.unresolved;
         self
+    }
+
+    /// It met the matcher at this place.
+    pub(super) fn meet(&mut self, place: usize, row: &ProcessRow, root: &ProcRoot) {
+        (self.matched, self.direct) = (Some(place), None);
+        // Whoever was a user's stays that user's where it has become root.
+        if row.uid != 0 {
+            self.user = row.uid;
+        } else if self.user == 0 {
+            let mut buffer = Vec::new();
+            let status = root.read(row.key.pid, "status", &mut buffer);
+            self.user = status.ok().and_then(users).map_or(0, |[real, _]| real);
+        }
     }
 
     /// Whether matchers are asked now: a process may change its name each sample, which is no reason to read it as often.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::matcher::{self, Match, Matcher, Verdict};
+use super::matcher::{self, Matcher, Verdict};
 use super::seen::Seen;
 use super::users::Users;
 use crate::host::process::ProcRoot;
@@ -118,11 +118,13 @@ impl Texts {
         }
         for (key, answer) in self.desk.answers() {
             let Some(place) = place_of(seen, key) else { continue };
-            let (seen, row) = (&mut seen[place], &table.rows[place]);
+            let seen = &mut seen[place];
             match answer {
                 Some(Answer::Read { found, unreadable }) => {
                     self.unreadable += u64::from(unreadable);
-                    meets(seen, row, found, root);
+                    if let Some(found) = found {
+                        seen.meet(found, &table.rows[place], root);
+                    }
                 }
                 // It is asked again.
                 Some(Answer::Deferred) => {
@@ -134,10 +136,11 @@ impl Texts {
         }
         // Who hangs belongs where it does without its texts.
         for hanging in self.desk.pool().look().hanging {
-            let Some(place) = place_of(seen, hanging.asked.key) else { continue };
-            let (seen, row) = (&mut seen[place], &table.rows[place]);
-            if seen.matched.is_none() {
-                meets(seen, row, seen.otherwise, root);
+            if let Some(place) = place_of(seen, hanging.asked.key) {
+                let seen = &mut seen[place];
+                if let Some(otherwise) = seen.otherwise.filter(|_| seen.matched.is_none()) {
+                    seen.meet(otherwise, &table.rows[place], root);
+                }
             }
         }
     }
@@ -147,7 +150,9 @@ impl Texts {
         let places = match verdict {
             Verdict::Known(found) => {
                 self.unreadable += u64::from(unreadable);
-                meets(seen, row, found, root);
+                if let Some(found) = found {
+                    seen.meet(found, row, root);
+                }
                 return;
             }
             Verdict::Ask(places) => places,
@@ -158,16 +163,6 @@ impl Texts {
         let (budget, whose) = (Arc::clone(&self.budget), (row.key.pid, row.uid));
         self.desk.ask(asked, move || matcher::compare(&matchers, &places, &root, whose, unreadable, &budget));
     }
-}
-
-/// Notes that a process meets the matcher at this place.
-fn meets(seen: &mut Seen, row: &ProcessRow, found: Option<usize>, root: &ProcRoot) {
-    let Some(place) = found else { return };
-    // Whoever was a user's stays that user's where it has become root.
-    let before = seen.matched.map_or(0, |before| before.user);
-    let now = matcher::owner(row, root);
-    seen.matched = Some(Match { place, user: if now == 0 { before } else { now } });
-    seen.direct = None;
 }
 
 #[cfg(test)]
