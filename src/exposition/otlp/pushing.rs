@@ -29,7 +29,7 @@ pub(super) struct Sender {
     pub(super) frames: Frames,
     pub(super) encoder: Encoder,
     /// What the collector took last, where deltas count from there.
-    base: Mutex<Option<Base>>,
+    base: Mutex<Option<Arc<Base>>>,
     /// Made anew after a failure, so that a renewed certificate is read.
     client: Mutex<Option<Arc<Client>>>,
 }
@@ -44,9 +44,9 @@ impl Sender {
     pub(super) async fn push(&self) -> Option<Verdict> {
         let frame = self.frames.borrow().clone()?;
         let now = clock::now();
-        let base = lock(&self.base).take();
-        let body = self.encoder.encode(&frame, base.as_ref(), now).await;
-        *lock(&self.base) = base;
+        let base = lock(&self.base).clone();
+        let body = self.encoder.encode(&frame, base.as_deref(), now).await;
+        drop(base);
         let limit = self.resolved.timeout;
         let verdict = match tokio::time::timeout(limit, self.send(body?)).await {
             Ok(verdict) => verdict,
@@ -54,7 +54,7 @@ impl Sender {
         };
         match &verdict {
             Verdict::Taken | Verdict::Partly(_) if self.encoder.delta() => {
-                *lock(&self.base) = Some(Base { frame, at: now });
+                *lock(&self.base) = Some(Arc::new(Base { frame, at: now }));
             }
             Verdict::Taken | Verdict::Partly(_) => {}
             Verdict::Refused { .. } => *lock(&self.client) = None,
