@@ -84,8 +84,7 @@ fn the_reason_of_a_failure_is_told() {
         let Some(Verdict::Refused { why, .. } | Verdict::Partly(why)) = verdict else {
             panic!("{verdict:?}");
         };
-        let text = resolve(&config, &|_| None).unwrap().0.unwrap().hide(&why);
-        text
+        resolve(&config, &|_| None).unwrap().0.unwrap().hide(&why)
     };
     for (protocol, mood, reason) in [
         (BOTH[0], Mood::TakesPart, "the collector refused 3 points of the push: too old"),
