@@ -15,7 +15,7 @@ use crate::events::Events;
 use crate::history::peaks::Peaks;
 use crate::host::clock;
 use crate::model::analyzer::Keepsake;
-use crate::model::facts::Facts;
+use crate::model::facts::{Before, Facts};
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::{Batch, Dropped};
 use crate::model::setting::Settings;
@@ -181,15 +181,21 @@ impl Engine {
     /// Measures once.
     pub fn tick(&mut self, at: Timestamp) -> Arc<Frame> {
         let mut batch = self.last.take().map_or_else(Batch::new, Batch::like);
+        batch.facts.before = Before {
+            processes: self.facts.processes.take(),
+            workload_of: std::mem::take(&mut self.facts.workload_of),
+        };
         batch.facts.spoke = self.facts.ranks.iter().filter_map(|rank| rank.key).collect();
         let mut reports = Vec::with_capacity(self.sources.len());
         for running in &mut self.sources {
             let report = running.sample(at, &self.context, self.control, &self.events, &mut batch);
             reports.push(report);
         }
-        let mut findings = self.analyzers.run(at, &mut batch);
+        self.events.step("analyzers", clock::now());
+        let mut findings = self.analyzers.run(at, &mut batch, &reports);
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
+        self.events.step("reporters", clock::now());
         for reporter in &self.reporters {
             reporter.report(at, &mut batch);
         }
@@ -286,6 +292,7 @@ impl Running {
         batch: &mut Batch,
     ) -> SourceReport {
         let begun = clock::now();
+        events.step(self.registration.name, begun);
         let outcome =
             catch_unwind(AssertUnwindSafe(|| self.source.sample(at, batch))).unwrap_or_else(|panic| {
                 self.source = build(self.registration, &self.settings, context, control);

@@ -4,11 +4,13 @@
 //! writes either. Every counter is a number the `daemon` points of each
 //! frame expose, from zero on.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::model::attention;
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::point::Batch;
 use crate::model::source::{Failure, SourceError, Status};
@@ -18,6 +20,8 @@ use crate::model::units::{Count, Flag, Seconds};
 crate::metrics! {
     /// Ticks that were skipped because the one before took too long.
     pub TICKS_SKIPPED: Counter<Count> = "memwarden_ticks_skipped_total" {}.counting("{tick}");
+    /// Times that one step of the sampler, a source or what comes after the sources, took more than 5 s; /-/ready names the one that hangs now. Absent before the first.
+    pub STALLS: Counter<Count> = "memwarden_sampler_stalls_total" {step}.counting("{stall}");
     /// Whether the last attempt to load a configuration succeeded.
     pub RELOAD_SUCCESSFUL: Gauge<Flag> = "memwarden_config_last_reload_successful" {};
     /// When a configuration was last loaded successfully, in seconds since 1970.
@@ -82,6 +86,8 @@ impl HttpLimit {
 #[derive(Debug, Default)]
 pub struct Events {
     ticks_skipped: AtomicU64,
+    step: Mutex<Option<Step>>,
+    stalls: Mutex<BTreeMap<&'static str, u64>>,
     reload_failed: AtomicU64,
     /// Milliseconds since 1970.
     reload_success: AtomicU64,
@@ -93,6 +99,39 @@ pub struct Events {
     records: Mutex<Option<RecordsState>>,
     /// What was stated in the last frame.
     findings: Mutex<HashMap<(&'static str, Subject), &'static str>>,
+}
+
+/// A step of the sampler that lasts longer than it ever should.
+pub const STALL: Duration = Duration::from_secs(5);
+
+/// What the sampler is at.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    name: &'static str,
+    since: Timestamp,
+    /// Whether it was said that it hangs.
+    told: bool,
+}
+
+/// Where the sampler hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stalled {
+    /// The source, or what comes after the sources.
+    pub step: &'static str,
+    /// The process that is looked at.
+    pub pid: Option<u32>,
+    /// For how long.
+    pub lasts: Duration,
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the step {} has lasted {:.0} s", self.step, self.lasts.as_secs_f64())?;
+        match self.pid {
+            Some(pid) => write!(f, ", at process {pid}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// How the records of protection fare.
@@ -146,6 +185,49 @@ impl Events {
         } else {
             tracing::debug!(count, took_seconds = took.as_secs_f64(), "Ticks were skipped.");
         }
+    }
+
+    /// The sampler begins with this step.
+    pub fn step(&self, name: &'static str, now: Timestamp) {
+        self.end_step(Some(Step { name, since: now, told: false }), now);
+    }
+
+    /// The sampler has ended its tick.
+    pub fn steps_end(&self, now: Timestamp) {
+        self.end_step(None, now);
+    }
+
+    fn end_step(&self, next: Option<Step>, now: Timestamp) {
+        attention::rest();
+        let before = std::mem::replace(&mut *lock(&self.step), next);
+        if let Some(step) = before.filter(|step| step.told) {
+            let lasted_seconds = now.since(step.since).as_secs_f64();
+            tracing::info!(step = step.name, lasted_seconds, "The sampler goes on.");
+        }
+    }
+
+    /// Where the sampler hangs, if it does.
+    pub fn stalled(&self, now: Timestamp) -> Option<Stalled> {
+        let step = (*lock(&self.step))?;
+        let lasts = now.since(step.since);
+        (lasts >= STALL).then(|| Stalled { step: step.name, pid: attention::attended(), lasts })
+    }
+
+    /// Says once of each step that hangs that it does. To be called about once a second, by another thread.
+    pub fn watch_sampler(&self, now: Timestamp) {
+        let Some(Stalled { step: name, pid, lasts }) = self.stalled(now) else { return };
+        let mut current = lock(&self.step);
+        let Some(step) = current.as_mut().filter(|step| !step.told && step.name == name) else { return };
+        step.told = true;
+        drop(current);
+        *lock(&self.stalls).entry(name).or_default() += 1;
+        let lasts_seconds = lasts.as_secs_f64();
+        tracing::error!(
+            step = name,
+            pid,
+            lasts_seconds,
+            "The sampler hangs: nothing new is measured until it goes on."
+        );
     }
 
     /// A configuration was loaded, at start or on reload.
@@ -281,6 +363,9 @@ impl Events {
     /// Puts every counter, those still at zero too.
     pub fn put(&self, sources: impl Iterator<Item = &'static str>, out: &mut Batch) {
         out.put(&TICKS_SKIPPED, &[], Count(self.ticks_skipped.load(Ordering::Relaxed)));
+        for (step, count) in &*lock(&self.stalls) {
+            out.put(&STALLS, &[(*step).into()], Count(*count));
+        }
         out.put(&RELOAD_SUCCESSFUL, &[], Flag(self.reload_failed.load(Ordering::Relaxed) == 0));
         let loaded = self.reload_success.load(Ordering::Relaxed);
         if loaded > 0 {
@@ -324,4 +409,29 @@ impl Events {
 /// A lock that outlives a panic elsewhere: the counters behind it are always whole.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_hangs_is_named_with_the_process_and_counted_once() {
+        let (events, at) = (Events::new(), Timestamp::from_secs);
+        events.step("memory", at(10));
+        events.step("process", at(11));
+        attention::attend(4711);
+        assert_eq!(events.stalled(at(15)), None);
+        for second in 16..40 {
+            events.watch_sampler(at(second));
+        }
+        let stalled = events.stalled(at(31)).unwrap();
+        assert_eq!(stalled.to_string(), "the step process has lasted 20 s, at process 4711");
+        events.step("workload", at(40));
+        assert_eq!(attention::attended(), None);
+        events.steps_end(at(60));
+        events.watch_sampler(at(90));
+        assert_eq!(events.stalled(at(90)), None);
+        assert_eq!(*lock(&events.stalls), [("process", 1)].into());
+    }
 }

@@ -2264,7 +2264,8 @@ atexit.register(_at_exit)
 def _main() -> int:
     """`python -m memwarden`: where `auto/sitecustomize.py` is, as a line for a shell."""
     here = os.path.dirname(os.path.abspath(__file__))
-    places = [here, os.path.join(here, "auto"), os.path.join(sys.prefix, "share", "memwarden", "auto")]
+    # Of a checkout, and of every kind of installation.
+    places = [here, os.path.join(here, "auto"), os.path.join(here, "memwarden_auto")]
     for place in places:
         if os.path.exists(os.path.join(place, "sitecustomize.py")):
             print('export MEMWARDEN_AUTO=1 PYTHONPATH="%s${PYTHONPATH:+:$PYTHONPATH}"' % place)

@@ -19,14 +19,20 @@ mod subjects;
 mod tests;
 pub mod tracker;
 mod view;
+pub mod visibility;
 
 use crate::model::analyzer::Analyzer;
 use crate::model::desc::Desc;
 use crate::model::setting::{Opt, Settings};
 
 /// Every analyzer there is, in the order they judge.
-pub static REGISTRY: &[&Registration] =
-    &[&exhaustion::REGISTRATION, &leak::REGISTRATION, &fragmentation::REGISTRATION, &imbalance::REGISTRATION];
+pub static REGISTRY: &[&Registration] = &[
+    &exhaustion::REGISTRATION,
+    &leak::REGISTRATION,
+    &fragmentation::REGISTRATION,
+    &imbalance::REGISTRATION,
+    &visibility::REGISTRATION,
+];
 
 /// What the rest of memwarden needs to know of an analyzer.
 #[derive(Debug)]

@@ -54,6 +54,8 @@ pub(super) struct Seen {
     pub(super) half_held: bool,
     /// Whether it is of the whole of a long life.
     pub(super) of_whole: bool,
+    /// Whether the rate is that of growth that has ended.
+    pub(super) faded: bool,
 }
 
 impl Sight {
@@ -132,7 +134,8 @@ fn judge(view: &View, asked: &Asked, verdict: &mut Verdict, clock: Clock, of_who
     };
     let from = if state == State::Leaking { verdict.onset } else { look.from };
     let half_held = verdict.is_half_held(view, asked);
-    Some(Seen { look, state, rate, from, half_held, of_whole })
+    let faded = verdict.fades(view, &look, state);
+    Some(Seen { look, state, rate, from, half_held, of_whole, faded })
 }
 
 /// The level that a past has held for a while, again and again, and what must be exceeded for that.

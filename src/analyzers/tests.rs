@@ -269,7 +269,7 @@ fn what_the_job_says_is_allocated_tells_a_leak_from_a_reserve() {
     assert_eq!(value(&said, "memwarden_leak_state", &["gpu_process", "9", "leaking"]), Some(1.0));
     assert_eq!(value(&said, "memwarden_leak_state", &["allocator", "leaking"]), None, "it is told once");
     let summary = &said.findings[0].summary;
-    assert!(summary.starts_with("The memory of the tensors of gpu_process 5 pid 9 leaks"), "{summary}");
+    assert!(summary.starts_with("The memory of the tensors of gpu_process 5 job pid 9 leaks"), "{summary}");
 }
 
 #[test]

@@ -96,7 +96,8 @@ pub struct Assessment {
     pub watched: Watched,
     /// For how many seconds it has grown; absent unless it grows.
     pub growing_for_seconds: Option<f64>,
-    /// The growth of the watched figure; absent before there are enough samples.
+    /// The growth of the watched figure; absent before there are enough samples, and from the end of growth until the
+    /// samples that are looked at no longer show it.
     pub growth: Option<Growth>,
     /// How loud the evidence is, 0.5 to 1: Φ(z/2.5) of the leading envelope. An order, not a probability.
     pub confidence: Option<f64>,
@@ -214,7 +215,8 @@ impl Tracker {
         let (rate, error) = seen.rate;
         let evidence = seen.look.evidence;
         said.leak = seen.state;
-        said.growth = Some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
+        said.growth =
+            (!seen.faded).then_some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
         said.evidence = Some(evidence);
         if !matches!(seen.state, State::Growing | State::Leaking) {
             return None;
@@ -300,6 +302,26 @@ mod tests {
         assert!(on.iter().any(|i| *i < 30), "never on");
         assert!(on.iter().all(|i| *i < 33), "{on:?}");
         assert!(said.last().unwrap().tte.is_none());
+    }
+
+    #[test]
+    fn the_rate_of_growth_that_has_ended_is_told_no_longer() {
+        for (grows, tooth) in [(300.0, 0.0), (300.0, 20.0 * MB), (1200.0, 0.0), (1200.0, 20.0 * MB)] {
+            let noise = |t: f64| tooth * (t % 17.0) / 17.0;
+            let mut tracker = Tracker::new();
+            let mut told = Vec::new();
+            for t in seconds(2_400) {
+                tracker.push(t, used(10e9 + 5.0 * MB * t.min(grows) + noise(t)));
+                if t % 5.0 == 4.0 {
+                    let rate = tracker.assess(None, &[]).growth.map_or(0.0, |growth| growth.bytes_per_second);
+                    told.push((t, rate > 0.25 * MB));
+                }
+            }
+            let last = told.iter().rposition(|(_, rate)| *rate).unwrap();
+            assert!(told[last].0 <= grows + 150.0, "{grows} {tooth}: {:?}", told[last]);
+            let first = told.iter().position(|(_, rate)| *rate).unwrap();
+            assert!(told[first..=last].iter().all(|(_, rate)| *rate), "{grows} {tooth}: it comes and goes");
+        }
     }
 
     #[test]

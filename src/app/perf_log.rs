@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,8 +13,16 @@ use crate::exposition::perf_log::files::Rotating;
 use crate::exposition::perf_log::rows::{self, Follower, Told};
 use crate::exposition::perf_log::summary::Summary;
 use crate::exposition::perf_log::{Row, table, tensorboard, text};
-use crate::host::{clock, fs};
+use crate::host::clock;
+use crate::host::subordinate::Subordinates;
+use crate::host::user_files::Folder;
+use crate::model::facts::Membership;
+use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::shortage::Shortage;
+use crate::model::source::Reporter;
+use crate::model::time::Timestamp;
 
 /// How often the newest frame is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -23,6 +32,50 @@ const SUMMARY: f64 = 10.0;
 const ENDED: f64 = 600.0;
 /// Workloads beyond these are not logged.
 const MOST: usize = 64;
+
+/// Whose workloads are logged and left out: what the thread and the sampler tell each other.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    /// The user of each workload, while logs are written.
+    users: Mutex<Option<BTreeMap<Label, u32>>>,
+    left_out: Mutex<Vec<Shortage>>,
+    subordinates: Subordinates,
+}
+
+impl Owners {
+    /// Nobody yet; `passwd` is the password file.
+    pub(super) fn new(passwd: &Path) -> Self {
+        Self { subordinates: Subordinates::new(passwd), ..Self::default() }
+    }
+
+    fn of(&self, workload: &Label) -> Option<u32> {
+        lock(&self.users).as_ref()?.get(workload).copied()
+    }
+
+    /// Whether logs are written, which begins or ends now.
+    fn turn(&self, on: bool) {
+        *lock(&self.users) = on.then(BTreeMap::new);
+        lock(&self.left_out).clear();
+    }
+}
+
+impl Reporter for Owners {
+    fn report(&self, at: Timestamp, out: &mut Batch) {
+        out.facts.shortages.extend_from_slice(&lock(&self.left_out));
+        let mut users = lock(&self.users);
+        let Some(users) = &mut *users else { return };
+        users.clear();
+        for Membership { workload, .. } in &out.facts.members {
+            if !users.contains_key(&workload.name) {
+                users.insert(workload.name.clone(), self.subordinates.owner(workload.user, at));
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The running thread; it ends soon after this.
 #[derive(Debug)]
@@ -36,12 +89,18 @@ impl PerfLog {
     ///
     /// # Errors
     /// The operating system's, where no thread could be started.
-    pub(super) fn start(config: &PerfLogs, frames: &Frames) -> std::io::Result<Option<Self>> {
+    pub(super) fn start(
+        config: &PerfLogs,
+        frames: &Frames,
+        owners: &Arc<Owners>,
+    ) -> std::io::Result<Option<Self>> {
+        owners.turn(config.folder.is_some());
         let Some(folder) = config.folder.clone() else { return Ok(None) };
+        let owners = Arc::clone(owners);
         let (stop, stopped) = channel();
         let (config, mut frames) = (config.clone(), frames.clone());
         let thread = std::thread::Builder::new().name("perf-log".to_owned()).spawn(move || {
-            let mut writer = Writer { folder, config, runs: BTreeMap::new(), failing: false };
+            let mut writer = Writer { folder, config, owners, runs: BTreeMap::new() };
             loop {
                 let wait = stopped.recv_timeout(LOOK);
                 let newest = frames.borrow_and_update().clone();
@@ -70,14 +129,15 @@ impl PerfLog {
 struct Writer {
     folder: PathBuf,
     config: PerfLogs,
+    owners: Arc<Owners>,
     runs: BTreeMap<Label, Run>,
-    /// Whether the last write failed: each change is said once.
-    failing: bool,
 }
 
 /// One workload from its first row to its end.
 struct Run {
     folder: PathBuf,
+    /// Of its own folder in that one.
+    name: String,
     follower: Follower,
     text: Rotating,
     table: Rotating,
@@ -86,30 +146,38 @@ struct Run {
     events: Events,
     started: f64,
     seen: f64,
+    user: Option<u32>,
+    /// Whether the last write failed: each change is said once.
+    failing: bool,
 }
 
 /// The event files of a run, the newest last.
 struct Events {
-    files: VecDeque<PathBuf>,
+    files: VecDeque<String>,
     bytes: u64,
 }
 
 impl Writer {
     fn take(&mut self, told: &BTreeMap<Label, Told>, now: f64) {
+        let mut left_out = Vec::new();
         for (workload, told) in told {
             if !self.runs.contains_key(workload) {
-                if self.runs.len() >= MOST {
+                let user = self.owners.of(workload);
+                if !self.make_room(user) {
+                    left_out.push(Shortage { limit: "perf_logs", user, left_out: 1, most: MOST as u64 });
                     continue;
                 }
-                self.runs.insert(workload.clone(), Run::new(&self.folder, workload, &self.config, now));
+                let run = Run::new(&self.folder, workload, user, &self.config, now);
+                self.runs.insert(workload.clone(), run);
             }
             let Some(run) = self.runs.get_mut(workload) else { continue };
             run.seen = now;
             if let Some(row) = run.follower.row(told, self.config.every_steps) {
                 let written = run.write(&row, &self.config);
-                self.say(written);
+                run.say(written);
             }
         }
+        *lock(&self.owners.left_out) = left_out;
         let ended: Vec<Label> = self
             .runs
             .iter()
@@ -117,40 +185,45 @@ impl Writer {
             .map(|(workload, _)| workload.clone())
             .collect();
         for workload in ended {
-            if let Some(run) = self.runs.remove(&workload) {
-                let written = run.sum_up(&self.config);
-                self.say(written);
+            self.finish(&workload);
+        }
+    }
+
+    /// Makes room for one more workload of this user, which may be that of another who has more.
+    fn make_room(&mut self, user: Option<u32>) -> bool {
+        let mut shares = Shares::new(MOST);
+        self.runs.values().for_each(|run| shares.take(run.user));
+        match shares.ask(user) {
+            Answer::Free => true,
+            Answer::Refused => false,
+            Answer::TakeFrom(other) => {
+                let own = self.runs.iter().filter(|(_, run)| run.user == other);
+                let newest = own.max_by(|(_, one), (_, two)| one.started.total_cmp(&two.started));
+                let newest = newest.map(|(workload, _)| workload.clone());
+                newest.is_some_and(|workload| self.finish(&workload))
             }
         }
+    }
+
+    /// Ends the log of a workload.
+    fn finish(&mut self, workload: &Label) -> bool {
+        let Some(mut run) = self.runs.remove(workload) else { return false };
+        let written = run.sum_up(&self.config);
+        run.say(written);
+        true
     }
 
     fn end(&mut self) {
-        for run in std::mem::take(&mut self.runs).into_values() {
+        for mut run in std::mem::take(&mut self.runs).into_values() {
             let written = run.sum_up(&self.config);
-            self.say(written);
-        }
-    }
-
-    fn say(&mut self, written: std::io::Result<()>) {
-        match written {
-            Err(error) if !self.failing => {
-                self.failing = true;
-                let folder = self.folder.display();
-                tracing::warn!(%error, %folder, "Performance logs cannot be written; lines are lost.");
-            }
-            Ok(()) if self.failing => {
-                self.failing = false;
-                tracing::info!("Performance logs are written again.");
-            }
-            _ => {}
+            run.say(written);
         }
     }
 }
 
 impl Run {
-    fn new(folder: &Path, workload: &Label, config: &PerfLogs, now: f64) -> Self {
-        let folder = folder.join(file_name(workload.as_str()));
-        let log = |name: &str| Rotating::new(folder.join(name), config.max_size.get(), config.max_files);
+    fn new(folder: &Path, workload: &Label, user: Option<u32>, config: &PerfLogs, now: f64) -> Self {
+        let log = |name: &str| Rotating::new(name, config.max_size.get(), config.max_files);
         Self {
             follower: Follower::default(),
             text: log("perf.log"),
@@ -160,21 +233,24 @@ impl Run {
             events: Events { files: VecDeque::new(), bytes: 0 },
             started: now,
             seen: now,
-            folder,
+            failing: false,
+            folder: folder.to_owned(),
+            name: file_name(workload.as_str()),
+            user,
         }
     }
 
     fn write(&mut self, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
+        let folder = self.folder()?;
         if config.text {
-            self.text.write(String::new, text::line(row).as_bytes())?;
+            self.text.write(&folder, String::new, text::line(row).as_bytes())?;
         }
         if config.table {
             let started = self.started;
-            self.table.write(|| table::header(started), table::line(row).as_bytes())?;
+            self.table.write(&folder, || table::header(started), table::line(row).as_bytes())?;
         }
         if config.tensorboard {
-            self.events.write(&self.folder, row, config)?;
+            self.events.write(&folder, row, config)?;
         }
         self.summary.add(row);
         if row.unix_seconds - self.summed >= SUMMARY {
@@ -184,23 +260,45 @@ impl Run {
         Ok(())
     }
 
+    /// Its folder, in which others may write; looked for anew each time, since it may have been removed.
+    fn folder(&self) -> std::io::Result<Folder> {
+        Folder::make(&self.folder)?.make_inside(&self.name)
+    }
+
+    fn say(&mut self, written: std::io::Result<()>) {
+        match written {
+            Err(error) if !self.failing => {
+                self.failing = true;
+                let folder = self.folder.join(&self.name);
+                let folder = folder.display();
+                tracing::warn!(%error, %folder, "Performance logs cannot be written; lines are lost.");
+            }
+            Ok(()) if self.failing => {
+                self.failing = false;
+                let folder = self.folder.join(&self.name);
+                tracing::info!(folder = %folder.display(), "Performance logs are written again.");
+            }
+            _ => {}
+        }
+    }
+
     fn sum_up(&self, config: &PerfLogs) -> std::io::Result<()> {
         if !config.summary {
             return Ok(());
         }
         let bytes = self.summary.json().map_err(std::io::Error::other)?;
-        fs::write_atomically(&self.folder.join("perf_summary.json"), |out| out.write_all(&bytes))
+        self.folder()?.replace("perf_summary.json", 0o600, |out| out.write_all(&bytes))
     }
 }
 
 impl Events {
-    fn write(&mut self, folder: &Path, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
+    fn write(&mut self, folder: &Folder, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
         let mut bytes = tensorboard::scalars(row.unix_seconds, row.step, &scalars(row));
         if self.files.is_empty() || self.bytes + bytes.len() as u64 > config.max_size.get() {
             let unique = clock::now().unix();
             let name =
                 format!("events.out.tfevents.{}.{}.memwarden", unique.as_secs(), unique.subsec_nanos());
-            self.files.push_back(folder.join(name));
+            self.files.push_back(name);
             self.bytes = 0;
             let first = tensorboard::version(row.unix_seconds);
             bytes = [first, bytes].concat();
@@ -208,12 +306,12 @@ impl Events {
         while self.files.len() as u64 > u64::from(config.max_files) + 1 {
             if let Some(oldest) = self.files.pop_front() {
                 // Somebody else may have removed it.
-                let _ = std::fs::remove_file(oldest);
+                let _ = folder.remove(oldest);
             }
         }
-        let Some(path) = self.files.back() else { return Ok(()) };
-        let mut file = Rotating::new(path.clone(), u64::MAX, 0);
-        file.write(String::new, &bytes)?;
+        let Some(name) = self.files.back() else { return Ok(()) };
+        let mut file = Rotating::new(name, u64::MAX, 0);
+        file.write(folder, String::new, &bytes)?;
         self.bytes += bytes.len() as u64;
         Ok(())
     }
@@ -245,6 +343,49 @@ fn file_name(workload: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::units::Bytes;
+
+    /// What one step of a workload tells.
+    fn told(workloads: &[&str]) -> BTreeMap<Label, Told> {
+        workloads.iter().map(|workload| (Label::from(*workload), Told::default())).collect()
+    }
+
+    #[test]
+    fn one_user_leaves_room_for_anothers_workload() {
+        let folder = tempfile::tempdir().unwrap();
+        let names: Vec<String> = (0..70).map(|number| format!("a{number:02}")).collect();
+        let mut all: Vec<&str> = names.iter().map(String::as_str).collect();
+        let owners = Arc::new(Owners::default());
+        owners.turn(true);
+        let users = all.iter().map(|name| (Label::from(*name), 61_002));
+        *lock(&owners.users) = Some(users.chain([("zz".into(), 61_001)]).collect());
+        let config = PerfLogs {
+            folder: Some(folder.path().to_path_buf()),
+            text: true,
+            table: false,
+            tensorboard: false,
+            summary: false,
+            every_steps: 1,
+            max_size: Bytes::new(1 << 20),
+            max_files: 1,
+        };
+        let mut writer = Writer {
+            folder: folder.path().to_path_buf(),
+            config,
+            owners: Arc::clone(&owners),
+            runs: BTreeMap::new(),
+        };
+        writer.take(&told(&all), 1.0);
+        assert_eq!((writer.runs.len(), lock(&owners.left_out).len()), (MOST, 6));
+        all.push("zz");
+        for now in [2.0, 3.0] {
+            writer.take(&told(&all), now);
+            assert!(writer.runs.contains_key(&Label::from("zz")) && writer.runs.len() == MOST);
+        }
+        let left_out = lock(&owners.left_out).clone();
+        assert_eq!(left_out.len(), 7);
+        assert!(left_out.iter().all(|shortage| shortage.user == Some(61_002)));
+    }
 
     #[test]
     fn no_name_leads_out_of_the_folder() {

@@ -15,7 +15,7 @@ use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
 use crate::host::{clock, fs};
 use crate::model::frame::Frame;
-use crate::model::source::Control;
+use crate::model::source::{Control, Reporter};
 use crate::sources::Context;
 
 /// What the sampler can be asked between two ticks.
@@ -46,6 +46,7 @@ pub fn start(
     events: Arc<Events>,
     frames: watch::Sender<Option<Arc<Frame>>>,
     post: Arc<Post>,
+    reporters: impl IntoIterator<Item = Arc<dyn Reporter>> + Send + 'static,
 ) -> std::io::Result<Sampler> {
     let (requests, inbox) = channel();
     let config = config.clone();
@@ -54,6 +55,7 @@ pub fn start(
         let keeper = keeper(&config);
         let mut engine = Engine::new(EVERYTHING, &config, context, Arc::clone(&events));
         engine.hear(Arc::clone(&post) as _);
+        reporters.into_iter().for_each(|reporter| engine.hear(reporter));
         let publish = |engine: &Engine, frame: Arc<Frame>| {
             post.look(&frame, engine.facts());
             frames.send_replace(Some(frame));
@@ -117,12 +119,15 @@ fn run(
         }
         let now = clock::now();
         let frame = engine.tick(now);
+        events.step("publish", clock::now());
         publish(engine, frame);
         if let Some(keeping) = keeping.filter(|_| now.since(saved) >= state::EVERY) {
             saved = now;
+            events.step("save", clock::now());
             keeping.keep(engine.save());
         }
         let done = clock::now();
+        events.steps_end(done);
         let took = done.since(now);
         due = due.plus(interval);
         let missed = missed(done.since(due), interval);

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::guard::warden::Warden;
-use super::perf_log::PerfLog;
+use super::perf_log::{Owners, PerfLog};
 use super::records::{self, Records};
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
@@ -21,7 +21,7 @@ use crate::exposition::{Frames, http};
 use crate::host::child::WorkerCommand;
 use crate::host::clock;
 use crate::host::roots::Roots;
-use crate::model::source::Control;
+use crate::model::source::{Control, Reporter};
 use crate::protection::options::{PROTECTION, Protection};
 use crate::sources::Context;
 
@@ -98,7 +98,10 @@ struct Daemon<'a> {
     stale_after: watch::Sender<Duration>,
     sampler: Sampler,
     perf_log: Option<PerfLog>,
+    owners: Arc<Owners>,
     warden: Warden,
+    /// Whether the guard was seen to make its rounds.
+    guards: bool,
     #[cfg(feature = "otlp")]
     push: Push,
 }
@@ -133,9 +136,11 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let context = context(&config.paths);
     warden.configure(protection(&config), &context.roots);
     let post = Arc::clone(warden.post());
-    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post)
+    let owners = Arc::new(Owners::new(&config.paths.passwd));
+    let reporters: [Arc<dyn Reporter>; 1] = [Arc::clone(&owners) as _];
+    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post, reporters)
         .context("cannot start the sampler")?;
-    let perf_log = perf_log(&config, &frames);
+    let perf_log = perf_log(&config, &frames, &owners);
     let following = tokio::spawn(Arc::clone(&records).follow(frames.clone()));
     let serving = tokio::spawn(server.run(stopped));
     let mut daemon = Daemon {
@@ -147,7 +152,9 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         stale_after,
         sampler,
         perf_log,
+        owners,
         warden,
+        guards: true,
         #[cfg(feature = "otlp")]
         push,
     };
@@ -176,7 +183,10 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             _ = signals.release.recv() => daemon.control(Control::ReleaseGpu),
             _ = signals.acquire.recv() => daemon.control(Control::AcquireGpu),
             () = tick(&mut watchdog) => daemon.watchdog(),
-            _ = second.tick() => daemon.warden.catch_up(),
+            _ = second.tick() => {
+                daemon.warden.catch_up();
+                daemon.watch();
+            }
         }
     }
     tracing::info!("memwarden is ending.");
@@ -234,7 +244,7 @@ impl Daemon<'_> {
         if config.perf_logs != self.config.perf_logs {
             // The old one's files are closed before the new one's are opened.
             self.perf_log = None;
-            self.perf_log = perf_log(&config, &self.frames);
+            self.perf_log = perf_log(&config, &self.frames, &self.owners);
         }
         self.logger.set_level(&config.log);
         if config.log.format != self.config.log.format || config.web != self.config.web {
@@ -246,6 +256,18 @@ impl Daemon<'_> {
         self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
         self.config = config;
         Ok(())
+    }
+
+    /// Says where a thread hangs that must not.
+    fn watch(&mut self) {
+        let now = clock::now();
+        self.events.watch_sampler(now);
+        let guards = self.warden.alive(now);
+        match (std::mem::replace(&mut self.guards, guards), guards) {
+            (true, false) => tracing::error!("The guard hangs: nothing is protected until it goes on."),
+            (false, true) => tracing::info!("The guard goes on."),
+            _ => {}
+        }
     }
 
     /// Tells systemd that we are alive, unless the newest frame is old: then it should restart us.
@@ -265,8 +287,8 @@ impl Options {
 }
 
 /// Writes performance logs where the configuration asks for them; that they cannot be is said, never fatal.
-fn perf_log(config: &Config, frames: &Frames) -> Option<PerfLog> {
-    PerfLog::start(&config.perf_logs, frames).unwrap_or_else(|error| {
+fn perf_log(config: &Config, frames: &Frames, owners: &Arc<Owners>) -> Option<PerfLog> {
+    PerfLog::start(&config.perf_logs, frames, owners).unwrap_or_else(|error| {
         tracing::error!(%error, "No thread to write performance logs.");
         None
     })

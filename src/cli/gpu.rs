@@ -58,7 +58,8 @@ impl Args {
 
     fn peers(&self) -> anyhow::Result<Vec<signal::Peer>> {
         let program = signal::own_program().context("the path of this program is not known")?;
-        signal::peers(&self.proc, &program).with_context(|| format!("cannot list {}", self.proc.display()))
+        signal::peers(&self.proc, &program, self.pid)
+            .with_context(|| format!("cannot list {}", self.proc.display()))
     }
 
     fn daemon(&self) -> anyhow::Result<u32> {

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::host::clock;
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Finding, Severity};
+use crate::model::frame::SourceReport;
 use crate::model::point::Batch;
 use crate::model::setting::Settings;
 use crate::model::time::Timestamp;
@@ -111,12 +112,12 @@ impl Analyzers {
     }
 
     /// Runs each over what the sources put into `batch`, adds its gauges, and returns the findings.
-    pub(super) fn run(&mut self, at: Timestamp, batch: &mut Batch) -> Vec<Finding> {
+    pub(super) fn run(&mut self, at: Timestamp, batch: &mut Batch, sources: &[SourceReport]) -> Vec<Finding> {
         let (mut said, mut findings) = (Batch::new(), Vec::new());
         for running in &mut self.running {
             let name = running.registration.name;
             let begun = clock::now();
-            let view = View::new(batch.families());
+            let view = View::new(batch.families()).with_sources(sources);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let mut analysis = Analysis::default();
                 running.analyzer.analyze(&view, at, &mut analysis);

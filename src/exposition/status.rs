@@ -11,6 +11,7 @@ use crate::model::desc::{Desc, Kind};
 use crate::model::finding::{Finding, Severity};
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::Family;
+use crate::model::printable::{escaped, is_hidden};
 use crate::model::source::Status;
 use crate::model::units::Bytes;
 
@@ -97,15 +98,21 @@ pub fn page(frame: Option<&Frame>, age: Option<Duration>, uptime: Duration, stal
 }
 
 fn body(out: &mut String, frame: &Frame, age: Duration, stale: bool) {
-    let class = if stale { "failed" } else { "ok" };
-    let _ = writeln!(
+    let critical = frame.findings.iter().filter(|finding| finding.severity == Severity::Critical).count();
+    let class = if stale || critical > 0 { "failed" } else { "ok" };
+    let _ = write!(
         out,
-        "<p class=\"{class}\">Sample {} of {} series, {} old{}.</p>",
+        "<p class=\"{class}\">Sample {} of {} series, {} old{}.",
         frame.sequence,
         frame.series(),
         Shown(age.as_secs_f64(), "_seconds"),
         if stale { ": sampling is stuck" } else { "" },
     );
+    if critical > 0 {
+        let plural = if critical == 1 { "" } else { "s" };
+        let _ = write!(out, " {critical} critical finding{plural}.");
+    }
+    out.push_str("</p>\n");
     findings(out, &frame.findings);
     host(out, frame);
     table(out, frame, &GPUS);
@@ -141,8 +148,10 @@ fn table(out: &mut String, frame: &Frame, shape: &Shape) {
         (place.unwrap_or(shape.first.len()), family.desc.name.ends_with("_max"))
     });
     columns.truncate(MOST_COLUMNS);
+    // What tells nothing but its status has a row as well.
+    let statuses = frame.families.iter().find(|family| Some(family.desc.name) == shape.status);
     let mut rows: Vec<&str> = Vec::new();
-    for family in &columns {
+    for family in columns.iter().chain(&statuses) {
         for (name, _) in named(family, shape.subject) {
             if !name.is_empty() && !rows.contains(&name) && rows.len() < MOST_ROWS {
                 rows.push(name);
@@ -331,6 +340,7 @@ impl std::fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
+                hidden if is_hidden(hidden) => f.write_str(&escaped(hidden.encode_utf8(&mut [0; 4])))?,
                 other => f.write_char(other)?,
             }
         }
@@ -358,6 +368,11 @@ mod tests {
         assert!(!html.contains("<script"), "{html}");
         assert!(html.contains("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;"), "{html}");
         assert!(html.contains("sampling is stuck"));
+    }
+
+    #[test]
+    fn nothing_hidden_is_on_the_page() {
+        assert_eq!(Escaped("a<\u{202e}b\x1b\n").to_string(), "a&lt;\\u{202e}b\\x1b\\n");
     }
 
     #[test]

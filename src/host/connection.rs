@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use crate::model::ids::ProcessKey;
+use crate::model::time::Timestamp;
 
 use super::process;
 
@@ -115,13 +116,20 @@ pub fn is_loopback(address: SocketAddr) -> bool {
 
 /// The process that holds a socket, among these; the oldest, as what it forked may hold it too.
 ///
-/// Absent where none does, where the kernel does not let us look, and where the bound is reached.
-pub fn holder(proc: &Path, inode: u64, among: &[ProcessKey]) -> Option<ProcessKey> {
-    if inode == 0 {
+/// It is one of the user who made the socket, and was there at `seen`, when the socket was: who got it later from
+/// another process did not connect. Absent where none is, where the kernel does not let us look, and where the bound is
+/// reached.
+pub fn holder(proc: &Path, socket: Socket, among: &[ProcessKey], seen: Timestamp) -> Option<ProcessKey> {
+    if socket.inode == 0 {
         return None;
     }
-    let wanted = format!("socket:[{inode}]");
-    let mut oldest_first = among.to_vec();
+    let mut root = process::ProcRoot::new(proc.to_path_buf());
+    root.connect().ok()?;
+    let wanted = format!("socket:[{}]", socket.inode);
+    let seen = process::ticks(seen.monotonic());
+    // Before their links are counted: another user's cannot use up the bound.
+    let own = |key: &ProcessKey| key.start <= seen && root.uid(key.pid).is_ok_and(|uid| uid == socket.uid);
+    let mut oldest_first: Vec<ProcessKey> = among.iter().copied().filter(own).collect();
     oldest_first.sort_unstable_by_key(|key| (key.start, key.pid));
     let mut left = MOST_LINKS;
     for key in oldest_first {
@@ -130,7 +138,7 @@ pub fn holder(proc: &Path, inode: u64, among: &[ProcessKey]) -> Option<ProcessKe
         for entry in entries.flatten() {
             left = left.checked_sub(1)?;
             if std::fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == wanted.as_str()) {
-                return Some(key).filter(|key| lives(proc, *key));
+                return Some(key).filter(|key| lives(&root, *key));
             }
         }
     }
@@ -138,13 +146,10 @@ pub fn holder(proc: &Path, inode: u64, among: &[ProcessKey]) -> Option<ProcessKe
 }
 
 /// Whether a process still is the one we mean.
-fn lives(proc: &Path, key: ProcessKey) -> bool {
-    let mut root = process::ProcRoot::new(proc.to_path_buf());
+fn lives(root: &process::ProcRoot, key: ProcessKey) -> bool {
     let mut buffer = Vec::new();
-    root.connect().is_ok()
-        && root
-            .read(key.pid, "stat", &mut buffer)
-            .is_ok_and(|text| process::stat(text).is_some_and(|stat| stat.start == key.start))
+    root.read(key.pid, "stat", &mut buffer)
+        .is_ok_and(|text| process::stat(text).is_some_and(|stat| stat.start == key.start))
 }
 
 #[cfg(test)]
@@ -152,6 +157,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::host::clock;
     use crate::host::process::fixture::{Process, Tree};
 
     const LIST: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
@@ -194,11 +200,15 @@ mod tests {
         assert_eq!(found.uid, rustix::process::getuid().as_raw());
         let stat = std::fs::read(format!("/proc/{}/stat", std::process::id())).unwrap();
         let own = ProcessKey { pid: std::process::id(), start: process::stat(&stat).unwrap().start };
-        assert_eq!(holder(proc, found.inode, &[own]), Some(own));
-        let later = ProcessKey { start: own.start + 1, ..own };
-        assert_eq!(holder(proc, found.inode, &[later]), None, "another process has its pid by now");
+        let now = clock::now();
+        assert_eq!(holder(proc, found, &[own], now), Some(own));
+        let earlier = ProcessKey { start: own.start - 1, ..own };
+        assert_eq!(holder(proc, found, &[earlier], now), None, "another process has its pid by now");
+        assert_eq!(holder(proc, found, &[own], Timestamp::from_secs(0)), None, "it came after the socket");
+        let others = Socket { uid: found.uid + 1, ..found };
+        assert_eq!(holder(proc, others, &[own], now), None, "another user made it");
         drop(stream);
-        assert_eq!(holder(proc, found.inode, &[own]), None);
+        assert_eq!(holder(proc, found, &[own], now), None);
     }
 
     #[test]
@@ -213,9 +223,13 @@ mod tests {
         }
         let all: Vec<_> =
             [(7, 900), (40, 100), (50, 50), (60, 1)].map(|(pid, start)| ProcessKey { pid, start }).into();
-        assert_eq!(holder(&tree.proc(), 4711, &all).map(|key| key.pid), Some(40));
-        assert_eq!(holder(&tree.proc(), 4711, &all[..1]).map(|key| key.pid), Some(7));
-        assert_eq!(holder(&tree.proc(), 0, &all), None);
+        let uid = rustix::process::geteuid().as_raw();
+        let holder = |inode, among: &[ProcessKey]| {
+            holder(&tree.proc(), Socket { uid, inode }, among, clock::now()).map(|key| key.pid)
+        };
+        assert_eq!(holder(4711, &all), Some(40));
+        assert_eq!(holder(4711, &all[..1]), Some(7));
+        assert_eq!(holder(0, &all), None);
     }
 
     #[test]

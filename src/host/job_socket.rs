@@ -1,12 +1,19 @@
-//! The job socket: its file is taken over from a daemon that is gone, never from one that lives, and the kernel
-//! says who connects.
+//! The job socket: its file is taken over from a daemon that is gone, never from one that lives.
+//!
+//! Its folder is one that nobody else can change, which is seen on a descriptor
+//! of it; what is done to the file is done below that descriptor and follows no link.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::{FchmodatFlags, fchmodat};
+use rustix::fs::{self as rfs, AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{getegid, geteuid};
 
 use crate::model::source::Failure;
 
@@ -17,8 +24,16 @@ pub enum Problem {
     #[error("another process listens at {}", .0.display())]
     Taken(PathBuf),
     /// Something else is there, which is not ours to remove.
-    #[error("{} is there and is no socket", .0.display())]
+    #[error("{} is there and is no socket of memwarden's", .0.display())]
     NoSocket(PathBuf),
+    /// Others could put something in the socket's place.
+    #[error("the folder {} {why}, so that others could replace the socket", .folder.display())]
+    Folder {
+        /// Which folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// The operating system's.
     #[error("cannot {what} {}: {error}", .path.display())]
     System {
@@ -36,6 +51,7 @@ impl Problem {
     pub fn kind(&self) -> Failure {
         match self {
             Self::Taken(_) | Self::NoSocket(_) => Failure::Io,
+            Self::Folder { .. } => Failure::Permission,
             Self::System { error, .. } => Failure::of(error),
         }
     }
@@ -56,6 +72,7 @@ pub struct Bound {
     /// It accepts without waiting.
     pub listener: UnixListener,
     path: PathBuf,
+    place: Place,
     /// Device and inode: the file may be another's by the time it is to be removed.
     identity: (u64, u64),
 }
@@ -63,8 +80,66 @@ pub struct Bound {
 impl Bound {
     /// Whether clients still find it: the file may have been removed, or replaced by another's.
     pub fn in_place(&self) -> bool {
-        std::fs::symlink_metadata(&self.path)
-            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity)
+        rfs::lstat(&self.path).is_ok_and(|status| identity(&status) == self.identity)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if self.place.look().is_ok_and(|status| identity(&status) == self.identity) {
+            // A file that stays is stale, which the next daemon sees.
+            let _ = self.place.remove();
+        }
+    }
+}
+
+/// A name in a folder that is kept open.
+#[derive(Debug)]
+struct Place {
+    folder: OwnedFd,
+    name: OsString,
+    /// Whether others may have files in the folder, which cannot replace ours there.
+    shared: bool,
+}
+
+impl Place {
+    /// Opens the folder, which is made where it is missing, and sees that nobody else can change what is ours in it.
+    fn open(path: &Path) -> Result<Self, Problem> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let failed = |what, error| Problem::System { what, path: folder.to_path_buf(), error };
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        made.map_err(|error| failed("make the folder", error))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rfs::open(folder, flags, Mode::empty());
+        let opened =
+            opened.map_err(|error| failed("open the folder (a link is not followed)", error.into()))?;
+        let status = rfs::fstat(&opened).map_err(|error| failed("look at the folder", error.into()))?;
+        let refused = |why| Problem::Folder { folder: folder.to_path_buf(), why };
+        if ![0, geteuid().as_raw()].contains(&status.st_uid) {
+            return Err(refused("is another user's"));
+        }
+        let mode = Mode::from_raw_mode(status.st_mode);
+        let by_group = mode.contains(Mode::WGRP) && ![0, getegid().as_raw()].contains(&status.st_gid);
+        let shared = by_group || mode.contains(Mode::WOTH);
+        if shared && !mode.contains(Mode::SVTX) {
+            return Err(refused("can be written to by others"));
+        }
+        let name = path.file_name().unwrap_or_else(|| OsStr::new("")).to_owned();
+        Ok(Self { folder: opened, name, shared })
+    }
+
+    fn look(&self) -> rustix::io::Result<Stat> {
+        rfs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn remove(&self) -> rustix::io::Result<()> {
+        rfs::unlinkat(&self.folder, &self.name, AtFlags::empty())
+    }
+
+    /// Whether this may be what a daemon left here that is gone.
+    fn is_ours(&self, status: &Stat, access: Access) -> bool {
+        let users = [Some(geteuid().as_raw()), access.owner.map(|(user, _)| user)];
+        is_socket(status) && (!self.shared || users.contains(&Some(status.st_uid)))
     }
 }
 
@@ -73,45 +148,54 @@ impl Bound {
 /// # Errors
 /// What was attempted, and why it failed.
 pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
-    let failed = |what| {
-        let path = path.to_path_buf();
-        move |error| Problem::System { what, path, error }
-    };
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(|error| Problem::System { what: "make the folder", path: folder.to_path_buf(), error })?;
-    }
-    clear(path)?;
+    let place = Place::open(path)?;
+    clear(path, &place, access)?;
+    let failed = |what| move |error: io::Error| Problem::System { what, path: path.to_path_buf(), error };
     let listener = UnixListener::bind(path).map_err(failed("listen at"))?;
     // Until here the file is as closed as the daemon's mask makes it: a client that comes early comes again.
-    let metadata = std::fs::symlink_metadata(path).map_err(failed("look at"))?;
-    let bound = Bound { listener, path: path.to_path_buf(), identity: (metadata.dev(), metadata.ino()) };
-    if let Some((user, group)) = access.owner {
-        std::os::unix::fs::lchown(path, Some(user), group).map_err(failed("change the owner of"))?;
+    // It was made below the folder as it is now, where nothing was before and only we can make it: it is ours.
+    let status = place.look().map_err(|error| failed("look at")(error.into()))?;
+    if !is_socket(&status) || status.st_uid != geteuid().as_raw() || status.st_nlink != 1 {
+        return Err(Problem::NoSocket(path.to_path_buf()));
     }
-    let permissions = std::fs::Permissions::from_mode(access.mode);
-    std::fs::set_permissions(path, permissions).map_err(failed("change the mode of"))?;
+    let bound = Bound { listener, path: path.to_path_buf(), place, identity: identity(&status) };
+    let Place { folder, name, .. } = &bound.place;
+    if let Some((user, group)) = access.owner {
+        let (user, group) = (Some(Uid::from_raw(user)), group.map(Gid::from_raw));
+        rfs::chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| failed("change the owner of")(error.into()))?;
+    }
+    let mode = nix::sys::stat::Mode::from_bits_truncate(access.mode);
+    fchmodat(folder, name.as_os_str(), mode, FchmodatFlags::NoFollowSymlink)
+        .map_err(|error| failed("change the mode of")(error.into()))?;
+    if !bound.in_place() {
+        return Err(Problem::NoSocket(path.to_path_buf()));
+    }
     bound.listener.set_nonblocking(true).map_err(failed("listen at"))?;
     Ok(bound)
 }
 
 /// Removes what a daemon that is gone left behind.
-fn clear(path: &Path) -> Result<(), Problem> {
-    let failed = |what, error| Problem::System { what, path: path.to_path_buf(), error };
-    match std::fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.file_type().is_socket() => {}
+fn clear(path: &Path, place: &Place, access: Access) -> Result<(), Problem> {
+    let failed = |what, error: rustix::io::Errno| Problem::System {
+        what,
+        path: path.to_path_buf(),
+        error: error.into(),
+    };
+    match place.look() {
+        Ok(status) if place.is_ours(&status, access) => {}
         Ok(_) => return Err(Problem::NoSocket(path.to_path_buf())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
         Err(error) => return Err(failed("look at", error)),
     }
     match probe(path) {
         // Full of clients that wait is as alive as can be.
         Ok(()) | Err(rustix::io::Errno::AGAIN) => Err(Problem::Taken(path.to_path_buf())),
         Err(rustix::io::Errno::CONNREFUSED) => {
-            std::fs::remove_file(path).map_err(|error| failed("remove the stale socket", error))
+            place.remove().map_err(|error| failed("remove the stale socket", error))
         }
         Err(rustix::io::Errno::NOENT) => Ok(()),
-        Err(error) => Err(failed("look who listens at", error.into())),
+        Err(error) => Err(failed("look who listens at", error)),
     }
 }
 
@@ -122,56 +206,18 @@ fn probe(path: &Path) -> rustix::io::Result<()> {
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
-impl Drop for Bound {
-    fn drop(&mut self) {
-        if self.in_place() {
-            // A file that stays is stale, which the next daemon sees.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
+fn is_socket(status: &Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode) == FileType::Socket
 }
 
-/// Who is at the other end of a connection, by the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// The pid in the daemon's pid namespace; absent where it has none there.
-    pub pid: Option<u32>,
-    /// The user it had when it connected.
-    pub uid: u32,
-}
-
-/// Asks the kernel who connects.
-///
-/// It asks through tokio: rustix takes the pid for one that cannot be 0, which
-/// it is for a process that the daemon's pid namespace does not have.
-#[derive(Debug)]
-pub struct Peers(tokio::runtime::Runtime);
-
-impl Peers {
-    /// Gets ready; the runtime never runs anything.
-    ///
-    /// # Errors
-    /// The operating system's.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self(tokio::runtime::Builder::new_current_thread().enable_io().build()?))
-    }
-
-    /// Who is at the other end of a stream, which it gives back not waiting for anything.
-    ///
-    /// # Errors
-    /// The operating system's.
-    pub fn of(&self, stream: UnixStream) -> io::Result<(UnixStream, Peer)> {
-        stream.set_nonblocking(true)?;
-        let _context = self.0.enter();
-        let stream = tokio::net::UnixStream::from_std(stream)?;
-        let told = stream.peer_cred()?;
-        let pid = told.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
-        Ok((stream.into_std()?, Peer { pid, uid: told.uid() }))
-    }
+const fn identity(status: &Stat) -> (u64, u64) {
+    (status.st_dev, status.st_ino)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
     use super::*;
 
     const ALL: Access = Access { mode: 0o666, owner: None };
@@ -192,14 +238,6 @@ mod tests {
         let second = bind(&left, ALL).unwrap();
         drop((first, copy, second));
         assert!(!path.exists() && !left.exists());
-    }
-
-    #[test]
-    fn the_kernel_says_who_connects() {
-        let (one, _other) = UnixStream::pair().unwrap();
-        let (_, peer) = Peers::new().unwrap().of(one).unwrap();
-        assert_eq!(peer.pid, Some(std::process::id()));
-        assert_eq!(peer.uid, rustix::process::getuid().as_raw());
     }
 
     #[test]
@@ -226,5 +264,65 @@ mod tests {
         drop(first);
         assert!(path.exists());
         drop(second);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, within) = (folder.path().join("open/job.sock"), folder.path().join("open"));
+        std::fs::create_dir(&within).unwrap();
+        let mode = |mode| std::fs::set_permissions(&within, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o777);
+        let refused = bind(&path, ALL).unwrap_err().to_string();
+        assert!(refused.contains("can be written to by others"), "{refused}");
+        assert!(!path.exists());
+        // Where nobody can remove another's file, ours is safe.
+        mode(0o1777);
+        drop(bind(&path, ALL).unwrap());
+        mode(0o755);
+        drop(bind(&path, ALL).unwrap());
+        symlink(&within, folder.path().join("link")).unwrap();
+        let refused = bind(&folder.path().join("link/job.sock"), ALL).unwrap_err().to_string();
+        assert!(refused.contains("a link is not followed"), "{refused}");
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&within, Some(61_002), None).unwrap();
+            let refused = bind(&path, ALL).unwrap_err().to_string();
+            assert!(refused.contains("is another user's"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_neither_removed_nor_given_a_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, secret) = (folder.path().join("job.sock"), folder.path().join("secret"));
+        std::fs::write(&secret, "x").unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(&secret, &path).unwrap();
+        assert!(matches!(bind(&path, ALL).unwrap_err(), Problem::NoSocket(_)));
+        symlink(folder.path().join("nothing"), folder.path().join("dangling")).unwrap();
+        assert!(matches!(bind(&folder.path().join("dangling"), ALL).unwrap_err(), Problem::NoSocket(_)));
+        assert!(!folder.path().join("nothing").exists());
+        // The same by the step itself, as if the link had come after the socket was made.
+        let place = Place::open(&path).unwrap();
+        let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
+        assert!(fchmodat(&place.folder, "job.sock", mode, FchmodatFlags::NoFollowSymlink).is_err());
+        assert_eq!(std::fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn another_users_socket_in_a_shared_folder_stays() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let path = folder.path().join("job.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        std::os::unix::fs::chown(&path, Some(61_002), None).unwrap();
+        assert!(matches!(bind(&path, ALL).unwrap_err(), Problem::NoSocket(_)));
+        let theirs = Access { owner: Some((61_002, None)), ..ALL };
+        let bound = bind(&path, theirs).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().uid(), 61_002);
+        drop(bound);
     }
 }

@@ -95,7 +95,7 @@ pub trait Counter: Send {
 }
 
 /// Something that opens counters.
-pub trait Perf: Send {
+pub trait Perf: Send + Sync {
     /// Starts counting.
     ///
     /// # Errors

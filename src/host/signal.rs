@@ -1,6 +1,7 @@
 //! Finding a running memwarden and asking it for something by signal.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
@@ -16,17 +17,23 @@ pub struct Peer {
     pub command: String,
 }
 
-/// Every other process that runs the program at `program`.
+/// Every other process that runs the program at `program` as this user, as root, or as the user of the process `named`.
+///
+/// Anybody else may run it too, and can make us wait for its command line for good.
 ///
 /// # Errors
 /// Where `proc` cannot be listed; processes that end meanwhile are left out.
-pub fn peers(proc: &Path, program: &Path) -> io::Result<Vec<Peer>> {
+pub fn peers(proc: &Path, program: &Path, named: Option<u32>) -> io::Result<Vec<Peer>> {
     let own = std::process::id();
+    let owner = |folder: &Path| Some(std::fs::metadata(folder).ok()?.uid());
+    let named = named.and_then(|pid| owner(&proc.join(pid.to_string())));
+    let trusted = [Some(rustix::process::geteuid().as_raw()), Some(0), named];
     let mut found = Vec::new();
     for entry in std::fs::read_dir(proc)? {
         let folder = entry?.path();
         let Some(pid) = pid_of(&folder).filter(|pid| *pid != own) else { continue };
-        if std::fs::read_link(folder.join("exe")).is_ok_and(|exe| exe == program)
+        if owner(&folder).is_some_and(|uid| trusted.contains(&Some(uid)))
+            && std::fs::read_link(folder.join("exe")).is_ok_and(|exe| exe == program)
             && let Some((parent, command)) = describe(&folder)
         {
             found.push(Peer { pid, parent, command });
@@ -84,10 +91,19 @@ mod tests {
         make(4_000_002, &program, "memwarden\0gpu-worker\0", 4_000_001);
         make(4_000_003, Path::new("/usr/bin/python3"), "python3\0serve\0", 1);
         std::fs::create_dir(proc.path().join("self")).unwrap();
-        let mut found = peers(proc.path(), &program).unwrap();
+        // Another user runs the program as well.
+        make(4_000_004, &program, "memwarden\0serve\0", 1);
+        let strange = std::os::unix::fs::chown(proc.path().join("4000004"), Some(61_001), None);
+        if strange.is_err() {
+            std::fs::remove_dir_all(proc.path().join("4000004")).unwrap();
+        }
+        let mut found = peers(proc.path(), &program, None).unwrap();
         found.sort_by_key(|peer| peer.pid);
         let told: Vec<String> =
             found.iter().map(|peer| format!("{} {} {}", peer.pid, peer.parent, peer.command)).collect();
         assert_eq!(told, ["4000001 1 serve", "4000002 4000001 gpu-worker"]);
+        if strange.is_ok() {
+            assert_eq!(peers(proc.path(), &program, Some(4_000_004)).unwrap().len(), 3);
+        }
     }
 }

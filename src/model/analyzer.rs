@@ -2,6 +2,7 @@
 
 use super::desc::Metric;
 use super::finding::Finding;
+use super::frame::SourceReport;
 use super::label::Label;
 use super::point::{Batch, Family, Point};
 use super::time::Timestamp;
@@ -38,12 +39,23 @@ pub type Keepsake = Box<dyn FnOnce(&mut dyn std::io::Write) -> Result<(), serde_
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     families: &'a [Family],
+    sources: &'a [SourceReport],
 }
 
 impl<'a> View<'a> {
     /// A view of these families.
     pub const fn new(families: &'a [Family]) -> Self {
-        Self { families }
+        Self { families, sources: &[] }
+    }
+
+    /// The same view, with how the sources fared that put them.
+    pub const fn with_sources(self, sources: &'a [SourceReport]) -> Self {
+        Self { sources, ..self }
+    }
+
+    /// How each source fared in this tick.
+    pub const fn sources(&self) -> &'a [SourceReport] {
+        self.sources
     }
 
     /// The points of one metric; none where no source put any.

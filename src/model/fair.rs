@@ -48,6 +48,25 @@ fn shares<U: Ord + Copy>(owners: &[U], most: usize) -> BTreeMap<U, usize> {
     asked
 }
 
+/// The places of `owners` in the order in which their users take turns: the first of each, then the second of each.
+///
+/// ```
+/// use memwarden::model::fair;
+/// assert_eq!(fair::turns([1, 1, 1, 2]), [0, 3, 1, 2]);
+/// ```
+pub fn turns<U: Ord + Copy>(owners: impl IntoIterator<Item = U>) -> Vec<usize> {
+    let mut had = BTreeMap::<U, usize>::new();
+    let turn = |owner| {
+        let had = had.entry(owner).or_default();
+        *had += 1;
+        *had
+    };
+    let turns: Vec<usize> = owners.into_iter().map(turn).collect();
+    let mut order: Vec<usize> = (0..turns.len()).collect();
+    order.sort_by_key(|place| turns[*place]);
+    order
+}
+
 /// What a table answers to a user who wants one more place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<U> {

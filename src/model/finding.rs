@@ -1,6 +1,9 @@
 //! What an analyzer states about a subject.
 
+use std::borrow::Cow;
+
 use super::label::Label;
+use super::printable::escaped;
 
 /// What a statement is about; what does not apply is empty and is left out wherever it is shown.
 #[derive(
@@ -8,7 +11,7 @@ use super::label::Label;
 )]
 pub struct Subject {
     /// What it is: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`,
-    /// `limit`.
+    /// `limit`, `source`.
     pub resource: Label,
     /// The cgroup's path.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
@@ -34,6 +37,9 @@ pub struct Subject {
     /// The user id.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub user: Label,
+    /// The source of samples.
+    #[serde(default, skip_serializing_if = "Label::is_empty")]
+    pub source: Label,
 }
 
 impl Subject {
@@ -94,6 +100,23 @@ impl Subject {
         Self { resource: "limit".into(), limit: limit.into(), user, ..Self::default() }
     }
 
+    /// A source of samples.
+    pub fn source(name: &'static str) -> Self {
+        Self { resource: "source".into(), source: name.into(), ..Self::default() }
+    }
+
+    /// The same with every name as it can be shown.
+    #[must_use]
+    pub fn printable(mut self) -> Self {
+        let Self { resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source } = &mut self;
+        for label in [resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source] {
+            if let Cow::Owned(text) = escaped(label.as_str()) {
+                *label = text.into();
+            }
+        }
+        self
+    }
+
     /// Label values in the order of the labels that every analyzer's metrics begin with:
     /// resource, cgroup, gpu, uuid, workload, pid.
     pub fn labels(&self) -> [Label; 6] {
@@ -119,6 +142,7 @@ impl std::fmt::Display for Subject {
             ("pid ", &self.pid),
             ("", &self.limit),
             ("user ", &self.user),
+            ("", &self.source),
         ];
         for (name, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
             write!(f, " {name}{value}")?;

@@ -4,6 +4,7 @@
 //! here imports another room.
 
 pub mod analyzer;
+pub mod attention;
 pub mod audit;
 pub mod checkpoint;
 pub mod desc;
@@ -17,6 +18,7 @@ pub mod incident;
 pub mod label;
 pub mod pattern;
 pub mod point;
+pub mod printable;
 pub mod scope;
 pub mod series;
 pub mod setting;

@@ -221,6 +221,15 @@ impl Batch {
         &self.families
     }
 
+    /// How many points were left out so far for want of budget.
+    pub fn over_budget(&self) -> u64 {
+        self.dropped
+            .iter()
+            .filter(|((_, reason), _)| *reason == Dropped::Budget)
+            .map(|(_, count)| count)
+            .sum()
+    }
+
     /// The place of a family.
     fn family(&mut self, desc: &'static Desc) -> usize {
         let (families, before) = (&mut self.families, &mut self.before);

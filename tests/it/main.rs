@@ -44,3 +44,5 @@ mod snapshot;
 mod speaker;
 mod tables;
 mod training;
+#[cfg(feature = "gpu")]
+mod unseen;

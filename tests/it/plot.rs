@@ -130,3 +130,19 @@ fn every_recorded_trace_is_drawn() {
     }
     assert!(drawn > 0, "{} is empty", traces.display());
 }
+
+#[test]
+fn a_report_is_known_wherever_its_schema_stands() {
+    let report = |schema: &str| {
+        let title = "x".repeat(10_000);
+        format!(
+            "{{\"about\": \"{title}\", \"series\": [{{\"name\": \"GPU 0\", \"unit\": \"bytes\", \
+             \"points\": [[0, 1e9], [10, 2e9]]}}], \"schema\" : \"{schema}\", \"title\": \"oom\"}}"
+        )
+    };
+    let (ours, other) = (report("memwarden.report/1"), report("somebody.else/1"));
+    let folder = folder(&[("ours.json", ours.as_bytes()), ("other.json", other.as_bytes())]);
+    let ran = plot(folder.path(), &["ours.json", "-o", "-"]);
+    assert!(ran.good && ran.out.contains("GPU 0"), "{}", ran.err);
+    assert!(!plot(folder.path(), &["other.json", "-o", "-"]).good);
+}

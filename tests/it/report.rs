@@ -40,7 +40,10 @@ fn every_report_is_told_written_and_drawn() {
         let (out, err) = (text(&done.stdout), text(&done.stderr));
         // A node that is nearly full may well be above the threshold of `oom`.
         assert!(matches!(done.status.code(), Some(0 | 2)), "{kind}: {out}{err}");
-        assert!(out.starts_with(&format!("memwarden {kind}")) && err.is_empty(), "{kind}: {out}{err}");
+        assert!(out.starts_with(&format!("memwarden {kind}")), "{kind}: {out}{err}");
+        // So short a watch is no verdict.
+        let judges = matches!(kind, "oom" | "leak");
+        assert_eq!((err.lines().count() == 1, err.starts_with("note: ")), (judges, judges), "{kind}: {err}");
         let report = json(&output);
         assert_eq!((&report["schema"], &report["kind"]), (&"memwarden.report/1".into(), &kind.into()));
         assert!(report["samples"].as_u64().unwrap() >= 3, "{report}");
@@ -243,7 +246,7 @@ fn training_is_seen_without_a_line_of_ours() {
     let rate = training["tokens_per_second"].as_f64().unwrap();
     assert!(rate > 1.0 && rate < 300.0, "{training}");
     for phase in ["forward", "backward", "optimizer"] {
-        assert!(training["phases"][phase]["count"].as_f64().unwrap() > 0.0, "{training}");
+        assert_eq!(training["phases"][phase]["count"], 120.0, "all of them: {training}");
     }
     assert!(text(&done.stderr).contains("training: step 120, 1 rank, "), "{}", text(&done.stderr));
 }

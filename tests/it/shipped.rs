@@ -7,7 +7,7 @@ use memwarden::catalog;
 use memwarden::model::desc::Kind;
 use serde_json::Value;
 
-use crate::harness::program;
+use crate::harness::{program, tool};
 
 fn root(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -161,6 +161,38 @@ fn one_nodes_files_need_no_recording_rules_file() {
         let text = std::fs::read_to_string(root(file)).unwrap();
         assert!(!fleet.iter().any(|name| text.contains(name)), "{file}");
     }
+}
+
+/// The names of the alerts.
+fn alerts() -> BTreeSet<String> {
+    let rules = rules("alerts/memwarden.rules.yaml");
+    rules.iter().filter_map(|rule| Some(rule["alert"].as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn the_alertmanager_example_inhibits_alerts_that_exist() {
+    const FILE: &str = "alerts/alertmanager.example.yaml";
+    let known = alerts();
+    let config: serde_yaml::Value =
+        serde_yaml::from_str(&std::fs::read_to_string(root(FILE)).unwrap()).unwrap();
+    let inhibit = config["inhibit_rules"].as_sequence().unwrap();
+    let matchers = inhibit.iter().flat_map(|rule| {
+        ["source_matchers", "target_matchers"].map(|side| rule[side].as_sequence().unwrap().clone())
+    });
+    let mut named = BTreeSet::new();
+    for matcher in matchers.flatten() {
+        let matcher = matcher.as_str().unwrap().to_owned();
+        let Some(names) = matcher.strip_prefix("alertname") else { continue };
+        named.extend(names.trim_start_matches(['=', '~']).trim_matches('"').split('|').map(str::to_owned));
+    }
+    for needed in ["GpuHung", "GpuSampleStale", "MemwardenSourceDown", "TrainingStalled"] {
+        assert!(named.contains(needed), "{needed}");
+    }
+    let unknown: Vec<_> = named.difference(&known).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    let Some(amtool) = tool("amtool") else { return };
+    let done = program(amtool).arg("check-config").arg(root(FILE)).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Every Rust file of the tree, as its module path and text.

@@ -9,7 +9,7 @@ crate::metrics! {
     /// Probability that the resource is exhausted within the horizon (1m, 5m, 15m, 60m), allowing for growth that stops; absent before there are enough samples.
     pub PROBABILITY: Gauge<Ratio> = "memwarden_forecast_exhaustion_probability_ratio"
         {resource, cgroup, gpu, uuid, workload, pid, horizon}.budget(16_000);
-    /// How fast the use of the resource grows; absent before there are enough samples.
+    /// How fast the use of the resource grows; absent before there are enough samples, and from the end of growth until the samples that are looked at no longer show it.
     pub GROWTH: Gauge<BytesPerSecond> = "memwarden_forecast_growth_bytes_per_second"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
     /// What is left of the resource by the figures of the forecast; reclaimable file cache counts as left.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::owners::Owners;
 use super::pace::Paces;
 use super::{State, metrics};
 use crate::analyzers::Registration;
@@ -28,6 +29,7 @@ pub static REGISTRATION: Registration = Registration {
             subjects: Subjects::new(settings),
             calm: BTreeMap::new(),
             paces: Paces::default(),
+            owners: Owners::default(),
             told: Latch::default(),
         })
     },
@@ -38,6 +40,7 @@ struct Leak {
     /// The anonymous and the shared memory of each subject when it last did not grow.
     calm: BTreeMap<Subject, Parts>,
     paces: Paces,
+    owners: Owners,
     told: Latch<State>,
 }
 
@@ -69,6 +72,7 @@ impl Analyzer for Leak {
         self.told.begin(now);
         self.paces.hear(view, now);
         let subjects = subjects(view);
+        self.owners.learn(view, subjects.keys());
         self.calm.retain(|subject, _| subjects.contains_key(subject));
         for (subject, parts) in subjects {
             let Some(followed) = self.subjects.feed(parts.fed(&subject), &[], now) else {
@@ -79,17 +83,18 @@ impl Analyzer for Leak {
             if !matches!(state, State::Growing | State::Leaking) {
                 self.calm.insert(subject.clone(), parts);
             }
-            put(&subject, said, state, out);
-            let pace = self.paces.of(&subject.workload, &subject.pid);
+            let named = self.owners.named(&subject);
+            put(&named, said, state, out);
+            let pace = self.paces.of(&named.workload, &named.pid);
             let per_step =
                 said.assessment.growth.zip(pace).map(|(growth, pace)| growth.bytes_per_second / pace);
-            out.batch.put_some(&metrics::STEP_GROWTH, &subject.labels(), per_step.and_then(SignedBytes::new));
+            out.batch.put_some(&metrics::STEP_GROWTH, &named.labels(), per_step.and_then(SignedBytes::new));
             // What does not grow is all the same to people.
             let (told, since) = self.told.tell(&subject, state.max(State::Warming), now);
             if told >= State::Growing {
                 let kind = kind(&subject, said, parts, self.calm.get(&subject).copied());
                 let since = said.since_unix.unwrap_or(since);
-                out.findings.push(finding(subject, said, (told, since), (kind, per_step), now));
+                out.findings.push(finding(named, said, (told, since), (kind, per_step), now));
             }
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));

@@ -6,7 +6,7 @@ crate::metrics! {
     /// Whether this is the state of the growth of a workload, of one of its processes, of a process on a GPU, or of the allocator of a rank that the driver does not show: 1 for the one it has of insufficient, steady, warming, growing and leaking, 0 for the others. File cache never counts, and what the GPU's driver shows is at most growing, because allocators keep what they reserved.
     pub STATE: Gauge<Flag> = "memwarden_leak_state"
         {resource, cgroup, gpu, uuid, workload, pid, state}.budget(20_000);
-    /// How fast the watched memory grows; absent before there are enough samples.
+    /// How fast the watched memory grows; absent before there are enough samples, and from the end of growth until the samples that are looked at no longer show it.
     pub GROWTH: Gauge<BytesPerSecond> = "memwarden_leak_growth_bytes_per_second"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
     /// How much it grows with each training step of the job, where the job tells its steps.

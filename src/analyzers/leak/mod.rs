@@ -39,6 +39,7 @@ mod analyzer;
 mod ended;
 mod evidence;
 pub mod metrics;
+mod owners;
 mod pace;
 mod verdict;
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Asked, Envelope, Look, State, ended};
+use crate::analyzers::stats::trend::drift;
 use crate::analyzers::view::View;
 
 /// How much of the time counts while growth accelerates: it has no rate yet.
@@ -16,6 +17,12 @@ const RESUMED: f64 = 0.6;
 
 /// What one look counts for at most once growth had stood, as a share of how long it must hold: two make a leak again.
 const AGAIN: f64 = 0.6;
+/// The newest buckets that must go on as their window does.
+const NEWEST: usize = 6;
+/// With this share of its rate, or growth has ended and the window has not forgotten it.
+const GOES_ON: f64 = 0.35;
+/// Below this share of the rate that growth had, the window has forgotten it.
+const FORGOTTEN: f64 = 0.05;
 /// More than any level in bytes, or any growth in bytes per second.
 const LARGEST: f64 = 1e18;
 
@@ -42,6 +49,12 @@ pub(in crate::analyzers) struct Verdict {
     stood: Option<Stood>,
     /// Whether growth goes on after that as it went before.
     resumed: bool,
+    /// The rate of the window when it grew last, bytes per second; 0 where the window has forgotten that.
+    #[serde(default)]
+    grew: f64,
+    /// Whether the window still has the rate of growth that has ended.
+    #[serde(default)]
+    faded: bool,
 }
 
 /// Where growth ended.
@@ -98,6 +111,19 @@ impl Verdict {
         }
     }
 
+    /// Whether the rate of the window is that of growth that has ended: a window is minutes long, and its rate stays
+    /// for minutes. It remains so until the window has forgotten the growth, or it grows again.
+    pub(in crate::analyzers) fn fades(&mut self, view: &View, look: &Look, state: State) -> bool {
+        if matches!(state, State::Growing | State::Leaking) {
+            (self.grew, self.faded) = (look.rate.clamp(0.0, LARGEST), false);
+        } else if look.rate < FORGOTTEN * self.grew {
+            (self.grew, self.faded) = (0.0, false);
+        } else if self.grew > 0.0 && !self.faded {
+            self.faded = newest_rate(view) < GOES_ON * look.rate;
+        }
+        self.faded
+    }
+
     /// Whether growth has held at least half as long as a leak must, or goes on after it stood.
     pub(in crate::analyzers) fn is_half_held(&self, view: &View, asked: &Asked) -> bool {
         self.leaking || self.resumed || self.held >= asked.hold / 2.0 * view.span()
@@ -106,7 +132,7 @@ impl Verdict {
     /// Whether a state that was read back can have been written by this program by `now`.
     pub(in crate::analyzers) fn is_sound(&self, now: f64) -> bool {
         let stood = self.stood.map_or([0.0; 2], |stood| [stood.at, stood.level]);
-        let bytes = [self.begun, self.top, self.ceiling, self.rate, self.rate_error, stood[1]];
+        let bytes = [self.begun, self.top, self.ceiling, self.rate, self.rate_error, stood[1], self.grew];
         let times = [self.held, self.assessed, self.onset, stood[0]];
         bytes.iter().all(|x| (0.0..=LARGEST).contains(x)) && times.iter().all(|at| (0.0..=now).contains(at))
     }
@@ -120,6 +146,12 @@ impl Verdict {
             || look.slowing && look.climbs
             || floor(view, view.len() - 4) < self.begun
     }
+}
+
+/// The rate of the newest buckets, bytes per second.
+fn newest_rate(view: &View) -> f64 {
+    let first = view.len().saturating_sub(NEWEST);
+    drift(&view.at()[first..], &view.mean()[first..], view.grain()).slope
 }
 
 /// The two newest means, the lower one first.

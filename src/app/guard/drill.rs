@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use super::alerts::Alerts;
 use super::facts::SeatFacts;
-use super::gather::Gather;
+use super::gather::{Gather, Whys};
 use crate::app::serve;
 use crate::config::Config;
 use crate::engine::{Engine, Registries};
@@ -41,6 +41,8 @@ pub struct Job {
     pub members: u32,
     /// How many are left out: other users', the kernel's, our own.
     pub left_out: u32,
+    /// How many of them for each reason.
+    pub whys: Whys,
     /// Why nothing may be done.
     pub unfit: Option<&'static str>,
     /// Every step.
@@ -106,7 +108,15 @@ pub fn walk(config: &Config, name: &str) -> anyhow::Result<(Target, Drill)> {
         } else {
             Vec::new()
         };
-        drill.jobs.push(Job { name: name.to_string(), members: *members, left_out: *left_out, unfit, steps });
+        let whys = gather.whys.remove(&seat).unwrap_or_default();
+        drill.jobs.push(Job {
+            name: name.to_string(),
+            members: *members,
+            left_out: *left_out,
+            whys,
+            unfit,
+            steps,
+        });
     }
     Ok((target, drill))
 }
@@ -128,8 +138,8 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
     loop {
         let frame = engine.tick(clock::now());
         let by_workload = matches!(target.selector, Selector::Workload(_));
-        let named =
-            engine.facts().workload_of.iter().any(|(_, name)| target.selector.names_workload(name.as_str()));
+        let workloads = &engine.facts().workload_of;
+        let named = workloads.iter().any(|member| target.selector.names_workload(&member.workload));
         let over = clock::now().since(begun) >= PATIENCE;
         if !by_workload || named || over || !may_tell(&frame) {
             return frame;

@@ -15,7 +15,7 @@ use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::levels::GroupMeter;
 use crate::host::roots::Roots;
-use crate::model::facts::{Facts as Told, ProcessRow, ProcessTable};
+use crate::model::facts::{Facts as Told, Membership, ProcessRow, ProcessTable};
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -40,13 +40,20 @@ pub struct Gather {
     seats: Seats,
     /// What the seats are called, for the labels.
     pub names: Names,
+    /// Why processes are left out, by seat.
+    pub whys: BTreeMap<usize, Whys>,
 }
+
+/// How many processes are left out, by why.
+pub type Whys = BTreeMap<&'static str, u32>;
 
 /// The members of one job, raw and sifted.
 #[derive(Debug, Default)]
 struct Crowd {
     people: Vec<Person>,
     left_out: u32,
+    /// How many of them for each reason.
+    whys: Whys,
     /// Whether init, or we ourselves, are among those that the target names.
     wide: bool,
     /// Whether there are some whom we may not signal.
@@ -65,7 +72,7 @@ impl Gather {
         let barred =
             capability::effective(&roots.proc).is_some_and(|mask| !capability::holds(mask, capability::KILL));
         let only = barred.then(|| rustix::process::geteuid().as_raw());
-        Self { targets, users, never, only, hierarchy, seats: Seats::new(), names }
+        Self { targets, users, never, only, hierarchy, seats: Seats::new(), names, whys: BTreeMap::new() }
     }
 
     /// The targets whose users are not all known here, with the first unknown one.
@@ -106,11 +113,13 @@ impl Gather {
             }
         }
         self.names.seats = vec![None; seats.len()];
+        self.whys.clear();
         self.names.unseated = self.seats.unseated;
         for (place, seat) in seats.iter_mut().enumerate() {
             let Some(mut sitter) = self.seats.all[place].take() else { continue };
             let rows = found.remove(&place).unwrap_or_default();
             let crowd = self.crowd(&sitter, &rows, told);
+            self.whys.insert(place, crowd.whys.clone());
             let count = u32::try_from(crowd.people.len()).unwrap_or(u32::MAX);
             self.names.seats[place] = Some((sitter.serial, sitter.name.clone(), count, crowd.left_out));
             let mut facts = self.facts(&mut sitter, &crowd, &rows, (now, frame, told, table), alerts);
@@ -134,10 +143,10 @@ impl Gather {
             let before = jobs.len();
             match &target.selector {
                 Selector::Workload(_) => {
-                    for (key, workload) in &told.workload_of {
-                        let row = table.get(key.pid).filter(|row| row.key == *key);
-                        if let Some(row) = row.filter(|_| target.selector.names_workload(workload.as_str())) {
-                            jobs.entry((place, workload.clone())).or_default().push(row);
+                    for Membership { process, workload } in &told.workload_of {
+                        let row = table.get(process.pid).filter(|row| row.key == *process);
+                        if let Some(row) = row.filter(|_| target.selector.names_workload(workload)) {
+                            jobs.entry((place, workload.name.clone())).or_default().push(row);
                         }
                     }
                 }
@@ -171,8 +180,18 @@ impl Gather {
             let enforces = self.targets[sitter.target].limits.mode == Mode::Enforce;
             let beyond = enforces && self.only.is_some_and(|only| row.uid != only);
             crowd.beyond |= beyond;
-            if beyond || ours || row.key.pid <= 2 || row.kernel || !users.contains(&row.uid) {
+            let why = if ours {
+                Some("memwarden itself")
+            } else if row.key.pid <= 2 || row.kernel {
+                Some("init or a thread of the kernel")
+            } else if !users.contains(&row.uid) {
+                Some("of a user that the target does not name")
+            } else {
+                beyond.then_some("of a user whom memwarden has no right to signal")
+            };
+            if let Some(why) = why {
                 crowd.left_out += 1;
+                *crowd.whys.entry(why).or_default() += 1;
                 continue;
             }
             crowd.people.push(Person {
@@ -230,8 +249,8 @@ impl Gather {
             .filter(|process| rows.iter().any(|row| row.key.pid == process.pid))
             .map(|process| process.uuid.as_str())
             .collect();
-        let workloads = told.workload_of.iter().filter(|(key, _)| members.contains(key));
-        let workloads: BTreeSet<&str> = workloads.map(|(_, name)| name.as_str()).collect();
+        let workloads = told.workload_of.iter().filter(|member| members.contains(&member.process));
+        let workloads: BTreeSet<&str> = workloads.map(|member| member.workload.name.as_str()).collect();
         let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
         let traits = Traits {
             workloads: workloads.into_iter().collect(),
@@ -377,7 +396,7 @@ mod tests {
             };
             let table = rows.map(|rows| ProcessTable { rows: rows.iter().map(row).collect(), boot: None });
             let all = table.iter().flat_map(|table| &table.rows);
-            let workload_of = all.map(|row| (row.key, "w".into())).collect();
+            let workload_of = all.map(|row| Membership::named(row.key, "w")).collect();
             let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
             let frame = Frame {
@@ -432,6 +451,8 @@ mod tests {
         let facts = world.look(&[(10, 1, "/jobs/a")]);
         assert_eq!((facts.unfit, facts.members.unwrap().count), (Some(Unfit::NoPermission), 0));
         assert!(facts.roster.end.is_empty() && facts.scope.is_none());
+        let whys: Vec<_> = world.gather.whys.values().flatten().collect();
+        assert_eq!(whys, [(&"of a user whom memwarden has no right to signal", &1)]);
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::training::older_logs::{self, Clock, Quantity, Recording};
 /// as much, where a hostile file is nothing but commas.
 const LARGEST: u64 = 64 << 20;
 
+/// How near its begin any schema makes an object a report, in bytes.
+const FRONT: usize = 4096;
+
 /// The chart of a file, whatever it holds.
 pub(super) fn read(path: &Path, columns: &[String]) -> anyhow::Result<Chart> {
     let name = || path.display().to_string();
@@ -46,11 +49,16 @@ fn chart(bytes: &[u8], columns: &[String]) -> anyhow::Result<Chart> {
     Ok(logged(older_logs::read(bytes)?))
 }
 
-/// Whether this is, or begins as, an object with a schema: a damaged report is told as such.
+/// Whether this is, or begins as, an object with a schema: a damaged report is told as such. Where the schema is not
+/// near the front it must be one of ours: keys have no order, and large ones may stand before it.
 fn is_report(bytes: &[u8]) -> bool {
-    let front = &bytes[..bytes.len().min(4096)];
-    let text = String::from_utf8_lossy(front);
-    text.trim_start().starts_with('{') && text.contains("\"schema\"")
+    const KEY: &[u8] = b"\"schema\"";
+    let begins = |text: &[u8], with: &[u8]| text.trim_ascii_start().starts_with(with);
+    let is_ours = |rest: &[u8]| {
+        rest.trim_ascii_start().strip_prefix(b":").is_some_and(|value| begins(value, b"\"memwarden."))
+    };
+    let mut places = bytes.windows(KEY.len()).enumerate().filter(|(_, window)| *window == KEY);
+    begins(bytes, b"{") && places.any(|(at, _)| at < FRONT || is_ours(&bytes[at + KEY.len()..]))
 }
 
 /// The chart of a recording's columns.

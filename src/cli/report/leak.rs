@@ -9,7 +9,8 @@ use crate::exposition::report::Kind;
 /// Tell what leaks: workloads, their largest processes, and processes on GPUs, with the evidence.
 ///
 /// A verdict takes 60 samples, and a leak takes longer to be told from a warm-up the slower it is. Exit codes:
-/// 0 fine, 1 an error, 2 something leaks (with --threshold: with more confidence than that).
+/// 0 fine, 1 an error, 2 something leaks (with --threshold: with more confidence than that), 3 a GPU that was asked for
+/// does not answer, so that nothing is known of it. A GPU that is not there is an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden leak --pid 4711 --duration 5m --plot leak.svg

@@ -11,7 +11,8 @@ use crate::exposition::report::Kind;
 /// Resources are the host, each cgroup with a limit, each GPU, and each workload against what would stop it.
 /// A forecast takes 60 samples. Exit codes: 0 fine, 1 an error, 2 a risk is high or critical or the median of
 /// a forecast is within 15 minutes; with --threshold, 2 where more than that share is used, or exhaustion
-/// within the hour is more probable than that.
+/// within the hour is more probable than that; 3 a GPU that was asked for does not answer, so that nothing is known of
+/// it. A GPU that is not there is an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden oom --duration 60 --plot oom.svg

@@ -8,21 +8,28 @@ use anyhow::{Context as _, bail};
 
 use crate::app::serve;
 use crate::config::{self, Config, Override};
-use crate::exposition::report::Focus;
+use crate::exposition::report::{Focus, Kind};
+use crate::model::printable;
 
 /// The shortest and the longest time between two samples, in seconds.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 60.0;
 /// Samples of a report that was told no interval: twice those that a verdict takes, and some.
 const SAMPLES: f64 = 150.0;
+/// Samples that a verdict takes, and samples that are planned for it: some may come late.
+const VERDICT: f64 = 60.0;
+const PLANNED: f64 = 66.0;
+/// How long to watch without --duration, in seconds.
+const DURATION: f64 = 30.0;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
-    /// How long to watch: 5m, or a number of seconds.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = seconds)]
-    pub(super) duration: f64,
+    /// How long to watch: 5m, or a number of seconds. Without it: 30s; with --url, `oom` and `leak` tell at once
+    /// what the daemon knows.
+    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    pub(super) duration: Option<f64>,
     /// Time between two samples, 0.1 s to 60 s. Without it: 1s, and less where the duration is short, for 150
-    /// samples.
+    /// samples, or as many as a verdict takes.
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     pub(super) interval: Option<f64>,
     /// The GPUs to tell, by index or UUID, separated by commas; `all` is all of them.
@@ -61,14 +68,62 @@ pub(super) struct Options {
 impl Options {
     /// Seconds between two samples.
     pub(super) fn interval(&self) -> f64 {
-        let short =
-            if self.monitor || self.url.is_some() { 1.0 } else { (self.duration / SAMPLES).clamp(0.2, 1.0) };
+        let duration = self.duration.unwrap_or(DURATION);
+        let short = if self.monitor || self.url.is_some() {
+            1.0
+        } else {
+            (duration / SAMPLES).clamp(0.2, 1.0).min((duration / PLANNED).max(SHORTEST))
+        };
         self.interval.unwrap_or(short)
+    }
+
+    /// Seconds to watch; nothing for one look, where the daemon has the answer already.
+    pub(super) fn duration(&self, kind: Kind) -> f64 {
+        let told = self.url.is_some() && !self.monitor && matches!(kind, Kind::Oom | Kind::Leak);
+        self.duration.unwrap_or(if told { 0.0 } else { DURATION })
+    }
+
+    /// Why a watch that is about to begin cannot end with a verdict, where that is so.
+    pub(super) fn too_short(&self, kind: Kind) -> Option<String> {
+        let judges = matches!(kind, Kind::Oom | Kind::Leak);
+        if self.url.is_some() || self.monitor || !judges {
+            return None;
+        }
+        let (duration, interval) = (self.duration(kind), self.interval());
+        let samples = (duration / interval).floor() + 1.0;
+        let needed = (VERDICT * interval).ceil();
+        (samples < VERDICT).then(|| {
+            format!(
+                "a verdict takes {VERDICT} samples; {duration} s at one each {interval:.3} s are {samples}: \
+                 watch for {needed} s or longer (--duration {needed})"
+            )
+        })
+    }
+
+    /// Refuses what a report cannot be narrowed to.
+    pub(super) fn check(&self, kind: Kind) -> anyhow::Result<()> {
+        if kind == Kind::Fragment && self.is_narrow(kind) && self.url.is_none() {
+            bail!(
+                "--pid, --workload and --devices choose allocators of jobs, which only a daemon hears: \
+                 give --url as well"
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is left to tell where what was named is not there.
+    pub(super) fn is_narrow(&self, kind: Kind) -> bool {
+        let devices = kind == Kind::Fragment && self.names_devices();
+        !self.workload.is_empty() || !self.pid.is_empty() || devices
+    }
+
+    /// Whether GPUs were chosen by name.
+    pub(super) fn names_devices(&self) -> bool {
+        self.devices.iter().all(|device| device != "all")
     }
 
     /// What the report is to be about; the trees that are sampled here are workloads by these names.
     pub(super) fn focus(&self, trees: &[String]) -> Focus {
-        let all = self.devices.iter().any(|device| device == "all");
         let devices: BTreeSet<String> = self.devices.iter().cloned().collect();
         let pids = if self.url.is_some() {
             self.pid.iter().map(ToString::to_string).collect()
@@ -76,8 +131,13 @@ impl Options {
             BTreeSet::new()
         };
         Focus {
-            devices: (!all).then_some(devices),
-            workloads: self.workload.iter().chain(trees).cloned().collect(),
+            devices: self.names_devices().then_some(devices),
+            workloads: self
+                .workload
+                .iter()
+                .chain(trees)
+                .map(|name| printable::escaped(name).into_owned())
+                .collect(),
             pids,
         }
     }
@@ -93,7 +153,7 @@ impl Options {
             let path = plain.paths.proc.join(format!("{pid}/comm"));
             let comm =
                 std::fs::read_to_string(&path).with_context(|| format!("there is no process {pid}"))?;
-            trees.push((*pid, format!("{}-{pid}", comm.trim().replace(char::is_control, " "))));
+            trees.push((*pid, format!("{}-{pid}", comm.trim().replace(printable::is_hidden, " "))));
         }
         let config = load(self.config_file.clone(), &self.set, self.interval(), &trees)?;
         Ok((config, trees.into_iter().map(|(_, name)| name).collect()))
@@ -175,5 +235,44 @@ mod tests {
         assert_eq!([share("90%"), share("0.9"), share("1")], [Ok(0.9), Ok(0.9), Ok(1.0)]);
         assert!(["90", "x", "-1%", "101%"].iter().all(|text| share(text).is_err()));
         assert!(interval("50ms").is_err() && interval("100ms").is_ok() && interval("61").is_err());
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(args: &[&str]) -> Options {
+        <Line as clap::Parser>::parse_from([&["memwarden"], args].concat()).options
+    }
+
+    #[test]
+    fn a_short_watch_samples_often_enough_for_a_verdict_where_it_can() {
+        let ten = options(&["--duration", "10s"]);
+        assert!(ten.duration(Kind::Oom) / ten.interval() > VERDICT, "{}", ten.interval());
+        assert_eq!(ten.too_short(Kind::Oom), None);
+        assert_eq!([options(&[]).interval(), options(&["--duration", "5m"]).interval()], [0.2, 1.0]);
+        let two = options(&["--duration", "2"]);
+        let note = two.too_short(Kind::Leak).unwrap();
+        assert!(
+            note.contains("2 s at one each 0.100 s are 21") && note.ends_with("(--duration 6)"),
+            "{note}"
+        );
+        assert_eq!((two.too_short(Kind::Profile), two.check(Kind::Oom).is_ok()), (None, true));
+    }
+
+    #[test]
+    fn a_daemon_that_knows_the_answer_is_asked_once() {
+        let url = ["--url", "http://127.0.0.1:1"];
+        let duration = |kind, more: &[&str]| options(&[&url[..], more].concat()).duration(kind);
+        assert_eq!((duration(Kind::Oom, &[]), duration(Kind::Leak, &[])), (0.0, 0.0));
+        assert_eq!((duration(Kind::Profile, &[]), duration(Kind::Oom, &["--monitor"])), (30.0, 30.0));
+        assert_eq!(
+            (duration(Kind::Oom, &["--duration", "5"]), options(&[]).duration(Kind::Oom)),
+            (5.0, 30.0)
+        );
+        assert!(options(&["--pid", "1"]).check(Kind::Fragment).is_err());
+        assert!(options(&[&url[..], &["--pid", "1"]].concat()).check(Kind::Fragment).is_ok());
     }
 }

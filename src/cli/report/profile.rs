@@ -8,7 +8,8 @@ use crate::exposition::report::Kind;
 
 /// Tell what memory is used, now and at most: by kind, GPU, workload and process.
 ///
-/// Exit codes: 0 fine, 1 an error, 2 the host or a GPU used more than --threshold at its peak.
+/// Exit codes: 0 fine, 1 an error, 2 the host or a GPU used more than --threshold at its peak, 3 a GPU
+/// that was asked for does not answer, so that nothing is known of it. A GPU that is not there is an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden profile --duration 10

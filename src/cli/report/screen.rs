@@ -2,7 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use crate::exposition::report::Paint;
+use crate::exposition::report::{Page, Paint};
+use crate::model::printable;
 
 /// Where the report is shown while it is made: standard error, where that is a terminal.
 pub(in crate::cli) struct Screen {
@@ -15,6 +16,14 @@ pub(in crate::cli) struct Screen {
 pub(super) fn paint(is_terminal: bool) -> Paint {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     if is_terminal && !refused && !is_dumb() { Paint::Colors } else { Paint::Plain }
+}
+
+/// Columns and rows of a terminal; 80 and 24 where it does not tell.
+pub(in crate::cli) fn size(terminal: impl std::os::fd::AsFd) -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(terminal).ok();
+    // A terminal that does not tell its size says 0.
+    let told = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    told.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
 fn is_dumb() -> bool {
@@ -31,21 +40,22 @@ impl Screen {
         self.live
     }
 
+    /// What is written for it.
+    pub(in crate::cli) fn page(&self) -> Page {
+        Page { paint: paint(self.live), columns: self.live.then(|| size(std::io::stderr()).0) }
+    }
+
     /// Puts a text in the place of the one before, cut to the size of the terminal; the last line is always seen.
     pub(in crate::cli) fn show(&mut self, text: &str, last: &str) {
         if !self.live {
             return;
         }
-        let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
-        // A terminal that does not tell its size says 0.
-        let told = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
-        let (columns, rows) =
-            told.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)));
+        let (columns, rows) = size(std::io::stderr());
         let lines = text.lines().take(rows.saturating_sub(2)).chain([last]);
         let shown: Vec<String> = lines.map(|line| cut(line, columns)).collect();
         let mut out = self.cleared();
         for line in &shown {
-            out.push_str(line);
+            out.push_str(&printable::colored(line));
             out.push('\n');
         }
         self.lines = shown.len();

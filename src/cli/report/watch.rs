@@ -10,47 +10,62 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::eyes::Eyes;
 use super::options::Options;
 use super::output;
-use super::screen::{Screen, bar, paint};
-use crate::exposition::report::{About, Kind, Recorder, Told, tell};
+use super::screen::{Screen, bar, paint, size};
+use crate::cli::out;
+use crate::exposition::report::{About, Kind, Page, Recorder, Told, tell};
 use crate::host::clock;
 
 /// The exit code for what is above the threshold.
 const ABOVE: u8 = 2;
+/// The exit code where nothing that is seen is above it, and something that was asked for is not seen.
+const UNSEEN: u8 = 3;
 /// A daemon that fails so often in a row is not asked again.
 const FAILURES: u32 = 5;
 
 /// Watches, tells, and says how it went.
 pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
+    options.check(kind)?;
+    if let Some(why) = options.too_short(kind) {
+        // Standard error may be closed; the report is what counts.
+        let _ = writeln!(std::io::stderr(), "note: {why}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
     let (recorder, about) = runtime.block_on(watch(kind, options))?;
     let is_terminal = std::io::stdout().is_terminal();
-    let told = tell(kind, &recorder, &about, paint(is_terminal));
-    if !told.found && recorder_is_narrow(options) {
+    if let Some(problem) = recorder.absent_devices(true) {
+        bail!(problem);
+    }
+    let page = Page { paint: paint(is_terminal), columns: is_terminal.then(|| size(std::io::stdout()).0) };
+    let told = tell(kind, &recorder, &about, page);
+    if !told.found && options.is_narrow(kind) {
         bail!("nothing was seen of {}", wanted(options));
     }
-    std::io::stdout().lock().write_all(told.text.as_bytes())?;
+    out::colored(&told.text)?;
     output::write(&told, options.output.as_deref(), options.plot.as_deref())?;
-    Ok(if told.alarm { ExitCode::from(ABOVE) } else { ExitCode::SUCCESS })
-}
-
-fn recorder_is_narrow(options: &Options) -> bool {
-    !options.workload.is_empty() || !options.pid.is_empty()
+    Ok(match (told.alarm, told.unseen) {
+        (true, _) => ExitCode::from(ABOVE),
+        (false, true) => ExitCode::from(UNSEEN),
+        (false, false) => ExitCode::SUCCESS,
+    })
 }
 
 /// What was asked for, in words.
 fn wanted(options: &Options) -> String {
     let pids = options.pid.iter().map(|pid| format!("process {pid}"));
     let workloads = options.workload.iter().map(|name| format!("workload {name}"));
-    pids.chain(workloads).collect::<Vec<_>>().join(", ")
+    let devices =
+        options.devices.iter().filter(|_| options.names_devices()).map(|name| format!("GPU {name}"));
+    pids.chain(workloads).chain(devices).collect::<Vec<_>>().join(", ")
 }
 
 async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About)> {
     let (mut eyes, focus) = Eyes::open(options)?;
     let mut recorder = Recorder::new(focus);
     let interval = Duration::from_secs_f64(options.interval());
+    let duration = options.duration(kind);
     let mut about = About {
         daemon: options.url.clone().unwrap_or_default(),
         interval_seconds: interval.as_secs_f64(),
@@ -68,6 +83,10 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
             Ok(sight) => {
                 recorder.take(sight);
                 failures = 0;
+                if let Some(problem) = recorder.absent_devices(false) {
+                    screen.clear();
+                    bail!(problem);
+                }
             }
             Err(error) if recorder.samples() == 0 => return Err(error),
             Err(error) => {
@@ -79,12 +98,12 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
         }
         let passed = clock::now().since(begun).as_secs_f64();
         if screen.is_live() {
-            let told = tell(kind, &recorder, &about, paint(true));
-            screen.show(&told.text, &progress(options, passed));
+            let told = tell(kind, &recorder, &about, screen.page());
+            screen.show(&told.text, &progress(options, duration, passed));
         } else if options.monitor {
-            lines.write(&tell(kind, &recorder, &about, Default::default()), recorder.seconds())?;
+            lines.write(&tell(kind, &recorder, &about, Page::default()), recorder.seconds())?;
         }
-        let over = !options.monitor && passed >= options.duration;
+        let over = !options.monitor && passed >= duration;
         if over || failures >= FAILURES {
             break;
         }
@@ -95,13 +114,13 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
             due = clock::now();
             left = Duration::from_millis(1);
         }
-        let until_end = Duration::from_secs_f64((options.duration - passed).max(0.001));
+        let until_end = Duration::from_secs_f64((duration - passed).max(0.001));
         let wait = if options.monitor { left } else { left.min(until_end) };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = stop.asked() => {
                 if !options.monitor {
-                    about.remarks.push(format!("ended early, after {passed:.0} s of {:.0} s", options.duration));
+                    about.remarks.push(format!("ended early, after {passed:.0} s of {duration:.0} s"));
                 }
                 break;
             }
@@ -111,15 +130,12 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
     Ok((recorder, about))
 }
 
-fn progress(options: &Options, passed: f64) -> String {
+fn progress(options: &Options, duration: f64, passed: f64) -> String {
     if options.monitor {
         return format!("{passed:.0} s; Ctrl-C ends it");
     }
-    format!(
-        "{} {passed:.0} s of {:.0} s; Ctrl-C ends it early",
-        bar(passed / options.duration),
-        options.duration
-    )
+    let share = if duration > 0.0 { passed / duration } else { 1.0 };
+    format!("{} {passed:.0} s of {duration:.0} s; Ctrl-C ends it early", bar(share))
 }
 
 /// What is written of a watch without an end where there is no terminal.
@@ -135,9 +151,8 @@ impl Lines {
         let words: String = told.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
         if words != self.last {
             self.last = words;
-            let mut out = std::io::stdout().lock();
-            writeln!(out, "{seconds:.0} s: {}", told.plot.subtitle)?;
-            out.flush()?;
+            out::text(&format!("{seconds:.0} s: {}\n", told.plot.subtitle))?;
+            std::io::stdout().flush()?;
         }
         Ok(())
     }

@@ -76,7 +76,10 @@ fn sample(
     }
     // What a job said last may still be on its way to us.
     for _ in 0..if recorder.trained() { LAST_LOOKS } else { 0 } {
-        if recorder.ended(&engine.tick(clock::now()).timeline) {
+        let frame = engine.tick(clock::now());
+        // The last figures of a rank are told with its end.
+        recorder.take(Sight::of(&frame));
+        if recorder.ended(&frame.timeline) {
             break;
         }
         // Nobody sends any more: a pause.

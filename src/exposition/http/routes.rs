@@ -32,6 +32,7 @@ use crate::events::{Events, HttpLimit};
 use crate::exposition::prometheus::negotiate;
 use crate::exposition::prometheus::pages::{Form, Pages};
 use crate::exposition::{Frames, status, timeline};
+use crate::host::clock;
 use crate::host::incident::Store;
 use crate::model::frame::Frame;
 
@@ -240,7 +241,7 @@ impl Routes {
             return Answer::say(StatusCode::METHOD_NOT_ALLOWED, sentence).with(header::ALLOW, route.allow());
         }
         match route {
-            Route::Healthy => return Answer::say(StatusCode::OK, "memwarden is healthy."),
+            Route::Healthy => return self.healthy(),
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
             Route::Alerts => return alerts::answer(&self.alerts, known.user, &parts.headers, body).await,
@@ -338,15 +339,27 @@ impl Routes {
             .with(header::CACHE_CONTROL, "no-store")
     }
 
+    /// It answers, whatever the sampler does.
+    fn healthy(&self) -> Answer {
+        match self.events.stalled(clock::now()) {
+            None => Answer::say(StatusCode::OK, "memwarden is healthy."),
+            Some(stalled) => {
+                Answer::say(StatusCode::OK, format!("memwarden answers, but sampling is stuck: {stalled}."))
+            }
+        }
+    }
+
     fn ready(&self) -> Answer {
+        let stalled = self.events.stalled(clock::now());
+        let at = stalled.map_or_else(String::new, |stalled| format!(": {stalled}"));
         let Some(frame) = self.frame() else {
-            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.");
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, format!("There is no sample yet{at}."));
         };
         let age = self.freshness.age(&frame);
         let stale_after = *self.stale_after.borrow();
         if age > stale_after {
             let sentence = format!(
-                "The newest sample is {:.1} s old, more than {:.1} s: sampling is stuck.",
+                "The newest sample is {:.1} s old, more than {:.1} s: sampling is stuck{at}.",
                 age.as_secs_f64(),
                 stale_after.as_secs_f64()
             );

@@ -22,8 +22,16 @@ impl Focus {
         !self.workloads.is_empty() || !self.pids.is_empty()
     }
 
-    /// Learns to which workloads the processes that are meant belong.
+    /// Learns to which workloads the processes that are meant belong, and both names of the GPUs that are.
     pub(super) fn learn(&mut self, sight: &Sight) {
+        if let Some(devices) = &mut self.devices {
+            for row in sight.rows(sight::GPU_INFO) {
+                let names = [row.label("gpu"), row.label("uuid")];
+                if names.iter().any(|name| devices.contains(*name)) {
+                    devices.extend(names.into_iter().filter(|name| !name.is_empty()).map(str::to_owned));
+                }
+            }
+        }
         for row in sight.rows(sight::PROCESS_RSS) {
             if self.pids.contains(row.label("pid")) && !row.label("workload").is_empty() {
                 self.workloads.insert(row.label("workload").to_owned());
@@ -47,9 +55,14 @@ impl Focus {
             "gpu" => self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str()) && !self.is_narrow(),
             "gpu_process" => {
                 self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str())
-                    && (!self.is_narrow() || self.pids.contains(subject.pid.as_str()))
+                    && (self.has_workload(subject.workload.as_str())
+                        || self.pids.contains(subject.pid.as_str()))
             }
-            "workload" | "process" | "rank" | "allocator" => self.has_workload(subject.workload.as_str()),
+            "allocator" => {
+                let gpu = subject.gpu.as_str();
+                (gpu.is_empty() || self.has_gpu(gpu, gpu)) && self.has_workload(subject.workload.as_str())
+            }
+            "workload" | "process" | "rank" => self.has_workload(subject.workload.as_str()),
             _ => !self.is_narrow(),
         }
     }

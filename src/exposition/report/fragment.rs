@@ -10,14 +10,19 @@ use serde_json::json;
 use super::curve::Statistics;
 use super::record::Kind;
 use super::sight;
-use super::text::{Paint, bytes, or_unknown, percent, table};
-use super::{About, Body, Recorder};
+use super::text::{UNKNOWN, bytes, or_unknown, percent, table};
+use super::unseen::{self, Unseen};
+use super::{About, Body, Page, Recorder};
 use crate::exposition::plot::report::{Report, Series};
 
 /// The order of a huge page of 2 MiB where pages have 4 KiB: what training nodes want large blocks for.
 const HUGE: u32 = 9;
 /// Orders in the table for people.
 const SHOWN: [u32; 5] = [0, 3, 6, HUGE, 10];
+/// Columns that a narrow page does without, the first one first: orders 10, 0, 3, 6.
+const SPARE: [usize; 4] = [6, 2, 3, 4];
+/// Allocators told one by one.
+const ALLOCATORS: usize = 20;
 /// A change of the index by less than this between the halves of the watch is none.
 const STEADY: f64 = 0.02;
 
@@ -32,12 +37,30 @@ struct Zone<'a> {
     unusable_free_change_ratio: BTreeMap<u32, f64>,
 }
 
+/// The allocator of a rank on one device.
+#[derive(Serialize)]
+struct Allocator<'a> {
+    workload: &'a str,
+    rank: &'a str,
+    device: &'a str,
+    gpu: &'a str,
+    state: &'a str,
+    stuck_bytes: Option<f64>,
+    stuck_share_ratio: Option<f64>,
+}
+
 const GPU_NOTE: &str = "GPUs: from outside of a job the holes in its memory cannot be seen; it takes the allocator's own \
     figures, or a snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.";
 
-pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
-    let zones = zones(recorder);
+pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
+    let narrow = recorder.focus.is_narrow() || recorder.focus.devices.is_some();
+    let allocators = allocators(recorder);
     let mut text = String::new();
+    allocator_table(&mut text, &allocators, page);
+    if narrow {
+        return narrowed(recorder, allocators, text, page, unseen);
+    }
+    let zones = zones(recorder);
     let mut rows = vec![vec![String::new(), "free".to_owned()]];
     rows[0].extend(SHOWN.map(|order| format!("order {order}")));
     rows[0].push("trend".to_owned());
@@ -51,7 +74,8 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
         rows.push(row);
     }
     text.push_str("Share of the free memory that is in blocks too small for one of 2^order pages\n");
-    table(&mut text, &rows, paint);
+    table(&mut text, &rows, page, &SPARE);
+    unseen::rows(&mut text, unseen);
     let threshold = about.threshold;
     let largest = largest(&zones);
     let worst = largest.and_then(|zone| zone.unusable_free_ratio.get(&HUGE).map(|found| (zone, found)));
@@ -76,30 +100,111 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
     if let Some(share) = threshold.filter(|_| alarm) {
         text.push_str(&format!("  above the threshold of {}\n", percent(share)));
     }
-    let stated: Vec<_> =
-        recorder.last.findings.iter().filter(|stated| stated.analyzer == "fragmentation").collect();
-    for finding in &stated {
-        text.push_str(&format!("  {} ({})\n", finding.summary, paint.word(&finding.state)));
-        if !finding.advice.is_empty() {
-            text.push_str(&format!("    {}\n", finding.advice));
-        }
-    }
-    if stated.is_empty() {
+    let findings = findings(&mut text, recorder, page);
+    if findings.is_empty() && allocators.is_empty() {
         text.push_str(&format!("{GPU_NOTE}\n"));
     }
-    let findings: Vec<_> = stated
-        .iter()
-        .map(|stated| {
-            json!({ "subject": stated.subject, "state": stated.state, "summary": stated.summary,
-                "recommendation": stated.advice })
-        })
-        .collect();
     Body {
-        json: json!({ "zones": zones, "page_order_of_huge_pages": HUGE, "findings": findings, "gpus": GPU_NOTE }),
+        json: json!({ "zones": zones, "page_order_of_huge_pages": HUGE, "allocators": allocators,
+            "findings": findings, "gpus": GPU_NOTE }),
         plot: plot(recorder, largest, verdict),
         text,
         alarm,
         found: !zones.is_empty(),
+    }
+}
+
+/// A report of some allocators only: the host's free memory belongs to no workload and no GPU.
+fn narrowed(
+    recorder: &Recorder,
+    allocators: Vec<Allocator<'_>>,
+    mut text: String,
+    page: Page,
+    unseen: &[Unseen],
+) -> Body {
+    unseen::rows(&mut text, unseen);
+    let bad = allocators.iter().filter(|allocator| allocator.state != "fine").count();
+    let verdict = match (allocators.len(), bad) {
+        (0, _) => "No allocator tells anything of what was asked for.".to_owned(),
+        (_, 0) => "No allocator is fragmented.".to_owned(),
+        (all, bad) => format!("{bad} of {all} allocators are fragmented or on the way."),
+    };
+    let verdict = unseen::beside(verdict, unseen);
+    text.push_str(&format!("{verdict}\n"));
+    let findings = findings(&mut text, recorder, page);
+    Body {
+        json: json!({ "allocators": allocators, "findings": findings }),
+        plot: Report { subtitle: verdict, ..Report::default() },
+        text,
+        alarm: false,
+        found: !allocators.is_empty(),
+    }
+}
+
+/// What the analyzer states of what is meant, for people and for programs.
+fn findings(text: &mut String, recorder: &Recorder, page: Page) -> Vec<serde_json::Value> {
+    let stated = recorder.last.findings.iter();
+    let stated =
+        stated.filter(|stated| stated.analyzer == "fragmentation" && recorder.focus.has(&stated.subject));
+    let tell = |finding: &sight::Stated| {
+        text.push_str(&format!("  {} ({})\n", finding.summary, page.paint.word(&finding.state)));
+        if !finding.advice.is_empty() {
+            text.push_str(&format!("    {}\n", finding.advice));
+        }
+        json!({ "subject": finding.subject, "state": finding.state, "summary": finding.summary,
+            "recommendation": finding.advice })
+    };
+    stated.map(tell).collect()
+}
+
+/// The allocators that are meant, those that are not fine first.
+fn allocators(recorder: &Recorder) -> Vec<Allocator<'_>> {
+    let sight = &recorder.last;
+    let states = sight.rows(sight::ALLOCATOR_STATE).iter().filter(|row| row.value > 0.0);
+    let mut found: Vec<_> = states
+        .filter(|row| {
+            let gpu = row.label("gpu");
+            recorder.focus.has_workload(row.label("workload")) && recorder.focus.has_gpu(gpu, gpu)
+        })
+        .map(|row| {
+            let labels = ["workload", "rank", "device", "gpu"].map(|name| (name, row.label(name)));
+            let [workload, rank, device, gpu] = labels.map(|(_, value)| value);
+            Allocator {
+                workload,
+                rank,
+                device,
+                gpu,
+                state: row.label("state"),
+                stuck_bytes: sight.value(sight::ALLOCATOR_STUCK, &labels),
+                stuck_share_ratio: sight.value(sight::ALLOCATOR_STUCK_SHARE, &labels),
+            }
+        })
+        .collect();
+    found.sort_by_key(|allocator| allocator.state == "fine");
+    found
+}
+
+fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) {
+    if allocators.is_empty() {
+        return;
+    }
+    text.push_str("Allocators of jobs: memory that is free in them and cannot be given back\n");
+    let mut rows = vec![["", "rank", "device", "gpu", "stuck", "share", "state"].map(str::to_owned).to_vec()];
+    rows.extend(allocators.iter().take(ALLOCATORS).map(|own| {
+        let gpu = if own.gpu.is_empty() { UNKNOWN } else { own.gpu };
+        vec![
+            own.workload.to_owned(),
+            own.rank.to_owned(),
+            own.device.to_owned(),
+            gpu.to_owned(),
+            or_unknown(own.stuck_bytes, bytes),
+            or_unknown(own.stuck_share_ratio, percent),
+            own.state.to_owned(),
+        ]
+    }));
+    table(text, &rows, page, &[2, 3]);
+    if allocators.len() > ALLOCATORS {
+        text.push_str(&format!("  and {} more that are no worse\n", allocators.len() - ALLOCATORS));
     }
 }
 

@@ -5,12 +5,15 @@ use serde_json::json;
 
 use super::growth::{Growth, rank};
 use super::text::{Paint, UNKNOWN, bytes, clock, or_unknown, rate, table, time};
-use super::{About, Body, Recorder};
+use super::unseen::{self, Unseen};
+use super::{About, Body, Page, Recorder};
 use crate::exposition::plot::report::{Report, Series, Stretch};
 use crate::model::finding::Subject;
 
 /// Subjects told one by one.
 const SHOWN: usize = 20;
+/// Columns that a narrow page does without, the first one first: window, rise, since, memory.
+const SPARE: [usize; 4] = [7, 6, 4, 2];
 /// Subjects drawn.
 const DRAWN: usize = 5;
 const GROWING: usize = 3;
@@ -54,8 +57,9 @@ fn is_part(subject: &Subject) -> bool {
     subject.resource.as_str() == "process"
 }
 
-pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
-    let all = ranked(recorder);
+pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
+    let (mut all, paint) = (ranked(recorder), page.paint);
+    all.retain(|(subject, _)| !unseen::is_on(subject, unseen));
     let sure =
         |growth: &Growth| about.threshold.is_none_or(|share| growth.confidence.is_some_and(|c| c > share));
     let alarm = all.iter().any(|(_, growth)| rank(&growth.state) == LEAKING && sure(growth));
@@ -63,11 +67,12 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
     let head = ["", "state", "memory", "growth", "since", "confidence", "rise", "window"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).into()];
     rows.extend(all.iter().take(SHOWN).map(|(subject, growth)| columns(subject, growth)));
-    table(&mut text, &rows, paint);
+    table(&mut text, &rows, page, &SPARE);
+    unseen::rows(&mut text, unseen);
     if all.len() > SHOWN {
         text.push_str(&format!("  and {} more that grow no faster\n", all.len() - SHOWN));
     }
-    let verdict = verdict(&all);
+    let verdict = unseen::beside(verdict(&all, !unseen.is_empty()), unseen);
     text.push_str(&format!("{verdict}\n"));
     for (subject, growth) in all.iter().filter(|(_, growth)| rank(&growth.state) >= GROWING).take(SHOWN) {
         explain(&mut text, subject, growth, paint);
@@ -87,11 +92,16 @@ fn columns(subject: &Subject, growth: &Growth) -> Vec<String> {
         growth.state.clone(),
         or_unknown(growth.used.last().map(|(_, used)| used), bytes),
         or_unknown(growth.per_second, rate),
-        growth.since.map_or_else(|| UNKNOWN.to_owned(), |since| clock(since.max(0.0))),
+        growth.since.map_or_else(|| UNKNOWN.to_owned(), |since| began(growth, since)),
         or_unknown(growth.confidence, |confidence| format!("{confidence:.2}")),
         or_unknown(growth.rise, bytes),
         or_unknown(growth.window, time),
     ]
+}
+
+/// When growth began: on the clock of the watch, or how long ago where that was before it.
+fn began(growth: &Growth, since: f64) -> String {
+    if since < 0.0 { format!("{} ago", time(growth.seen - since)) } else { clock(since) }
 }
 
 /// The subject, with the name of the program where it is known.
@@ -104,8 +114,8 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, pai
     let pace = or_unknown(growth.per_second.map(|pace| pace * 3600.0), bytes);
     text.push_str(&format!("  {}: {}, {pace} an hour", named(subject, growth), paint.word(&growth.state)));
     if let Some(since) = growth.since {
-        let before = if since < 0.0 { " or before" } else { "" };
-        text.push_str(&format!(", since {}{before}", clock(since)));
+        let word = if since < 0.0 { "began" } else { "since" };
+        text.push_str(&format!(", {word} {}", began(growth, since)));
     }
     text.push_str(".\n");
     if is_part(subject) {
@@ -138,7 +148,7 @@ pub(super) fn kind(growth: &Growth) -> Option<&str> {
     rest.split_once(" of ").map(|(kind, _)| kind)
 }
 
-fn verdict(all: &[(&Subject, &Growth)]) -> String {
+fn verdict(all: &[(&Subject, &Growth)], in_part: bool) -> String {
     let count = |state: usize| all.iter().filter(|(_, growth)| rank(&growth.state) == state).count();
     let Some((subject, first)) = all.first() else {
         return "There is nothing to watch: no workload was seen. Name processes with --pid.".to_owned();
@@ -152,6 +162,7 @@ fn verdict(all: &[(&Subject, &Growth)]) -> String {
             "Too few samples for a verdict: it takes 60. Watch for longer, or at a shorter interval."
                 .to_owned()
         }
+        _ if in_part => "Nothing that is seen leaks.".to_owned(),
         _ => "Nothing leaks.".to_owned(),
     }
 }

@@ -19,15 +19,18 @@ mod sight;
 mod tests;
 mod text;
 mod training;
+mod unseen;
 
 pub use curve::{Curve, Statistics};
 pub use focus::Focus;
 pub use record::Recorder;
 pub use run::Ended;
 pub use sight::Sight;
-pub use text::Paint;
+pub use text::{Page, Paint};
 
 use serde::Serialize;
+
+use self::unseen::Unseen;
 
 use super::plot::report::{self as plotted, Clock};
 
@@ -73,6 +76,8 @@ pub struct Told {
     pub alarm: bool,
     /// Whether what was asked for was there at all.
     pub found: bool,
+    /// Whether something that was asked for, and is there, cannot be seen.
+    pub unseen: bool,
 }
 
 /// What every report's JSON begins with.
@@ -90,6 +95,8 @@ struct Head<'a> {
     interval_seconds: f64,
     threshold_ratio: Option<f64>,
     above_threshold: bool,
+    /// GPUs that do not answer.
+    unseen: &'a [Unseen],
     remarks: &'a [String],
 }
 
@@ -103,22 +110,31 @@ struct Body {
 }
 
 /// What came of what was seen.
-pub fn tell(kind: Kind, recorder: &Recorder, about: &About, paint: Paint) -> Told {
+pub fn tell(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Page>) -> Told {
+    let (page, unseen) = (page.into(), unseen::gpus(recorder));
     let (name, body) = match kind {
-        Kind::Profile => ("profile", profile::body(recorder, about, paint)),
-        Kind::Oom => ("oom", oom::body(recorder, about, paint)),
-        Kind::Leak => ("leak", leak::body(recorder, about, paint)),
-        Kind::Fragment => ("fragment", fragment::body(recorder, about, paint)),
+        Kind::Profile => ("profile", profile::body(recorder, about, page, &unseen)),
+        Kind::Oom => ("oom", oom::body(recorder, about, page, &unseen)),
+        Kind::Leak => ("leak", leak::body(recorder, about, page, &unseen)),
+        Kind::Fragment => ("fragment", fragment::body(recorder, about, page, &unseen)),
     };
-    whole(name, recorder, about, paint, body)
+    whole(name, recorder, about, page, body, &unseen)
 }
 
 /// What came of a command that was run; its workload is the recorder's focus.
-pub fn tell_run(ended: &Ended, recorder: &Recorder, about: &About, paint: Paint) -> Told {
-    whole("run", recorder, about, paint, run::body(ended, recorder, paint))
+pub fn tell_run(ended: &Ended, recorder: &Recorder, about: &About, page: impl Into<Page>) -> Told {
+    let (page, unseen) = (page.into(), unseen::gpus(recorder));
+    whole("run", recorder, about, page, run::body(ended, recorder, page, &unseen), &unseen)
 }
 
-fn whole(name: &'static str, recorder: &Recorder, about: &About, paint: Paint, body: Body) -> Told {
+fn whole(
+    name: &'static str,
+    recorder: &Recorder,
+    about: &About,
+    page: Page,
+    body: Body,
+    unseen: &[Unseen],
+) -> Told {
     let mut plot = body.plot;
     plot.schema = SCHEMA.into();
     plot.time = Some(Clock::Elapsed);
@@ -141,13 +157,14 @@ fn whole(name: &'static str, recorder: &Recorder, about: &About, paint: Paint, b
         interval_seconds: about.interval_seconds,
         threshold_ratio: about.threshold,
         above_threshold: body.alarm,
+        unseen,
         remarks: &about.remarks,
     };
     let mut json = serde_json::to_value(head).unwrap_or_default();
     if let (Some(all), serde_json::Value::Object(own)) = (json.as_object_mut(), body.json) {
         all.extend(own);
     }
-    let mut text = paint.heading(&plot.title);
+    let mut text = page.paint.heading(&plot.title);
     if name != "run" {
         let plural = if recorder.samples == 1 { "" } else { "s" };
         text.push_str(&format!(", {} sample{plural} in {}", recorder.samples, text::time(recorder.now)));
@@ -157,8 +174,14 @@ fn whole(name: &'static str, recorder: &Recorder, about: &About, paint: Paint, b
     }
     text.push('\n');
     text.push_str(&body.text);
+    let no_gpus = unseen::no_gpus(recorder);
+    // A command that was run did not ask for GPUs.
+    if let Some((line, _)) = no_gpus.as_ref().filter(|_| name != "run") {
+        text.push_str(&format!("{line}\n"));
+    }
     for remark in &about.remarks {
         text.push_str(&format!("note: {remark}\n"));
     }
-    Told { text, json, plot, alarm: body.alarm, found: body.found }
+    let unseen = !unseen.is_empty() || no_gpus.is_some_and(|(_, blind)| blind);
+    Told { text, json, plot, alarm: body.alarm, found: body.found, unseen }
 }

@@ -4,13 +4,16 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::resource::{Resource, Tte, rank};
-use super::text::{Paint, UNKNOWN, bytes, clock, or_unknown, percent, rate, table, time};
-use super::{About, Body, Recorder};
+use super::text::{UNKNOWN, bytes, clock, or_unknown, percent, rate, table, time};
+use super::unseen::{self, Unseen};
+use super::{About, Body, Page, Recorder};
 use crate::exposition::plot::report::{Forecast, Report, Series};
 use crate::model::finding::Subject;
 
 /// Resources told one by one; the riskiest come first.
 const SHOWN: usize = 20;
+/// Columns that a narrow page does without, the first one first: p10 to p90, P(15 min), used, P(60 min), limit, growth.
+const SPARE: [usize; 6] = [6, 7, 1, 8, 2, 4];
 /// Resources drawn.
 const DRAWN: usize = 3;
 /// The rank of `high`, from which on a report without a threshold warns.
@@ -43,8 +46,9 @@ struct Row<'a> {
 }
 
 /// The riskiest first, then the fullest.
-fn ranked(recorder: &Recorder) -> Vec<(&Subject, &Resource)> {
-    let mut all: Vec<_> = recorder.resources.all.iter().collect();
+fn ranked<'r>(recorder: &'r Recorder, unseen: &[Unseen]) -> Vec<(&'r Subject, &'r Resource)> {
+    let all = recorder.resources.all.iter();
+    let mut all: Vec<_> = all.filter(|(subject, _)| !unseen::is_on(subject, unseen)).collect();
     let soon = |resource: &Resource| resource.within.get("60m").copied().unwrap_or(0.0);
     all.sort_by(|(_, a), (_, b)| {
         let level = rank(b.level.as_deref()).cmp(&rank(a.level.as_deref()));
@@ -54,8 +58,8 @@ fn ranked(recorder: &Recorder) -> Vec<(&Subject, &Resource)> {
     all
 }
 
-pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
-    let all = ranked(recorder);
+pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
+    let (all, paint) = (ranked(recorder, unseen), page.paint);
     let above = |resource: &Resource| match about.threshold {
         Some(share) => {
             resource.share().is_some_and(|used| used > share)
@@ -99,11 +103,12 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
             resource.level.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
         ]);
     }
-    table(&mut text, &rows, paint);
+    table(&mut text, &rows, page, &SPARE);
+    unseen::rows(&mut text, unseen);
     if all.len() > SHOWN {
         text.push_str(&format!("  and {} more, with no higher risk\n", all.len() - SHOWN));
     }
-    let verdict = verdict(&all);
+    let verdict = unseen::beside(verdict(&all, !unseen.is_empty()), unseen);
     text.push_str(&format!("{verdict}\n"));
     for (subject, resource) in
         all.iter().filter(|(_, resource)| rank(resource.level.as_deref()) > 0).take(SHOWN)
@@ -137,7 +142,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
 }
 
 /// The answer in a sentence.
-fn verdict(all: &[(&Subject, &Resource)]) -> String {
+fn verdict(all: &[(&Subject, &Resource)], in_part: bool) -> String {
     let Some((subject, resource)) = all.first() else {
         return "Nothing that has a limit was seen.".to_owned();
     };
@@ -160,6 +165,7 @@ fn verdict(all: &[(&Subject, &Resource)]) -> String {
                 resource.level.as_deref().unwrap_or_default()
             )
         }
+        _ if in_part => "Nothing that is seen is foreseen to run out.".to_owned(),
         _ => "Nothing is foreseen to run out.".to_owned(),
     }
 }

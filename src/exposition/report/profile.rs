@@ -8,12 +8,15 @@ use serde_json::json;
 use super::curve::Statistics;
 use super::record::{Kind, Process};
 use super::sight;
-use super::text::{Paint, UNKNOWN, bytes, clock, or_unknown, percent, table};
-use super::{About, Body, Recorder};
+use super::text::{UNKNOWN, bytes, clock, or_unknown, percent, table};
+use super::unseen::{self, Unseen};
+use super::{About, Body, Page, Recorder};
 use crate::exposition::plot::report::{Report, Series};
 
 /// Processes told one by one.
 const PROCESSES: usize = 10;
+/// Columns that a narrow page does without, the first one first: p95, mean, min, peak at.
+const SPARE: [usize; 4] = [4, 3, 2, 6];
 /// Workloads drawn, the largest first.
 const DRAWN: usize = 4;
 
@@ -47,7 +50,7 @@ struct Gpu<'a> {
     utilization_ratio: Option<Statistics>,
 }
 
-pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
+pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
     let (narrow, mut text, mut over) = (recorder.focus.is_narrow(), String::new(), Vec::new());
     let total =
         recorder.curve(Kind::Host, "", sight::HOST_TOTAL).and_then(|curve| curve.last()).map(|last| last.1);
@@ -76,18 +79,17 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
             rows.extend(found.map(|found| line(&format!("{name} {kind}"), &found, bytes)));
         }
     }
-    table(&mut text, &rows, paint);
+    table(&mut text, &rows, page, &SPARE);
+    unseen::rows(&mut text, unseen);
     if let (Some(used), Some(total), false) = (used, total, narrow) {
         text.push_str(&format!("Host: {} of {} used.\n", bytes(used.current), bytes(total)));
     }
-    for Gpu { gpu, name, used_bytes, limit_bytes, used_ratio, .. } in &gpus {
+    let seen = gpus.iter().filter(|gpu| !unseen.iter().any(|own| own.gpu == gpu.gpu));
+    for Gpu { gpu, name, used_bytes, limit_bytes, used_ratio, .. } in seen {
         if let (Some(used), Some(limit), Some(share)) = (used_bytes, limit_bytes, used_ratio) {
             let (used, limit, share) = (bytes(used.current), bytes(*limit), percent(*share));
             text.push_str(&format!("GPU {gpu}: {used} of {limit} used, {share}{}.\n", of_model(name)));
         }
-    }
-    if gpus.is_empty() {
-        text.push_str(&format!("GPUs: none{}.\n", why_none(recorder)));
     }
     let processes = largest(recorder);
     if !processes.is_empty() {
@@ -105,7 +107,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, paint: Paint) -> Body {
                 clock(process.peak_at),
             ]
         }));
-        table(&mut text, &rows.collect::<Vec<_>>(), Paint::Plain);
+        table(&mut text, &rows.collect::<Vec<_>>(), Page { paint: Default::default(), ..page }, &[4, 1]);
     }
     if !over.is_empty() {
         let share = or_unknown(about.threshold, percent);
@@ -162,13 +164,6 @@ fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
         }
     };
     recorder.all(Kind::Gpu).into_iter().map(of).collect()
-}
-
-/// Why there is no GPU, as the source says it.
-fn why_none(recorder: &Recorder) -> String {
-    let source = recorder.last.sources.iter().find(|source| source.source == "gpu");
-    let why = source.filter(|source| source.status != "ok").and_then(|source| source.why.as_deref());
-    why.map_or_else(String::new, |why| format!(" ({why})"))
 }
 
 /// The largest at their peak first.

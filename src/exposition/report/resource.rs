@@ -148,8 +148,15 @@ fn usage(sight: &Sight, subject: &Subject, headroom: f64) -> Option<(f64, f64)> 
             let used = value(sight::GPU_USED, &gpu)?;
             Some((used, used + value(sight::GPU_FREE, &gpu)?))
         }
-        // What reports read of a daemon does not have the figures of allocators.
-        "allocator" => None,
+        "allocator" => {
+            let pid = subject.pid.as_str();
+            let of = |row: &&sight::Row| row.label("workload") == workload[0].1;
+            let rank =
+                sight.rows(sight::TRAINING_INFO).iter().filter(of).find(|row| row.label("pid") == pid)?;
+            let device = [workload[0], ("rank", rank.label("rank")), ("gpu", gpu[0].1)];
+            let used = value(sight::ALLOCATOR_ALLOCATED, &device)?;
+            Some((used, used + headroom))
+        }
         "cgroup" => {
             let limit = value(sight::CGROUP_LIMIT, &[("cgroup", subject.cgroup.as_str())])?;
             Some((limit - headroom, limit))

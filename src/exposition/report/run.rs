@@ -5,7 +5,8 @@ use serde_json::json;
 use super::record::Kind;
 use super::sight;
 use super::text::{Paint, bytes, clock, table, time};
-use super::{Body, Recorder, leak, profile};
+use super::unseen::{self, Unseen};
+use super::{Body, Page, Recorder, leak, profile};
 use crate::exposition::plot::report::{Mark, Report, Series};
 use crate::model::finding::Subject;
 
@@ -62,7 +63,8 @@ fn name_of(signal: i32) -> &'static str {
     }
 }
 
-pub(super) fn body(ended: &Ended, recorder: &Recorder, paint: Paint) -> Body {
+pub(super) fn body(ended: &Ended, recorder: &Recorder, page: Page, unseen: &[Unseen]) -> Body {
+    let paint = page.paint;
     let mut text = format!("  `{}` {} after {}", ended.command, ended.words(), time(ended.seconds));
     if let Some(cpu) = ended.cpu_seconds {
         text.push_str(&format!(", {} of CPU time", time(cpu)));
@@ -81,12 +83,13 @@ pub(super) fn body(ended: &Ended, recorder: &Recorder, paint: Paint) -> Body {
                 vec![kind.to_owned(), peak, clock(found.max_at_seconds), mean, last]
             }));
         }
-        table(&mut text, &rows, paint);
-        told_processes(&mut text, recorder, name);
+        table(&mut text, &rows, page, &[3, 2]);
+        told_processes(&mut text, recorder, name, page);
     } else {
         text.push_str("  It ended before its memory could be sampled.\n");
     }
-    recorder.training.tell(&mut text, paint);
+    unseen::rows(&mut text, unseen);
+    recorder.training.tell(&mut text, page);
     let subject = Subject::workload(&name.into());
     let verdict = verdict(recorder, &subject, seen);
     text.push_str(&format!("{verdict}\n"));
@@ -115,7 +118,7 @@ pub(super) fn body(ended: &Ended, recorder: &Recorder, paint: Paint) -> Body {
     Body { text, json, plot: plot(ended, recorder, &subject, verdict), alarm, found: seen }
 }
 
-fn told_processes(text: &mut String, recorder: &Recorder, name: &str) {
+fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page) {
     let count = recorder.statistics(Kind::Workload, name, sight::WORKLOAD_PROCESSES);
     let exited =
         recorder.statistics(Kind::Workload, name, sight::WORKLOAD_EXITED).map_or(0.0, |found| found.max);
@@ -135,7 +138,7 @@ fn told_processes(text: &mut String, recorder: &Recorder, name: &str) {
     let rows = profile::largest(recorder).into_iter().take(PROCESSES).map(|(pid, process)| {
         vec![format!("  {} {pid}", process.comm), bytes(process.peak), clock(process.peak_at)]
     });
-    table(text, &rows.collect::<Vec<_>>(), Paint::Plain);
+    table(text, &rows.collect::<Vec<_>>(), Page { paint: Paint::Plain, ..page }, &[2]);
 }
 
 fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {

@@ -1,11 +1,13 @@
 //! What a report looks at: the part of a frame that reports tell, from this process or from a daemon's JSON.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
 use crate::model::finding::Subject;
 use crate::model::frame::Frame;
+use crate::model::printable::escaped;
 
 macro_rules! names {
     ($($id:ident = $name:literal;)+) => {
@@ -27,7 +29,10 @@ names! {
     HOST_ZONE_FREE = "memwarden_host_zone_free_bytes";
     OOM_KILLS = "memwarden_host_oom_kills_total";
     CGROUP_LIMIT = "memwarden_cgroup_memory_limit_bytes";
+    NVML_STATUS = "memwarden_nvml_status";
     GPU_INFO = "memwarden_gpu_info";
+    GPU_STATUS = "memwarden_gpu_status";
+    GPU_AGE = "memwarden_gpu_sample_age_seconds";
     GPU_USED = "memwarden_gpu_memory_used_bytes";
     GPU_FREE = "memwarden_gpu_memory_free_bytes";
     GPU_UTILIZATION = "memwarden_gpu_utilization_ratio";
@@ -51,6 +56,9 @@ names! {
     TTE = "memwarden_forecast_time_to_exhaustion_seconds";
     PROBABILITY = "memwarden_forecast_exhaustion_probability_ratio";
     RISK = "memwarden_forecast_risk";
+    ALLOCATOR_STATE = "memwarden_fragmentation_allocator_state";
+    ALLOCATOR_STUCK = "memwarden_fragmentation_allocator_stuck_bytes";
+    ALLOCATOR_STUCK_SHARE = "memwarden_fragmentation_allocator_stuck_share_ratio";
     LEAK_STATE = "memwarden_leak_state";
     LEAK_GROWTH = "memwarden_leak_growth_bytes_per_second";
     LEAK_SINCE = "memwarden_leak_since_timestamp_seconds";
@@ -67,6 +75,8 @@ names! {
     PHASE_SECONDS = "memwarden_training_phase_seconds_total";
     PHASE_COUNT = "memwarden_training_phases_total";
     PHASE_PEAK = "memwarden_training_phase_allocated_peak_bytes";
+    TRAINING_INFO = "memwarden_rank_info";
+    ALLOCATOR_ALLOCATED = "memwarden_training_allocator_allocated_bytes";
     ALLOCATOR_PEAK = "memwarden_training_allocator_allocated_peak_bytes";
     ALLOCATOR_RESERVED_PEAK = "memwarden_training_allocator_reserved_peak_bytes";
 }
@@ -178,14 +188,35 @@ impl Sight {
             summary: finding.summary.clone(),
             advice: finding.advice.to_owned(),
         });
-        Self {
+        let sight = Self {
             sequence: frame.sequence,
             seconds: frame.at.monotonic().as_secs_f64(),
             unix_seconds: frame.at.unix().as_secs_f64(),
             sources: sources.collect(),
             findings: findings.collect(),
             series,
+        };
+        sight.printable()
+    }
+
+    /// The same with every name as it can be shown: reports put them into tables and sentences.
+    fn printable(mut self) -> Self {
+        let show = |text: &mut String| {
+            if let Cow::Owned(shown) = escaped(text) {
+                *text = shown;
+            }
+        };
+        for source in &mut self.sources {
+            show(&mut source.source);
+            show(&mut source.status);
+            source.why.as_mut().map(show);
         }
+        for stated in &mut self.findings {
+            stated.subject = std::mem::take(&mut stated.subject).printable();
+            [&mut stated.state, &mut stated.summary, &mut stated.advice].into_iter().for_each(show);
+        }
+        self.series.values_mut().flatten().flat_map(|row| row.labels.values_mut()).for_each(show);
+        self
     }
 
     /// The sight of a frame that a daemon serves as JSON.
@@ -215,7 +246,8 @@ impl Sight {
             sources: served.sources,
             findings: served.findings,
             series: wanted.map(|metric| (metric.name, metric.series)).collect(),
-        })
+        }
+        .printable())
     }
 
     /// Every series of a metric.
@@ -255,7 +287,10 @@ mod tests {
     #[test]
     fn every_name_is_in_the_catalog() {
         let known: Vec<&str> = crate::catalog::all().map(|desc| desc.name).collect();
-        for name in NAMES.iter().filter(|name| cfg!(feature = "gpu") || !name.contains("_gpu_")) {
+        for name in NAMES
+            .iter()
+            .filter(|name| cfg!(feature = "gpu") || !(name.contains("_gpu_") || name.contains("_nvml_")))
+        {
             assert!(known.contains(name), "{name}");
         }
     }
@@ -271,6 +306,22 @@ mod tests {
         }
         assert_eq!(format!("{:?}", own.sources), format!("{:?}", served.sources));
         assert!(Sight::read(b"{}").is_err());
+    }
+
+    #[test]
+    fn no_name_moves_a_cursor() {
+        let json = br#"{"sequence":1,"unix_seconds":1.0,
+            "sources":[{"source":"x","status":"failed","why":"\u001b[2J"}],
+            "findings":[{"analyzer":"leak","subject":{"resource":"workload","workload":"a\u202eb\nc"},
+                "state":"leaking","summary":"a\u202eb\nc grows"}],
+            "metrics":[{"name":"memwarden_workload_rss_bytes",
+                "series":[{"labels":{"resource":"workload","workload":"a\u202eb\nc"},"value":1.0}]}]}"#;
+        let sight = Sight::read(json).unwrap();
+        assert_eq!(sight.sources[0].why.as_deref(), Some("\\x1b[2J"));
+        let row = &sight.rows(WORKLOAD_RSS)[0];
+        assert_eq!(row.label("workload"), "a\\u{202e}b\\nc");
+        let stated = sight.finding("leak", &row.subject()).expect("both are shown alike");
+        assert_eq!(stated.summary, "a\\u{202e}b\\nc grows");
     }
 
     proptest::proptest! {

@@ -124,11 +124,11 @@ fn profile() {
           run anonymous  400.0 MiB         0 B  445.5 MiB  900.0 MiB  900.0 MiB  00:00:09
           run file        16.0 MiB    16.0 MiB   16.0 MiB   16.0 MiB   16.0 MiB  00:00:00
         Host: 2.4 GiB of 8.0 GiB used.
-        GPUs: none (no NVIDIA driver).
         Largest processes
                      workload    current       peak   peak at
           python3 7       run  416.0 MiB  916.0 MiB  00:00:09
         Above the threshold of 30 %: host: 36 %
+        GPUs: not visible: no NVIDIA driver.
     "#]],
     );
     assert_eq!(told.json["host_memory"]["peak_memory_bytes"], (2048.0 + 900.0) * 1_048_576.0);
@@ -150,6 +150,7 @@ fn oom() {
         Memory of host runs out in 2 min 30 s if it goes on as it does.
           host: high, because exhaustion within 15 minutes is more likely than not (confidence 0.88).
             Save a checkpoint.
+        GPUs: not visible: no NVIDIA driver.
     "#]],
     );
     let host = &told.json["resources"][0];
@@ -176,6 +177,7 @@ fn leak() {
             Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center -, peak 8.2.
             What grows: anonymous memory.
             Look.
+        GPUs: not visible: no NVIDIA driver.
     "#]],
     );
     assert_eq!(told.json["subjects"][0]["kind"], "anonymous memory");
@@ -198,6 +200,7 @@ fn fragment() {
           Huge pages and large network buffers may not be had at once: sysctl vm.compact_memory=1 compacts, and a larger vm.min_free_kbytes keeps more in large blocks.
           above the threshold of 55 %
         GPUs: from outside of a job the holes in its memory cannot be seen; it takes the allocator's own figures, or a snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.
+        GPUs: not visible: no NVIDIA driver.
     "#]],
     );
     assert_eq!(told.json["zones"][0]["unusable_free_ratio"]["9"]["max"], 0.6);
@@ -250,4 +253,166 @@ fn a_daemon_tells_to_which_workload_a_process_belongs() {
     let focus = Focus { pids: ["7".to_owned()].into(), ..Focus::default() };
     let recorder = recorder(focus);
     assert!(recorder.focus.has_workload("run") && !recorder.focus.has_workload("other"));
+}
+
+/// The series of one metric.
+fn family(name: &str, rows: &[(Value, f64)]) -> Value {
+    let series = rows.iter().map(|(labels, value)| json!({ "labels": labels, "value": value }));
+    json!({ "name": name, "series": series.collect::<Vec<_>>() })
+}
+
+/// A node whose GPU 1 has hung for 12 s; what the forecast says of GPU 0 is calm.
+fn one_hangs() -> Vec<Value> {
+    let gpu = |index: &str, more: Value| {
+        let mut labels = json!({ "gpu": index, "uuid": format!("GPU-{index}") });
+        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        labels
+    };
+    let subject = |more: Value| {
+        let mut labels = gpu("0", json!({ "resource": "gpu" }));
+        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        labels
+    };
+    let status = |index, status| (gpu(index, json!({ "status": status })), 1.0);
+    vec![
+        family("memwarden_gpu_status", &[status("0", "ok"), status("1", "hung")]),
+        family(
+            "memwarden_gpu_sample_age_seconds",
+            &[(gpu("0", json!({})), 0.5), (gpu("1", json!({})), 12.0)],
+        ),
+        family("memwarden_gpu_memory_used_bytes", &[(gpu("0", json!({})), 4e9)]),
+        family("memwarden_gpu_memory_free_bytes", &[(gpu("0", json!({})), 4e9)]),
+        family("memwarden_forecast_headroom_bytes", &[(subject(json!({})), 4e9)]),
+        family(
+            "memwarden_forecast_exhaustion_probability_ratio",
+            &[(subject(json!({ "horizon": "60m" })), 0.0)],
+        ),
+        family("memwarden_forecast_risk", &[(subject(json!({ "level": "low" })), 1.0)]),
+    ]
+}
+
+#[test]
+fn a_gpu_that_does_not_answer_is_told_and_no_verdict_covers_it() {
+    let mut recorder = Recorder::new(Focus::default());
+    recorder.take(frame(0, 1.0, &one_hangs()));
+    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {
+        let told = tell(kind, &recorder, &About::default(), Paint::Plain);
+        assert!(told.unseen, "{kind:?}");
+        assert!(
+            told.text.contains("  gpu 1  unknown: no answer for 12 s (hung)\n"),
+            "{kind:?}: {}",
+            told.text
+        );
+        assert_eq!(told.json["unseen"][0]["uuid"], "GPU-1");
+    }
+    let told = tell(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    assert!(
+        told.text.contains("Nothing that is seen is foreseen to run out. Not seen: gpu 1 (hung)."),
+        "{}",
+        told.text
+    );
+    let told = tell_run(&Ended::default(), &recorder, &About::default(), Paint::Plain);
+    assert!(told.text.contains("  gpu 1  unknown: "), "{}", told.text);
+    let first = Focus { devices: Some(["0".to_owned()].into()), ..Focus::default() };
+    let mut recorder = Recorder::new(first);
+    recorder.take(frame(0, 1.0, &one_hangs()));
+    let told = tell(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    assert!(!told.unseen && !told.text.contains("gpu 1"), "the other GPU was not asked for: {}", told.text);
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_said_with_those_that_are() {
+    let absent = |names: &[&str]| {
+        let devices = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        let mut recorder = Recorder::new(Focus { devices, ..Focus::default() });
+        recorder.take(frame(0, 1.0, &one_hangs()));
+        recorder.absent_devices(false)
+    };
+    assert_eq!(absent(&["1", "GPU-0"]), None);
+    assert_eq!(absent(&["0", "7"]).as_deref(), Some("there is no GPU 7; there is 0 (GPU-0), 1 (GPU-1)"));
+    let mut recorder = Recorder::new(Focus { devices: Some(["0".to_owned()].into()), ..Focus::default() });
+    recorder.take(frame(0, 1.0, &[]));
+    assert_eq!(recorder.absent_devices(false), None, "NVML may be on its way");
+    assert_eq!(
+        recorder.absent_devices(true).as_deref(),
+        Some("GPU 0 cannot be seen: no GPU is visible (no NVIDIA driver)")
+    );
+}
+
+#[test]
+fn an_allocator_that_the_daemon_warns_of_is_told() {
+    let subject = |more: Value| {
+        let mut labels = json!({ "resource": "allocator", "workload": "run", "pid": "7", "gpu": "0" });
+        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        labels
+    };
+    let rank = json!({ "workload": "run", "rank": "3", "pid": "7" });
+    let device = json!({ "workload": "run", "rank": "3", "device": "0", "gpu": "0" });
+    let more = [
+        family("memwarden_rank_info", &[(rank, 1.0)]),
+        family("memwarden_training_allocator_allocated_bytes", &[(device, 6e9)]),
+        family("memwarden_forecast_headroom_bytes", &[(subject(json!({})), 2e9)]),
+        family("memwarden_forecast_risk", &[(subject(json!({ "level": "high" })), 1.0)]),
+    ];
+    let mut recorder = Recorder::new(Focus::default());
+    recorder.take(frame(0, 1.0, &more));
+    let told = tell(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    assert!(told.alarm && told.text.contains("The risk of allocator 0 run pid 7 is high"), "{}", told.text);
+    assert_eq!(told.json["resources"][0]["used_ratio"], 0.75);
+}
+
+#[test]
+fn allocators_can_be_chosen() {
+    let of = |workload: &str, gpu: &str, state: &str| {
+        (json!({ "workload": workload, "rank": "0", "device": "0", "gpu": gpu, "state": state }), 1.0)
+    };
+    let states = [of("run", "0", "fragmented"), of("other", "1", "fine")];
+    let more = [family("memwarden_fragmentation_allocator_state", &states)];
+    let told = |focus| {
+        let mut recorder = Recorder::new(focus);
+        recorder.take(frame(0, 1.0, &more));
+        tell(Kind::Fragment, &recorder, &About::default(), Paint::Plain)
+    };
+    let all = told(Focus::default());
+    assert_eq!(all.json["allocators"].as_array().unwrap().len(), 2);
+    let run = told(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
+    assert!(
+        run.text.contains("1 of 1 allocators are fragmented") && !run.text.contains("node 0"),
+        "{}",
+        run.text
+    );
+    let second = told(Focus { devices: Some(["1".to_owned()].into()), ..Focus::default() });
+    assert!(second.text.contains("other") && !second.text.contains("run"), "{}", second.text);
+    let none = told(Focus { workloads: ["absent".to_owned()].into(), ..Focus::default() });
+    assert!(!none.found);
+}
+
+#[test]
+fn growth_that_began_before_the_watch_is_told_by_its_age() {
+    let more = || {
+        let mut more = known();
+        let since = json!({ "resource": "workload", "workload": "run" });
+        more.retain(|metric| metric["name"] != "memwarden_leak_since_timestamp_seconds");
+        more.push(family("memwarden_leak_since_timestamp_seconds", &[(since, 1.7e9 - 600.0)]));
+        more
+    };
+    let mut recorder = Recorder::new(Focus::default());
+    recorder.take(frame(0, 400.0, &more()));
+    let text = tell(Kind::Leak, &recorder, &About::default(), Paint::Plain).text;
+    assert!(text.contains("leaking, 3.4 GiB an hour, began 10 min ago."), "{text}");
+    assert!(!text.contains("00:00:00"), "{text}");
+}
+
+#[test]
+fn a_narrow_terminal_keeps_the_columns_that_decide() {
+    let recorder = recorder(Focus::default());
+    for (kind, head, last) in [(Kind::Oom, "runs out in", "risk"), (Kind::Leak, "growth", "confidence")] {
+        for columns in [80, 100] {
+            let page = Page { columns: Some(columns), ..Page::default() };
+            let text = tell(kind, &recorder, &About::default(), page).text;
+            let table: Vec<&str> = text.lines().skip(1).take(3).collect();
+            assert!(table.iter().all(|line| line.chars().count() <= columns), "{columns}: {text}");
+            assert!(table[0].contains(head) && table[0].contains(last), "{columns}: {text}");
+        }
+    }
 }

@@ -29,6 +29,21 @@ impl Paint {
     }
 }
 
+/// What a report is written for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Page {
+    /// Whether words may be colored.
+    pub paint: Paint,
+    /// The width to lay tables out to; absent: as wide as they are.
+    pub columns: Option<usize>,
+}
+
+impl From<Paint> for Page {
+    fn from(paint: Paint) -> Self {
+        Self { paint, columns: None }
+    }
+}
+
 /// Bytes for people; a fall has its sign.
 pub(super) fn bytes(bytes: f64) -> String {
     const STEPS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -80,25 +95,74 @@ pub(super) fn clock(seconds: f64) -> String {
     format!("{:02}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
 }
 
+/// A name is not shortened to less than this.
+const SHORTEST_NAME: usize = 8;
+/// Columns are left out before a name is shortened to less than this.
+const NAME: usize = 16;
+/// Between two columns, and before the first.
+const GAP: usize = 2;
+
 /// The columns of a row, the first to the left and the others to the right, under each other.
-pub(super) fn table(out: &mut String, rows: &[Vec<String>], paint: Paint) {
+///
+/// Where they are wider than the page, the columns `spare` are left out, the first of them first, and then names are
+/// shortened in their middle.
+pub(super) fn table(out: &mut String, rows: &[Vec<String>], page: Page, spare: &[usize]) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut left_out: Vec<usize> = Vec::new();
+    if let Some(most) = page.columns {
+        let named = widths.first().copied().unwrap_or(0);
+        let others = |left_out: &[usize]| -> usize {
+            let kept = (1..columns).filter(|column| !left_out.contains(column));
+            kept.map(|column| widths[column] + GAP).sum()
+        };
+        for column in spare.iter().filter(|column| **column < columns) {
+            if GAP + named.min(NAME) + others(&left_out) > most {
+                left_out.push(*column);
+            }
+        }
+        let room = most.saturating_sub(GAP + others(&left_out)).max(SHORTEST_NAME);
+        if let Some(first) = widths.first_mut() {
+            *first = room.min(named);
+        }
+    }
     for row in rows {
         let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
+        for (column, cell) in row.iter().enumerate().filter(|(column, _)| !left_out.contains(column)) {
+            let cell = if column == 0 { shortened(cell, widths[0]) } else { cell.clone() };
             let pad = " ".repeat(widths[column] - cell.chars().count());
             // Padding is counted on the bare word: colors take no place.
-            let shown = paint.word(cell);
+            let shown = page.paint.word(&cell);
             let parts: [&str; 3] = if column == 0 { ["  ", &shown, &pad] } else { ["  ", &pad, &shown] };
             parts.into_iter().for_each(|part| line.push_str(part));
         }
         out.push_str(line.trim_end());
         out.push('\n');
     }
+    if let Some(head) = rows.first().filter(|_| !left_out.is_empty()) {
+        let names: Vec<&str> =
+            left_out.iter().filter_map(|column| head.get(*column)).map(String::as_str).collect();
+        out.push_str(&format!("  (no room for: {})\n", names.join(", ")));
+    }
+}
+
+/// A name in at most so many columns: its begin and its end, which tell names apart.
+fn shortened(name: &str, most: usize) -> String {
+    const CUT: &str = "...";
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= most {
+        return name.to_owned();
+    }
+    let kept = most.saturating_sub(CUT.len());
+    let end = kept.div_ceil(2);
+    letters[..kept - end]
+        .iter()
+        .chain(&CUT.chars().collect::<Vec<_>>())
+        .chain(&letters[letters.len() - end..])
+        .collect()
 }
 
 #[cfg(test)]
@@ -120,10 +184,32 @@ mod tests {
         let rows: Vec<Vec<String>> =
             rows.iter().map(|row| row.iter().map(|c| (*c).to_owned()).collect()).collect();
         let mut out = String::new();
-        table(&mut out, &rows, Paint::Plain);
+        table(&mut out, &rows, Paint::Plain.into(), &[]);
         assert_eq!(out, "            risk  x\n  host  critical  1\n");
         let mut colored = String::new();
-        table(&mut colored, &rows, Paint::Colors);
+        table(&mut colored, &rows, Paint::Colors.into(), &[]);
         assert_eq!(colored.replace("\x1b[1;31m", "").replace("\x1b[0m", ""), out);
+    }
+
+    #[test]
+    fn a_table_fits_its_page_and_keeps_what_matters() {
+        let head = ["", "used", "p10 to p90", "risk"];
+        let row =
+            ["workload a-name-that-is-longer-than-most-slurm-17", "5.0 GiB", "1 min 40 s to 4 min", "high"];
+        let rows: Vec<Vec<String>> = [head, row].iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+        let at = |columns| {
+            let mut out = String::new();
+            table(&mut out, &rows, Page { columns: Some(columns), ..Page::default() }, &[2, 1]);
+            let mut lines = out.lines().filter(|line| !line.contains("no room for"));
+            assert!(lines.all(|line| line.chars().count() <= columns), "{columns}: {out}");
+            out
+        };
+        assert!(at(100).contains(
+            "workload a-name-that-is-longer-than-most-slurm-17  5.0 GiB  1 min 40 s to 4 min  high"
+        ));
+        let narrow = at(42);
+        assert!(narrow.contains("  workload a-...st-slurm-17  5.0 GiB  high\n"), "{narrow}");
+        assert!(narrow.ends_with("  (no room for: p10 to p90)\n"), "{narrow}");
+        assert!(at(24).contains("high"), "{}", at(24));
     }
 }

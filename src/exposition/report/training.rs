@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::focus::Focus;
 use super::sight::{self, Row, Sight};
-use super::text::{Paint, UNKNOWN, bytes, percent, table, time};
+use super::text::{Page, UNKNOWN, bytes, percent, table, time};
 use crate::model::timeline::{Kind, Timeline};
 
 /// Ranks that are remembered; a command runs those of one node.
@@ -133,7 +133,7 @@ impl Training {
     }
 
     /// The part of a report for people; nothing where nobody told anything.
-    pub(super) fn tell(&self, text: &mut String, paint: Paint) {
+    pub(super) fn tell(&self, text: &mut String, page: Page) {
         let Some(step) = self.step() else { return };
         let plural = if self.ranks.len() == 1 { "" } else { "s" };
         text.push_str(&format!("  training: step {step:.0}, {} rank{plural}", self.ranks.len()));
@@ -171,7 +171,7 @@ impl Training {
                     phase.peak.map_or_else(|| UNKNOWN.to_owned(), bytes),
                 ]);
             }
-            table(text, &rows, paint);
+            table(text, &rows, page, &[2, 3]);
         }
         if let (Some(allocated), Some(reserved)) = (self.allocated_peak(), self.reserved_peak()) {
             let [allocated, reserved] = [allocated, reserved].map(bytes);
@@ -342,7 +342,7 @@ mod tests {
         training.take(&after(5), &focus, 9.0);
         training.take(&sight(10, &[]), &focus, 10.0);
         let mut text = String::new();
-        training.tell(&mut text, Paint::Plain);
+        training.tell(&mut text, Page::default());
         let lines: Vec<&str> = text.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
         expect![[r#"
             training: step 50, 1 rank, 100 ms a step, 1000 tokens/s, 2.0 TFLOP/s (full), MFU 42 % (full), loss 2.5000
@@ -372,7 +372,7 @@ mod tests {
         let focus = Focus { workloads: ["other".to_owned()].into(), ..Focus::default() };
         training.take(&after(1), &focus, 1.0);
         let mut text = String::new();
-        training.tell(&mut text, Paint::Plain);
+        training.tell(&mut text, Page::default());
         assert_eq!((text.as_str(), training.json(), training.seen()), ("", Value::Null, false));
         // One sample is no rate.
         training.take(&after(1), &Focus::default(), 1.0);

@@ -87,12 +87,6 @@ pub fn memory_hierarchy(root: &Path) -> Result<Result<Hierarchy, String>, (PathB
     }))
 }
 
-/// How many descriptors this process may have open: the soft limit, which the kernel enforces.
-pub fn descriptor_limit() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
-}
-
 /// Opens a file for reading, without following a symbolic link and without waiting at a pipe.
 ///
 /// # Errors

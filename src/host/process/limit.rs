@@ -5,7 +5,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Assumed where there is no limit: more than any host has processes worth keeping open.
 const UNLIMITED: u64 = 1 << 20;
 
-/// Raises the soft limit on descriptors to the hard one and returns what then holds.
+/// What the daemon needs whatever it keeps open: its threads, servers, helpers, and the files it reads each tick.
+const OWN: usize = 40;
+
+/// Raises the soft limit on descriptors to the hard one and returns how many of them may be kept open or given to
+/// clients: what then holds, less what the daemon needs for itself.
 pub fn descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -14,5 +18,5 @@ pub fn descriptor_limit() -> usize {
         Ok(()) => limit.maximum,
         Err(_) => limit.current,
     };
-    usize::try_from(holds.unwrap_or(UNLIMITED).min(UNLIMITED)).unwrap_or(usize::MAX)
+    usize::try_from(holds.unwrap_or(UNLIMITED).min(UNLIMITED)).unwrap_or(usize::MAX).saturating_sub(OWN)
 }

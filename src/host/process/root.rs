@@ -189,6 +189,24 @@ impl ProcFile {
     /// # Errors
     /// The operating system's; `ESRCH` also for a text of no bytes.
     pub fn read<'b>(&self, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
+        let filled = self.fill(buffer, LARGEST)?;
+        if filled >= LARGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {LARGEST} bytes")));
+        }
+        Ok(&buffer[..filled])
+    }
+
+    /// Reads its first `most` bytes.
+    ///
+    /// # Errors
+    /// As [`ProcFile::read`], but for length.
+    pub fn read_first<'b>(&self, buffer: &'b mut Vec<u8>, most: usize) -> io::Result<&'b [u8]> {
+        let filled = self.fill(buffer, most)?;
+        Ok(&buffer[..filled.min(most)])
+    }
+
+    /// Fills `buffer` from the start, until the end or until there are at least `most` bytes.
+    fn fill(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         /// `stat` has about 350 bytes, `status` 1,500.
         const FIRST: usize = 4096;
         if buffer.len() < FIRST {
@@ -202,18 +220,12 @@ impl ProcFile {
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
-            if filled < buffer.len() {
+            if filled < buffer.len() || filled >= most {
                 break;
-            }
-            if filled >= LARGEST {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {LARGEST} bytes")));
             }
             buffer.resize(filled * 2, 0);
         }
-        if filled == 0 {
-            return Err(Errno::SRCH.into());
-        }
-        Ok(&buffer[..filled])
+        if filled == 0 { Err(Errno::SRCH.into()) } else { Ok(filled) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! `/proc/PID/stat` (proc_pid_stat(5)) and the two lines of `/proc/stat` that concern processes.
 
+use std::time::Duration;
+
 use super::number;
 
 /// `PF_KTHREAD` of the `flags` field.
@@ -84,6 +86,12 @@ pub fn page_size() -> u64 {
 /// Clock ticks per second: 100 on every architecture we run on.
 pub fn clock_ticks() -> u64 {
     rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// A time since boot in clock ticks, as start times are told.
+pub fn ticks(since_boot: Duration) -> u64 {
+    let ticks = since_boot.as_nanos() * u128::from(clock_ticks()) / 1_000_000_000;
+    u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
 /// What `/proc/stat` says of the host's boot and processes.

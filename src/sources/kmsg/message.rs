@@ -73,6 +73,8 @@ pub struct Victim<'a> {
     pub file: Option<Bytes>,
     /// Resident shared memory.
     pub shmem: Option<Bytes>,
+    /// The user it ran as.
+    pub uid: Option<u32>,
 }
 
 macro_rules! warnings {
@@ -142,6 +144,7 @@ fn victim(text: &str) -> Option<Victim<'_>> {
         anon: kib(", anon-rss:"),
         file: kib(", file-rss:"),
         shmem: kib(", shmem-rss:"),
+        uid: rest.split_once(", UID:").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()),
     })
 }
 
@@ -200,13 +203,13 @@ mod tests {
         check(
             "Out of memory: Killed process 48213 (python3) total-vm:523112848kB, anon-rss:401234568kB, file-rss:8192kB, shmem-rss:67108864kB, UID:1000 pgtables:812344kB oom_score_adj:0",
             expect![[
-                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 48213, comm: "python3", anon: Some(Bytes(410864197632)), file: Some(Bytes(8388608)), shmem: Some(Bytes(68719476736)) }) })"#
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 48213, comm: "python3", anon: Some(Bytes(410864197632)), file: Some(Bytes(8388608)), shmem: Some(Bytes(68719476736)), uid: Some(1000) }) })"#
             ]],
         );
         check(
             "Out of memory (oom_kill_allocating_task): Killed process 7 (sh) total-vm:4kB, anon-rss:1kB, file-rss:2kB, shmem-rss:0kB, UID:0 pgtables:44kB oom_score_adj:500",
             expect![[
-                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 7, comm: "sh", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)) }) })"#
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 7, comm: "sh", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)), uid: Some(0) }) })"#
             ]],
         );
     }
@@ -216,7 +219,7 @@ mod tests {
         check(
             "Memory cgroup out of memory: Killed process 991 (pt_data_worker) total-vm:33554432kB, anon-rss:16777216kB, file-rss:65536kB, shmem-rss:1024kB, UID:1000 pgtables:33024kB oom_score_adj:-997",
             expect![[
-                r#"Kill(Kill { scope: Cgroup, victim: Some(Victim { pid: 991, comm: "pt_data_worker", anon: Some(Bytes(17179869184)), file: Some(Bytes(67108864)), shmem: Some(Bytes(1048576)) }) })"#
+                r#"Kill(Kill { scope: Cgroup, victim: Some(Victim { pid: 991, comm: "pt_data_worker", anon: Some(Bytes(17179869184)), file: Some(Bytes(67108864)), shmem: Some(Bytes(1048576)), uid: Some(1000) }) })"#
             ]],
         );
         check(
@@ -234,7 +237,7 @@ mod tests {
         check(
             "Out of memory: Killed process 5 (a) total-vm:9kB) total-vm:4kB, anon-rss:1kB, file-rss:2kB, shmem-rss:0kB, UID:0",
             expect![[
-                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a) total-vm:9kB", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)) }) })"#
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a) total-vm:9kB", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)), uid: Some(0) }) })"#
             ]],
         );
     }
@@ -248,7 +251,7 @@ mod tests {
         check(
             "Out of memory: Killed process 5 (a) total-vm:4kB, anon-rss:1kB, file-rss:2",
             expect![[
-                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a", anon: Some(Bytes(1024)), file: None, shmem: None }) })"#
+                r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a", anon: Some(Bytes(1024)), file: None, shmem: None, uid: None }) })"#
             ]],
         );
     }

@@ -11,7 +11,7 @@ pub mod record;
 use std::io;
 
 use crate::host::fs;
-use crate::model::facts::KernelXid;
+use crate::model::facts::{Before, KernelXid};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -71,13 +71,13 @@ struct Last {
 /// Who was killed.
 struct Named {
     /// In the order of [`metrics::LAST_VICTIM`].
-    labels: [Label; 4],
+    labels: [Label; 6],
     resident: [(&'static str, Option<Bytes>); 3],
 }
 
 impl Source for Kmsg {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let outcome = self.read(at, &mut out.facts.kernel_xids);
+        let outcome = self.read(at, &out.facts.before, &mut out.facts.kernel_xids);
         if let Some(seen) = &self.seen {
             seen.put(out);
         }
@@ -86,7 +86,7 @@ impl Source for Kmsg {
 }
 
 impl Kmsg {
-    fn read(&mut self, at: Timestamp, xids: &mut Vec<KernelXid>) -> Result<(), SourceError> {
+    fn read(&mut self, at: Timestamp, before: &Before, xids: &mut Vec<KernelXid>) -> Result<(), SourceError> {
         if let Err(error) = self.log.open() {
             return Err(not_open(&self.log, &error));
         }
@@ -114,7 +114,7 @@ impl Kmsg {
             let event = if record.from_kernel { message::recognize(&record.message) } else { None };
             match event {
                 Some(Event::Choice(choice)) => self.chosen = Some((choice.pid, printable(choice.cgroup))),
-                Some(Event::Kill(kill)) => seen.killed(&kill, self.chosen.take(), at),
+                Some(Event::Kill(kill)) => seen.killed(&kill, self.chosen.take(), before, at),
                 Some(Event::Xid { pci, xid }) => {
                     let pci = pci.to_ascii_lowercase();
                     xids.push(KernelXid { pci, xid, kernel_us: record.kernel_us });
@@ -158,7 +158,7 @@ fn printable(name: &str) -> Label {
 }
 
 impl Seen {
-    fn killed(&mut self, kill: &Kill<'_>, chosen: Option<(u32, Label)>, at: Timestamp) {
+    fn killed(&mut self, kill: &Kill<'_>, chosen: Option<(u32, Label)>, before: &Before, at: Timestamp) {
         for (count, scope) in self.kills.iter_mut().zip(Scope::ALL) {
             *count += u64::from(scope == kill.scope);
         }
@@ -168,7 +168,9 @@ impl Seen {
                 kill.scope.label().into(),
                 printable(victim.comm),
                 victim.pid.into(),
-                cgroup.unwrap_or_else(|| "".into()),
+                cgroup.unwrap_or_default(),
+                victim.uid.map_or_else(Label::default, Label::from),
+                before.workload(victim.pid, victim.comm).cloned().unwrap_or_default(),
             ];
             let resident = [("anon", victim.anon), ("file", victim.file), ("shmem", victim.shmem)];
             Named { labels, resident }
@@ -198,6 +200,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::facts::Membership;
     use crate::sources::testing::{build, check, root, sample};
     use expect_test::{Expect, expect};
 
@@ -252,12 +255,53 @@ mod tests {
             memwarden_kernel_log_records_total 3
             memwarden_kernel_log_lost_records_total 0
             memwarden_kernel_oom_last_kill_timestamp_seconds 2
-            memwarden_kernel_oom_last_victim_info{scope="cgroup",comm="python3",pid="48213",cgroup="/sys\\x2dtem.slice/job"} 1
+            memwarden_kernel_oom_last_victim_info{scope="cgroup",comm="python3",pid="48213",cgroup="/sys\\x2dtem.slice/job",uid="1000"} 1
             memwarden_kernel_oom_last_victim_resident_bytes{kind="anon"} 204800
             memwarden_kernel_oom_last_victim_resident_bytes{kind="file"} 20480
             memwarden_kernel_oom_last_victim_resident_bytes{kind="shmem"} 2048
         "#]],
         );
+    }
+
+    #[test]
+    fn a_victim_is_told_with_the_workload_it_was_in() {
+        use crate::model::facts::{ProcessRow, ProcessTable};
+        use crate::model::ids::ProcessKey;
+
+        let workload = |comm: &str, start: u64| {
+            let root = root(&[("kmsg", "")]);
+            let mut source = build(&REGISTRATION, &root);
+            sample(&mut *source, &root, 1);
+            root.append("kmsg", KILL);
+            let key = ProcessKey { pid: 48213, start: 7 };
+            let row = ProcessRow {
+                key,
+                parent: 1,
+                session: 1,
+                terminal: 0,
+                uid: 1000,
+                comm: comm.into(),
+                state: b'R',
+                kernel: false,
+                rss: Bytes::ZERO,
+                cpu_ticks: 0,
+                threads: 1,
+                major_faults: 0,
+                cgroup: None,
+                naming_cgroup: None,
+            };
+            let mut batch = Batch::new();
+            batch.facts.before.processes =
+                Some(std::sync::Arc::new(ProcessTable { rows: vec![row], boot: None }));
+            batch.facts.before.workload_of = vec![Membership::named(ProcessKey { start, ..key }, "slurm-17")];
+            source.sample(Timestamp::from_secs(2), &mut batch).unwrap();
+            let families = batch.families();
+            let victim = families.iter().find(|family| std::ptr::eq(family.desc, &metrics::LAST_VICTIM.desc));
+            victim.unwrap().points[0].labels[5].to_string()
+        };
+        assert_eq!(workload("python3", 7), "slurm-17");
+        assert_eq!(workload("other", 7), "", "another process of this pid");
+        assert_eq!(workload("python3", 8), "", "an earlier process of this pid");
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Source for Logs {
             .map(|tail| tail.hold.as_ref().map_or_else(Seen::default, |hold| lock(&hold.seen).clone()))
             .collect();
         put(&self.tails, &all, at, out);
+        out.facts.shortages.extend(all.iter().flat_map(|seen| seen.left_out.iter().cloned()));
         outcome(&self.tails, &all, began, at)
     }
 }
@@ -107,6 +108,9 @@ fn outcome(tails: &[Tail], all: &[Seen], began: Timestamp, at: Timestamp) -> Res
         let (kind, what) = match why {
             Refusal::NotRegular => (Failure::Io, "it is no regular file"),
             Refusal::Binary => (Failure::Parse, "it is no text"),
+            Refusal::Untrusted => {
+                (Failure::Permission, "it is a link or a private file, in a folder that others can write")
+            }
             Refusal::Permission => (Failure::Permission, "permission denied"),
             Refusal::Io => (Failure::Io, "the operating system reports an error"),
         };

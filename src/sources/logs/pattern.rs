@@ -3,8 +3,13 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use crate::host::user_files::{self, Folder};
+use crate::model::fair;
+use crate::model::shortage::Shortage;
 
 /// Entries of a folder that are looked at; what lies beyond is not found.
 const MOST_ENTRIES: usize = 16_384;
@@ -15,6 +20,15 @@ pub struct Pattern {
     path: PathBuf,
     /// Whether the last component has wildcards.
     wild: bool,
+}
+
+/// The files of one path.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// Those that are followed.
+    pub found: Vec<PathBuf>,
+    /// Those that there was no room for.
+    pub left_out: Vec<Shortage>,
 }
 
 impl Pattern {
@@ -42,32 +56,46 @@ impl Pattern {
         self.wild
     }
 
-    /// The files that fit it: of more than `most` those that were written to last. A plain path is not looked at.
+    /// The files that fit it: of more than `most` those of each user that were written to last. A plain path is not
+    /// looked at.
     ///
     /// # Errors
     /// The operating system's, where the folder cannot be listed.
-    pub fn files(&self, most: usize) -> io::Result<Vec<PathBuf>> {
+    pub fn files(&self, most: usize) -> io::Result<Files> {
         if !self.wild {
-            return Ok(vec![self.path.clone()]);
+            return Ok(Files { found: vec![self.path.clone()], left_out: Vec::new() });
         }
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let wanted = self.path.file_name().map(|name| name.as_bytes()).unwrap_or_default();
-        let mut found: Vec<(SystemTime, OsString)> = Vec::new();
-        for entry in std::fs::read_dir(folder)?.take(MOST_ENTRIES) {
-            let name = entry?.file_name();
+        let mut found: Vec<(SystemTime, OsString, u32)> = Vec::new();
+        let open = Folder::open(folder)?;
+        for name in open.names(MOST_ENTRIES)? {
             if !fits(wanted, name.as_bytes()) {
                 continue;
             }
-            // One that is gone by now, or that is no file, is none.
-            let Ok(status) = std::fs::metadata(folder.join(&name)) else { continue };
+            // One that is gone by now, that is no file, or a link that a user can make, is none.
+            let Ok(status) = open.entry(&name) else { continue };
+            let followed =
+                if status.is_symlink() { user_files::status(&folder.join(&name)) } else { Ok(status) };
+            let Ok(status) = followed else { continue };
             if status.is_file() {
-                found.push((status.modified().unwrap_or(SystemTime::UNIX_EPOCH), name));
+                found.push((status.modified().unwrap_or(SystemTime::UNIX_EPOCH), name, status.uid()));
             }
         }
         found.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
-        found.truncate(most);
+        let owners: Vec<u32> = found.iter().map(|(_, _, user)| *user).collect();
+        let mut kept = fair::divide(&owners, most).into_iter();
+        let mut left_out = Vec::new();
+        found.retain(|(_, _, user)| {
+            let kept = kept.next().unwrap_or(true);
+            if !kept {
+                let (user, most) = (Some(*user), most as u64);
+                left_out.push(Shortage { limit: "log_files", user, left_out: 1, most });
+            }
+            kept
+        });
         found.sort_by(|one, other| one.1.cmp(&other.1));
-        Ok(found.into_iter().map(|(_, name)| folder.join(name)).collect())
+        Ok(Files { found: found.into_iter().map(|(_, name, _)| folder.join(name)).collect(), left_out })
     }
 }
 
@@ -133,8 +161,17 @@ mod tests {
             file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second)).unwrap();
         }
         std::fs::create_dir(folder.path().join("e.log")).unwrap();
-        let found = Pattern::new(folder.path().join("*.log")).unwrap().files(2).unwrap();
+        let found = Pattern::new(folder.path().join("*.log")).unwrap().files(2).unwrap().found;
         assert_eq!(found, [folder.path().join("a.log"), folder.path().join("c.log")]);
+        if rustix::process::geteuid().is_root() {
+            // Another user's, which is older than both, has its place.
+            let theirs = folder.path().join("b.log");
+            std::os::unix::fs::chown(&theirs, Some(61_001), None).unwrap();
+            let files = Pattern::new(folder.path().join("*.log")).unwrap().files(2).unwrap();
+            assert_eq!(files.found, [folder.path().join("a.log"), theirs]);
+            assert_eq!(files.left_out.len(), 1);
+            assert_eq!(files.left_out[0].user, Some(0));
+        }
         let none = Pattern::new(folder.path().join("none/*.log")).unwrap();
         assert_eq!(none.files(2).unwrap_err().kind(), io::ErrorKind::NotFound);
     }

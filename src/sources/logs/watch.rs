@@ -11,6 +11,7 @@ use super::file::{Counts, Follower, Found, Piece, Refusal};
 use super::options::{Log, Rules};
 use crate::host::clock;
 use crate::model::label::Label;
+use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 use crate::training::log_lines::oom::Cause;
 use crate::training::log_lines::{self, Framework, Reading, Splitter, Tracker};
@@ -60,6 +61,8 @@ pub(super) struct Seen {
     pub(super) followed: usize,
     /// A file that is not followed, and why.
     pub(super) refused: Option<(PathBuf, Refusal)>,
+    /// Files that there was no room for.
+    pub(super) left_out: Vec<Shortage>,
 }
 
 /// A file and what reads it.
@@ -81,6 +84,8 @@ pub(super) struct Watch {
     listed: Option<Timestamp>,
     /// Why the folder could not be listed.
     unlisted: Option<Refusal>,
+    /// Files that there was no room for.
+    left_out: Vec<Shortage>,
 }
 
 /// The most workloads whose counts outlive their files.
@@ -96,6 +101,7 @@ impl Watch {
             gone: Vec::new(),
             listed: None,
             unlisted: None,
+            left_out: Vec::new(),
         }
     }
 
@@ -118,7 +124,10 @@ impl Watch {
     fn list(&mut self, now: Timestamp) {
         let first = self.listed.replace(now).is_none();
         let found = match self.log.pattern.files(self.rules.most) {
-            Ok(found) => found,
+            Ok(files) => {
+                self.left_out = files.left_out;
+                files.found
+            }
             // No folder is no file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => {
@@ -202,6 +211,7 @@ impl Watch {
             gone: self.gone.clone(),
             followed: self.files.iter().filter(|watched| watched.follower.is_open()).count(),
             refused: refused.or_else(unlisted),
+            left_out: self.left_out.clone(),
         }
     }
 }

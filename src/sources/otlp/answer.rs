@@ -267,7 +267,7 @@ fn refuse(protocol: Protocol, problem: &Problem) -> Response<tonic::body::Body> 
 /// Unzips, weighs, decodes and takes in what may be anything.
 #[cfg(any(fuzzing, test))]
 pub(super) fn fuzz(bytes: &[u8]) {
-    use super::speakers::{Shared, Speaker};
+    use super::speakers::{Asks, Shared, Speaker};
     use crate::model::time::Timestamp;
     let _ = unzip(bytes);
     if weigh::weigh(bytes).is_err() {
@@ -280,10 +280,10 @@ pub(super) fn fuzz(bytes: &[u8]) {
         most: 4,
         stale_after: Duration::from_secs(60),
     };
-    let shared = Shared::new("/".into(), &rules);
+    let shared = Shared::new("/".into(), crate::host::subordinate::Subordinates::default(), &rules);
     for second in [1, 2] {
         let now = Timestamp::from_secs(second);
-        let tally = shared.hear(&request, Speaker::Nobody, None, now);
+        let tally = shared.hear(&request, Asks { user: None, speaker: Speaker::Nobody, formerly: None }, now);
         let ranks = shared.ranks(now, |_| true);
         assert!(ranks.len() <= 4, "more ranks than are remembered");
         let numbers = ranks.values().flat_map(|rank| rank.figures.numbers().map(|(_, _, value)| value));

@@ -1,15 +1,16 @@
 //! One connection: who has it, by the kernel, and when its requests have their turn.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::intake::Tally;
-use super::speakers::{Shared, Speaker, lock};
+use super::speakers::{Asks, Shared, Speaker, lock};
 use crate::host::clock;
 use crate::host::connection::{self, Socket};
 use crate::model::ids::ProcessKey;
@@ -17,7 +18,7 @@ use crate::model::time::Timestamp;
 
 /// Requests whose bodies are read at once.
 const AT_ONCE: usize = 8;
-/// Of one connection.
+/// Of one user.
 const OF_ONE: usize = 2;
 /// Times that the process behind a socket is looked for: its workload may be found some ticks after it began.
 const LOOKS: u32 = 8;
@@ -42,6 +43,8 @@ pub(super) struct Hall {
     pub(super) shared: Arc<Shared>,
     /// Places for requests whose bodies are read.
     places: Arc<Semaphore>,
+    /// Those that each user who is connected may have.
+    own_places: Arc<Mutex<HashMap<Option<u32>, Weak<Semaphore>>>>,
     /// Where one request at a time is taken in.
     desk: Arc<tokio::sync::Mutex<()>>,
 }
@@ -49,7 +52,20 @@ pub(super) struct Hall {
 impl Hall {
     /// An empty one.
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, places: Arc::new(Semaphore::new(AT_ONCE)), desk: Arc::default() }
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        Self { shared, places, own_places: Arc::default(), desk: Arc::default() }
+    }
+
+    /// The places of a user, which all its connections share.
+    fn places_of(&self, user: Option<u32>) -> Arc<Semaphore> {
+        let mut all = lock(&self.own_places);
+        if let Some(known) = all.get(&user).and_then(Weak::upgrade) {
+            return known;
+        }
+        all.retain(|_, places| places.strong_count() > 0);
+        let places = Arc::new(Semaphore::new(OF_ONE));
+        all.insert(user, Arc::downgrade(&places));
+        places
     }
 }
 
@@ -60,7 +76,12 @@ pub(super) struct Caller {
     hall: Hall,
     own_places: Arc<Semaphore>,
     socket: Option<Socket>,
+    payer: Option<u32>,
     found: Mutex<Found>,
+    /// When it connected, or a little later.
+    connected: Timestamp,
+    /// Tells that its place is given to another user.
+    close: Notify,
     /// Requests so far.
     requests: AtomicU64,
     /// When one was last begun or answered, in milliseconds of the monotonic clock.
@@ -88,11 +109,15 @@ impl Caller {
     pub(super) fn new(hall: &Hall, peer: SocketAddr, local: SocketAddr) -> Self {
         let now = clock::now();
         let socket = connection::socket(&hall.shared.proc, peer, local).ok().flatten();
+        let payer = socket.map(|socket| hall.shared.payer(socket.uid, now));
         let caller = Self {
             shared: Arc::clone(&hall.shared),
             hall: hall.clone(),
-            own_places: Arc::new(Semaphore::new(OF_ONE)),
+            own_places: hall.places_of(payer),
+            payer,
             socket,
+            connected: now,
+            close: Notify::new(),
             found: Mutex::new(Found { process: None, looks: 0, looked: now, by_user: false }),
             requests: AtomicU64::new(0),
             active: AtomicU64::new(0),
@@ -102,9 +127,19 @@ impl Caller {
         caller
     }
 
-    /// The user, where the kernel says.
-    pub(super) fn uid(&self) -> Option<u32> {
-        self.socket.map(|socket| socket.uid)
+    /// The user whose places it takes, where the kernel says.
+    pub(super) const fn payer(&self) -> Option<u32> {
+        self.payer
+    }
+
+    /// Gives its place to another user.
+    pub(super) fn close(&self) {
+        self.close.notify_one();
+    }
+
+    /// Returns once its place is given to another user.
+    pub(super) async fn closed(&self) {
+        self.close.notified().await;
     }
 
     /// Whether its process is known.
@@ -158,7 +193,8 @@ impl Caller {
         let formerly = (found.by_user && speaker != user).then_some(user);
         found.by_user = speaker == user;
         drop(found);
-        self.shared.hear(request, speaker, formerly, now)
+        let asks = Asks { user: self.payer, speaker, formerly };
+        self.shared.hear(request, asks, now)
     }
 
     /// Looks which process has the socket.
@@ -167,7 +203,8 @@ impl Caller {
         let mut found = lock(&self.found);
         let due = found.looks == 0 || (found.looks < LOOKS && now.since(found.looked) >= BETWEEN);
         if found.process.is_none() && due {
-            found.process = connection::holder(&self.shared.proc, socket.inode, &self.shared.members());
+            let members = self.shared.members();
+            found.process = connection::holder(&self.shared.proc, socket, &members, self.connected);
             (found.looks, found.looked) = (found.looks + 1, now);
         }
     }

@@ -76,6 +76,8 @@ kinds! {
         Connections = "connections",
         /// Too many of one user.
         User = "user",
+        /// Its place was given to a user who had fewer.
+        Share = "share",
         /// Nothing came for long.
         Idle = "idle",
     }

@@ -5,7 +5,7 @@ use crate::model::units::Count;
 crate::metrics! {
     /// Connections to the OTLP receiver, by who has them: a process of a workload, or nobody that is known.
     pub CONNECTIONS: Gauge<Count> = "memwarden_otlp_receiver_connections" {peer}.counting("{connection}");
-    /// Connections that the OTLP receiver turned away or closed, by reason: connections, user (the limits of both), idle.
+    /// Connections that the OTLP receiver turned away or closed, by reason: connections, user (the limits of both), share (its place was given to a user who had fewer), idle.
     pub CLOSED: Counter<Count> = "memwarden_otlp_receiver_connections_refused_total" {reason}.counting("{connection}");
     /// Ranks that push, by whom the kernel sees behind them: a process of a workload, or nobody that is known, whose figures have no workload.
     pub RANKS: Gauge<Count> = "memwarden_otlp_receiver_ranks" {peer}.counting("{rank}");

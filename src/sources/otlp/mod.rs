@@ -28,7 +28,9 @@ use options::Rules;
 use receiver::Hold;
 use speakers::{Rank, Shared, Speaker};
 
+use crate::host::subordinate::Subordinates;
 use crate::model::facts::Facts;
+use crate::model::fair;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -47,7 +49,10 @@ pub static REGISTRATION: Registration = Registration {
     metrics: metrics::METRICS,
     needs: &[],
     check: options::check,
-    build: |settings, context| Box::new(Otlp::new(Rules::read(settings), context.roots.proc.clone())),
+    build: |settings, context| {
+        let roots = &context.roots;
+        Box::new(Otlp::new(Rules::read(settings), roots.proc.clone(), roots.passwd.clone()))
+    },
 };
 
 /// One push of anything, for the fuzzer.
@@ -59,20 +64,21 @@ pub(crate) fn fuzz_push(bytes: &[u8]) {
 struct Otlp {
     rules: Rules,
     proc: PathBuf,
+    passwd: PathBuf,
     /// Started by the first sample.
     thread: Option<(Arc<Shared>, Option<Hold>)>,
 }
 
 impl Otlp {
-    const fn new(rules: Rules, proc: PathBuf) -> Self {
-        Self { rules, proc, thread: None }
+    const fn new(rules: Rules, proc: PathBuf, passwd: PathBuf) -> Self {
+        Self { rules, proc, passwd, thread: None }
     }
 
     fn shared(&mut self) -> Result<Arc<Shared>, SourceError> {
         if let Some((shared, _)) = &self.thread {
             return Ok(Arc::clone(shared));
         }
-        let shared = Arc::new(Shared::new(self.proc.clone(), &self.rules));
+        let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), &self.rules));
         let hold = receiver::start(&self.rules, Arc::clone(&shared)).map_err(|error| {
             SourceError::failed(Failure::of(&error), format!("no thread to receive OTLP: {error}"))
         })?;
@@ -84,7 +90,7 @@ impl Otlp {
 impl Source for Otlp {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let shared = self.shared()?;
-        shared.set_members(out.facts.members.iter().map(|(key, _)| *key));
+        shared.set_members(out.facts.members.iter().map(|member| member.process));
         put_ranks(&shared, at, out);
         let (known, all) = shared.connections();
         put_peers(&metrics::CONNECTIONS, known, all.saturating_sub(known), out);
@@ -121,6 +127,7 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     sorted.sort_by_key(|((speaker, number), rank)| (rank.since.monotonic(), order(*speaker), *number));
     let (mut known, mut unknown, mut hidden) = (0, 0, 0);
     let mut taken: HashMap<(Label, u64), ()> = HashMap::new();
+    let mut shown = Vec::with_capacity(sorted.len());
     for ((speaker, number), rank) in sorted {
         let face = face(*speaker, &facts);
         match speaker {
@@ -134,12 +141,19 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
             hidden += 1;
             continue;
         }
-        put(rank, &[face.workload, label], &face.gpu, at, out);
+        shown.push((rank, [face.workload, label], face.gpu));
     }
+    // Where a metric has more series than it may have, each user's first ranks have theirs.
+    for place in fair::turns(shown.iter().map(|(rank, ..)| rank.user)) {
+        let (rank, labels, gpu) = &shown[place];
+        put(rank, labels, gpu, at, out);
+    }
+    drop(shown);
     drop(ranks);
     put_peers(&metrics::RANKS, known, unknown, out);
     out.put(&metrics::HIDDEN, &[], Count(hidden));
     out.facts = facts;
+    out.facts.shortages.extend(shared.shortages(at));
 }
 
 fn put(rank: &Rank, labels: &[Label; 2], gpu: &Label, at: Timestamp, out: &mut Batch) {
@@ -176,9 +190,7 @@ fn face(speaker: Speaker, facts: &Facts) -> Face {
         };
         return Face { workload: Label::default(), name, gpu: Label::default() };
     };
-    let place = facts.members.binary_search_by_key(&key.pid, |(member, _)| member.pid).ok();
-    let member = place.map(|place| &facts.members[place]).filter(|(member, _)| *member == key);
-    let workload = member.map(|(_, workload)| workload.clone()).unwrap_or_default();
+    let workload = facts.member(key).map(|workload| workload.name.clone()).unwrap_or_default();
     let on = facts.gpu_processes.iter().filter(|process| process.pid == key.pid);
     let gpus: BTreeMap<&Label, ()> = on.map(|process| (&process.gpu, ())).collect();
     let gpu = match gpus.into_keys().collect::<Vec<_>>()[..] {

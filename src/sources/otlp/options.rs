@@ -14,13 +14,13 @@ static LISTEN: Opt = Opt {
 };
 static CONNECTIONS: Opt = Opt {
     key: "connections",
-    help: "The most connections at once, and half as many of one user; those beyond are turned away and counted.",
+    help: "The most connections at once, and half as many of one user. Beyond them, a user who has fewer takes the place of the newest of who has most; others are turned away and counted.",
     kind: OptKind::Count(2, 4_096),
     default: "64",
 };
 static MOST: Opt = Opt {
     key: "most",
-    help: "The most ranks that are remembered; the points of those beyond are refused and counted.",
+    help: "The most ranks that are remembered. Beyond them, a user who has fewer takes the place of the newest of who has most; the points of others are refused and counted.",
     kind: OptKind::Count(1, 10_000),
     default: "256",
 };

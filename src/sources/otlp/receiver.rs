@@ -20,8 +20,9 @@ use super::answer;
 use super::caller::{Caller, Hall, LONGEST_REST, rest};
 use super::counts::Closed;
 use super::options::Rules;
-use super::speakers::{Shared, State, lock};
-use crate::host::clock;
+use super::speakers::{Limit, Shared, State, lock};
+use crate::host::{clock, process};
+use crate::model::fair::{Answer, Shares};
 use crate::model::source::Failure;
 
 /// The most bytes of a request's line and headers, and the most headers.
@@ -77,11 +78,17 @@ pub(super) fn start(rules: &Rules, shared: Arc<Shared>) -> std::io::Result<Hold>
     Ok(Hold { stop, ended })
 }
 
+/// The connections there is room for: an eighth of the descriptors that the daemon may have open, at most.
+pub(super) fn places(rules: &Rules) -> usize {
+    rules.connections.min((process::descriptor_limit() / 8).max(2))
+}
+
 async fn receive(rules: &Rules, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     let hall = Hall::new(shared);
     let callers = Arc::new(Callers::default());
+    let most = places(rules);
     for address in &rules.listen {
-        tokio::spawn(listen(*address, rules.connections, hall.clone(), Arc::clone(&callers)));
+        tokio::spawn(listen(*address, most, hall.clone(), Arc::clone(&callers)));
     }
     // An error means that nobody is left to say so, which says so too.
     let _ = stopped.wait_for(|stop| *stop).await;
@@ -119,15 +126,12 @@ async fn accept(listener: &TcpListener, most: usize, hall: &Hall, callers: &Arc<
         };
         let Ok(local) = stream.local_addr() else { continue };
         let begun = clock::now();
-        if callers.count() >= most {
-            hall.shared.counts.closed(Closed::Connections);
-        } else {
-            let caller = Arc::new(Caller::new(hall, peer, local));
-            if callers.of_user(caller.uid()) >= most.div_ceil(2) {
-                hall.shared.counts.closed(Closed::User);
-            } else {
-                callers.add(&caller, &hall.shared);
-                tokio::spawn(serve(stream, caller, Arc::clone(callers)));
+        let caller = Arc::new(Caller::new(hall, peer, local));
+        match callers.admit(&caller, most, &hall.shared) {
+            Ok(()) => drop(tokio::spawn(serve(stream, caller, Arc::clone(callers)))),
+            Err(why) => {
+                hall.shared.counts.closed(why);
+                hall.shared.turned_away(Limit::Connections, caller.payer(), begun);
             }
         }
         rest(begun).await;
@@ -135,13 +139,32 @@ async fn accept(listener: &TcpListener, most: usize, hall: &Hall, callers: &Arc<
 }
 
 impl Callers {
-    fn count(&self) -> usize {
-        lock(&self.here).len()
-    }
-
-    fn of_user(&self, uid: Option<u32>) -> usize {
-        let same = |caller: &&Weak<Caller>| caller.upgrade().is_some_and(|caller| caller.uid() == uid);
-        lock(&self.here).values().filter(same).count()
+    /// Gives a connection its place, which may have been that of a user who has more.
+    fn admit(&self, caller: &Arc<Caller>, most: usize, shared: &Shared) -> Result<(), Closed> {
+        let user = caller.payer();
+        let mut here = lock(&self.here);
+        let mut shares = Shares::new(most);
+        let living = here.iter().filter_map(|(number, caller)| Some((*number, caller.upgrade()?)));
+        let living: Vec<(u64, Arc<Caller>)> = living.collect();
+        living.iter().for_each(|(_, other)| shares.take(other.payer()));
+        if shares.of(user) >= most.div_ceil(2) {
+            return Err(Closed::User);
+        }
+        match shares.ask(user) {
+            Answer::Free => {}
+            Answer::Refused => return Err(Closed::Connections),
+            Answer::TakeFrom(other) => {
+                if let Some((number, newest)) = living.iter().rfind(|(_, caller)| caller.payer() == other) {
+                    newest.close();
+                    here.remove(number);
+                    shared.counts.closed(Closed::Share);
+                    shared.turned_away(Limit::Connections, other, clock::now());
+                }
+            }
+        }
+        drop(here);
+        self.add(caller, shared);
+        Ok(())
     }
 
     fn add(&self, caller: &Arc<Caller>, shared: &Shared) {
@@ -199,6 +222,7 @@ async fn serve(stream: TcpStream, caller: Arc<Caller>, callers: Arc<Callers>) {
                 }
             }
             () = idle(&caller) => shared.counts.closed(Closed::Idle),
+            () = caller.closed() => {}
         }
     }
     drop(caller);

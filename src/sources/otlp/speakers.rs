@@ -12,7 +12,11 @@ use super::counts::{Counts, Outcome};
 use super::figures::Figures;
 use super::intake::{self, Tally, Told};
 use super::options::Rules;
+use super::receiver;
+use crate::host::subordinate::Subordinates;
+use crate::model::fair::{Answer, Shares};
 use crate::model::ids::ProcessKey;
+use crate::model::shortage::{Shortage, TurnedAway};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 
@@ -39,6 +43,25 @@ pub(super) struct Rank {
     pub(super) since: Timestamp,
     /// When it last did.
     pub(super) heard: Timestamp,
+    /// Whose connection it came by; absent where the kernel does not say.
+    pub(super) user: Option<u32>,
+}
+
+/// Who asks for its figures to be kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asks {
+    /// The user, where the kernel says.
+    pub(super) user: Option<u32>,
+    pub(super) speaker: Speaker,
+    /// As whom it pushed before.
+    pub(super) formerly: Option<Speaker>,
+}
+
+/// What there are so many places of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Limit {
+    Ranks,
+    Connections,
 }
 
 /// Ranks by their speaker and number.
@@ -68,11 +91,14 @@ pub(super) struct Shared {
     states: Mutex<HashMap<String, State>>,
     /// Connections that are known to be of a process, and all.
     connections: Mutex<(u64, u64)>,
+    /// For whom there was no place, by [`Limit`], and how many places there are.
+    turned: Mutex<[(TurnedAway, usize); 2]>,
+    subordinates: Subordinates,
 }
 
 impl Shared {
     /// Nobody connected yet.
-    pub(super) fn new(proc: PathBuf, rules: &Rules) -> Self {
+    pub(super) fn new(proc: PathBuf, subordinates: Subordinates, rules: &Rules) -> Self {
         Self {
             counts: Counts::default(),
             proc,
@@ -82,7 +108,27 @@ impl Shared {
             members: Mutex::new(Arc::from([])),
             states: Mutex::default(),
             connections: Mutex::default(),
+            turned: Mutex::new([
+                (TurnedAway::new("otlp_ranks"), rules.most),
+                (TurnedAway::new("otlp_connections"), receiver::places(rules)),
+            ]),
+            subordinates,
         }
+    }
+
+    /// The user whose places a process of this user id takes.
+    pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
+        self.subordinates.owner(uid, now)
+    }
+
+    /// Something of this user had no place, or lost it.
+    pub(super) fn turned_away(&self, limit: Limit, user: Option<u32>, now: Timestamp) {
+        lock(&self.turned)[limit as usize].0.note(user, now);
+    }
+
+    /// For whom there was no place lately.
+    pub(super) fn shortages(&self, now: Timestamp) -> Vec<Shortage> {
+        lock(&self.turned).iter_mut().flat_map(|(turned, most)| turned.shortages(*most, now)).collect()
     }
 
     /// The processes that belong to a workload, as of the last tick.
@@ -137,18 +183,15 @@ impl Shared {
         *lock(&self.connections)
     }
 
-    /// Takes a request of `speaker` in; what it pushed before as `formerly` is its own.
-    pub(super) fn hear(
-        &self,
-        request: &ExportMetricsServiceRequest,
-        speaker: Speaker,
-        formerly: Option<Speaker>,
-        now: Timestamp,
-    ) -> Tally {
+    /// Takes a request in; what was pushed before under another name of who asks is its own.
+    pub(super) fn hear(&self, request: &ExportMetricsServiceRequest, asks: Asks, now: Timestamp) -> Tally {
         let (most, stale_after) = (self.most, self.stale_after);
         let mut ranks = lock(&self.ranks);
-        let mut desk = Desk { ranks: &mut ranks, speaker, formerly, most, stale_after, now };
+        let mut desk = Desk { ranks: &mut ranks, asks, most, stale_after, now, left_out: None };
         let tally = intake::take(request, &mut desk);
+        if let Some(user) = desk.left_out {
+            self.turned_away(Limit::Ranks, user, now);
+        }
         drop(ranks);
         for (outcome, count) in [
             (Outcome::Taken, tally.taken),
@@ -174,37 +217,58 @@ impl Shared {
 /// The figures of one speaker's ranks, while its request is taken in.
 struct Desk<'r> {
     ranks: &'r mut Ranks,
-    speaker: Speaker,
-    formerly: Option<Speaker>,
+    asks: Asks,
     most: usize,
     stale_after: Duration,
     now: Timestamp,
+    /// Of whom a rank was left out.
+    left_out: Option<Option<u32>>,
 }
 
 impl Desk<'_> {
-    /// Whether one more rank may be remembered.
-    fn has_room(&mut self) -> bool {
+    /// Makes room for one more rank of who asks; false where there is none.
+    fn make_room(&mut self) -> bool {
+        let user = self.asks.user;
         if self.ranks.len() >= self.most {
             let (now, stale_after) = (self.now, self.stale_after);
             self.ranks.retain(|_, rank| now.since(rank.heard) <= stale_after);
         }
-        let own = self.ranks.keys().filter(|(speaker, _)| *speaker == self.speaker).count();
-        self.ranks.len() < self.most && own < OF_ONE
+        let own = self.ranks.keys().filter(|(speaker, _)| *speaker == self.asks.speaker).count();
+        if own >= OF_ONE {
+            self.left_out = Some(user);
+            return false;
+        }
+        let mut shares = Shares::new(self.most);
+        self.ranks.values().for_each(|rank| shares.take(rank.user));
+        match shares.ask(user) {
+            Answer::Free => true,
+            Answer::Refused => {
+                self.left_out = Some(user);
+                false
+            }
+            Answer::TakeFrom(other) => {
+                self.left_out = Some(other);
+                let theirs = self.ranks.iter().filter(|(_, rank)| rank.user == other);
+                let newest = theirs.max_by_key(|(_, rank)| rank.since.monotonic()).map(|(key, _)| *key);
+                newest.is_some_and(|key| self.ranks.remove(&key).is_some())
+            }
+        }
     }
 }
 
 impl intake::Room for Desk<'_> {
     fn figures(&mut self, told: &Told) -> Option<&mut Figures> {
         let number = told.rank.unwrap_or(0);
-        let key = (self.speaker, number);
+        let Asks { user, speaker, formerly } = self.asks;
+        let key = (speaker, number);
         if !self.ranks.contains_key(&key) {
-            let before = self.formerly.and_then(|formerly| self.ranks.remove(&(formerly, number)));
-            if before.is_none() && !self.has_room() {
+            let before = formerly.and_then(|formerly| self.ranks.remove(&(formerly, number)));
+            if before.is_none() && !self.make_room() {
                 return None;
             }
             let now = self.now;
-            let rank = before.unwrap_or_else(|| Rank { figures: Figures::default(), since: now, heard: now });
-            self.ranks.insert(key, rank);
+            let new = || Rank { figures: Figures::default(), since: now, heard: now, user };
+            self.ranks.insert(key, before.unwrap_or_else(new));
         }
         let rank = self.ranks.get_mut(&key)?;
         rank.heard = self.now;

@@ -14,6 +14,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::{
 };
 use prost::Message as _;
 
+use super::speakers::Asks;
 use super::*;
 use crate::exposition::prometheus::{Format, encode};
 use crate::host::{clock, process};
@@ -49,7 +50,7 @@ impl World {
         }
         let stat = std::fs::read("/proc/self/stat").unwrap();
         let own = ProcessKey { pid: std::process::id(), start: process::stat(&stat).unwrap().start };
-        let mut source = Otlp::new(rules.clone(), folder.path().to_path_buf());
+        let mut source = Otlp::new(rules.clone(), folder.path().to_path_buf(), folder.path().join("passwd"));
         let shared = source.shared().unwrap();
         let begun = clock::now();
         let address = loop {
@@ -98,7 +99,11 @@ impl World {
         batch.facts = Facts {
             processes: Some(Arc::new(ProcessTable { rows, boot: None })),
             gpu_processes: vec![gpu],
-            members: self.is_member.then(|| (self.own, "slurm/17".into())).into_iter().collect(),
+            members: self
+                .is_member
+                .then(|| crate::model::facts::Membership::named(self.own, "slurm/17"))
+                .into_iter()
+                .collect(),
             ranks: self.by_socket.clone(),
             ..Facts::default()
         };
@@ -361,6 +366,28 @@ fn ranks_are_bounded() {
     assert_eq!(beyond, 8, "a rank outside its world of 8");
     let text = world.sample(Duration::ZERO);
     assert_eq!(text.matches("memwarden_training_loss{").count(), 3);
+}
+
+#[test]
+fn one_user_leaves_room_for_anothers_ranks() {
+    let shared = Shared::new("proc".into(), Subordinates::default(), &rules(8, 16));
+    let push = |user, process, rank| {
+        let speaker = Speaker::Process(ProcessKey { pid: process, start: 1 });
+        let asks = Asks { user: Some(user), speaker, formerly: None };
+        shared.hear(&fixture::megatron(rank), asks, Timestamp::from_secs(u64::from(process)))
+    };
+    for process in 1..=10 {
+        push(61_002, process, 0);
+    }
+    let tally = push(61_001, 11, 0);
+    assert_eq!(tally.taken, 7, "{tally:?}");
+    let now = Timestamp::from_secs(12);
+    let ranks = shared.ranks(now, |_| true);
+    let of = |user| ranks.values().filter(|rank| rank.user == Some(user)).count();
+    assert_eq!((of(61_001), of(61_002), ranks.len()), (1, 7, 8));
+    drop(ranks);
+    let told: Vec<_> = shared.shortages(now).into_iter().map(|told| (told.limit, told.user)).collect();
+    assert_eq!(told, [("otlp_ranks", Some(61_002))]);
 }
 
 #[test]

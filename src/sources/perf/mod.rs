@@ -2,7 +2,8 @@
 //!
 //! A process is counted from the tick that finds it in a workload, by counters
 //! on its threads that new threads inherit and new processes do not (Linux 5.13):
-//! those are found and counted by themselves, so nothing is counted twice.
+//! those are found and counted by themselves, so nothing is counted twice. To open a counter is to wait for a process
+//! that is in the middle of its exec, so the threads of [`readers`] do it.
 
 pub mod metrics;
 mod options;
@@ -13,12 +14,15 @@ mod tests;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tally::{Open, Tally};
 
 use crate::host::perf::{Event, Kernel, Perf, Refusal, Target};
+use crate::host::process::readers::{self, Asked, Desk, Pool};
 use crate::host::roots::Roots;
 use crate::host::{fs, process};
+use crate::model::facts::{Membership, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -38,14 +42,16 @@ pub static REGISTRATION: Registration = Registration {
     needs: &["workload", "process"],
     check: |_| Vec::new(),
     build: |settings, context| {
-        Box::new(Counters::new(options::Rules::new(settings), Arc::clone(&context.roots), Box::new(Kernel)))
+        let rules = options::Rules::new(settings);
+        Box::new(Counters::new(rules, Arc::clone(&context.roots), Arc::new(Kernel), readers::shared()))
     },
 };
 
 struct Counters {
     rules: options::Rules,
     roots: Arc<Roots>,
-    kernel: Box<dyn Perf>,
+    kernel: Arc<dyn Perf>,
+    openings: Desk<Vec<Open>>,
     /// What can be counted for a process; absent until it was tried.
     events: Option<Vec<(Event, Result<(), Refusal>)>>,
     host: Vec<Open>,
@@ -54,7 +60,8 @@ struct Counters {
     host_tried: bool,
     processes: HashMap<ProcessKey, Attached>,
     tallies: BTreeMap<Label, Tally>,
-    descriptors: usize,
+    /// How many counters are open, or about to be opened.
+    descriptors: Arc<AtomicUsize>,
 }
 
 /// A process that is counted, or cannot be.
@@ -65,18 +72,19 @@ struct Attached {
 }
 
 impl Counters {
-    fn new(rules: options::Rules, roots: Arc<Roots>, kernel: Box<dyn Perf>) -> Self {
+    fn new(rules: options::Rules, roots: Arc<Roots>, kernel: Arc<dyn Perf>, pool: Arc<Pool>) -> Self {
         Self {
             rules,
             roots,
             kernel,
+            openings: Desk::new(pool),
             events: None,
             host: Vec::new(),
             host_tally: Tally::default(),
             host_tried: false,
             processes: HashMap::new(),
             tallies: BTreeMap::new(),
-            descriptors: 0,
+            descriptors: Arc::default(),
         }
     }
 
@@ -100,70 +108,71 @@ impl Counters {
         for cpu in online(&self.roots.sys) {
             // A processor's task clock runs while it idles: it tells nothing of the host.
             for event in events.iter().filter(|event| **event != Event::TaskClock) {
-                if self.descriptors >= self.rules.descriptors {
+                if self.descriptors.load(Ordering::Relaxed) >= self.rules.descriptors {
                     return;
                 }
                 if let Ok(counter) = self.kernel.open(*event, Target::Cpu(cpu)) {
                     self.host.push(Open::new(*event, counter));
-                    self.descriptors += 1;
+                    self.descriptors.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
     }
 
     /// Takes leave of processes that have ended or left, and greets new ones.
-    fn follow(&mut self, members: &[(ProcessKey, Label)], events: &[Event]) {
-        let present: HashSet<ProcessKey> = members.iter().map(|(key, _)| *key).collect();
+    fn follow(&mut self, members: &[Membership], table: Option<&ProcessTable>, events: &Arc<[Event]>) {
+        let present: HashMap<ProcessKey, &Label> =
+            members.iter().map(|member| (member.process, &member.workload.name)).collect();
         let gone: Vec<ProcessKey> =
-            self.processes.keys().filter(|key| !present.contains(key)).copied().collect();
+            self.processes.keys().filter(|key| !present.contains_key(key)).copied().collect();
         for key in gone {
             let Some(mut attached) = self.processes.remove(&key) else { continue };
             // The counters of an ended process keep what it did last.
             let tally = self.tallies.entry(attached.workload).or_default();
             attached.counters.iter_mut().for_each(|open| tally.add(open));
-            self.descriptors -= attached.counters.len();
+            self.descriptors.fetch_sub(attached.counters.len(), Ordering::Relaxed);
         }
-        for (key, workload) in members {
-            let known = self.processes.get_mut(key);
-            if let Some(attached) = known {
-                attached.workload.clone_from(workload);
-                continue;
+        self.openings.keep(|key| present.contains_key(&key));
+        for Membership { process, workload } in members {
+            if let Some(attached) = self.processes.get_mut(process) {
+                attached.workload.clone_from(&workload.name);
+            } else if !self.openings.waits_for(*process) {
+                self.ask(*process, table, events);
             }
-            let counters = self.attach(*key, events);
-            self.descriptors += counters.len();
-            self.processes.insert(*key, Attached { workload: workload.clone(), counters });
         }
-    }
-
-    /// Counters on every thread of a process: all of them or none.
-    fn attach(&self, key: ProcessKey, events: &[Event]) -> Vec<Open> {
-        let folder = self.roots.proc.join(key.pid.to_string());
-        let mut counters = Vec::new();
-        let mut known = HashSet::new();
-        // A thread may be started while the others are opened; what it starts from then on inherits.
-        loop {
-            let fresh: Vec<u32> =
-                threads(&folder).into_iter().filter(|thread| known.insert(*thread)).collect();
-            if fresh.is_empty() {
-                break;
-            }
-            if self.descriptors + counters.len() + fresh.len() * events.len() > self.rules.descriptors {
-                return Vec::new();
-            }
-            for thread in fresh {
-                for event in events {
-                    match self.kernel.open(*event, Target::Thread(thread)) {
-                        Ok(counter) => counters.push(Open::new(*event, counter)),
-                        Err(error) if Refusal::of(&error) == Refusal::Gone => break,
-                        Err(_) => return Vec::new(),
-                    }
+        for (key, counters) in self.openings.answers() {
+            // Where none was tried, it is asked for again in the next tick.
+            let Some(counters) = counters else { continue };
+            match present.get(&key) {
+                Some(workload) => {
+                    let workload = Label::clone(workload);
+                    self.processes.insert(key, Attached { workload, counters });
+                }
+                // It ended or left meanwhile.
+                None => {
+                    self.descriptors.fetch_sub(counters.len(), Ordering::Relaxed);
                 }
             }
         }
-        // The pid may have been given to another process meanwhile.
-        let stat = fs::read_text(&folder.join("stat")).unwrap_or_default();
-        let same = process::stat(stat.as_bytes()).is_some_and(|stat| stat.start == key.start);
-        if same { counters } else { Vec::new() }
+    }
+
+    fn ask(&mut self, key: ProcessKey, table: Option<&ProcessTable>, events: &Arc<[Event]>) {
+        let row = table.and_then(|table| table.get(key.pid));
+        let asked = Asked {
+            key,
+            uid: row.map_or(0, |row| row.uid),
+            comm: row.map_or_else(Label::default, |row| row.comm.clone()),
+            what: "perf_event_open",
+        };
+        let folder = self.roots.proc.join(key.pid.to_string());
+        let (kernel, events) = (Arc::clone(&self.kernel), Arc::clone(events));
+        let (open, most) = (Arc::clone(&self.descriptors), self.rules.descriptors);
+        self.openings.ask(asked, move || {
+            let counters =
+                attach(&*kernel, &folder, key, &events, most.saturating_sub(open.load(Ordering::Relaxed)));
+            open.fetch_add(counters.len(), Ordering::Relaxed);
+            counters
+        });
     }
 
     fn expose(&self, out: &mut Batch) {
@@ -200,7 +209,7 @@ impl Counters {
         out.put_some(&metrics::HOST_BRANCH_MISSES, &[], host(Event::BranchMisses));
         out.put_some(&metrics::HOST_IPC, &[], self.host_tally.instructions_per_cycle());
         out.put_some(&metrics::HOST_COUNTING, &[], self.host_tally.counting());
-        out.put(&metrics::DESCRIPTORS, &[], Count(self.descriptors as u64));
+        out.put(&metrics::DESCRIPTORS, &[], Count(self.descriptors.load(Ordering::Relaxed) as u64));
     }
 }
 
@@ -251,18 +260,47 @@ impl Source for Counters {
         self.tallies.values_mut().for_each(Tally::turn);
         let members = std::mem::take(&mut out.facts.members);
         if self.rules.workloads {
-            self.follow(&members, &events);
+            self.follow(&members, out.facts.processes.as_deref(), &events.as_slice().into());
         }
         for attached in self.processes.values_mut() {
             let tally = self.tallies.entry(attached.workload.clone()).or_default();
             attached.counters.iter_mut().for_each(|open| tally.add(open));
         }
-        let live: HashSet<&Label> = members.iter().map(|(_, workload)| workload).collect();
+        let live: HashSet<&Label> = members.iter().map(|member| &member.workload.name).collect();
         self.tallies.retain(|workload, _| live.contains(workload));
         out.facts.members = members;
         self.expose(out);
         Ok(())
     }
+}
+
+/// Counters on every thread of a process, at most `room`: on all of them or none. This may hang.
+fn attach(kernel: &dyn Perf, folder: &Path, key: ProcessKey, events: &[Event], room: usize) -> Vec<Open> {
+    let mut counters = Vec::new();
+    let mut known = HashSet::new();
+    // A thread may be started while the others are opened; what it starts from then on inherits.
+    loop {
+        let fresh: Vec<u32> = threads(folder).into_iter().filter(|thread| known.insert(*thread)).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        if counters.len() + fresh.len() * events.len() > room {
+            return Vec::new();
+        }
+        for thread in fresh {
+            for event in events {
+                match kernel.open(*event, Target::Thread(thread)) {
+                    Ok(counter) => counters.push(Open::new(*event, counter)),
+                    Err(error) if Refusal::of(&error) == Refusal::Gone => break,
+                    Err(_) => return Vec::new(),
+                }
+            }
+        }
+    }
+    // The pid may have been given to another process meanwhile.
+    let stat = fs::read_text(&folder.join("stat")).unwrap_or_default();
+    let same = process::stat(stat.as_bytes()).is_some_and(|stat| stat.start == key.start);
+    if same { counters } else { Vec::new() }
 }
 
 /// The threads of a process by its folder; none where it has ended.

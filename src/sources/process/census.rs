@@ -4,6 +4,7 @@ use std::io;
 
 use super::entry::{Entry, Outcome, Reading};
 use crate::host::process::{Listed, Population, ProcRoot, died};
+use crate::model::attention;
 use crate::model::facts::ProcessRow;
 
 /// The most processes taken up in one sample: 4,000 cost about 0.1 s, once.
@@ -86,6 +87,7 @@ impl Census {
         let mut new = 0;
         self.trouble = None;
         for listed in &self.listed {
+            attention::attend(listed.pid);
             while let Some(gone) = known.next_if(|entry| entry.pid() < listed.pid) {
                 self.reading.release(gone);
             }
@@ -124,6 +126,7 @@ impl Census {
                 }
             }
         }
+        attention::rest();
         known.for_each(|gone| self.reading.release(gone));
         self.spare = before;
         self.started = true;

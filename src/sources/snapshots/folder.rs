@@ -6,9 +6,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::host::user_files::Folder;
+use crate::model::fair;
+use crate::model::shortage::Shortage;
+
 /// Entries of a folder beyond these are not looked at.
-const ENTRIES: usize = 20_000;
-/// Ranks of a folder beyond these are not looked at; a node has at most some dozens.
+const ENTRIES: usize = 100_000;
+/// Ranks of a folder beyond these are not looked at, of whoever has most; a node has at most some dozens.
 const RANKS: usize = 256;
 
 /// What tells one state of a file from another.
@@ -20,33 +24,60 @@ pub(super) struct Stamp {
     pub(super) written: Duration,
 }
 
-/// The newest file of each rank; the rank is empty where the name has none.
+/// What there is in a folder.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// The newest file of each rank; the rank is empty where the name has none.
+    pub(super) newest: BTreeMap<String, (PathBuf, Stamp)>,
+    /// What there was no room for.
+    pub(super) left_out: Vec<Shortage>,
+}
+
+/// Looks into a folder.
 ///
 /// # Errors
 /// The operating system's, where the folder cannot be listed.
-pub(super) fn newest(folder: &Path) -> io::Result<BTreeMap<String, (PathBuf, Stamp)>> {
-    let mut found: BTreeMap<String, (PathBuf, Stamp)> = BTreeMap::new();
-    for entry in std::fs::read_dir(folder)?.take(ENTRIES) {
-        let entry = entry?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
+pub(super) fn look(folder: &Path) -> io::Result<Listed> {
+    let mut found: BTreeMap<String, (PathBuf, Stamp, u32)> = BTreeMap::new();
+    let mut files = BTreeMap::<u32, usize>::new();
+    let open = Folder::open(folder)?;
+    for (place, entry) in open.names(ENTRIES + 1)?.into_iter().enumerate() {
+        if place == ENTRIES {
+            let user = files.into_iter().max_by_key(|(_, files)| *files).map(|(user, _)| user);
+            let unseen = Shortage { limit: "snapshot_entries", user, left_out: 1, most: ENTRIES as u64 };
+            return Ok(divide(found, vec![unseen]));
+        }
+        let Some(name) = entry.to_str() else { continue };
         let Some(stem) = name.strip_suffix(".pickle").or_else(|| name.strip_suffix(".pkl")) else { continue };
         // Of the entry itself: where a link leads is not ours to follow.
-        let Ok(meta) = entry.metadata() else { continue };
+        let Ok(meta) = open.entry(&entry) else { continue };
         if !meta.is_file() {
             continue;
         }
         let stamp = Stamp { inode: meta.ino(), bytes: meta.len(), written: written(&meta) };
         let rank = rank(stem).map(str::to_owned).unwrap_or_default();
-        if found.len() >= RANKS && !found.contains_key(&rank) {
-            continue;
-        }
-        let newer = found.get(&rank).is_none_or(|(_, known)| known.written < stamp.written);
+        *files.entry(meta.uid()).or_default() += 1;
+        let newer = found.get(&rank).is_none_or(|(_, known, _)| known.written < stamp.written);
         if newer {
-            found.insert(rank, (entry.path(), stamp));
+            found.insert(rank, (folder.join(name), stamp, meta.uid()));
         }
     }
-    Ok(found)
+    Ok(divide(found, Vec::new()))
+}
+
+/// Leaves each user its share of the ranks.
+fn divide(found: BTreeMap<String, (PathBuf, Stamp, u32)>, mut left_out: Vec<Shortage>) -> Listed {
+    let owners: Vec<u32> = found.values().map(|(_, _, user)| *user).collect();
+    let mut newest = BTreeMap::new();
+    for ((rank, (path, stamp, user)), kept) in found.into_iter().zip(fair::divide(&owners, RANKS)) {
+        if kept {
+            newest.insert(rank, (path, stamp));
+        } else {
+            let limit = "snapshot_ranks";
+            left_out.push(Shortage { limit, user: Some(user), left_out: 1, most: RANKS as u64 });
+        }
+    }
+    Listed { newest, left_out }
 }
 
 fn written(meta: &std::fs::Metadata) -> Duration {
@@ -96,12 +127,23 @@ mod tests {
         at("rank2.pickle.tmp", 5);
         std::fs::create_dir(folder.path().join("rank3.pickle")).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("rank4.pickle")).unwrap();
-        let found = newest(folder.path()).unwrap();
+        let found = look(folder.path()).unwrap().newest;
         let names: Vec<_> = found
             .iter()
             .map(|(rank, (path, _))| (rank.as_str(), path.file_name().unwrap().to_str().unwrap()))
             .collect();
         assert_eq!(names, [("0", "b_rank0.pickle"), ("1", "rank1.pkl")]);
-        assert!(newest(&folder.path().join("none")).is_err());
+        assert!(look(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn one_user_leaves_room_for_anothers_ranks() {
+        let stamp = |user: u32| (PathBuf::new(), Stamp { inode: 1, bytes: 1, written: Duration::ZERO }, user);
+        let mut found: BTreeMap<_, _> = (0..300).map(|rank| (format!("{rank:04}"), stamp(61_002))).collect();
+        found.insert("9999".to_owned(), stamp(61_001));
+        let Listed { newest, left_out } = divide(found, Vec::new());
+        assert!(newest.contains_key("9999") && newest.len() == RANKS);
+        assert_eq!(left_out.len(), 45);
+        assert!(left_out.iter().all(|shortage| shortage.user == Some(61_002)));
     }
 }

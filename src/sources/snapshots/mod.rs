@@ -124,6 +124,7 @@ impl Source for Snapshots {
         let known = self.start()?.known();
         for watched in &known.watched {
             put(watched.name.clone(), &watched.known, out);
+            out.facts.shortages.extend_from_slice(&watched.known.left_out);
         }
         match known.watched.iter().find_map(|watched| watched.known.problem.as_ref()) {
             Some((kind, why)) => Err(SourceError::failed(*kind, why.clone())),

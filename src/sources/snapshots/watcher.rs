@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::folder::{self, Stamp};
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
+use crate::model::shortage::Shortage;
 use crate::model::source::Failure;
 use crate::model::units::Bytes;
 use crate::training::snapshot::digest::Digest;
@@ -46,6 +47,8 @@ pub(super) struct Known {
     /// Why the folder cannot be listed.
     pub(super) problem: Option<(Failure, String)>,
     pub(super) files: Vec<File>,
+    /// What there was no room for.
+    pub(super) left_out: Vec<Shortage>,
 }
 
 /// The newest file of one rank.
@@ -130,8 +133,11 @@ struct Round {
 impl Round {
     /// Looks once, and reads what is new and has not changed since the last look.
     fn turn(&mut self, watch: &Watch, reader: &Reader) {
-        let now = match folder::newest(&watch.path) {
-            Ok(now) => now,
+        let now = match folder::look(&watch.path) {
+            Ok(listed) => {
+                self.known.left_out = listed.left_out;
+                listed.newest
+            }
             Err(error) => {
                 let why = format!("cannot list {}: {error}", watch.path.display());
                 self.known.problem = Some((Failure::of(&error), why));

@@ -1,5 +1,6 @@
 //! What the listener's thread and the sampler share: the clients, and how the socket is.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,10 +8,11 @@ use std::sync::{Arc, Mutex};
 use super::counts::{Counts, Wrong};
 use super::listener::lock;
 use super::rank::Rank;
-use crate::host::job_socket::Peer;
-use crate::host::process::{self, ProcRoot};
+use crate::host::peer::Peer;
+use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::ids::ProcessKey;
+use crate::model::shortage::{Shortage, TurnedAway};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 use crate::training::messages::{self, Body, Problem, SaveState};
@@ -31,11 +33,13 @@ pub enum State {
 pub struct Client {
     /// Counts connections.
     pub number: u64,
-    /// The pid in the daemon's pid namespace; absent where it has none there.
+    /// The pid in the daemon's pid namespace; absent where it is not certain which process connected.
     pub pid: Option<u32>,
     /// The user.
     pub uid: u32,
-    /// Pid and start time; absent where the process could not be looked at.
+    /// The user whose places it takes.
+    pub(super) payer: u32,
+    /// Pid and start time; absent where it is not certain which process connected.
     pub key: Option<ProcessKey>,
     /// What it told.
     pub rank: Mutex<Rank>,
@@ -109,18 +113,43 @@ pub struct Shared {
     state: Mutex<State>,
     /// In the order of connecting; those that have ended stay until the sampler has seen it.
     clients: Mutex<Vec<Arc<Client>>>,
+    /// For whom there was no place.
+    turned: Mutex<TurnedAway>,
+    subordinates: Subordinates,
 }
 
 impl Shared {
     /// Nobody connected yet; `proc` is where to look who somebody is.
-    pub fn new(proc: PathBuf, most: usize) -> Self {
+    pub fn new(proc: PathBuf, subordinates: Subordinates, most: usize) -> Self {
         Self {
             counts: Counts::default(),
             proc,
             most,
             state: Mutex::new(State::Opening),
             clients: Mutex::default(),
+            turned: Mutex::new(TurnedAway::new("job_connections")),
+            subordinates,
         }
+    }
+
+    /// The user whose places a process of this user id takes.
+    pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
+        self.subordinates.owner(uid, now)
+    }
+
+    /// The places there are.
+    pub(super) const fn most(&self) -> usize {
+        self.most
+    }
+
+    /// A connection of this user had no place, or lost it.
+    pub(super) fn turned_away(&self, user: u32, now: Timestamp) {
+        lock(&self.turned).note(Some(user), now);
+    }
+
+    /// For whom there was no place lately.
+    pub(super) fn shortages(&self, now: Timestamp) -> Vec<Shortage> {
+        lock(&self.turned).shortages(self.most, now).collect()
     }
 
     /// How the socket is.
@@ -132,12 +161,22 @@ impl Shared {
         *lock(&self.state) = state;
     }
 
-    /// A process has connected.
-    pub(super) fn greet(&self, number: u64, peer: Peer) -> Arc<Client> {
-        let key = peer.pid.and_then(|pid| self.key(pid));
+    /// A process has connected by this stream, after the queue was seen empty.
+    pub(super) fn greet(
+        &self,
+        number: u64,
+        peer: Peer,
+        payer: u32,
+        stream: &UnixStream,
+        quiet: Timestamp,
+    ) -> Arc<Client> {
+        let key = peer.process(stream, &self.proc, quiet);
+        if key.is_none() {
+            self.counts.unproven.fetch_add(1, Ordering::Relaxed);
+        }
         let rank = Mutex::default();
-        let Peer { pid, uid } = peer;
-        let client = Arc::new(Client { number, pid, uid, key, rank, ended: AtomicBool::new(false) });
+        let (pid, uid) = (key.map(|key| key.pid), peer.uid);
+        let client = Arc::new(Client { number, pid, uid, payer, key, rank, ended: AtomicBool::new(false) });
         let mut clients = lock(&self.clients);
         if clients.len() > 2 * self.most {
             // The sampler has not looked for long: what ended meanwhile is not told.
@@ -145,14 +184,6 @@ impl Shared {
         }
         clients.push(Arc::clone(&client));
         client
-    }
-
-    fn key(&self, pid: u32) -> Option<ProcessKey> {
-        let mut root = ProcRoot::new(self.proc.clone());
-        root.connect().ok()?;
-        let mut buffer = Vec::new();
-        let stat = process::stat(root.read(pid, "stat", &mut buffer).ok()?)?;
-        Some(ProcessKey { pid, start: stat.start })
     }
 
     /// Every client and whether it has ended, which is told of each once.

@@ -65,6 +65,8 @@ kinds! {
         Clients = "clients",
         /// Too many of one user.
         User = "user",
+        /// Its place was given to a user who had fewer.
+        Share = "share",
         /// The kernel did not say who it is, or had no descriptor left.
         System = "system",
     }
@@ -84,6 +86,8 @@ pub struct Counts {
     pub bytes: AtomicU64,
     /// Times a client was not read for a while because it sends too much.
     pub paused: AtomicU64,
+    /// Clients whose process is not known for certain.
+    pub unproven: AtomicU64,
     /// When the minute began, and how many lines there were in it.
     lines: Mutex<(Option<Timestamp>, u32)>,
 }
@@ -153,6 +157,6 @@ mod tests {
         }
         counts.refused(Refused::User);
         assert!(counts.wrongs().all(|(_, count)| count == 1));
-        assert_eq!(counts.refusals().map(|(_, count)| count).collect::<Vec<_>>(), [0, 1, 0]);
+        assert_eq!(counts.refusals().map(|(_, count)| count).collect::<Vec<_>>(), [0, 1, 0, 0]);
     }
 }

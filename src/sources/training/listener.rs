@@ -23,8 +23,10 @@ use super::counts::{Refused, Wrong};
 use super::lines::{Lines, Room};
 use super::options::Rules;
 use crate::host::clock;
-use crate::host::job_socket::{self, Bound, Peers};
+use crate::host::job_socket::{self, Bound};
+use crate::host::peer;
 use crate::model::checkpoint::Checkpoints;
+use crate::model::fair::{Answer, Shares};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 
@@ -38,8 +40,13 @@ const SHARE: u32 = 3;
 const PIECE: usize = 64 * 1024;
 /// Clients heard in one turn; the others are first in the next.
 const EVENTS: usize = 1_024;
-/// Clients accepted in one round.
-const ACCEPTED: usize = 64;
+/// Clients accepted in one round; those that are turned away cost little.
+const ACCEPTED: usize = 256;
+/// How long nobody is accepted where there was no descriptor for one.
+const WITHOUT: Duration = Duration::from_secs(1);
+/// How often it is seen that nobody waits to be accepted, where the kernel is too old to tell who connected: only a
+/// process that is older than that is known.
+const QUIET: Duration = Duration::from_secs(1);
 /// How long a client that sends too much is left alone at most, so that its end is noticed.
 const LONGEST_PAUSE: f64 = 5.0;
 /// How often it tries to listen where it cannot, sees whether clients still find it, and looks for lines that stalled.
@@ -112,12 +119,6 @@ struct Connection {
     logged: u32,
 }
 
-#[derive(Default)]
-struct User {
-    connections: usize,
-    kept: usize,
-}
-
 /// What the thread does, a turn at a time.
 pub(super) struct Listener {
     wake: Arc<OwnedFd>,
@@ -127,12 +128,19 @@ pub(super) struct Listener {
     shared: Arc<Shared>,
     checkpoints: &'static Checkpoints,
     epoll: OwnedFd,
-    peers: Peers,
     bound: Option<Bound>,
+    /// When nobody waited to be accepted.
+    quiet: Timestamp,
+    /// How often that is to be seen.
+    look: Duration,
+    /// Until when nobody is accepted, for want of descriptors.
+    without: Option<Timestamp>,
     /// When it was last seen that the socket's file is there.
     seen: Timestamp,
     connections: HashMap<u64, Connection>,
-    users: HashMap<u32, User>,
+    shares: Shares<u32>,
+    /// Bytes of unfinished lines by user.
+    kept: HashMap<u32, usize>,
     /// Clients that are left alone, and until when.
     paused: Vec<(Timestamp, u64)>,
     next: u64,
@@ -150,19 +158,23 @@ impl Listener {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let certain = UnixStream::pair().is_ok_and(|(one, _)| peer::is_certain(one));
         Ok(Self {
             wake,
             clock,
             path,
+            shares: Shares::new(shared.most()),
             rules,
             shared,
             checkpoints,
             epoll,
-            peers: Peers::new()?,
             bound: None,
+            quiet: clock(),
+            look: if certain { AGAIN } else { QUIET },
+            without: None,
             seen: clock(),
             connections: HashMap::new(),
-            users: HashMap::new(),
+            kept: HashMap::new(),
             paused: Vec::new(),
             next: WAKE + 1,
             buffer: vec![0; PIECE].into_boxed_slice(),
@@ -172,6 +184,7 @@ impl Listener {
     /// Waits for something to do and does it; how long it took, or nothing where the thread is to end.
     pub(super) fn turn(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         self.listen();
+        let before = (self.clock)();
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -183,6 +196,10 @@ impl Listener {
             return None;
         }
         let begun = (self.clock)();
+        let waiting = events.iter().any(|event| event.data.u64() == LISTENER);
+        if waited.is_ok() && !waiting && events.len() < EVENTS && self.without.is_none() {
+            self.quiet = before;
+        }
         for event in &events {
             match event.data.u64() {
                 WAKE => return None,
@@ -208,6 +225,7 @@ impl Listener {
             tracing::warn!(path = %self.path.display(), "The file of the job socket is gone; it is made again.");
             self.bound = None;
         }
+        self.quiet = (self.clock)();
         let bound = job_socket::bind(&self.path, self.rules.access).and_then(|bound| {
             epoll::add(&self.epoll, &bound.listener, EventData::new_u64(LISTENER), EventFlags::IN).map_err(
                 |error| job_socket::Problem::System {
@@ -221,6 +239,7 @@ impl Listener {
         match bound {
             Ok(bound) => {
                 self.bound = Some(bound);
+                self.without = None;
                 self.shared.say(State::Listening);
             }
             Err(problem) => self.shared.say(State::Failed(problem.kind(), problem.to_string())),
@@ -230,19 +249,30 @@ impl Listener {
     /// How long there is nothing to do but to wait for the kernel.
     fn timeout(&self) -> Option<Duration> {
         let now = (self.clock)();
-        self.paused.iter().map(|(until, _)| until.since(now)).chain([AGAIN]).min()
+        let due = self.paused.iter().map(|(until, _)| *until).chain(self.without);
+        due.map(|until| until.since(now)).chain([self.look]).min()
     }
 
     fn accept(&mut self, now: Timestamp) {
         for _ in 0..ACCEPTED {
             let Some(bound) = &self.bound else { return };
+            let before = (self.clock)();
             let stream = match bound.listener.accept() {
                 Ok((stream, _)) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => {
-                    // Without a free descriptor the same client is there again at once: the rest between rounds is
-                    // what keeps this from being a busy loop.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.quiet = before;
+                    return;
+                }
+                Err(error) => {
                     self.shared.counts.refused(Refused::System);
+                    // Without a free descriptor the same client is there again at once.
+                    let (bound, shared) = (&bound.listener, &self.shared);
+                    if epoll::delete(&self.epoll, bound).is_ok() {
+                        self.without = Some(now.plus(WITHOUT));
+                    }
+                    if shared.counts.may_log(now) {
+                        tracing::warn!(%error, "A training job cannot be accepted; it is tried again.");
+                    }
                     return;
                 }
             };
@@ -253,20 +283,27 @@ impl Listener {
     }
 
     fn welcome(&mut self, stream: UnixStream, now: Timestamp) -> Result<(), Refused> {
-        if self.connections.len() >= self.rules.clients {
-            return Err(Refused::Clients);
-        }
-        let (stream, peer) = self.peers.of(stream).map_err(|_| Refused::System)?;
-        let user = self.users.entry(peer.uid).or_default();
-        if user.connections >= self.rules.clients_per_user {
+        stream.set_nonblocking(true).map_err(|_| Refused::System)?;
+        let peer = peer::peer(&stream).map_err(|_| Refused::System)?;
+        let payer = self.shared.payer(peer.uid, now);
+        if self.shares.of(payer) >= self.rules.clients_per_user {
+            self.shared.turned_away(payer, now);
             return Err(Refused::User);
+        }
+        match self.shares.ask(payer) {
+            Answer::Free => {}
+            Answer::TakeFrom(other) => self.take_from(other, now),
+            Answer::Refused => {
+                self.shared.turned_away(payer, now);
+                return Err(Refused::Clients);
+            }
         }
         let number = self.next;
         epoll::add(&self.epoll, &stream, EventData::new_u64(number), EventFlags::IN)
             .map_err(|_| Refused::System)?;
-        user.connections += 1;
+        self.shares.take(payer);
         self.next += 1;
-        let client = self.shared.greet(number, peer);
+        let client = self.shared.greet(number, peer, payer, &stream, self.quiet);
         let connection = Connection {
             stream,
             client,
@@ -277,6 +314,15 @@ impl Listener {
         };
         self.connections.insert(number, connection);
         Ok(())
+    }
+
+    /// Closes the newest connection of a user who has more than another who wants one.
+    fn take_from(&mut self, user: u32, now: Timestamp) {
+        let own = self.connections.iter().filter(|(_, connection)| connection.client.payer == user);
+        let Some(newest) = own.map(|(number, _)| *number).max() else { return };
+        self.part(newest);
+        self.shared.counts.refused(Refused::Share);
+        self.shared.turned_away(user, now);
     }
 
     /// Reads what a client has sent.
@@ -293,9 +339,8 @@ impl Listener {
         }
         self.shared.counts.bytes.fetch_add(read as u64, Ordering::Relaxed);
         let now = (self.clock)();
-        let user = self.users.entry(connection.client.uid).or_default();
-        let before = connection.lines.kept();
-        let taken = user.kept.saturating_sub(before);
+        let kept = self.kept.entry(connection.client.payer).or_default();
+        let taken = kept.saturating_sub(connection.lines.kept());
         let room = Room { line: self.rules.line, tail: self.rules.memory.saturating_sub(taken) };
         let mut lines = std::mem::take(&mut connection.lines);
         let mut count = 0.0;
@@ -311,7 +356,7 @@ impl Listener {
             }
         });
         connection.lines = lines;
-        user.kept = taken + connection.lines.kept();
+        *kept = taken + connection.lines.kept();
         let elapsed = now.since(connection.refilled).as_secs_f64();
         connection.refilled = now;
         connection.credit =
@@ -330,6 +375,13 @@ impl Listener {
         let (due, paused): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.paused).into_iter().partition(|(until, _)| until.since(now).is_zero());
         self.paused = paused;
+        if self.without.is_some_and(|until| until.since(now).is_zero())
+            && let Some(bound) = &self.bound
+        {
+            let data = EventData::new_u64(LISTENER);
+            let listens = epoll::add(&self.epoll, &bound.listener, data, EventFlags::IN).is_ok();
+            self.without = (!listens).then(|| now.plus(WITHOUT));
+        }
         for (_, number) in due {
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             connection.credit = connection.credit.max(0.0);
@@ -341,8 +393,8 @@ impl Listener {
         for connection in self.connections.values_mut().filter(|connection| connection.lines.torn()) {
             let before = connection.lines.kept();
             if connection.lines.stalled(now) {
-                if let Some(user) = self.users.get_mut(&connection.client.uid) {
-                    user.kept = user.kept.saturating_sub(before);
+                if let Some(kept) = self.kept.get_mut(&connection.client.payer) {
+                    *kept = kept.saturating_sub(before);
                 }
                 self.shared.counts.wrong(Wrong::Stalled);
                 remark(connection, Wrong::Stalled, "a line was not finished", now, &self.shared);
@@ -355,12 +407,12 @@ impl Listener {
         if connection.lines.torn() {
             self.shared.counts.wrong(Wrong::Torn);
         }
-        if let Some(user) = self.users.get_mut(&connection.client.uid) {
-            user.connections -= 1;
-            user.kept = user.kept.saturating_sub(connection.lines.kept());
-            if user.connections == 0 {
-                self.users.remove(&connection.client.uid);
-            }
+        let user = connection.client.payer;
+        self.shares.give_back(user);
+        if self.shares.of(user) == 0 {
+            self.kept.remove(&user);
+        } else if let Some(kept) = self.kept.get_mut(&user) {
+            *kept = kept.saturating_sub(connection.lines.kept());
         }
         connection.client.part(self.checkpoints);
     }

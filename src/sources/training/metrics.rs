@@ -7,6 +7,8 @@ use crate::model::units::{Bytes, Count, Flag, Joules, Number, PerSecond, Ratio, 
 
 /// Devices, phases and groups: a few of each rank.
 const SEVERAL: usize = 8_000;
+/// The series of one metric at most.
+pub(super) const MOST_SERIES: usize = SEVERAL;
 
 /// A histogram takes 21 points.
 const HISTOGRAMS: usize = 10_000;
@@ -111,8 +113,10 @@ crate::metrics! {
 
     /// Processes connected to the job socket, those included that did not report themselves.
     pub CLIENTS: Gauge<Count> = "memwarden_training_clients" {}.counting("{client}");
-    /// Processes turned away from the job socket, by reason: clients, user (the limits of both), system.
+    /// Processes turned away from the job socket, by reason: clients, user (the limits of both), share (its place was given to a user who had fewer), system.
     pub REFUSED: Counter<Count> = "memwarden_training_clients_refused_total" {reason}.counting("{client}");
+    /// Processes that connected to the job socket and were gone, another user's, or perhaps another process by the time they were looked at: what they tell has no workload.
+    pub UNPROVEN: Counter<Count> = "memwarden_training_clients_unproven_total" {}.counting("{client}");
     /// Messages understood, by type.
     pub MESSAGES: Counter<Count> = "memwarden_training_messages_total" {kind}.counting("{message}");
     /// Lines and messages that were not taken in, or not wholly, by what was wrong with them.

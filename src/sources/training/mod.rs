@@ -38,10 +38,14 @@ use listener::{Hold, lock};
 use rank::Rank;
 use ring::Ring;
 
+use crate::host::process;
+use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::{Facts, ToldRank};
+use crate::model::fair::{self, Answer, Shares};
 use crate::model::label::Label;
 use crate::model::point::Batch;
+use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::timeline::{Entry, Kind};
@@ -60,7 +64,8 @@ pub static REGISTRATION: Registration = Registration {
     check: options::check,
     build: |settings, context| {
         let rules = Rules::read(settings);
-        Box::new(Training::new(rules, context.roots.proc.clone(), Checkpoints::heard()))
+        let (proc, passwd) = (context.roots.proc.clone(), context.roots.passwd.clone());
+        Box::new(Training::new(rules, proc, passwd, Checkpoints::heard()))
     },
 };
 
@@ -72,7 +77,10 @@ const MOST_REMEMBERED: usize = 1_000;
 struct Training {
     rules: Rules,
     proc: PathBuf,
+    passwd: PathBuf,
     checkpoints: &'static Checkpoints,
+    /// Whether it was said that there is room for fewer connections than are asked for.
+    said: bool,
     /// Started by the first sample.
     thread: Option<(Arc<Shared>, Option<Hold>)>,
     ring: Ring,
@@ -80,16 +88,26 @@ struct Training {
     known: HashMap<u64, (Face, u64)>,
     energy: Energy,
     /// Failures of each workload, and when one of its ranks was last seen.
-    ooms: BTreeMap<Label, (u64, Timestamp)>,
+    ooms: BTreeMap<Label, Remembered>,
+}
+
+/// The failures of one workload.
+struct Remembered {
+    ooms: u64,
+    /// When one of its ranks was last seen.
+    seen: Timestamp,
+    user: u32,
 }
 
 impl Training {
-    fn new(rules: Rules, proc: PathBuf, checkpoints: &'static Checkpoints) -> Self {
+    fn new(rules: Rules, proc: PathBuf, passwd: PathBuf, checkpoints: &'static Checkpoints) -> Self {
         let ring = Ring::new(rules.timeline);
         Self {
             rules,
             proc,
+            passwd,
             checkpoints,
+            said: false,
             thread: None,
             ring,
             known: HashMap::new(),
@@ -111,13 +129,28 @@ impl Training {
         let Some(path) = self.rules.socket.clone() else {
             return Err(SourceError::unavailable("sources.training.socket is empty"));
         };
-        let shared = Arc::new(Shared::new(self.proc.clone(), self.rules.clients));
+        let places = self.places();
+        let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), places));
         let hold = listener::start(path, self.rules.clone(), Arc::clone(&shared), self.checkpoints);
         let hold = hold.map_err(|error| {
             SourceError::failed(Failure::of(&error), format!("no thread for the job socket: {error}"))
         })?;
         self.thread = Some((Arc::clone(&shared), Some(hold)));
         Ok(shared)
+    }
+
+    /// The connections there is room for: a quarter of the descriptors that the daemon may have open, at most.
+    fn places(&mut self) -> usize {
+        let allowed = (process::descriptor_limit() / 4).max(1);
+        if allowed < self.rules.clients && !std::mem::replace(&mut self.said, true) {
+            let wanted = self.rules.clients;
+            tracing::warn!(
+                wanted,
+                allowed,
+                "The limit on open files leaves room for fewer training processes."
+            );
+        }
+        self.rules.clients.min(allowed)
     }
 
     /// Takes what happened to one client to the timeline, and what it told to `out` while it lives.
@@ -127,11 +160,10 @@ impl Training {
         ended: bool,
         at: Timestamp,
         faces: &mut Faces,
-        efforts: &mut BTreeMap<Label, Effort>,
         out: &mut Batch,
-    ) {
+    ) -> Option<Face> {
         let mut rank = lock(&client.rank);
-        let Some(hello) = rank.hello.clone() else { return };
+        let hello = rank.hello.clone()?;
         if let Some(key) = client.key.filter(|key| !ended && face::is_new(*key, &out.facts)) {
             // Nothing is told under a name that the next sample takes away.
             out.facts.ranks.push(ToldRank {
@@ -139,10 +171,11 @@ impl Training {
                 workload: Label::default(),
                 rank: Label::default(),
             });
-            return;
+            return None;
         }
         let known = self.known.remove(&client.number);
         let counted = known.as_ref().map_or(0, |(_, counted)| *counted);
+        let shown = known.is_some();
         let living = if ended { None } else { faces.of(client, &hello, &out.facts) };
         let face = match (&living, known) {
             (Some(face), _) => face.clone(),
@@ -153,7 +186,7 @@ impl Training {
                 Face { workload: Label::default(), rank, gpus: Vec::new() }
             }
         };
-        self.remember(&face.workload, rank.ooms.saturating_sub(counted), at);
+        self.remember(&face.workload, client.payer, rank.ooms.saturating_sub(counted), at);
         let entry = |told: rank::Told| Entry {
             sequence: 0,
             unix_seconds: told.unix_seconds,
@@ -166,7 +199,7 @@ impl Training {
             detail: told.detail,
         };
         for told in rank.take_told() {
-            self.ring.push(entry(told));
+            self.ring.push(client.payer, entry(told));
         }
         if ended {
             let unix_seconds = at.unix().as_secs_f64();
@@ -179,29 +212,50 @@ impl Training {
                 step: rank.step,
                 detail: why.and_then(|why| to_raw_value(&json!({ "reason": why })).ok()),
             };
-            self.ring.push(entry(told));
-            return;
+            self.ring.push(client.payer, entry(told));
+            // What it said since the sample before is told once, where nobody has its names now.
+            if shown && faces.claim(&face) {
+                expose::put(&rank, &hello, &face, client.pid, at, out);
+            }
+            return None;
         }
         if living.is_some() {
-            expose::put(&rank, &hello, &face, client.pid, at, out);
-            out.put_some(&metrics::PROCESS_RSS, &face.labels(), resident(client, &out.facts));
-            compute::put(&rank, &hello, &face, at, &self.rules.peaks, out);
-            strive(efforts, &rank, &hello, &face, client.pid, at);
             let Face { workload, rank, .. } = face.clone();
             out.facts.ranks.push(ToldRank { key: client.key, workload, rank });
         }
-        let ooms = rank.ooms;
-        drop(rank);
-        self.known.insert(client.number, (face, ooms));
+        self.known.insert(client.number, (face, rank.ooms));
+        living
     }
 
-    fn remember(&mut self, workload: &Label, more: u64, at: Timestamp) {
+    /// Puts what a client told that lives.
+    fn show(
+        &self,
+        client: &Client,
+        face: &Face,
+        at: Timestamp,
+        efforts: &mut BTreeMap<Label, Effort>,
+        out: &mut Batch,
+    ) {
+        let rank = lock(&client.rank);
+        let Some(hello) = &rank.hello else { return };
+        expose::put(&rank, hello, face, client.pid, at, out);
+        out.put_some(&metrics::PROCESS_RSS, &face.labels(), resident(client, &out.facts));
+        compute::put(&rank, hello, face, at, &self.rules.peaks, out);
+        strive(efforts, &rank, hello, face, client.pid, at);
+    }
+
+    fn remember(&mut self, workload: &Label, user: u32, more: u64, at: Timestamp) {
         if self.ooms.len() >= MOST_REMEMBERED && !self.ooms.contains_key(workload) {
-            return;
+            let mut shares = Shares::new(self.ooms.len());
+            self.ooms.values().for_each(|known| shares.take(known.user));
+            let Answer::TakeFrom(other) = shares.ask(user) else { return };
+            let own = self.ooms.iter().filter(|(_, known)| known.user == other);
+            let oldest = own.min_by_key(|(_, known)| known.seen.monotonic()).map(|(label, _)| label.clone());
+            oldest.map(|label| self.ooms.remove(&label));
         }
-        let (ooms, seen) = self.ooms.entry(workload.clone()).or_insert((0, at));
-        *ooms = ooms.saturating_add(more);
-        *seen = at;
+        let known = self.ooms.entry(workload.clone()).or_insert(Remembered { ooms: 0, seen: at, user });
+        known.ooms = known.ooms.saturating_add(more);
+        known.seen = at;
     }
 }
 
@@ -209,26 +263,45 @@ impl Source for Training {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let shared = self.shared()?;
         let mut clients = shared.clients();
-        // Who first said that it has a rank keeps it.
-        clients.sort_by_cached_key(|(client, _)| {
-            (lock(&client.rank).since.map(Timestamp::monotonic), client.number)
+        // Who first said that it has a rank keeps it; who has ended has it no more.
+        clients.sort_by_cached_key(|(client, ended)| {
+            (*ended, lock(&client.rank).since.map(Timestamp::monotonic), client.number)
         });
         let connected = clients.iter().filter(|(_, ended)| !ended).count() as u64;
         let mut faces = Faces::default();
         let mut efforts = BTreeMap::new();
+        let mut living = Vec::with_capacity(clients.len());
         for (client, ended) in &clients {
-            self.see(client, *ended, at, &mut faces, &mut efforts, out);
+            let face = self.see(client, *ended, at, &mut faces, out);
+            living.extend(face.map(|face| (client, face)));
         }
+        let mut cut = BTreeMap::<u32, u64>::new();
+        // Where a metric has more series than it may have, each user's first ranks have theirs.
+        for place in fair::turns(living.iter().map(|(client, _)| client.payer)) {
+            let (client, face) = &living[place];
+            let before = out.over_budget();
+            self.show(client, face, at, &mut efforts, out);
+            *cut.entry(client.payer).or_default() += out.over_budget() - before;
+        }
+        let cut = cut.into_iter().filter(|(_, left_out)| *left_out > 0);
+        let series = metrics::MOST_SERIES as u64;
+        out.facts.shortages.extend(cut.map(|(user, left_out)| Shortage {
+            limit: "training_series",
+            user: Some(user),
+            left_out,
+            most: series,
+        }));
+        out.facts.shortages.extend(shared.shortages(at));
         self.known.retain(|number, _| clients.iter().any(|(client, _)| client.number == *number));
-        self.ooms.retain(|_, (_, seen)| at.since(*seen) < REMEMBERED);
+        self.ooms.retain(|_, known| at.since(known.seen) < REMEMBERED);
         for (workload, ranks) in &faces.ranks {
             out.put(&metrics::RANKS, std::slice::from_ref(workload), Count(*ranks));
         }
         for (workload, conflicts) in &faces.conflicts {
             out.put(&metrics::CONFLICTS, std::slice::from_ref(workload), Count(*conflicts));
         }
-        for (workload, (ooms, _)) in &self.ooms {
-            out.put(&metrics::OOMS, std::slice::from_ref(workload), Count(*ooms));
+        for (workload, known) in &self.ooms {
+            out.put(&metrics::OOMS, std::slice::from_ref(workload), Count(known.ooms));
         }
         self.energy.put(&efforts, at, out);
         out.facts.timeline = self.ring.timeline();
@@ -285,4 +358,5 @@ fn put_counts(shared: &Shared, out: &mut Batch) {
     }
     out.put(&metrics::RECEIVED, &[], Bytes::new(counts.bytes.load(Ordering::Relaxed)));
     out.put(&metrics::PAUSED, &[], Count(counts.paused.load(Ordering::Relaxed)));
+    out.put(&metrics::UNPROVEN, &[], Count(counts.unproven.load(Ordering::Relaxed)));
 }

@@ -28,7 +28,7 @@ static OWNER: Opt = Opt {
 };
 static CLIENTS: Opt = Opt {
     key: "clients",
-    help: "The most processes connected at once; those beyond are turned away and counted.",
+    help: "The most processes connected at once, and at most a quarter of the files that the daemon may have open. Beyond them, a user who has fewer takes the place of the newest of who has most; others are turned away and counted.",
     kind: OptKind::Count(1, 65_536),
     default: "1024",
 };

@@ -1,9 +1,8 @@
-//! The newest of what happened, of which no workload takes more than its share.
+//! The newest of what happened, of which no user takes more than its share.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::model::label::Label;
 use crate::model::timeline::{Entry, Timeline};
 
 /// Bytes that all entries take at most.
@@ -15,9 +14,9 @@ const EACH: usize = 256;
 /// A bounded timeline.
 #[derive(Debug)]
 pub(super) struct Ring {
-    entries: VecDeque<Arc<Entry>>,
-    /// Bytes by workload.
-    shares: HashMap<Label, usize>,
+    entries: VecDeque<(u32, Arc<Entry>)>,
+    /// Bytes by user.
+    shares: HashMap<u32, usize>,
     bytes: usize,
     most: usize,
     sequence: u64,
@@ -40,15 +39,15 @@ impl Ring {
         }
     }
 
-    /// Adds what happened last; its number is given here.
-    pub(super) fn push(&mut self, mut entry: Entry) {
+    /// Adds what happened last, to a job of this user; its number is given here.
+    pub(super) fn push(&mut self, user: u32, mut entry: Entry) {
         self.shown = None;
         self.sequence += 1;
         entry.sequence = self.sequence;
         let size = size(&entry);
         self.bytes += size;
-        *self.shares.entry(entry.workload.clone()).or_default() += size;
-        self.entries.push_back(Arc::new(entry));
+        *self.shares.entry(user).or_default() += size;
+        self.entries.push_back((user, Arc::new(entry)));
         while self.entries.len() > self.most || self.bytes > BYTES {
             self.forget();
         }
@@ -56,17 +55,16 @@ impl Ring {
 
     /// Forgets the oldest of whoever has the most.
     fn forget(&mut self) {
-        let largest =
-            self.shares.iter().max_by_key(|(_, share)| **share).map(|(workload, _)| workload.clone());
-        let place = self.entries.iter().position(|entry| Some(&entry.workload) == largest.as_ref());
-        let Some(entry) = self.entries.remove(place.unwrap_or(0)) else { return };
+        let largest = self.shares.iter().max_by_key(|(_, share)| **share).map(|(user, _)| *user);
+        let place = self.entries.iter().position(|(user, _)| Some(*user) == largest);
+        let Some((user, entry)) = self.entries.remove(place.unwrap_or(0)) else { return };
         let size = size(&entry);
         self.bytes = self.bytes.saturating_sub(size);
         self.forgotten += 1;
-        if let Some(share) = self.shares.get_mut(&entry.workload) {
+        if let Some(share) = self.shares.get_mut(&user) {
             *share = share.saturating_sub(size);
             if *share == 0 {
-                self.shares.remove(&entry.workload);
+                self.shares.remove(&user);
             }
         }
     }
@@ -74,7 +72,7 @@ impl Ring {
     /// What is remembered.
     pub(super) fn timeline(&mut self) -> Arc<Timeline> {
         let shown = self.shown.get_or_insert_with(|| {
-            let entries = self.entries.iter().cloned().collect();
+            let entries = self.entries.iter().map(|(_, entry)| Arc::clone(entry)).collect();
             Arc::new(Timeline { entries, forgotten: self.forgotten })
         });
         Arc::clone(shown)
@@ -105,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn a_noisy_workload_forgets_its_own() {
+    fn a_noisy_user_forgets_its_own() {
         let mut ring = Ring::new(10);
-        ring.push(entry("quiet", 1));
-        ring.push(entry("quiet", 1));
-        for _ in 0..100 {
-            ring.push(entry("noisy", 1));
+        ring.push(7, entry("quiet", 1));
+        ring.push(7, entry("quiet", 1));
+        for job in 0..100 {
+            ring.push(9, entry(&format!("noisy-{job}"), 1));
         }
         let shown = ring.timeline();
         let sequences: Vec<u64> = shown.entries.iter().map(|entry| entry.sequence).collect();
@@ -123,12 +121,12 @@ mod tests {
     fn bytes_are_bounded_too() {
         let mut ring = Ring::new(100_000);
         for _ in 0..1_000 {
-            ring.push(entry("a", 16_000));
+            ring.push(7, entry("a", 16_000));
         }
         let bytes: usize = ring.timeline().entries.iter().map(|entry| size(entry)).sum();
         assert!(bytes <= BYTES && bytes == ring.bytes && bytes > BYTES / 2, "{bytes}");
         let mut none = Ring::new(0);
-        none.push(entry("a", 1));
+        none.push(7, entry("a", 1));
         assert_eq!((none.timeline().entries.len(), none.shares.len(), none.bytes), (0, 0, 0));
     }
 }

@@ -69,8 +69,8 @@ impl World {
         let path = folder.path().join("run/job.sock");
         let checkpoints: &'static Checkpoints = Box::leak(Box::default());
         let proc = tree.proc();
-        let mut source = Training::new(rules(&path), proc.clone(), checkpoints);
-        let shared = Arc::new(Shared::new(proc, 8));
+        let mut source = Training::new(rules(&path), proc.clone(), "passwd".into(), checkpoints);
+        let shared = Arc::new(Shared::new(proc, Subordinates::default(), 8));
         let mut listener =
             Listener::new(path.clone(), rules(&path), Arc::clone(&shared), checkpoints, now).unwrap();
         listener.turn(Some(Duration::ZERO)).unwrap();
@@ -121,7 +121,7 @@ impl World {
         Facts {
             processes: Some(Arc::new(ProcessTable { rows, boot: None })),
             gpu_processes: vec![gpu],
-            members: vec![(self.own, "slurm/17".into())],
+            members: vec![crate::model::facts::Membership::named(self.own, "slurm/17")],
             ..Facts::default()
         }
     }
@@ -239,12 +239,16 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
             memwarden_training_ooms_total{workload="slurm/17"} 1
         "#]],
     );
+    let last = r#"{"type":"phase","t":1,"name":"forward","state":"end","seconds":25,"count":123}"#;
+    world.send(&mut stream, &format!("{last}\n"));
     drop(stream);
     world.turn();
     pass(1);
     let (shown, timeline) = world.sample();
+    let phases = "memwarden_training_phases_total{workload=\"slurm/17\",rank=\"3\",phase=\"forward\"} 123";
+    assert!(shown.contains(phases) && !shown.contains("memwarden_training_ranks"), "its last word: {shown}");
     check(
-        &shown,
+        &world.sample().0,
         expect![[r#"
             memwarden_training_ooms_total{workload="slurm/17"} 1
         "#]],
@@ -447,6 +451,48 @@ fn too_many_clients_are_turned_away() {
 }
 
 #[test]
+fn one_user_with_many_series_leaves_room_for_anothers() {
+    let mut world = World::new();
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let phases: String = (0..32)
+        .map(|phase| format!("{{\"type\":\"phase\",\"name\":\"p{phase}\",\"state\":\"end\",\"count\":1}}\n"))
+        .collect();
+    for number in 1..=300 {
+        let uid = if number == 300 { 61_001 } else { 61_002 };
+        let peer = crate::host::peer::Peer { pid: None, uid };
+        let client = world.shared.greet(1_000 + number, peer, uid, &ours, now());
+        let hello = format!("{{\"type\":\"hello\",\"v\":1,\"rank\":{number},\"world\":1000}}");
+        for line in [hello.as_str()].into_iter().chain(phases.lines()) {
+            client.hear(line.as_bytes(), now(), &world.shared.counts, world.checkpoints).unwrap();
+        }
+        pass(1);
+    }
+    let mut batch = Batch::new();
+    world.source.sample(now(), &mut batch).unwrap();
+    let short: Vec<_> = batch.facts.shortages.iter().map(|short| (short.limit, short.user)).collect();
+    assert_eq!(short, [("training_series", Some(61_002))]);
+    let (families, dropped, _) = batch.seal();
+    assert!(!dropped.is_empty(), "there were too few to be cut");
+    let family =
+        families.iter().find(|family| family.desc.name == "memwarden_training_phases_total").unwrap();
+    let of = |rank: &str| family.points.iter().filter(|point| point.labels[1].as_str() == rank).count();
+    assert_eq!((of("300"), of("1"), of("299")), (32, 32, 0));
+}
+
+#[test]
+fn failures_of_many_workloads_of_one_user_leave_room_for_anothers() {
+    let mut world = World::new();
+    for number in 0..MOST_REMEMBERED as u64 + 10 {
+        world.source.remember(&Label::from(number), 61_002, 1, Timestamp::from_secs(number));
+    }
+    assert_eq!(world.source.ooms.len(), MOST_REMEMBERED);
+    world.source.remember(&"alice".into(), 61_001, 1, Timestamp::from_secs(5_000));
+    assert_eq!(world.source.ooms.len(), MOST_REMEMBERED);
+    assert_eq!(world.source.ooms[&Label::from("alice")].ooms, 1);
+    assert!(!world.source.ooms.contains_key(&Label::from(0_u64)), "the oldest goes");
+}
+
+#[test]
 fn a_rank_that_lies_again_and_again_has_one_series() {
     let mut world = World::new();
     let mut stream = world.connect();
@@ -462,7 +508,7 @@ fn a_rank_that_lies_again_and_again_has_one_series() {
 fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
     let world = World::new();
     let path = world.folder.path().join("run/job.sock");
-    let shared = Arc::new(Shared::new("proc".into(), 8));
+    let shared = Arc::new(Shared::new("proc".into(), Subordinates::default(), 8));
     let mut second =
         Listener::new(path.clone(), rules(&path), Arc::clone(&shared), world.checkpoints, now).unwrap();
     second.turn(Some(Duration::ZERO)).unwrap();
@@ -500,7 +546,7 @@ fn a_socket_whose_file_is_removed_is_made_again_and_nobody_is_cut_off() {
 fn the_thread_hears_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.sock");
-    let shared = Arc::new(Shared::new(folder.path().to_path_buf(), 8));
+    let shared = Arc::new(Shared::new(folder.path().to_path_buf(), Subordinates::default(), 8));
     let hold =
         listener::start(path.clone(), rules(&path), Arc::clone(&shared), Box::leak(Box::default())).unwrap();
     let wait = |what: &dyn Fn() -> bool| {

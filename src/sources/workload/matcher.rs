@@ -2,8 +2,9 @@
 
 use std::io;
 
+use super::texts::{Answer, Budget, LONGEST};
 use super::users::Users;
-use crate::host::process::{ProcRoot, died, status};
+use crate::host::process::{ProcRoot, died, status, users};
 use crate::model::facts::ProcessRow;
 use crate::model::label::Label;
 use crate::model::pattern;
@@ -19,22 +20,13 @@ pub(super) struct Matcher {
     pub(super) environment: Option<String>,
 }
 
-/// What was read of one process so far, for all matchers together.
-#[derive(Debug, Default)]
-struct Known {
-    executable: Option<String>,
-    command_line: Option<String>,
-    environment: Option<Vec<u8>>,
-    unreadable: bool,
-}
-
-/// What matchers ask.
-pub(super) struct Question<'a> {
-    pub(super) root: &'a ProcRoot,
-    pub(super) users: &'a mut Users,
-    pub(super) buffer: &'a mut Vec<u8>,
-    /// Counts processes that could not be read.
-    pub(super) unreadable: &'a mut u64,
+/// What can be said of a process without its memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The place of its matcher.
+    Known(Option<usize>),
+    /// The places of those that may hold, up to the first that does whatever the texts say.
+    Ask(Vec<usize>),
 }
 
 impl Matcher {
@@ -52,84 +44,131 @@ impl Matcher {
         }
     }
 
-    /// What costs nothing is asked first.
-    fn holds(&self, row: &ProcessRow, known: &mut Known, question: &mut Question<'_>) -> bool {
-        self.user.as_ref().is_none_or(|user| {
-            row.uid.to_string() == *user || question.users.name(row.uid).as_str() == user.as_str()
-        }) && self.cgroup.as_ref().is_none_or(|wanted| {
-            let memory = row.cgroup.as_ref().is_some_and(|path| pattern::fits(wanted, path.as_str()));
-            memory || row.naming_cgroup.as_ref().is_some_and(|path| pattern::fits(wanted, path))
-        }) && self.executable.as_ref().is_none_or(|wanted| {
-            let path = known.executable(row, question);
-            let name = if wanted.contains('/') { path } else { path.rsplit('/').next().unwrap_or(path) };
-            !path.is_empty() && pattern::fits(wanted, name)
-        }) && self.command_line.as_ref().is_none_or(|wanted| {
-            let line = known.command_line(row, question);
-            !line.is_empty() && pattern::contains(wanted, line)
-        }) && self.environment.as_ref().is_none_or(|wanted| has(known.environment(row, question), wanted))
+    /// Whether it asks for what only the process's memory has.
+    pub(super) const fn asks_memory(&self) -> bool {
+        self.command_line.is_some() || self.environment.is_some()
     }
 }
 
-/// The place of the first matcher that a process meets.
-pub(super) fn first_match(
+/// Which matcher a process meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Match {
+    /// The place of the matcher.
+    pub(super) place: usize,
+    /// The user whose process it is: who started it, where it has the rights of root by its file.
+    pub(super) user: u32,
+}
+
+/// Whose process it is: who started it, where it has the rights of root by its file.
+pub(super) fn owner(row: &ProcessRow, root: &ProcRoot) -> u32 {
+    if row.uid != 0 {
+        return row.uid;
+    }
+    let mut buffer = Vec::new();
+    let status = root.read(row.key.pid, "status", &mut buffer);
+    status.ok().and_then(users).map_or(0, |[real, _]| real)
+}
+
+/// Compares with what the kernel tells at once. Says too whether the executable could not be read.
+pub(super) fn quick(
     matchers: &[Matcher],
     row: &ProcessRow,
-    question: &mut Question<'_>,
-) -> Option<usize> {
+    root: &ProcRoot,
+    users: &mut Users,
+) -> (Verdict, bool) {
     // What is on its way out is not looked into.
     if row.kernel || matches!(row.state, b'Z' | b'X') {
-        return None;
+        return (Verdict::Known(None), false);
     }
-    let mut known = Known::default();
-    let found = matchers.iter().position(|matcher| matcher.holds(row, &mut known, question));
-    if known.unreadable {
-        *question.unreadable += 1;
+    let mut path: Option<io::Result<String>> = None;
+    let mut places = Vec::new();
+    for (place, matcher) in matchers.iter().enumerate() {
+        // What costs nothing is asked first.
+        let holds =
+            matcher.user.as_ref().is_none_or(|user| {
+                row.uid.to_string() == *user || users.name(row.uid).as_str() == user.as_str()
+            }) && matcher.cgroup.as_ref().is_none_or(|wanted| {
+                let memory = row.cgroup.as_ref().is_some_and(|path| pattern::fits(wanted, path.as_str()));
+                memory || row.naming_cgroup.as_ref().is_some_and(|path| pattern::fits(wanted, path))
+            }) && matcher.executable.as_ref().is_none_or(|wanted| {
+                let path = path.get_or_insert_with(|| root.link(row.key.pid, "exe"));
+                let path = path.as_deref().unwrap_or_default();
+                let name = if wanted.contains('/') { path } else { path.rsplit('/').next().unwrap_or(path) };
+                !path.is_empty() && pattern::fits(wanted, name)
+            });
+        if holds {
+            places.push(place);
+            if !matcher.asks_memory() {
+                break;
+            }
+        }
     }
-    found
+    let unreadable = path.is_some_and(|path| path.is_err_and(|error| !died(&error)));
+    let verdict = match *places {
+        [] => Verdict::Known(None),
+        [only] if !matchers[only].asks_memory() => Verdict::Known(Some(only)),
+        _ => Verdict::Ask(places),
+    };
+    (verdict, unreadable)
 }
 
-impl Known {
-    fn executable(&mut self, row: &ProcessRow, question: &Question<'_>) -> &str {
-        if self.executable.is_none() {
-            let read = question.root.link(row.key.pid, "exe");
-            self.executable = Some(self.or_unreadable(read));
+/// Compares with the texts of the process's memory, each read where it is asked for. This may hang. `unreadable` is
+/// whether something was not shown before.
+pub(super) fn compare(
+    matchers: &[Matcher],
+    places: &[usize],
+    root: &ProcRoot,
+    (pid, uid): (u32, u32),
+    mut unreadable: bool,
+    budget: &Budget,
+) -> Answer {
+    let mut buffer = Vec::new();
+    // These texts take the lock of the process's memory, so a process with a signal on its way is left alone.
+    let signalled = root.read(pid, "status", &mut buffer).is_ok_and(|text| status(text).signalled);
+    let mut read = |name: &str| -> Option<Vec<u8>> {
+        if signalled {
+            return Some(Vec::new());
         }
-        self.executable.as_deref().unwrap_or_default()
-    }
-
-    fn command_line(&mut self, row: &ProcessRow, question: &mut Question<'_>) -> &str {
-        if self.command_line.is_none() {
-            let bytes = self.argument_file(row, "cmdline", question);
-            let mut text = String::from_utf8_lossy(&bytes).replace('\0', " ");
-            text.truncate(text.trim_end().len());
-            self.command_line = Some(text);
+        if !budget.allows(uid) {
+            return None;
         }
-        self.command_line.as_deref().unwrap_or_default()
-    }
-
-    fn environment(&mut self, row: &ProcessRow, question: &mut Question<'_>) -> &[u8] {
-        if self.environment.is_none() {
-            self.environment = Some(self.argument_file(row, "environ", question));
+        let text = root.open(pid, name).and_then(|file| Ok(file.read_first(&mut buffer, LONGEST)?.to_vec()));
+        if let Ok(text) = &text {
+            budget.spend(uid, text.len());
         }
-        self.environment.as_deref().unwrap_or_default()
-    }
-
-    /// These two take the lock of the process's memory, so a process with a signal on its way is left alone.
-    fn argument_file(&mut self, row: &ProcessRow, name: &str, question: &mut Question<'_>) -> Vec<u8> {
-        let pid = row.key.pid;
-        if question.root.read(pid, "status", question.buffer).is_ok_and(|text| status(text).signalled) {
-            return Vec::new();
+        Some(text.unwrap_or_else(|error| {
+            unreadable |= !died(&error);
+            Vec::new()
+        }))
+    };
+    let (mut line, mut environment) = (None, None);
+    let mut found = None;
+    for place in places {
+        let matcher = &matchers[*place];
+        if let Some(wanted) = &matcher.command_line {
+            if line.is_none() {
+                let Some(bytes) = read("cmdline") else { return Answer::Deferred };
+                let mut text = String::from_utf8_lossy(&bytes).replace('\0', " ");
+                text.truncate(text.trim_end().len());
+                line = Some(text);
+            }
+            if !line.as_ref().is_some_and(|line| !line.is_empty() && pattern::contains(wanted, line)) {
+                continue;
+            }
         }
-        let read = question.root.read(pid, name, question.buffer).map(<[u8]>::to_vec);
-        self.or_unreadable(read)
+        if let Some(wanted) = &matcher.environment {
+            if environment.is_none() {
+                let Some(bytes) = read("environ") else { return Answer::Deferred };
+                environment = Some(bytes);
+            }
+            if !environment.as_ref().is_some_and(|environment| has(environment, wanted)) {
+                continue;
+            }
+        }
+        found = Some(*place);
+        break;
     }
-
-    fn or_unreadable<T: Default>(&mut self, read: io::Result<T>) -> T {
-        read.unwrap_or_else(|error| {
-            self.unreadable |= !died(&error);
-            T::default()
-        })
-    }
+    Answer::Read { found, unreadable }
 }
 
 fn has(environment: &[u8], wanted: &str) -> bool {

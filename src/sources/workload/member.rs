@@ -3,8 +3,11 @@
 //! `status` costs 8 µs. It is read each sample of those that are shown one by
 //! one and of those whose `stat` changed, and every 4th sample of the others.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::host::process::readers::{Asked, Desk, Pool};
 use crate::host::process::{self, Io, ProcFile, ProcRoot, Status, died};
 use crate::model::facts::ProcessRow;
 use crate::model::time::Timestamp;
@@ -20,10 +23,12 @@ const REFUSED_EVERY: u32 = 64;
 const PSS_LIMIT: Bytes = Bytes::new(1 << 30);
 const PSS_EVERY: Duration = Duration::from_secs(60);
 
-/// What members share: where to read, and how much may be kept open.
+/// What members share: where to read, how much may be kept open, and who reads what can hang.
 pub(super) struct Files {
-    pub(super) root: ProcRoot,
+    pub(super) root: Arc<ProcRoot>,
     pub(super) buffer: Vec<u8>,
+    pub(super) io: Desk<io::Result<Io>>,
+    pub(super) pss: Desk<Option<Bytes>>,
     most_kept: usize,
     kept: usize,
 }
@@ -36,14 +41,12 @@ pub(super) struct Member {
     pub(super) peak: Option<Bytes>,
     pub(super) open_files: Option<u64>,
     pub(super) io: Option<Io>,
-    /// Whether the kernel does not show its I/O or its descriptors.
-    pub(super) restricted: bool,
     /// What the workload has counted of it already.
     pub(super) counted: Counted,
     pub(super) pss: Option<Bytes>,
     pss_at: Option<Timestamp>,
     status_file: Option<ProcFile>,
-    io_file: Option<ProcFile>,
+    io_file: Option<Arc<ProcFile>>,
     io_refused: bool,
     files_refused: bool,
     seen: (u8, Bytes, u64, u64, u64),
@@ -60,21 +63,67 @@ pub(super) struct Counted {
 }
 
 impl Files {
-    pub(super) const fn new(root: ProcRoot, most_kept: usize) -> Self {
-        Self { root, buffer: Vec::new(), most_kept, kept: 0 }
+    pub(super) fn new(root: ProcRoot, most_kept: usize, pool: &Arc<Pool>) -> Self {
+        Self {
+            root: Arc::new(root),
+            buffer: Vec::new(),
+            io: Desk::new(Arc::clone(pool)),
+            pss: Desk::new(Arc::clone(pool)),
+            most_kept,
+            kept: 0,
+        }
     }
 
-    /// Reads a file through its descriptor, which is kept where there is room.
-    fn read(&mut self, pid: u32, name: &str, kept: &mut Option<ProcFile>) -> std::io::Result<&[u8]> {
-        match kept {
+    /// Opens the process file system where that is still to be done.
+    pub(super) fn connect(&mut self) -> io::Result<()> {
+        match Arc::get_mut(&mut self.root) {
+            Some(root) => root.connect(),
+            // Only one that is open is shared.
+            None => Ok(()),
+        }
+    }
+
+    /// Reads `status`, through its descriptor, which is kept where there is room.
+    fn status(&mut self, pid: u32, kept: &mut Option<ProcFile>) -> io::Result<Status> {
+        let text = match kept {
             Some(file) => file.read(&mut self.buffer),
             None if self.kept < self.most_kept => {
-                let file = kept.insert(self.root.open(pid, name)?);
+                let file = kept.insert(self.root.open(pid, "status")?);
                 self.kept += 1;
                 file.read(&mut self.buffer)
             }
-            None => self.root.read(pid, name, &mut self.buffer),
+            None => self.root.read(pid, "status", &mut self.buffer),
+        };
+        text.map(process::status)
+    }
+
+    /// Asks for `io`, which waits for a process that is in the middle of its exec.
+    fn ask_io(&mut self, row: &ProcessRow, kept: &mut Option<Arc<ProcFile>>) {
+        let pid = row.key.pid;
+        if kept.is_none()
+            && self.kept < self.most_kept
+            && let Ok(file) = self.root.open(pid, "io")
+        {
+            *kept = Some(Arc::new(file));
+            self.kept += 1;
         }
+        let (file, root) = (kept.clone(), Arc::clone(&self.root));
+        self.io.ask(asked(row, "io"), move || {
+            let mut buffer = Vec::new();
+            match file {
+                Some(file) => file.read(&mut buffer),
+                None => root.read(pid, "io", &mut buffer),
+            }
+            .map(process::io)
+        });
+    }
+
+    /// Asks for the proportional set size, which waits for the lock of the process's memory.
+    fn ask_pss(&mut self, row: &ProcessRow) {
+        let (pid, root) = (row.key.pid, Arc::clone(&self.root));
+        self.pss.ask(asked(row, "smaps_rollup"), move || {
+            root.read(pid, "smaps_rollup", &mut Vec::new()).ok().and_then(process::pss)
+        });
     }
 
     /// Closes what was kept on a member.
@@ -84,8 +133,12 @@ impl Files {
     }
 }
 
+fn asked(row: &ProcessRow, what: &'static str) -> Asked {
+    Asked { key: row.key, uid: row.uid, comm: row.comm.clone(), what }
+}
+
 impl Member {
-    /// Reads what may have changed. A process that ends meanwhile keeps what was known of it.
+    /// Reads what may have changed, and asks for its I/O. A process that ends meanwhile keeps what was known of it.
     /// One that is `shown` by itself is read each time.
     pub(super) fn observe(&mut self, row: &ProcessRow, shown: bool, files: &mut Files) {
         let pid = row.key.pid;
@@ -96,16 +149,13 @@ impl Member {
         let changed = now != self.seen;
         self.seen = now;
         if (due || changed || shown || turn.is_multiple_of(MEMORY_EVERY))
-            && let Ok(text) = files.read(pid, "status", &mut self.status_file)
+            && let Ok(status) = files.status(pid, &mut self.status_file)
         {
-            self.status = process::status(text);
+            self.status = status;
             self.peak = self.status.peak.or(self.peak);
         }
         if (due || changed) && (!self.io_refused || turn.is_multiple_of(REFUSED_EVERY)) {
-            match files.read(pid, "io", &mut self.io_file).map(process::io) {
-                Ok(io) => (self.io, self.io_refused) = (Some(io), false),
-                Err(error) => self.io_refused |= !died(&error),
-            }
+            files.ask_io(row, &mut self.io_file);
         }
         if due && (!self.files_refused || self.age == 0 || turn.is_multiple_of(REFUSED_EVERY)) {
             match files.root.open_files(pid) {
@@ -113,8 +163,21 @@ impl Member {
                 Err(error) => self.files_refused |= !died(&error),
             }
         }
-        self.restricted = self.io_refused || self.files_refused;
         self.age = self.age.saturating_add(1);
+    }
+
+    /// Takes over what became of the question for its I/O; nothing where it hung before.
+    pub(super) fn take_io(&mut self, answer: Option<io::Result<Io>>) {
+        match answer {
+            Some(Ok(io)) => (self.io, self.io_refused) = (Some(io), false),
+            Some(Err(error)) => self.io_refused |= !died(&error),
+            None => self.io_refused = true,
+        }
+    }
+
+    /// Whether the kernel does not show its I/O or its descriptors.
+    pub(super) const fn restricted(&self) -> bool {
+        self.io_refused || self.files_refused
     }
 
     /// Its resident memory: what its parts add up to, so that no part is ever larger than the whole.
@@ -127,21 +190,20 @@ impl Member {
         anon.saturating_add(file).saturating_add(shmem)
     }
 
-    /// Reads the proportional set size where that is due and harms nobody; says whether it read.
-    pub(super) fn observe_pss(&mut self, row: &ProcessRow, at: Timestamp, files: &mut Files) -> bool {
+    /// Asks for the proportional set size where that is due and harms nobody; says whether it asked.
+    pub(super) fn ask_pss(&mut self, row: &ProcessRow, at: Timestamp, files: &mut Files) -> bool {
         if self.pss_at.is_some_and(|before| at.since(before) < PSS_EVERY) {
             return false;
         }
         self.pss_at = Some(at);
         self.pss = None;
-        let Ok(text) = files.read(row.key.pid, "status", &mut self.status_file) else { return false };
-        self.status = process::status(text);
+        let Ok(status) = files.status(row.key.pid, &mut self.status_file) else { return false };
+        self.status = status;
         let small = self.status.anon.is_some_and(|anon| anon < PSS_LIMIT);
         if self.status.signalled || !small || !matches!(row.state, b'R' | b'S') {
             return false;
         }
-        let read = files.root.read(row.key.pid, "smaps_rollup", &mut files.buffer);
-        self.pss = read.ok().and_then(process::pss);
+        files.ask_pss(row);
         true
     }
 }

@@ -7,7 +7,7 @@ use crate::model::units::{Bytes, Count, Flag, Seconds};
 const PROCESSES: usize = 8_000;
 
 crate::metrics! {
-    /// What a workload is: kind is matcher, slurm, pod, container, unit, gpu or job; always 1. A label is empty where it does not apply.
+    /// What a workload is: kind is matcher, slurm, pod, container, unit, gpu or job, user is that of its oldest process that is not root's; always 1. A label is empty where it does not apply.
     pub INFO: Gauge<Flag> = "memwarden_workload_info"
         {workload, kind, user, cgroup, slurm_job_id, pod_uid, container_id, unit};
     /// The largest resident memory of the workload over the peak window.
@@ -72,4 +72,10 @@ crate::metrics! {
     pub OMITTED: Gauge<Count> = "memwarden_workloads_omitted" {}.counting("{workload}");
     /// Processes that a matcher could not be compared with because the kernel does not show their executable, command line or environment.
     pub UNREADABLE: Counter<Count> = "memwarden_workload_match_unreadable_total" {}.counting("{process}");
+    /// Times that a process was compared with the matchers later because the share of its user in what is read of command lines and environments was used up.
+    pub DEFERRED: Counter<Count> = "memwarden_workload_match_deferred_total" {}.counting("{process}");
+    /// Reads of a process's files that have not answered for 2 s and are waited for by a thread of their own, by user id; absent while there are none.
+    pub HANGING: Gauge<Count> = "memwarden_process_reads_hanging" {user}.counting("{read}").budget(64);
+    /// Reads of a process's files that did not answer within 2 s.
+    pub HUNG: Counter<Count> = "memwarden_process_reads_hung_total" {}.counting("{read}");
 }

@@ -7,14 +7,17 @@
 
 mod exits;
 mod expose;
+mod hanging;
 mod identity;
 mod matcher;
 mod member;
 pub mod metrics;
+mod naming;
 mod options;
 mod roster;
 mod seen;
 mod settle;
+mod texts;
 mod top;
 mod tree;
 mod users;
@@ -22,24 +25,29 @@ mod users;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use exits::Exits;
-use identity::{Identity, Kind, Named};
+use identity::{Identity, Kind, Names};
 use member::{Files, Member};
 use options::Rules;
 use roster::Roster;
 use seen::Seen;
 use settle::Claim;
+use texts::Texts;
 use tree::Trees;
 use users::Users;
 
+use crate::host::cgroup_owner::Owners;
+use crate::host::process::readers::{self, Pool};
 use crate::host::process::{self, ProcRoot};
 use crate::host::roots::Roots;
-use crate::model::facts::{GpuProcess, ProcessTable};
+use crate::model::attention;
+use crate::model::facts::{GpuProcess, Membership, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
+use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
@@ -55,7 +63,8 @@ pub static REGISTRATION: Registration = Registration {
     check: options::check,
     build: |settings, context| {
         // With the third that `process` takes, half of the limit.
-        Box::new(Workloads::new(Rules::new(settings), &context.roots, process::descriptor_limit() / 6))
+        let descriptors = process::descriptor_limit() / 6;
+        Box::new(Workloads::new(Rules::new(settings), &context.roots, descriptors, &readers::shared()))
     },
 };
 
@@ -66,26 +75,28 @@ struct Workloads {
     roster: Roster,
     /// What is remembered of each process, in the order of the table.
     seen: Vec<Seen>,
-    /// What cgroup paths name, for the paths in use.
-    names: HashMap<Arc<str>, Option<Named>>,
+    names: Names,
     exits: Exits,
     trees: Trees,
-    unreadable: u64,
+    texts: Texts,
+    /// Workloads that are not watched for want of room, by user.
+    left_out: BTreeMap<u32, u64>,
     started: bool,
 }
 
 impl Workloads {
-    fn new(rules: Rules, roots: &Roots, descriptors: usize) -> Self {
+    fn new(rules: Rules, roots: &Roots, descriptors: usize, pool: &Arc<Pool>) -> Self {
         Self {
+            texts: Texts::new(&rules.matchers, Arc::clone(pool)),
             rules,
-            files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors),
+            files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors, pool),
             users: Users::new(roots.passwd.clone()),
             roster: Roster::default(),
             seen: Vec::new(),
-            names: HashMap::new(),
+            names: Names::new(Owners::new(roots.cgroup.clone())),
             exits: Exits::default(),
             trees: Trees::default(),
-            unreadable: 0,
+            left_out: BTreeMap::new(),
             started: false,
         }
     }
@@ -100,7 +111,7 @@ impl Workloads {
             if let Some(workload) = self.roster.watched_mut(process.claim) {
                 workload.exited += 1;
                 if let Some(peak) = member.peak {
-                    self.exits.record(&workload.identity.name, peak, at);
+                    self.exits.record(&workload.told.name, workload.told.user, peak, at);
                 }
             }
             self.files.release(*member);
@@ -110,54 +121,46 @@ impl Workloads {
 
     /// What each process is by itself: matched, or in a cgroup that names a workload.
     fn claims(&mut self, table: &ProcessTable) -> Vec<Option<Claim>> {
-        if self.names.len() > 2 * table.rows.len() + 64 {
-            self.names.clear();
-        }
+        self.names.turn();
+        let Self { rules, roster, seen, names, trees, .. } = self;
         let mut claims = Vec::with_capacity(table.rows.len());
-        for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
+        for (seen, row) in seen.iter_mut().zip(&table.rows) {
             if row.kernel {
                 claims.push(None);
                 continue;
             }
-            if seen.to_match && !self.rules.matchers.is_empty() {
-                let mut question = matcher::Question {
-                    root: &self.files.root,
-                    users: &mut self.users,
-                    buffer: &mut self.files.buffer,
-                    unreadable: &mut self.unreadable,
-                };
-                seen.matched =
-                    matcher::first_match(&self.rules.matchers, row, &mut question).or(seen.matched);
-            }
             if seen.to_name {
-                seen.named = row.naming_cgroup.as_ref().and_then(|path| {
-                    if let Some(known) = self.names.get(path) {
-                        return known.clone();
-                    }
-                    let named = identity::named(path, &self.rules);
-                    self.names.insert(Arc::clone(path), named.clone());
-                    named
-                });
+                seen.direct = None;
+                let path = row.naming_cgroup.as_ref();
+                let named = path.map_or(Ok(None), |path| names.of(path, rules));
+                // Where nobody can say, it is asked again.
+                seen.unresolved = named.is_err();
+                seen.named = named.unwrap_or_default();
             }
-            let tree = self.trees.name_of(row.key);
-            let matched = tree.or_else(|| seen.matched.map(|place| &self.rules.matchers[place].name));
-            claims.push(match (matched, &seen.named) {
-                (Some(name), _) => Some(self.roster.claim(name, || Identity::of_matcher(name, row))),
-                (None, Some(named)) => {
-                    Some(self.roster.claim(&named.identity.name, || Identity::clone(&named.identity)))
-                }
-                (None, None) => None,
-            });
+            let known = seen.direct.and_then(|claim| roster.again(claim));
+            seen.direct = known.or_else(|| direct(seen, row, rules, trees, roster));
+            claims.push(seen.direct);
         }
         claims
     }
 
     /// Decides where every process belongs.
-    fn settle(&mut self, table: &ProcessTable, gpu_processes: &[GpuProcess], spoke: &[ProcessKey]) {
+    fn settle(
+        &mut self,
+        table: &ProcessTable,
+        gpu_processes: &[GpuProcess],
+        spoke: &[ProcessKey],
+        at: Timestamp,
+    ) {
+        self.texts.turn(&mut self.seen, table, &self.files.root, &mut self.users, at);
         let mut direct = self.claims(table);
         let remembered: Vec<_> = self.seen.iter().map(|seen| seen.claim).collect();
         let parents = settle::parents(table);
-        let mut settled = settle::settle(table, &parents, &direct, &remembered);
+        let roster = &mut self.roster;
+        let settle = |roster: &mut Roster, direct: &[Option<Claim>]| {
+            settle::settle(table, &parents, direct, &remembered, |claim, uid| roster.counterpart(claim, uid))
+        };
+        let mut settled = settle(roster, &direct);
         let on_gpus = gpu_processes.iter().map(|process| (Kind::Gpu, process.pid, None));
         let on_gpus = on_gpus.filter(|_| self.rules.gpu_trees);
         let speaks = spoke.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
@@ -166,51 +169,81 @@ impl Workloads {
             let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
             let row = &table.rows[place];
             if let Some(claim) = settled[place].filter(|_| kind == Kind::Gpu) {
-                self.roster.uses_gpu(claim);
+                roster.uses_gpu(claim);
             }
             if settled[place].is_some() || row.kernel || key.is_some_and(|key| key != row.key) {
                 continue;
             }
             let root = settle::root_of(table, &parents, place);
-            let identity = Identity::of_tree(kind, &table.rows[root]);
-            let name = identity.name.clone();
-            direct[root] = Some(self.roster.claim(&name, || identity));
-            settled = settle::settle(table, &parents, &direct, &remembered);
+            let identity = Identity::of_tree(kind, &table.rows[root], &self.rules);
+            direct[root] = Some(roster.claim(&identity.key.clone(), || identity));
+            settled = settle(roster, &direct);
         }
         for (seen, claim) in self.seen.iter_mut().zip(settled) {
             seen.claim = claim;
         }
-        self.roster.turn(self.seen.iter().filter_map(|seen| seen.claim), self.rules.most);
+        let claimed = self.seen.iter().zip(&table.rows);
+        let claims = claimed.filter_map(|(seen, row)| Some((seen.claim?, row)));
+        let users = &mut self.users;
+        self.left_out = self.roster.turn(claims, self.rules.most, |uid| users.name(uid));
     }
 
-    /// Leaves word of who belongs where.
-    fn tell(&self, out: &mut Batch) {
-        let named = self.seen.iter().filter_map(|seen| {
+    /// Leaves word of who belongs where, and of whom there was no room for.
+    fn tell(&mut self, out: &mut Batch) {
+        let told = self.seen.iter().filter_map(|seen| {
             let workload = self.roster.workloads.get(&seen.claim?.id)?;
-            Some((seen.key, workload.identity.name.clone()))
+            Some(Membership { process: seen.key, workload: Arc::clone(&workload.told) })
         });
-        out.facts.workload_of = named.collect();
+        out.facts.workload_of = told.collect();
+        let most = self.rules.most as u64;
+        out.facts.shortages.extend(self.left_out.iter().map(|(user, left_out)| Shortage {
+            limit: "workloads",
+            user: Some(*user),
+            left_out: *left_out,
+            most,
+        }));
+        out.facts.shortages.extend(self.exits.shortages());
     }
 
     /// Reads the members closely and adds them up.
     fn observe(&mut self, table: &ProcessTable, at: Timestamp) {
-        let mut may_read_pss = self.rules.pss;
+        let mut may_ask_pss = self.rules.pss;
+        let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
+        self.files.io.keep(|key| place_of(&self.seen, key).is_some());
         for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
-            let active = matches!(row.state, b'R' | b'D')
-                || seen.cpu_ticks.is_some_and(|before| row.cpu_ticks > before);
-            seen.cpu_ticks = Some(row.cpu_ticks);
-            let Some(workload) = self.roster.watched_mut(seen.claim) else {
+            if self.roster.watched_mut(seen.claim).is_none() {
                 if let Some(member) = seen.member.take() {
                     self.files.release(*member);
                 }
                 continue;
-            };
+            }
+            attention::attend(row.key.pid);
             let member = seen.member.get_or_insert_with(Box::<Member>::default);
             member.observe(row, seen.shown, &mut self.files);
-            if may_read_pss && member.observe_pss(row, at, &mut self.files) {
+            if may_ask_pss && member.ask_pss(row, at, &mut self.files) {
                 // One a sample: each may take 20 ms.
-                may_read_pss = false;
+                may_ask_pss = false;
             }
+        }
+        attention::rest();
+        for (key, answer) in self.files.io.answers() {
+            let place = place_of(&self.seen, key);
+            if let Some(member) = place.and_then(|place| self.seen[place].member.as_mut()) {
+                member.take_io(answer);
+            }
+        }
+        for (key, answer) in self.files.pss.answers() {
+            let place = place_of(&self.seen, key);
+            if let Some(member) = place.and_then(|place| self.seen[place].member.as_mut()) {
+                member.pss = answer.flatten();
+            }
+        }
+        for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
+            let active = matches!(row.state, b'R' | b'D')
+                || seen.cpu_ticks.is_some_and(|before| row.cpu_ticks > before);
+            seen.cpu_ticks = Some(row.cpu_ticks);
+            let Some(workload) = self.roster.watched_mut(seen.claim) else { continue };
+            let Some(member) = &mut seen.member else { continue };
             let container = seen.named.as_ref().map(|named| &named.container);
             workload.add(row, member, active, container);
         }
@@ -218,6 +251,22 @@ impl Workloads {
             workload.choose_container();
         }
     }
+}
+
+/// The claim of a process that a tree or a matcher of the configuration names, or its cgroup.
+fn direct(seen: &Seen, row: &ProcessRow, rules: &Rules, trees: &Trees, roster: &mut Roster) -> Option<Claim> {
+    // A tree that is asked for by its pid has nobody in it who does not descend from that process.
+    let tree = trees.name_of(row.key).map(|name| (name, None));
+    let matched = seen.matched.map(|found| {
+        let user = if row.uid == 0 { found.user } else { row.uid };
+        (&rules.matchers[found.place].name, Some(user))
+    });
+    if let Some((name, user)) = tree.or(matched) {
+        let identity = Identity::of_rule(name, user, row);
+        return Some(roster.claim(&identity.key.clone(), || identity));
+    }
+    let identity = &seen.named.as_ref()?.identity;
+    Some(roster.claim(&identity.key, || Identity::clone(identity)))
 }
 
 impl Source for Workloads {
@@ -228,7 +277,7 @@ impl Source for Workloads {
             ));
         };
         let path = self.files.root.path().display().to_string();
-        self.files.root.connect().map_err(|error| {
+        self.files.connect().map_err(|error| {
             SourceError::failed(Failure::of(&error), format!("cannot open {path}: {error}"))
         })?;
         self.users.tick();
@@ -236,10 +285,11 @@ impl Source for Workloads {
             self.trees = Trees::bind(&self.rules.trees, &self.files.root, &mut self.files.buffer);
         }
         self.follow(&table, at);
-        self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke);
+        self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke, at);
         self.tell(out);
         self.observe(&table, at);
         self.expose(&table, out);
+        hanging::put(&self.texts.pool().look(), at, out);
         match self.rules.problems.first() {
             Some(problem) => Err(SourceError::failed(Failure::Parse, problem.clone())),
             None => Ok(()),

@@ -1,14 +1,21 @@
 //! What is remembered of each process from sample to sample.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::identity::Named;
+use super::matcher::Match;
 use super::member::Member;
 use super::settle::Claim;
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
+
+/// So often a process is compared with the matchers as soon as there is a reason, and then only so often.
+const ASKED_AT_ONCE: u32 = 4;
+const ASKED_EVERY: Duration = Duration::from_secs(10);
 
 /// One process, as it was in the last sample.
 pub(super) struct Seen {
@@ -18,12 +25,22 @@ pub(super) struct Seen {
     age: u32,
     /// Whether it was there when the daemon started to look.
     elder: bool,
-    /// Whether matchers have to be asked, and the cgroup's name read, in this sample.
+    /// Whether matchers have to be asked.
     pub(super) to_match: bool,
+    /// How often they were, and when last.
+    asked: u32,
+    asked_at: Option<Timestamp>,
+    /// Whether the cgroup's name has to be read in this sample.
     pub(super) to_name: bool,
-    /// The place of the matcher it met.
-    pub(super) matched: Option<usize>,
+    /// The matcher it met.
+    pub(super) matched: Option<Match>,
+    /// The place of the matcher that it meets whatever its command line and environment are.
+    pub(super) otherwise: Option<usize>,
     pub(super) named: Option<Named>,
+    /// Whether nobody could say who made the folders of its cgroup.
+    pub(super) unresolved: bool,
+    /// What it is by these two.
+    pub(super) direct: Option<Claim>,
     pub(super) claim: Option<Claim>,
     pub(super) cpu_ticks: Option<u64>,
     /// Whether it was among the largest that are shown.
@@ -58,9 +75,14 @@ impl Seen {
             age: 0,
             elder,
             to_match: true,
+            asked: 0,
+            asked_at: None,
             to_name: true,
             matched: None,
+            otherwise: None,
             named: None,
+            unresolved: false,
+            direct: None,
             claim: None,
             cpu_ticks: None,
             shown: false,
@@ -88,8 +110,21 @@ impl Seen {
             self.comm = row.comm.clone();
         }
         // A new process may have been caught between fork and exec, with its parent's name and arguments.
-        self.to_match = renamed || !same_path || (self.age == 1 && !self.elder);
-        self.to_name = !same_path;
+        self.to_match |= renamed || !same_path || (self.age == 1 && !self.elder);
+        self.to_name = !same_path || self.unresolved;
         self
+    }
+
+    /// Whether matchers are asked now: a process may change its name each sample, which is no reason to read it as often.
+    pub(super) fn asks(&mut self, at: Timestamp) -> bool {
+        let seldom = self.asked >= ASKED_AT_ONCE;
+        let early = self.asked_at.is_some_and(|before| at.since(before) < ASKED_EVERY);
+        if !self.to_match || (seldom && early) {
+            return false;
+        }
+        self.to_match = false;
+        self.asked = self.asked.saturating_add(1);
+        self.asked_at = Some(at);
+        true
     }
 }

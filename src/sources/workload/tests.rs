@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::host::process::fixture::{Process, Tree};
+use crate::model::ids::Anchor;
 use crate::model::setting::Settings;
 use crate::model::units::Bytes;
 use crate::sources::Context;
@@ -30,7 +31,7 @@ impl Host {
             .build)(&Settings::default(), &context);
         // Whatever a test adds starts while the daemon looks on.
         process.sample(Timestamp::from_secs(0), &mut Batch::new()).unwrap();
-        let workload = Workloads::new(rules, &tree.roots(), 1_000);
+        let workload = Workloads::new(rules, &tree.roots(), 1_000, &patient());
         Self { tree, process, workload, gpus: Vec::new(), spoke: Vec::new(), second: 0 }
     }
 
@@ -67,12 +68,17 @@ impl Host {
                 let of =
                     self.workload.seen.iter().filter(|seen| seen.claim.is_some_and(|claim| claim.id == *id));
                 let pids: Vec<_> = of.map(|seen| seen.key.pid.to_string()).collect();
-                format!("{}: {}", workload.identity.name, pids.join(" "))
+                format!("{}: {}", workload.told.name, pids.join(" "))
             })
             .collect();
         lines.sort();
         lines.join("\n")
     }
+}
+
+/// Threads that are waited for.
+fn patient() -> Arc<Pool> {
+    Arc::new(Pool::new(readers::Pace::PATIENT))
 }
 
 fn rules() -> Rules {
@@ -257,7 +263,7 @@ fn precedence_is_matcher_slurm_pod_container_unit_gpu() {
         memwarden_workload_info g-50,gpu,tester,/user.slice,,,, 1
     "#]].assert_eq(&values(&host.sample(), "memwarden_workload_info"));
     let none = Rules { slurm: false, kubernetes: false, containers: false, gpu_trees: false, ..rules() };
-    host.workload = Workloads::new(none, &host.tree.roots(), 1_000);
+    host.workload = Workloads::new(none, &host.tree.roots(), 1_000, &patient());
     assert_eq!(host.members(), "");
 }
 
@@ -500,7 +506,7 @@ fn a_move_to_another_workload_counts_nothing_twice() {
 #[test]
 fn members_beyond_the_descriptor_limit_are_read_all_the_same() {
     let mut host = Host::new(rules());
-    host.workload = Workloads::new(rules(), &host.tree.roots(), 1);
+    host.workload = Workloads::new(rules(), &host.tree.roots(), 1, &patient());
     for pid in 10..20 {
         host.add(&Process::new(pid, "p").cgroup(JOB).memory(4, 0, 0, 4).io(1, 1));
     }
@@ -532,7 +538,7 @@ fn pss_is_read_only_where_it_harms_nobody() {
 #[test]
 fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
     let tree = Tree::new();
-    let mut source = Workloads::new(rules(), &tree.roots(), 1);
+    let mut source = Workloads::new(rules(), &tree.roots(), 1, &patient());
     let error = source.sample(Timestamp::from_secs(1), &mut Batch::new()).unwrap_err();
     assert!(matches!(error, SourceError::Unavailable { .. }));
     assert_eq!(matcher("x").problem(), Some("has no condition, so it would match every process"));
@@ -540,7 +546,7 @@ fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
 
     let problems = vec!["matchers[0] has no name".to_owned()];
     let mut host = Host::new(rules());
-    host.workload = Workloads::new(Rules { problems, ..rules() }, &host.tree.roots(), 1);
+    host.workload = Workloads::new(Rules { problems, ..rules() }, &host.tree.roots(), 1, &patient());
     let mut out = Batch::new();
     host.process.sample(Timestamp::from_secs(1), &mut out).unwrap();
     let error = host.workload.sample(Timestamp::from_secs(1), &mut out).unwrap_err();
@@ -561,4 +567,223 @@ fn what_the_kernel_does_not_show_is_absent_and_said() {
     let out = host.sample();
     assert_eq!(value(&out, "memwarden_workload_restricted_processes", &["slurm-7"]), Some(1.0));
     assert_eq!(value(&out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]), Some(5.0));
+}
+
+/// A matcher of this name that looks for `part` in command lines.
+fn of_line(name: &str, part: &str) -> matcher::Matcher {
+    matcher::Matcher { command_line: Some(part.to_owned()), ..matcher(name) }
+}
+
+#[test]
+fn processes_that_change_their_names_are_not_read_each_time() {
+    const PROCESSES: u32 = 40;
+    let of_user = matcher::Matcher { environment: Some("RANK=7".to_owned()), ..matcher("never") };
+    let mut host = Host::new(Rules { matchers: vec![of_line("job", "train.py"), of_user], ..rules() });
+    // More than is read of one process.
+    let line = format!("python\0train.py\0{}", "x".repeat(texts::LONGEST + 50_000));
+    for pid in 10..10 + PROCESSES {
+        host.add(&Process::new(pid, "a").file("cmdline", &line));
+    }
+    let read = |host: &Host| host.workload.texts.budget.total.load(std::sync::atomic::Ordering::Relaxed);
+    let longest = texts::LONGEST as u64;
+    for turn in 0..40 {
+        host.sample();
+        let most = (8 << 20) + turn * (1 << 20) + longest;
+        assert!(read(&host) <= most, "{} bytes by sample {turn}", read(&host));
+        for pid in 10..10 + PROCESSES {
+            host.add(&Process::new(pid, if turn % 2 == 0 { "b" } else { "a" }));
+        }
+    }
+    // Each is read at most every tenth sample, once it was read a few times.
+    assert!(read(&host) <= u64::from(PROCESSES) * (4 + 4) * longest, "{} bytes", read(&host));
+    let out = host.sample();
+    assert!(value(&out, "memwarden_workload_match_deferred_total", &[]).unwrap() > 0.0);
+    let running: u64 = host.workload.roster.workloads.values().map(|workload| workload.live).sum();
+    assert_eq!(running, u64::from(PROCESSES), "all were compared in the end");
+}
+
+#[test]
+fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
+    let mut host = Host::new(rules());
+    let rules = Rules { matchers: vec![of_line("job", "train.py"), others], ..rules() };
+    let pace = readers::Pace {
+        slow: Duration::from_millis(20),
+        deadline: Duration::from_millis(40),
+        ..readers::Pace::PATIENT
+    };
+    host.workload = Workloads::new(rules, &host.tree.roots(), 1_000, &Arc::new(Pool::new(pace)));
+    host.tree.end(1);
+    host.add(&Process::new(10, "sly")).add(&Process::new(11, "python").file("cmdline", "train.py\0"));
+    // A pipe that nobody writes to.
+    let line = host.tree.proc().join("10/cmdline");
+    mknodat(CWD, &line, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let until = |host: &mut Host, good: &dyn Fn(&str, &[String]) -> bool| {
+        for _ in 0..3_000 {
+            let members = host.members();
+            let findings = host.sample().facts.findings;
+            let findings: Vec<_> = findings.into_iter().map(|finding| finding.summary).collect();
+            if good(&members, &findings) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{}", host.members());
+    };
+    let named = format!(
+        "Process 10 (sly) of user {} cannot be read: cmdline or environ does not answer.",
+        uid_name()
+    );
+    until(&mut host, &|members, findings| members == "job: 11\nothers: 10" && findings == [named.clone()]);
+    // It answers, and it runs something else.
+    let writer = std::fs::File::options().read(true).write(true).open(&line).unwrap();
+    until(&mut host, &|_, findings| findings.is_empty());
+    drop(writer);
+    std::fs::remove_file(&line).unwrap();
+    host.add(&Process::new(10, "python").file("cmdline", "train.py\0"));
+    until(&mut host, &|members, findings| members == "job: 10 11" && findings.is_empty());
+}
+
+/// Whether processes of other users can be made up here, and given to them.
+fn may_chown() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Host {
+    /// Adds a process of another user.
+    fn add_of(&self, user: u32, process: &Process) {
+        self.tree.add(process);
+        std::os::unix::fs::chown(self.tree.proc().join(process.pid.to_string()), Some(user), None).unwrap();
+    }
+
+    /// Gives a cgroup to a user.
+    fn delegate(&self, path: &str, user: u32) {
+        std::fs::create_dir_all(self.tree.group(path)).unwrap();
+        std::os::unix::fs::chown(self.tree.group(path), Some(user), None).unwrap();
+    }
+}
+
+#[test]
+fn a_name_that_a_process_gives_itself_joins_no_job() {
+    let mut host = Host::new(rules());
+    host.add(&Process::new(7, "slurm"));
+    let start = host.sample().facts.processes.unwrap().get(7).unwrap().key.start;
+    host.spoke.push(ProcessKey { pid: 7, start });
+    assert_eq!(host.members(), "tree-slurm-7: 7");
+    host.add(&Process::new(30, "python").cgroup(JOB));
+    assert_eq!(host.members(), "slurm-7: 30\ntree-slurm-7: 7");
+    let facts = host.sample().facts;
+    let told: Vec<_> = facts.workload_of.iter().map(|member| member.workload.key.clone()).collect();
+    let (anchors, users): (Vec<_>, Vec<_>) = told.into_iter().map(|key| (key.anchor, key.user)).unzip();
+    let tree = Anchor::Tree(ProcessKey { pid: 7, start });
+    assert_eq!(anchors, [tree, Anchor::Group("/slurm/uid_1000/job_7".into())]);
+    assert_eq!(users[1], None);
+    assert_eq!(facts.member(ProcessKey { pid: 30, start: 30 }).unwrap().name.as_str(), "slurm-7");
+    assert!(facts.member(ProcessKey { pid: 30, start: 31 }).is_none());
+}
+
+#[test]
+fn folders_of_a_user_name_no_job_and_no_pod() {
+    if !may_chown() {
+        return;
+    }
+    let id = "0123456789abcdef".repeat(4);
+    let mut host = Host::new(Rules { units: vec!["train*".to_owned()], ..rules() });
+    host.delegate("/user/1002", 1002);
+    host.delegate(&format!("/docker/{id}"), 1002);
+    host.delegate("/user.slice/user@1002.service", 1002);
+    host.add(&Process::new(10, "python").cgroup(JOB));
+    host.add(&Process::new(11, "python").cgroup("/user/1002/slurm/job_7"));
+    host.add(&Process::new(12, "python").cgroup(&format!("/docker/{id}/slurm/job_7")));
+    // What a user's own engine or manager makes is that user's, and says so.
+    let podman = format!("/user.slice/user@1002.service/user.slice/libpod-{id}.scope");
+    host.add(&Process::new(13, "python").cgroup(&podman));
+    host.add(&Process::new(14, "python").cgroup("/user.slice/user@1002.service/app.slice/train.service"));
+    host.add(&Process::new(15, "python").cgroup("/system.slice/train.service"));
+    expect_test::expect![[r#"
+        container-0123456789ab: 12
+        container-0123456789ab@1002: 13
+        slurm-7: 10
+        unit-train.service: 15
+        unit-train.service@1002: 14"#]]
+    .assert_eq(&host.members());
+}
+
+#[test]
+fn a_job_whose_folder_cannot_be_looked_at_is_found_when_it_can() {
+    let mut host = Host::new(rules());
+    host.add(&Process::new(10, "python").cgroup(JOB));
+    std::fs::remove_dir_all(host.tree.group("/slurm")).unwrap();
+    assert_eq!(host.members(), "");
+    std::fs::create_dir_all(host.tree.group(JOB)).unwrap();
+    assert_eq!(host.members(), "slurm-7: 10");
+}
+
+#[test]
+fn a_matcher_without_a_user_makes_a_workload_for_each() {
+    if !may_chown() {
+        return;
+    }
+    let any = matcher::Matcher { executable: Some("train".to_owned()), ..matcher("train") };
+    let mut host = Host::new(Rules { matchers: vec![any], ..rules() });
+    let train = |pid| Process::new(pid, "train").exe("/opt/train");
+    host.add_of(1001, &train(20));
+    host.add_of(1002, &train(10).start(900));
+    assert_eq!(host.members(), "train: 20\ntrain@1002: 10", "the oldest has the plain name");
+    host.add_of(1001, &train(21));
+    host.add_of(1003, &Process::new(22, "child").parent(21));
+    host.add(&Process::new(23, "ping").parent(21));
+    assert_eq!(
+        host.members(),
+        "train: 20 21 23\ntrain@1002: 10\ntrain@1003: 22",
+        "what root does for it is its own"
+    );
+    // Names stay while their workloads live, and nobody takes that of a living one.
+    host.tree.end(20);
+    host.add_of(1000, &train(5));
+    assert_eq!(host.members(), "train: 21 23\ntrain@1000: 5\ntrain@1002: 10\ntrain@1003: 22");
+    let facts = host.sample().facts;
+    let users: Vec<_> =
+        facts.workload_of.iter().map(|member| (member.process.pid, member.workload.user)).collect();
+    assert_eq!(users, [(5, 1000), (10, 1002), (21, 1001), (22, 1003), (23, 1001)]);
+    assert!(facts.workload_of.iter().all(|member| member.workload.plain.as_str() == "train"));
+}
+
+#[test]
+fn a_process_that_hides_its_owner_or_has_the_rights_of_root_is_its_users() {
+    if !may_chown() {
+        return;
+    }
+    let any = matcher::Matcher { executable: Some("train".to_owned()), ..matcher("train") };
+    let mut host = Host::new(Rules { matchers: vec![any], ..rules() });
+    let train = |pid, ids: &str| {
+        Process::new(pid, "train").exe("/opt/train").file("status", &format!("Uid:\t{ids}\n"))
+    };
+    host.add(&train(10, "0\t0\t0\t0"));
+    // Not dumpable: root owns its folder. And one that was started by its user, and is root by its file.
+    host.add(&train(11, "1002\t1002\t1002\t1002"));
+    host.add(&train(12, "1002\t0\t0\t0"));
+    assert_eq!(host.members(), "train: 10\ntrain@1002: 11 12");
+}
+
+#[test]
+fn a_user_with_many_workloads_leaves_places_to_others() {
+    if !may_chown() {
+        return;
+    }
+    let mut host = Host::new(Rules { most: 4, ..rules() });
+    for pid in 40..46 {
+        host.add_of(1002, &Process::new(pid, "python"));
+        host.gpu(pid, None);
+    }
+    assert_eq!(host.sample().facts.members.len(), 4);
+    host.add_of(1001, &Process::new(50, "python"));
+    host.gpu(50, None);
+    let facts = host.sample().facts;
+    let watched: Vec<u32> = facts.members.iter().map(|member| member.process.pid).collect();
+    assert_eq!(watched, [40, 41, 42, 50]);
+    let shortage = Shortage { limit: "workloads", user: Some(1002), left_out: 3, most: 4 };
+    assert_eq!(facts.shortages, [shortage]);
 }

@@ -1,1 +1,323 @@
-//! One user who takes every place of a table.
+//! One user who takes every place of a table, or forks until a pid is another's.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use super::people::{ALICE, MALLORY, as_user};
+use crate::harness::{Daemon, Page, wait_for};
+use crate::skip::skip;
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A process that says one line once it has done what it is for, and stays; killed when dropped.
+struct Player(Child);
+
+impl Player {
+    /// Runs a Python script as this user; `None` where that cannot be done here, which is said.
+    fn start(user: u32, script: &str, arguments: &[&str]) -> Option<(Self, String)> {
+        let mut command = as_user(user, "python3")?;
+        command.arg("-c").arg(script).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let Ok(mut child) = command.spawn() else {
+            skip("python3 is needed");
+            return None;
+        };
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        Some((Self(child), said.trim().to_owned()))
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Lets every user reach the job socket, whose folder is the test's own.
+fn open_to_all(daemon: &Daemon) {
+    let socket = daemon.job_socket();
+    // The mode is the last thing it is given.
+    let ready =
+        || std::fs::metadata(&socket).is_ok_and(|status| status.permissions().mode() & 0o777 == 0o666);
+    wait_for("the job socket", SOON, || ready().then_some(()));
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(socket.parent().unwrap(), all).unwrap();
+}
+
+fn socket_of(daemon: &Daemon) -> String {
+    daemon.job_socket().to_str().unwrap().to_owned()
+}
+
+/// Whether a finding and the metric name this limit and this user.
+#[track_caller]
+fn wait_named(daemon: &Daemon, limit: &str, user: u32) {
+    let user = user.to_string();
+    daemon.wait_page("the limit's metric", SOON, |page| {
+        page.sum("memwarden_limit_left_out", &[("limit", limit), ("user", &user)]) > 0.0
+    });
+    wait_for("the limit's finding", SOON, || {
+        let body = daemon.get("/api/v1/findings").body;
+        (body.contains(limit) && body.contains(&user)).then_some(())
+    });
+    wait_for("the limit's line in the log", SOON, || {
+        (!daemon.logged(&[limit, &user]).is_empty()).then_some(())
+    });
+}
+
+/// Connects so many times, says a hello on each, and keeps them open.
+const STUFF: &str = r#"
+import resource, socket, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+kept = []
+for number in range(int(sys.argv[2])):
+    job = socket.socket(socket.AF_UNIX)
+    job.connect(sys.argv[1])
+    try:
+        job.sendall(b'{"type":"hello","v":1,"rank":%d,"world":100000}\n' % number)
+    except OSError:
+        pass
+    kept.append(job)
+print("done", flush=True)
+sys.stdin.read()
+"#;
+
+/// Says that it is rank 7 and did step 77, and stays.
+const RANK: &str = r#"
+import os, socket, sys, time
+# Before Linux 6.5 only a process that was there for a while is known.
+time.sleep(3)
+job = socket.socket(socket.AF_UNIX)
+job.connect(sys.argv[1])
+job.sendall(b'{"type":"hello","v":1,"rank":7,"world":8}\n{"type":"step","step":77}\n')
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn a_user_who_stuffs_the_job_socket_leaves_room_for_another() {
+    let places = ["sources.training.clients=64", "sources.training.clients_per_user=64"];
+    let daemon = Daemon::start(&["--set", "sampling.interval=200ms", "--set", places[0], "--set", places[1]]);
+    open_to_all(&daemon);
+    let socket = socket_of(&daemon);
+    let Some(_mallory) = Player::start(MALLORY, STUFF, &[&socket, "1200"]) else { return };
+    daemon.wait_page("the others to be turned away", SOON, |page| {
+        page.sum("memwarden_training_clients_refused_total", &[]) >= 1_136.0
+    });
+    let Some((_alice, pid)) = Player::start(ALICE, RANK, &[&socket]) else { return };
+    let page = daemon.wait_page("another user's job", SOON, |page| {
+        page.all("memwarden_training_step", &[]).any(|series| series.value.to_bits() == 77_f64.to_bits())
+    });
+    let told = page.all("memwarden_rank_info", &[("pid", &pid)]).count();
+    assert_eq!(told, 1, "the job has the pid that the kernel tells");
+    assert_eq!(page.get("memwarden_training_clients", &[]), Some(64.0));
+    wait_named(&daemon, "job_connections", MALLORY);
+}
+
+/// Connects once as each of so many users, which only root can, and stays.
+const CROWD: &str = r#"
+import os, socket, sys
+first, count = int(sys.argv[2]), int(sys.argv[3])
+ours, theirs = socket.socketpair()
+for user in range(first, first + count):
+    if os.fork() == 0:
+        ours.close()
+        os.setresuid(user, user, user)
+        job = socket.socket(socket.AF_UNIX)
+        try:
+            job.connect(sys.argv[1])
+            job.sendall(b'{"type":"hello","v":1,"rank":%d,"world":1000000}\n' % user)
+        except OSError:
+            pass
+        theirs.sendall(b"x")
+        theirs.close()
+        try:
+            job.recv(1)
+        except OSError:
+            pass
+        os._exit(0)
+theirs.close()
+seen = 0
+while seen < count:
+    more = ours.recv(count)
+    if not more:
+        break
+    seen += len(more)
+print("done", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn the_ids_that_a_user_may_use_in_a_namespace_are_that_user() {
+    let places = ["sources.training.clients=16", "sources.training.clients_per_user=16"];
+    let folder = tempfile::tempdir().unwrap();
+    let passwd = folder.path().join("passwd");
+    std::fs::write(&passwd, format!("mallory:x:{MALLORY}:{MALLORY}::/:/bin/sh\n")).unwrap();
+    std::fs::write(folder.path().join("subuid"), "mallory:200000:65536\n").unwrap();
+    let passwd = format!("paths.passwd={}", passwd.display());
+    let settings =
+        ["--set", "sampling.interval=200ms", "--set", &passwd, "--set", places[0], "--set", places[1]];
+    let daemon = Daemon::start(&settings);
+    open_to_all(&daemon);
+    let socket = socket_of(&daemon);
+    let Some(_crowd) = Player::start(0, CROWD, &[&socket, "200000", "24"]) else { return };
+    daemon.wait_page("the others to be turned away", SOON, |page| {
+        page.sum("memwarden_training_clients_refused_total", &[]) >= 8.0
+    });
+    let Some((_alice, pid)) = Player::start(ALICE, RANK, &[&socket]) else { return };
+    daemon.wait_page("another user's job", SOON, |page| {
+        page.all("memwarden_rank_info", &[("pid", &pid)]).count() == 1
+    });
+    wait_named(&daemon, "job_connections", MALLORY);
+}
+
+/// Says something, leaves the stream to a child, and ends.
+const LEAVE: &str = r#"
+import os, socket, sys
+job = socket.socket(socket.AF_UNIX)
+job.connect(sys.argv[1])
+job.sendall(b'{"type":"hello","v":1,"rank":5,"world":8}\n{"type":"step","step":4242}\n')
+heir = os.fork()
+if heir == 0:
+    os.close(1)
+    job.recv(1)
+    os._exit(0)
+print(heir, flush=True)
+os._exit(0)
+"#;
+
+/// A process that has this pid, which nobody has; `None` where it is always another's.
+fn with_pid(pid: u32) -> Option<Player> {
+    for _ in 0..200 {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
+        let mut command = as_user(ALICE, "sleep")?;
+        let player = Player(command.arg("300").spawn().ok()?);
+        if player.0.id() == pid {
+            return Some(player);
+        }
+    }
+    None
+}
+
+#[test]
+fn figures_are_not_put_under_whoever_has_the_pid_of_one_that_ended() {
+    let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
+    open_to_all(&daemon);
+    let socket = socket_of(&daemon);
+    daemon.wait_value("memwarden_frames_total", |frames| frames >= 2.0);
+    // What a full queue and a busy thread would do: the connection is looked at late.
+    daemon.signal("STOP");
+    let Some((mut mallory, heir)) = Player::start(MALLORY, LEAVE, &[&socket]) else { return };
+    let pid = mallory.0.id();
+    mallory.0.wait().unwrap();
+    let alice = with_pid(pid);
+    daemon.signal("CONT");
+    let end = || crate::harness::signal(heir.parse().unwrap(), "KILL");
+    if alice.is_none() {
+        end();
+        skip("no process could be given the pid of one that ended");
+        return;
+    }
+    let page = daemon.wait_page("the figures", SOON, |page| {
+        page.all("memwarden_training_step", &[]).any(|series| series.value.to_bits() == 4242_f64.to_bits())
+    });
+    end();
+    let info = page.all("memwarden_rank_info", &[]).next().unwrap();
+    assert!(!info.labels.contains_key("workload"), "of {:?}", info.labels);
+    assert!(!info.labels.contains_key("pid"), "of {:?}", info.labels);
+    assert_eq!(page.get("memwarden_training_clients_unproven_total", &[]), Some(1.0));
+}
+
+#[test]
+fn with_few_descriptors_jobs_are_heard_and_so_they_are_after_there_were_none() {
+    let shell = ["sh", "-c", "ulimit -n 64 && exec \"$0\" \"$@\""];
+    let binary = Path::new(env!("CARGO_BIN_EXE_memwarden"));
+    let daemon = Daemon::start_by(&shell, binary, &["--set", "sampling.interval=200ms"]);
+    let up = |daemon: &Daemon| daemon.wait_value("memwarden_source_up{source=\"training\"}", |up| up == 1.0);
+    up(&daemon);
+    open_to_all(&daemon);
+    let said = || daemon.logged(&["leaves room for fewer training processes"]).len();
+    wait_for("the line about the limit", SOON, || (said() > 0).then_some(()));
+    let speak = |step: u32| -> Option<UnixStream> {
+        let mut job = UnixStream::connect(daemon.job_socket()).ok()?;
+        let hello = "{\"type\":\"hello\",\"v\":1,\"rank\":1,\"world\":2}\n";
+        // It is closed where there is no place for it.
+        let _ = job.write_all(format!("{hello}{{\"type\":\"step\",\"step\":{step}}}\n").as_bytes());
+        Some(job)
+    };
+    let heard = |step: f64| {
+        let is = |page: &Page| {
+            page.all("memwarden_training_step", &[]).any(|series| series.value.to_bits() == step.to_bits())
+        };
+        let begun = crate::harness::now();
+        while !is(&daemon.page()) {
+            let shown = daemon.metrics();
+            let shown: Vec<&str> = shown.lines().filter(|line| line.contains("memwarden_training")).collect();
+            assert!(begun.elapsed() < SOON, "no step {step} in\n{}", shown.join("\n"));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let jobs: Vec<_> = (0..40).filter_map(|_| speak(1)).collect();
+    heard(1.0);
+    drop(jobs);
+    daemon.wait_value("memwarden_training_clients", |clients| clients == 0.0);
+    // Whatever is left of the descriptors goes to connections of the web server.
+    let web: Vec<_> = (0..100).filter_map(|_| TcpStream::connect(daemon.address).ok()).collect();
+    let _job = speak(2).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    drop(web);
+    heard(2.0);
+    up(&daemon);
+    assert_eq!(said(), 1);
+}
+
+/// Connects so many times and pushes nothing once on each, which is a push; stays. Says how many were answered.
+const PUSH: &str = r#"
+import socket, sys
+request = (b"POST /v1/metrics HTTP/1.1\r\nHost: localhost\r\n"
+           b"Content-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n")
+kept = []
+answered = 0
+for _ in range(int(sys.argv[2])):
+    push = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    push.settimeout(60)
+    try:
+        push.sendall(request)
+        answered += push.recv(4096).startswith(b"HTTP/1.1 200")
+    except OSError:
+        pass
+    kept.append(push)
+print(answered, flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn users_who_hold_every_connection_for_pushes_leave_room_for_another() {
+    let port = crate::harness::free_port();
+    let settings = [
+        "sampling.interval=200ms".to_owned(),
+        "sources.otlp.enabled=true".to_owned(),
+        format!("sources.otlp.listen=127.0.0.1:{port}"),
+        "sources.otlp.connections=8".to_owned(),
+    ];
+    let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let daemon = Daemon::start(&arguments);
+    daemon.wait_value("memwarden_source_up{source=\"otlp\"}", |up| up == 1.0);
+    let port = port.to_string();
+    let Some((_one, answered)) = Player::start(MALLORY, PUSH, &[&port, "4"]) else { return };
+    assert_eq!(answered, "4");
+    let Some((_two, answered)) = Player::start(MALLORY + 1, PUSH, &[&port, "4"]) else { return };
+    assert_eq!(answered, "4");
+    let Some((_alice, answered)) = Player::start(ALICE, PUSH, &[&port, "2"]) else { return };
+    assert_eq!(answered, "2");
+    daemon.wait_page("the places that were taken", SOON, |page| {
+        page.sum("memwarden_limit_left_out", &[("limit", "otlp_connections")]) >= 2.0
+    });
+}

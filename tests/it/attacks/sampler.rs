@@ -1,1 +1,275 @@
 //! Processes that no file of /proc answers for.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::people::{ALICE, MALLORY};
+use crate::harness::{Daemon, memwarden, program, request, wait_for};
+
+/// Long enough for a loaded machine; nothing waits so long unless it fails.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A process that ends with its input, or when dropped.
+struct Helper(Child);
+
+impl Helper {
+    /// Starts it and waits for its first line, which is "ready" or why it cannot.
+    fn start(command: &mut Command) -> Result<Self, String> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let helper = Self(child);
+        if line.trim() == "ready" { Ok(helper) } else { Err(line) }
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // It may have ended already, which is what we want.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A file system whose file is answered for, or never. What waits for it goes on when this is dropped.
+struct Fuse {
+    server: Option<Helper>,
+    holder: Option<Helper>,
+    user: u32,
+    folder: tempfile::TempDir,
+}
+
+impl Fuse {
+    /// Mounts it for this user; says so where that cannot be.
+    fn mount(user: u32, how: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            crate::skip::skip("attacks of another user need root");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut fuse = Self { server: None, holder: None, user, folder };
+        let mut command = script();
+        command.arg("serve").arg(fuse.folder.path()).arg(user.to_string()).arg(how);
+        match Helper::start(&mut command) {
+            Ok(server) => fuse.server = Some(server),
+            Err(why) => {
+                crate::skip::skip(&format!("no file system in user space: {}", why.trim()));
+                return None;
+            }
+        }
+        Some(fuse)
+    }
+
+    /// A process of another user, with these words in its command line, that is about to wait for the file.
+    fn hold(&mut self, words: &[&str]) -> u32 {
+        let mut command = script();
+        command.arg("hold").arg(self.folder.path().join("file")).arg(self.user.to_string()).args(words);
+        self.holder.insert(Helper::start(&mut command).unwrap()).0.id()
+    }
+
+    /// Has it wait, with the lock of its memory.
+    fn hang(&mut self) {
+        let holder = &mut self.holder.as_mut().unwrap().0;
+        holder.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let tasks = format!("/proc/{}/task", holder.id());
+        let hangs = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.contains("(mapper) D")
+        };
+        // It may wait for something else for a moment.
+        let mut times = 0;
+        wait_for("a process that hangs", SOON, || {
+            let hangs = std::fs::read_dir(&tasks).unwrap().flatten().any(hangs);
+            times = if hangs { times + 1 } else { 0 };
+            (times == 5).then_some(())
+        });
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        // The end of the server ends all waiting.
+        self.server = None;
+        self.holder = None;
+        let _ = program("umount").arg("-l").arg(self.folder.path()).stderr(Stdio::null()).status();
+    }
+}
+
+fn script() -> Command {
+    let mut command = program("python3");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/attacks/fuse.py"));
+    command
+}
+
+/// A group that can be stopped as a whole, and goes on when dropped.
+struct Freezer {
+    folder: PathBuf,
+    file: &'static str,
+    words: [&'static str; 2],
+}
+
+impl Freezer {
+    /// Stops this process; says so where that cannot be.
+    fn freeze(pid: u32) -> Option<Self> {
+        let name = format!("memwarden-attack-{}-{pid}", std::process::id());
+        let older = ("/sys/fs/cgroup/freezer", "freezer.state", ["FROZEN", "THAWED"]);
+        let hierarchies = [older, ("/sys/fs/cgroup", "cgroup.freeze", ["1", "0"])];
+        for (root, file, words) in hierarchies {
+            let folder = Path::new(root).join(&name);
+            if !Path::new(root).join("cgroup.procs").exists() || std::fs::create_dir(&folder).is_err() {
+                continue;
+            }
+            let freezer = Self { folder, file, words };
+            let moved = std::fs::write(freezer.folder.join("cgroup.procs"), pid.to_string());
+            if moved.is_ok() && std::fs::write(freezer.folder.join(file), words[0]).is_ok() {
+                let events = freezer.folder.join("cgroup.events");
+                wait_for("a frozen group", SOON, || {
+                    let state = std::fs::read_to_string(freezer.folder.join(file)).unwrap();
+                    let events = std::fs::read_to_string(&events).unwrap_or_default();
+                    (state.trim() == "FROZEN" || events.contains("frozen 1")).then_some(())
+                });
+                return Some(freezer);
+            }
+        }
+        crate::skip::skip("no group can be frozen here");
+        None
+    }
+
+    fn thaw(&self) {
+        // It may be gone, which is what we want.
+        let _ = std::fs::write(self.folder.join(self.file), self.words[1]);
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.thaw();
+        let above = self.folder.parent().unwrap().join("cgroup.procs");
+        let pids = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        for pid in pids.lines() {
+            let _ = std::fs::write(&above, pid);
+        }
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+/// A configuration that watches the processes whose command line has `mark`.
+fn watching(folder: &Path, mark: &str) -> String {
+    let file = folder.join("memwarden.yaml");
+    let matchers = format!("[{{name: marked, command_line: \"{mark}\"}}]");
+    let text = format!("sampling: {{interval: 200ms}}\nsources: {{workload: {{matchers: {matchers}}}}}\n");
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn sleeper(mark: &str) -> Helper {
+    let mut command = program("sh");
+    Helper::start(command.args(["-c", "echo ready; read end", mark])).unwrap()
+}
+
+fn members(daemon: &Daemon) -> Option<f64> {
+    daemon.value("memwarden_workload_threads{workload=\"marked\"")
+}
+
+fn hanging(user: u32) -> String {
+    format!("memwarden_process_reads_hanging{{user=\"{user}\"}}")
+}
+
+/// What the daemon does while the command line of a process of this user does not answer.
+#[track_caller]
+fn goes_on(daemon: &Daemon, user: u32, pid: u32, mark: &str) -> Helper {
+    let subject = format!("\"pid\":\"{pid}\"");
+    wait_for("a finding that names the process", SOON, || {
+        let findings = daemon.get("/api/v1/findings").body;
+        (findings.contains("\"not_readable\"") && findings.contains(&subject)).then_some(())
+    });
+    daemon.wait_frames(5.0);
+    // A frame may be late on a busy machine, but not for good.
+    wait_for("readiness", SOON, || (daemon.get("/-/ready").code == 200).then_some(()));
+    assert_eq!(daemon.value(&hanging(user)), Some(1.0));
+    assert_eq!(daemon.logged(&["cannot be read", &format!("Process {pid} ")]).len(), 1, "{}", daemon.log());
+    // All others are compared with the matchers.
+    let other = sleeper(mark);
+    daemon.wait_value("memwarden_workload_threads{workload=\"marked\"", |threads| threads >= 1.0);
+    other
+}
+
+#[test]
+fn a_command_line_that_never_comes_stops_neither_the_sampler_nor_its_successor() {
+    let mark = format!("never-{}", std::process::id());
+    let folder = tempfile::tempdir().unwrap();
+    let config = watching(folder.path(), &mark);
+    // What is dropped first ends the waiting, so that the daemon can end.
+    let mut daemon;
+    let Some(mut fuse) = Fuse::mount(MALLORY, "silent") else { return };
+    let holder = fuse.hold(&[]);
+    fuse.hang();
+    daemon = Daemon::start(&["--config.file", &config]);
+    let _other = goes_on(&daemon, MALLORY, holder, &mark);
+
+    // The thread that waits keeps the process, and nothing else: another daemon takes the address over.
+    daemon.signal("TERM");
+    let address = daemon.address;
+    wait_for("the end of serving", SOON, || std::net::TcpStream::connect(address).is_err().then_some(()));
+    let jobs = format!("sources.training.socket={}", folder.path().join("job.sock").display());
+    let listen = address.to_string();
+    let next = ["serve", "--web.listen-address", &listen, "--config.file", &config, "--set", &jobs];
+    let get = |path: &str| {
+        std::net::TcpStream::connect(address).ok()?;
+        Some(request(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")))
+    };
+    let waiting = Waiting(memwarden(&next).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    let named = |body: &str| body.contains("\"not_readable\"");
+    wait_for("the same finding", SOON, || get("/api/v1/findings").filter(|answer| named(&answer.body)));
+    wait_for("its readiness", SOON, || get("/-/ready").filter(|answer| answer.code == 200));
+    drop(fuse);
+    assert!(daemon.wait(SOON).success());
+    wait_for("no finding any more", SOON, || get("/api/v1/findings").filter(|answer| !named(&answer.body)));
+    drop(waiting);
+}
+
+/// The next daemon; killed when dropped, after what it waits for.
+struct Waiting(Child);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
+#[test]
+fn a_file_system_that_is_frozen_is_waited_for_by_nobody_and_read_when_it_goes_on() {
+    let mark = format!("frozen-{}", std::process::id());
+    let folder = tempfile::tempdir().unwrap();
+    let config = watching(folder.path(), &mark);
+    let daemon;
+    let Some(mut fuse) = Fuse::mount(ALICE, "answer") else { return };
+    let holder = fuse.hold(&[&mark]);
+    let Some(freezer) = Freezer::freeze(fuse.server.as_ref().unwrap().pid()) else { return };
+    fuse.hang();
+    daemon = Daemon::start(&["--config.file", &config]);
+    let other = goes_on(&daemon, ALICE, holder, &mark);
+    assert_eq!(members(&daemon), Some(1.0));
+    freezer.thaw();
+    daemon.wait_value("memwarden_workload_threads{workload=\"marked\"", |threads| threads >= 2.0);
+    wait_for("no hanging read", SOON, || daemon.value(&hanging(ALICE)).is_none().then_some(()));
+    drop(other);
+}
+
+#[test]
+fn a_frozen_process_is_compared_as_any_other() {
+    let mark = format!("stopped-{}", std::process::id());
+    let folder = tempfile::tempdir().unwrap();
+    let sleeper = sleeper(&mark);
+    let Some(_freezer) = Freezer::freeze(sleeper.pid()) else { return };
+    let daemon = Daemon::start(&["--config.file", &watching(folder.path(), &mark)]);
+    daemon.wait_value("memwarden_workload_threads{workload=\"marked\"", |threads| threads >= 1.0);
+}

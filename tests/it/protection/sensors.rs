@@ -45,23 +45,61 @@ fn a_hard_level_after_blindness_kills_at_once() {
     assert_eq!(room.audit().moves("train"), ["blind", "kill", "verify"]);
 }
 
+/// A child of the job, on the stage only, whose file of this name is never told.
+fn stage_beside(room: &Room, job: &Job, hangs: &str) {
+    let next = room.path("stuck");
+    std::fs::create_dir(&next).unwrap();
+    for name in ["stat", "statm", "status", "cgroup", "cmdline", "io"].iter().filter(|name| **name != hangs) {
+        let text = std::fs::read_to_string(format!("/proc/{}/{name}", job.pid())).unwrap();
+        let text = match text.rsplit_once(") ").filter(|_| *name == "stat") {
+            // Behind its state and its parent all is as the job's.
+            Some((_, rest)) => {
+                format!("4000000 (python3) S {} {}", job.pid(), rest.splitn(3, ' ').nth(2).unwrap())
+            }
+            None => text,
+        };
+        std::fs::write(next.join(name), text).unwrap();
+    }
+    assert!(program("mkfifo").arg(next.join(hangs)).status().unwrap().success());
+    std::fs::rename(next, room.staged_file("4000000")).unwrap();
+}
+
+#[test]
+fn a_member_that_cannot_be_read_stops_neither_the_sampler_nor_protection() {
+    let room = Room::staged();
+    let mut job = Job::start(&room, &saving(&room.path("unused"), 0.0));
+    let daemon = room.guard("host: {soft: 20%}, checkpoint: {grace: 200ms}");
+    room.wait_members(&daemon, "train", 1.0);
+    stage_beside(&room, &job, "cmdline");
+    room.wait_members(&daemon, "train", 2.0);
+    let finding = || daemon.get("/api/v1/findings").body;
+    wait_for("a finding", SOON, || finding().contains("Process 4000000 (python3) of user").then_some(()));
+    daemon.wait_frames(3.0);
+    room.available(100);
+    assert!(job.wait().success());
+    assert_eq!(job.said(), ["up", "asked", "saved", "told to end"]);
+    daemon.wait_frames(3.0);
+    room.audit().is_paired();
+}
+
 #[test]
 fn a_sampler_that_hangs_does_not_stop_the_guard() {
     let room = Room::staged();
     let mut job = Job::start(&room, &saving(&room.path("unused"), 0.0));
     let daemon = room.guard("host: {soft: 20%}, checkpoint: {grace: 200ms}");
     room.wait_members(&daemon, "train", 1.0);
-    // A process whose command line is never told, as of one that holds its lock of memory for good.
-    let stuck = room.staged_file("4000000");
-    let next = room.path("stuck");
-    std::fs::create_dir(&next).unwrap();
-    for name in ["stat", "statm", "status", "cgroup", "io"] {
-        let text = std::fs::read_to_string(format!("/proc/{}/{name}", job.pid())).unwrap();
-        std::fs::write(next.join(name), text.replace(&job.pid().to_string(), "4000000")).unwrap();
-    }
-    assert!(program("mkfifo").arg(next.join("cmdline")).status().unwrap().success());
-    std::fs::rename(next, stuck).unwrap();
-    wait_for("a frame that grows old", SOON, || (daemon.get("/-/ready").code != 200).then_some(()));
+    // A process whose group is never told: what can hang on the process itself is not read by the sampler.
+    stage_beside(&room, &job, "cgroup");
+    // Which step hangs, and at whom, is said once it has lasted 5 s.
+    wait_for("the step that hangs", SOON, || {
+        let ready = daemon.get("/-/ready");
+        let named = ready.body.contains("the step process has lasted") && ready.body.contains("4000000");
+        (ready.code == 503 && named).then_some(())
+    });
+    wait_for("the line in the log", SOON, || {
+        let lines = daemon.logged(&["The sampler hangs", "step=process", "pid=4000000"]).len();
+        (lines == 1).then_some(())
+    });
     room.available(100);
     assert!(job.wait().success());
     assert_eq!(job.said(), ["up", "asked", "saved", "told to end"]);

@@ -4,6 +4,7 @@ mod live;
 mod space;
 
 use crate::exposition::plot::{Anchor, Color, Layer, Picture, Point, Rect, Text, Theme, svg, text};
+use crate::model::printable;
 use crate::training::snapshot::Snapshot;
 use crate::training::snapshot::analysis::{Analysis, Group};
 
@@ -103,6 +104,7 @@ fn number(layer: &mut Layer, at: Point, says: String, anchor: Anchor) {
 /// The picture in a page that needs nothing else.
 pub(super) fn page(picture: &Picture) -> String {
     let title: String = picture.title.chars().filter(|c| !matches!(c, '<' | '>' | '&')).collect();
+    let title = printable::escaped(&title);
     let svg = svg::render(picture);
     let svg = svg.find("<svg").map_or("", |start| &svg[start..]);
     format!(

@@ -1,0 +1,87 @@
+//! Whose the processes on GPUs are: the driver names pids, people look for workloads.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::model::analyzer::View;
+use crate::model::desc::Metric as _;
+use crate::model::finding::Subject;
+use crate::model::label::Label;
+use crate::sources::{training, workload};
+
+/// The workload of each process on a GPU, once it was told; it stays while the process does.
+#[derive(Debug, Default)]
+pub(super) struct Owners(BTreeMap<Subject, Label>);
+
+impl Owners {
+    /// Learns the workloads of these subjects, and forgets those of others.
+    pub(super) fn learn<'s>(&mut self, view: &View<'_>, subjects: impl Iterator<Item = &'s Subject> + Clone) {
+        let on_gpu = subjects.filter(|subject| subject.resource.as_str() == "gpu_process");
+        if on_gpu.clone().next().is_none() {
+            self.0.clear();
+            return;
+        }
+        let told = by_pid(view);
+        let mut before = std::mem::take(&mut self.0);
+        for subject in on_gpu {
+            let known = before.remove(subject);
+            if let Some(workload) = told.get(&subject.pid).map(|workload| (*workload).clone()).or(known) {
+                self.0.insert(subject.clone(), workload);
+            }
+        }
+    }
+
+    /// The subject as it is shown.
+    pub(super) fn named(&self, subject: &Subject) -> Subject {
+        let mut named = subject.clone();
+        if let Some(workload) = self.0.get(subject) {
+            named.workload = workload.clone();
+        }
+        named
+    }
+}
+
+/// The workload of each process that is told one by one: the largest of each workload, and the ranks.
+fn by_pid<'v>(view: &View<'v>) -> HashMap<&'v Label, &'v Label> {
+    let mut found = HashMap::new();
+    let largest = (workload::metrics::PROCESS_RSS.desc(), view.points(&workload::metrics::PROCESS_RSS));
+    let ranks = (training::metrics::INFO.desc(), view.points(&training::metrics::INFO));
+    for (desc, points) in [largest, ranks] {
+        let place = |name| desc.labels.iter().position(|label| *label == name);
+        let (Some(workload), Some(pid)) = (place("workload"), place("pid")) else { continue };
+        for point in points {
+            let (workload, pid) = (&point.labels[workload], &point.labels[pid]);
+            if !workload.is_empty() && !pid.is_empty() {
+                found.insert(pid, workload);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::point::Batch;
+    use crate::model::units::Bytes;
+
+    #[test]
+    fn a_process_on_a_gpu_has_the_workload_it_was_last_told_in() {
+        let subject = Subject::gpu_process(&"0".into(), &"GPU-a".into(), &"7".into());
+        let mut owners = Owners::default();
+        let mut learn = |told: Option<&str>, subjects: &[Subject]| {
+            let mut batch = Batch::new();
+            if let Some(workload) = told {
+                let labels = [workload.into(), "7".into(), "python3".into()];
+                batch.put(&workload::metrics::PROCESS_RSS, &labels, Bytes::new(1));
+            }
+            owners.learn(&View::new(batch.families()), subjects.iter());
+            owners.named(&subject).workload.to_string()
+        };
+        let own = std::slice::from_ref(&subject);
+        assert_eq!(learn(None, own), "");
+        assert_eq!(learn(Some("slurm-17"), own), "slurm-17");
+        assert_eq!(learn(None, own), "slurm-17", "it may no longer be among the largest");
+        learn(None, &[]);
+        assert_eq!(learn(None, own), "", "another process may have its pid");
+    }
+}

@@ -1,0 +1,200 @@
+//! What cannot be seen now, so that its silence is not taken for health.
+//!
+//! # What it says
+//! A critical finding for each GPU that does not answer, by the status that the `gpu` source gives it (`hung`, `lost`,
+//! `unknown_error`, `unobserved`), and a warning for each source that fails.
+//!
+//! # When it stays silent
+//! `unobserved` and a failing source are stated after ten seconds: a worker that is started anew, or one file that could
+//! not be read once, is over before. A source that is unavailable (no GPU library, no PSI) is no defect. Where GPUs that
+//! do not answer are the reason why the `gpu` source fails, they are stated and the source is not.
+
+use std::collections::BTreeMap;
+
+use super::Registration;
+use crate::model::analyzer::{Analysis, Analyzer, View};
+use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::source::Status;
+use crate::model::time::Timestamp;
+
+/// Seconds before what may pass by itself is stated.
+const PATIENCE: f64 = 10.0;
+/// The source whose failures may be those of single GPUs.
+const GPU_SOURCE: &str = "gpu";
+
+/// What cannot be seen now.
+pub static REGISTRATION: Registration = Registration {
+    name: "visibility",
+    about: "What cannot be seen now: GPUs that do not answer, and sources that fail.",
+    options: &[],
+    metrics: &[],
+    check: |_| Vec::new(),
+    build: |_| Box::new(Visibility::default()),
+};
+
+/// Since when each subject is not seen.
+#[derive(Debug, Default)]
+struct Visibility {
+    since: BTreeMap<Subject, Since>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    state: &'static str,
+    /// Seconds on the monotonic clock.
+    at: f64,
+    unix: f64,
+}
+
+/// Something that is not seen in this tick.
+struct Unseen {
+    subject: Subject,
+    state: &'static str,
+    severity: Severity,
+    /// Whether it is stated at once.
+    sure: bool,
+    /// Seconds for which nothing was heard of it, where that is known.
+    age: Option<f64>,
+    summary: String,
+    advice: &'static str,
+}
+
+impl Analyzer for Visibility {
+    fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
+        let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());
+        let mut unseen = gpus(view);
+        let gpus_tell = !unseen.is_empty();
+        unseen.extend(sources(view, gpus_tell));
+        self.since.retain(|subject, _| unseen.iter().any(|unseen| unseen.subject == *subject));
+        for Unseen { subject, state, severity, sure, age, summary, advice } in unseen {
+            let first = Since { state, at, unix };
+            let since = self.since.entry(subject.clone()).or_insert(first);
+            if since.state != state {
+                *since = first;
+            }
+            if !sure && at - since.at < PATIENCE {
+                continue;
+            }
+            let evidence = age.map(|value| Evidence { what: "sample_age_seconds", value });
+            out.findings.push(Finding {
+                analyzer: REGISTRATION.name,
+                subject,
+                state,
+                severity,
+                since_unix_seconds: since.unix,
+                summary,
+                evidence: evidence.into_iter().collect(),
+                advice,
+            });
+        }
+    }
+}
+
+#[cfg(feature = "gpu")]
+fn gpus(view: &View<'_>) -> Vec<Unseen> {
+    use crate::sources::gpu::metrics::{SAMPLE_AGE, STATUS};
+    let mut found = Vec::new();
+    for point in view.points(&STATUS).iter().filter(|point| point.value > 0.0) {
+        let [gpu, uuid, status] = &*point.labels else { continue };
+        let (state, why, sure) = match status.as_str() {
+            "ok" => continue,
+            "hung" => ("hung", "a call of the driver for it does not return", true),
+            "lost" => ("lost", "it fell off the bus, needs a reset, or the driver no longer counts it", true),
+            "unobserved" => ("unobserved", "no process of memwarden gets an answer for it", false),
+            _ => ("unknown_error", "the driver refuses with an error", true),
+        };
+        found.push(Unseen {
+            subject: Subject::gpu(gpu, uuid),
+            state,
+            severity: Severity::Critical,
+            sure,
+            age: view.value(&SAMPLE_AGE, &[gpu.clone(), uuid.clone()]),
+            summary: format!(
+                "GPU {gpu} cannot be seen: {why}. Its memory, processes and errors are not known."
+            ),
+            advice: "Look for XIDs in the kernel log; take the node out of the queue, and reset the GPU or the node.",
+        });
+    }
+    found
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpus(_view: &View<'_>) -> Vec<Unseen> {
+    Vec::new()
+}
+
+/// Sources that fail; not that of the GPUs where the GPUs themselves are stated.
+fn sources(view: &View<'_>, gpus_tell: bool) -> impl Iterator<Item = Unseen> {
+    let failed = view
+        .sources()
+        .iter()
+        .filter(move |report| report.status == Status::Failed && !(gpus_tell && report.source == GPU_SOURCE));
+    failed.map(|report| Unseen {
+        subject: Subject::source(report.source),
+        state: "failed",
+        severity: Severity::Warning,
+        sure: false,
+        age: report.age_seconds,
+        summary: format!(
+            "The source {} fails ({}); what it would tell is not known.",
+            report.source,
+            report.why.as_deref().unwrap_or("no reason given")
+        ),
+        advice: "Look at the log of memwarden; what this source measures is missing from every verdict.",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::frame::SourceReport;
+
+    fn report(source: &'static str, status: Status) -> SourceReport {
+        SourceReport { source, status, why: Some("permission".to_owned()), age_seconds: Some(3.0) }
+    }
+
+    fn findings(analyzer: &mut Visibility, view: View<'_>, second: u64) -> Vec<Finding> {
+        let mut out = Analysis::default();
+        analyzer.analyze(&view, Timestamp::from_secs(second), &mut out);
+        out.findings
+    }
+
+    #[test]
+    fn a_source_that_keeps_failing_is_stated_and_one_that_is_absent_is_not() {
+        let mut analyzer = Visibility::default();
+        let failing = [report("memory", Status::Failed), report("pressure", Status::Unavailable)];
+        let view = View::new(&[]).with_sources(&failing);
+        assert!(findings(&mut analyzer, view, 5).is_empty(), "one failure may pass");
+        let stated = findings(&mut analyzer, view, 15);
+        assert_eq!(stated.len(), 1);
+        assert_eq!((stated[0].state, stated[0].severity), ("failed", Severity::Warning));
+        assert_eq!(stated[0].subject.to_string(), "source memory");
+        assert!(findings(&mut analyzer, View::new(&[]), 16).is_empty());
+        assert!(findings(&mut analyzer, view, 17).is_empty(), "it begins anew");
+    }
+
+    #[cfg(feature = "gpu")]
+    #[test]
+    fn a_gpu_that_does_not_answer_is_critical_and_stated_instead_of_its_source() {
+        use crate::model::point::Batch;
+        use crate::model::units::Flag;
+        use crate::sources::gpu::metrics::STATUS;
+
+        let mut analyzer = Visibility::default();
+        let sources = [report("gpu", Status::Failed)];
+        let mut told = |second, states: [&'static str; 2]| {
+            let mut batch = Batch::new();
+            for (gpu, state) in states.into_iter().enumerate() {
+                let labels = [gpu.to_string().into(), format!("GPU-{gpu}").into(), state.into()];
+                batch.put(&STATUS, &labels, Flag(true));
+            }
+            let view = View::new(batch.families()).with_sources(&sources);
+            let stated = findings(&mut analyzer, view, second);
+            stated.iter().map(|f| format!("{} {} {:?}", f.subject, f.state, f.severity)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(5, ["ok", "hung"]), ["gpu 1 hung Critical"]);
+        assert_eq!(told(30, ["ok", "hung"]), ["gpu 1 hung Critical"], "its source is not stated beside it");
+        assert_eq!(told(31, ["unobserved", "lost"]), ["gpu 1 lost Critical"]);
+        assert_eq!(told(42, ["unobserved", "ok"]), ["gpu 0 unobserved Critical"]);
+    }
+}

@@ -1,0 +1,149 @@
+//! What a report was asked for and cannot see: unknown is not healthy.
+
+use serde::Serialize;
+
+use super::record::Recorder;
+use super::sight;
+use super::text::time;
+use crate::model::finding::Subject;
+
+/// States of NVML in which there is a driver to ask and none of its GPUs can be seen.
+const BLIND: [&str; 4] = ["no_permission", "version_mismatch", "worker_failed", "unknown_error"];
+/// States of NVML that do not pass by waiting.
+const FINAL: [&str; 5] =
+    ["library_absent", "driver_not_loaded", "no_permission", "version_mismatch", "released"];
+/// GPUs that a sentence names one by one.
+const NAMED: usize = 16;
+
+/// A GPU of which nothing is known now.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Unseen {
+    pub(super) gpu: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) uuid: String,
+    /// The status that the GPU has, such as `hung`.
+    pub(super) status: String,
+    /// Time since it answered last, or since it was first looked at.
+    pub(super) age_seconds: Option<f64>,
+}
+
+impl Unseen {
+    /// Its name, as a subject has it.
+    pub(super) fn name(&self) -> String {
+        format!("gpu {}", self.gpu)
+    }
+
+    /// What stands in the place of its figures.
+    fn words(&self) -> String {
+        let age = self.age_seconds.map_or_else(String::new, |age| format!(" for {}", time(age)));
+        format!("unknown: no answer{age} ({})", self.status)
+    }
+}
+
+/// The GPUs that are meant and do not answer.
+pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
+    let sight = &recorder.last;
+    let status = sight.rows(sight::GPU_STATUS).iter().filter(|row| row.value > 0.0);
+    let unseen = status.filter(|row| {
+        row.label("status") != "ok" && recorder.focus.has_gpu(row.label("gpu"), row.label("uuid"))
+    });
+    let unseen = unseen.map(|row| {
+        let (gpu, uuid) = (row.label("gpu"), row.label("uuid"));
+        Unseen {
+            gpu: gpu.to_owned(),
+            uuid: uuid.to_owned(),
+            status: row.label("status").to_owned(),
+            age_seconds: sight.value(sight::GPU_AGE, &[("gpu", gpu), ("uuid", uuid)]),
+        }
+    });
+    unseen.collect()
+}
+
+/// Whether a subject is on one of these GPUs, so that what was said of it is over.
+pub(super) fn is_on(subject: &Subject, unseen: &[Unseen]) -> bool {
+    let of_gpu = matches!(subject.resource.as_str(), "gpu" | "gpu_process");
+    of_gpu
+        && unseen
+            .iter()
+            .any(|unseen| subject.gpu.as_str() == unseen.gpu && subject.uuid.as_str() == unseen.uuid)
+}
+
+/// Their rows of a table, one below the other.
+pub(super) fn rows(text: &mut String, unseen: &[Unseen]) {
+    for one in unseen {
+        text.push_str(&format!("  {}  {}\n", one.name(), one.words()));
+    }
+}
+
+/// A verdict that says nothing of them, with their names behind it.
+pub(super) fn beside(verdict: String, unseen: &[Unseen]) -> String {
+    if unseen.is_empty() {
+        return verdict;
+    }
+    let named: Vec<String> =
+        unseen.iter().take(NAMED).map(|one| format!("{} ({})", one.name(), one.status)).collect();
+    let more = unseen.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{verdict} Not seen: {}{more}.", named.join(", "))
+}
+
+/// Why no GPU is seen at all, where that is so; whether something that is there cannot be seen.
+pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
+    let sight = &recorder.last;
+    if !sight.rows(sight::GPU_STATUS).is_empty() {
+        return None;
+    }
+    let source = sight.sources.iter().find(|source| source.source == "gpu")?;
+    if source.status == "ok" {
+        return Some(("GPUs: none.".to_owned(), false));
+    }
+    let why = source.why.as_deref().unwrap_or("no reason is given");
+    let blind = nvml(sight).is_some_and(|status| BLIND.contains(&status));
+    Some((format!("GPUs: not visible: {why}."), blind))
+}
+
+/// The status of NVML.
+fn nvml(sight: &sight::Sight) -> Option<&str> {
+    let mut rows = sight.rows(sight::NVML_STATUS).iter();
+    rows.find(|row| row.value > 0.0).map(|row| row.label("status"))
+}
+
+impl Recorder {
+    /// What is wrong with the GPUs that were asked for by name: those that are not there. Before `over` only what more
+    /// samples would not change is said.
+    pub fn absent_devices(&self, over: bool) -> Option<String> {
+        let wanted = self.focus.devices.as_ref()?;
+        let known = self.last.rows(sight::GPU_STATUS);
+        let here =
+            |name: &String| known.iter().any(|row| row.label("gpu") == *name || row.label("uuid") == *name);
+        let absent: Vec<&str> = wanted.iter().filter(|name| !here(name)).map(String::as_str).collect();
+        if absent.is_empty() {
+            return None;
+        }
+        if known.is_empty() {
+            let source = self.last.sources.iter().find(|source| source.source == "gpu");
+            let final_state = source.is_none() || nvml(&self.last).is_some_and(|nvml| FINAL.contains(&nvml));
+            let why = match source.map(|source| (source.status.as_str(), source.why.as_deref())) {
+                None => "the source gpu is off",
+                Some(("ok", _)) => "the driver has none",
+                Some((_, why)) => why.unwrap_or("no reason is given"),
+            };
+            return (over || final_state)
+                .then(|| format!("GPU {} cannot be seen: no GPU is visible ({why})", absent.join(", ")));
+        }
+        let mut here: Vec<(&str, &str)> =
+            known.iter().map(|row| (row.label("gpu"), row.label("uuid"))).collect();
+        here.sort_by_key(|(gpu, _)| gpu.parse::<u32>().ok());
+        here.dedup();
+        // One that has not said who it is may be any UUID.
+        let nameless = here.iter().any(|(_, uuid)| uuid.is_empty());
+        if nameless && !over && absent.iter().all(|name| name.parse::<u32>().is_err()) {
+            return None;
+        }
+        let here: Vec<String> = here
+            .into_iter()
+            .map(|(gpu, uuid)| format!("{gpu} ({})", if uuid.is_empty() { "UUID not known" } else { uuid }))
+            .collect();
+        Some(format!("there is no GPU {}; there is {}", absent.join(", "), here.join(", ")))
+    }
+}

@@ -1,0 +1,189 @@
+//! Asking what matchers want to know of a process's memory: its command line and its environment.
+//!
+//! Both can hang, so they are read by the threads of [`readers`], and compared there. They are also as long as their
+//! process wants, and change as often: a process is asked again at most every ten seconds once it was asked a few
+//! times, and of each user a bounded number of bytes is read.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::matcher::{self, Match, Matcher, Verdict};
+use super::seen::Seen;
+use super::users::Users;
+use crate::host::process::ProcRoot;
+use crate::host::process::readers::{Asked, Desk, Pool};
+use crate::model::facts::{ProcessRow, ProcessTable};
+use crate::model::time::Timestamp;
+
+/// Of each text so much is read: more than the environment of a pod with hundreds of services has.
+pub(super) const LONGEST: usize = 256 * 1024;
+/// Bytes read of one user's processes at once, and in each second.
+const MOST_AT_ONCE: u64 = 8 << 20;
+const MOST_A_SECOND: u64 = 1 << 20;
+
+/// What was read for matchers, by user.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    /// Bytes, less what a second allows for each that has passed.
+    spent: Mutex<BTreeMap<u32, u64>>,
+    /// Bytes that were ever read.
+    pub(super) total: AtomicU64,
+}
+
+impl Budget {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether more may be read of this user's processes.
+    pub(super) fn allows(&self, uid: u32) -> bool {
+        self.lock().get(&uid).is_none_or(|spent| *spent < MOST_AT_ONCE)
+    }
+
+    /// So much was read.
+    pub(super) fn spend(&self, uid: u32, bytes: usize) {
+        let bytes = bytes as u64;
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+        *self.lock().entry(uid).or_default() += bytes;
+    }
+
+    fn turn(&self, passed: Duration) {
+        let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
+        let back = (MOST_A_SECOND / 1000).saturating_mul(millis);
+        self.lock().retain(|_, spent| {
+            *spent = spent.saturating_sub(back);
+            *spent > 0
+        });
+    }
+}
+
+/// What became of one question.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The place of the first matcher that holds, and whether one could not be compared.
+    Read { found: Option<usize>, unreadable: bool },
+    /// The user's share is used up.
+    Deferred,
+}
+
+/// The questions that are asked of processes, and the counts of those that had no answer.
+pub(super) struct Texts {
+    desk: Desk<Answer>,
+    matchers: Arc<[Matcher]>,
+    pub(super) budget: Arc<Budget>,
+    turned: Option<Timestamp>,
+    pub(super) unreadable: u64,
+    pub(super) deferred: u64,
+}
+
+impl Texts {
+    pub(super) fn new(matchers: &[Matcher], pool: Arc<Pool>) -> Self {
+        Self {
+            desk: Desk::new(pool),
+            matchers: matchers.into(),
+            budget: Arc::default(),
+            turned: None,
+            unreadable: 0,
+            deferred: 0,
+        }
+    }
+
+    /// The threads that read.
+    pub(super) const fn pool(&self) -> &Arc<Pool> {
+        self.desk.pool()
+    }
+
+    /// Finds the matchers of those processes that have to be asked.
+    pub(super) fn turn(
+        &mut self,
+        seen: &mut [Seen],
+        table: &ProcessTable,
+        root: &Arc<ProcRoot>,
+        users: &mut Users,
+        at: Timestamp,
+    ) {
+        if self.matchers.is_empty() {
+            return;
+        }
+        self.budget.turn(self.turned.map_or(Duration::ZERO, |before| at.since(before)));
+        self.turned = Some(at);
+        let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
+        self.desk.keep(|key| place_of(seen, key).is_some());
+        for (seen, row) in seen.iter_mut().zip(&table.rows) {
+            if !row.kernel && !self.desk.waits_for(row.key) && seen.asks(at) {
+                self.ask(seen, row, root, users);
+            }
+        }
+        for (key, answer) in self.desk.answers() {
+            let Some(place) = place_of(seen, key) else { continue };
+            let (seen, row) = (&mut seen[place], &table.rows[place]);
+            match answer {
+                Some(Answer::Read { found, unreadable }) => {
+                    self.unreadable += u64::from(unreadable);
+                    meets(seen, row, found, root);
+                }
+                // It is asked again.
+                Some(Answer::Deferred) => {
+                    self.deferred += 1;
+                    seen.to_match = true;
+                }
+                None => seen.to_match = true,
+            }
+        }
+        // Who hangs belongs where it does without its texts.
+        for hanging in self.desk.pool().look().hanging {
+            let Some(place) = place_of(seen, hanging.asked.key) else { continue };
+            let (seen, row) = (&mut seen[place], &table.rows[place]);
+            if seen.matched.is_none() {
+                meets(seen, row, seen.otherwise, root);
+            }
+        }
+    }
+
+    fn ask(&mut self, seen: &mut Seen, row: &ProcessRow, root: &Arc<ProcRoot>, users: &mut Users) {
+        let (verdict, unreadable) = matcher::quick(&self.matchers, row, root, users);
+        let places = match verdict {
+            Verdict::Known(found) => {
+                self.unreadable += u64::from(unreadable);
+                meets(seen, row, found, root);
+                return;
+            }
+            Verdict::Ask(places) => places,
+        };
+        seen.otherwise = places.last().copied().filter(|place| !self.matchers[*place].asks_memory());
+        let asked = Asked { key: row.key, uid: row.uid, comm: row.comm.clone(), what: "cmdline or environ" };
+        let (matchers, root) = (Arc::clone(&self.matchers), Arc::clone(root));
+        let (budget, whose) = (Arc::clone(&self.budget), (row.key.pid, row.uid));
+        self.desk.ask(asked, move || matcher::compare(&matchers, &places, &root, whose, unreadable, &budget));
+    }
+}
+
+/// Notes that a process meets the matcher at this place.
+fn meets(seen: &mut Seen, row: &ProcessRow, found: Option<usize>, root: &ProcRoot) {
+    let Some(place) = found else { return };
+    // Whoever was a user's stays that user's where it has become root.
+    let before = seen.matched.map_or(0, |before| before.user);
+    let now = matcher::owner(row, root);
+    seen.matched = Some(Match { place, user: if now == 0 { before } else { now } });
+    seen.direct = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_user_has_a_share_that_comes_back() {
+        let budget = Budget::default();
+        budget.spend(1, usize::try_from(MOST_AT_ONCE).unwrap() - 1);
+        assert!(budget.allows(1));
+        budget.spend(1, 10);
+        assert!(!budget.allows(1) && budget.allows(2));
+        budget.turn(Duration::from_millis(1));
+        assert!(budget.allows(1));
+        budget.turn(Duration::from_secs(3600));
+        assert!(budget.lock().is_empty());
+    }
+}

@@ -1,0 +1,114 @@
+//! What cannot be seen is said, and is never taken for health.
+
+use std::process::Output;
+
+use crate::harness::{Daemon, fake_nvml, memwarden};
+
+/// GPU 1 answers to nothing.
+const SECOND_HANGS: &str = r#"{"devices": [{"utilization": 9}, {"hang": ["*"]}]}"#;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A command that samples here, on a node whose GPUs are what a scenario says.
+fn ran(scenario: &str, args: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scenario.json");
+    std::fs::write(&file, scenario).unwrap();
+    let library = format!("sources.gpu.nvml_library={}", fake_nvml().display());
+    let mut all = args.to_vec();
+    all.extend(["--set", &library]);
+    memwarden(&all).env("FAKE_NVML_SCENARIO", &file).output().unwrap()
+}
+
+#[test]
+fn a_gpu_that_hangs_is_a_row_and_an_exit_code() {
+    for args in [&["oom", "--devices", "1"][..], &["leak"], &["profile"]] {
+        // On a busy machine NVML may be started late.
+        let long_enough = ["3", "10", "30", "60"].into_iter().find_map(|duration| {
+            let done = ran(SECOND_HANGS, &[args, &["--interval", "0.5", "--duration", duration]].concat());
+            text(&done.stdout).contains("  gpu 1  unknown: no answer for ").then_some(done)
+        });
+        let done = long_enough.unwrap();
+        let (out, err) = (text(&done.stdout), text(&done.stderr));
+        assert!(!out.contains("Nothing is foreseen to run out.") && !out.contains("Nothing leaks."), "{out}");
+        // A test machine that is nearly full may be above the threshold, which comes first.
+        assert!(matches!(done.status.code(), Some(2 | 3)), "{args:?}: {:?} {out}{err}", done.status);
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_with_those_that_are() {
+    let two = r#"{"devices": [{}, {}]}"#;
+    let done = ran(two, &["oom", "--devices", "0,7", "--duration", "60"]);
+    let err = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{err}");
+    assert!(err.contains("there is no GPU 7; there is 0 ("), "{err}");
+    assert!(done.stdout.is_empty());
+}
+
+#[test]
+fn a_daemon_states_a_gpu_that_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scenario.json");
+    std::fs::write(&file, SECOND_HANGS).unwrap();
+    let library = format!("sources.gpu.nvml_library={}", fake_nvml().display());
+    let sets = ["--set", &library, "--set", "sampling.interval=200ms", "--set", "sources.gpu.interval=200ms"];
+    let daemon = Daemon::start_with(&sets, |command| {
+        command.env("FAKE_NVML_SCENARIO", &file);
+    });
+    let critical = "memwarden_findings{analyzer=\"visibility\",severity=\"critical\"}";
+    daemon.wait_value(critical, |count| count >= 1.0);
+    let findings = daemon.get("/api/v1/findings").body;
+    assert!(findings.contains("GPU 1 cannot be seen"), "{findings}");
+    let page = daemon.get("/").body;
+    assert!(!page.contains("<p class=\"ok\">Sample"), "{page}");
+    assert!(page.contains("critical finding") && page.contains("<td class=\"failed\">hung</td>"), "{page}");
+    let url = format!("http://{}", daemon.address);
+    // The daemon has the answer: nothing is waited for, and one look is enough.
+    let plot = folder.path().join("oom.svg");
+    let done = memwarden(&["oom", "--url", &url, "--plot", plot.to_str().unwrap()]).output().unwrap();
+    assert!(std::fs::read_to_string(&plot).unwrap().contains("<svg"));
+    let out = text(&done.stdout);
+    assert!(out.contains("  gpu 1  unknown: no answer for "), "{out}{}", text(&done.stderr));
+    assert!(out.contains(", 1 sample in "), "{out}");
+    assert!(matches!(done.status.code(), Some(2 | 3)), "{:?} {out}", done.status);
+}
+
+#[test]
+fn that_there_is_no_gpu_library_is_said_once() {
+    let args = [
+        "oom",
+        "--duration",
+        "1",
+        "--interval",
+        "0.5",
+        "--set",
+        "sources.gpu.nvml_library=/nonexistent/nvml.so",
+    ];
+    let done = memwarden(&args).output().unwrap();
+    let out = text(&done.stdout);
+    assert_eq!(out.matches("GPUs: not visible: ").count(), 1, "{out}{}", text(&done.stderr));
+    assert!(matches!(done.status.code(), Some(0 | 2)), "{:?} {out}", done.status);
+}
+
+#[test]
+fn a_watch_that_cannot_end_with_a_verdict_says_so_before_it_begins() {
+    let note = |args: &[&str]| text(&memwarden(args).output().unwrap().stderr);
+    let short = note(&["oom", "--duration", "1", "--interval", "0.5"]);
+    assert!(
+        short.starts_with("note: a verdict takes 60 samples") && short.contains("--duration 30"),
+        "{short}"
+    );
+    assert!(!note(&["profile", "--duration", "1", "--interval", "0.5"]).contains("note: "));
+}
+
+#[test]
+fn fragment_refuses_what_it_cannot_choose() {
+    for args in [&["--pid", "1"][..], &["--workload", "x"], &["--devices", "0"]] {
+        let done = memwarden(&[&["fragment", "--duration", "0.2"], args].concat()).output().unwrap();
+        assert_eq!(done.status.code(), Some(1));
+        assert!(text(&done.stderr).contains("give --url as well"), "{}", text(&done.stderr));
+    }
+}
