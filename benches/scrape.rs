@@ -50,6 +50,7 @@ fn main() -> anyhow::Result<()> {
             reload: Box::new(NoReload),
             alerts: Arc::new(memwarden::app::guard::desk::Desk::default()),
             stale_after: watch::channel(Duration::from_secs(60)).1,
+            host_name: None,
         })?
     };
     let address = *server.addresses().first().context("the server has an address")?;

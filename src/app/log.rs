@@ -76,12 +76,8 @@ impl Drop for Logger {
 }
 
 /// Our own lines at `level`; of the libraries only what is an error.
-///
-/// The OpenTelemetry crates log each failed push; [`crate::events`] says that once per change instead.
 fn filter(level: &str) -> EnvFilter {
-    EnvFilter::new(format!(
-        "error,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off,memwarden={level}"
-    ))
+    EnvFilter::new(format!("error,memwarden={level}"))
 }
 
 enum Line {

@@ -315,10 +315,15 @@ pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
     Answer { code, head: head.to_owned(), body: body.to_owned() }
 }
 
+/// A program on the path.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
 /// A program on PATH, or a line that says what is skipped for want of it.
 pub(crate) fn tool(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+    let found = on_path(name);
     if found.is_none() {
         crate::skip::skip(&format!("{name} is not installed (tests/run installs it)"));
     }

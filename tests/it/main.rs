@@ -12,6 +12,7 @@ mod attacks;
 mod bad_days;
 mod config;
 mod daemon;
+mod database;
 mod example;
 mod forecast;
 #[cfg(feature = "gpu")]
@@ -25,6 +26,8 @@ mod logs;
 mod ml_py;
 #[cfg(feature = "otlp")]
 mod otlp;
+#[cfg(feature = "otlp")]
+mod otlp_backends;
 mod params;
 mod perf_logs;
 mod plot;

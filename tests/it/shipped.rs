@@ -42,6 +42,12 @@ fn recorded() -> Vec<String> {
     rules.filter_map(|rule| Some(rule["record"].as_str()?.to_owned())).collect()
 }
 
+/// What the rules ask.
+#[cfg(feature = "otlp")]
+pub(crate) fn expressions() -> Vec<String> {
+    RULES.into_iter().flat_map(rules).map(|rule| rule["expr"].as_str().unwrap().to_owned()).collect()
+}
+
 /// All tests of rules, one after the other.
 fn rule_tests() -> String {
     let files = std::fs::read_dir(root("alerts/tests")).unwrap();
@@ -69,9 +75,12 @@ fn check(file: &str) {
 
 #[test]
 fn every_metric_named_in_a_shipped_file_exists() {
-    for file in
-        DASHBOARDS.into_iter().chain(RULES).chain(["README.md", "ARCHITECTURE.md", "clients/OLDER_TOOLS.md"])
-    {
+    for file in DASHBOARDS.into_iter().chain(RULES).chain([
+        "README.md",
+        "ARCHITECTURE.md",
+        "clients/OLDER_TOOLS.md",
+        "docs/otlp.md",
+    ]) {
         check(file);
     }
     for entry in std::fs::read_dir(root("alerts/tests")).unwrap() {

@@ -407,7 +407,7 @@ impl Writer {
         open.incident.lost_lines = self.audit.status().lost;
         open.incident.summary = summary(&open.incident);
         let samples = self.flight.lock().unwrap_or_else(PoisonError::into_inner);
-        let samples: Vec<_> = samples.samples().cloned().collect();
+        let samples: Vec<_> = samples.samples().collect();
         let files = files(open, &samples);
         let written = store.write(&open.incident.id, &files);
         let mut status = locked(&self.status);

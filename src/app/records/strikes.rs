@@ -3,6 +3,7 @@
 //! Who sent the signal is not known: the kernel tells nobody.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::{Map, json};
@@ -26,12 +27,15 @@ pub(super) struct Strikes {
     kills: Option<f64>,
 }
 
+/// The host as a subject: thousands of samples share the text.
+static HOST: LazyLock<Label> = LazyLock::new(|| "host".into());
+
 /// What a frame says of the host.
 pub(super) fn host(frame: &Frame) -> Option<Sample> {
     let bytes = |name: &str| frame.value(name, &[]).map(bytes);
     let used = bytes(memory::metrics::USED.desc.name);
     let limit = bytes(memory::metrics::TOTAL.desc.name);
-    (used.is_some() || limit.is_some()).then(|| Sample { at: frame.at, subject: "host".into(), used, limit })
+    (used.is_some() || limit.is_some()).then(|| Sample { at: frame.at, subject: HOST.clone(), used, limit })
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes came from a whole number")]

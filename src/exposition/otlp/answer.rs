@@ -1,7 +1,10 @@
-//! What a collector answers over HTTP: the two small protobuf messages of OTLP.
+//! What a collector answers: the small protobuf messages of OTLP.
 //!
 //! `ExportMetricsServiceResponse { partial_success = 1 { rejected_data_points = 1; error_message = 2 } }`
-//! for a success, and `google.rpc.Status { code = 1; message = 2 }` for an error.
+//! for a success, and `google.rpc.Status { code = 1; message = 2; details = 3 }` for an error, whose details may
+//! have a `google.rpc.RetryInfo { retry_delay = 1 { seconds = 1; nanos = 2 } }`.
+
+use std::time::Duration;
 
 /// What a success leaves out.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,8 +48,30 @@ pub(super) fn refused(body: &[u8]) -> String {
     message.unwrap_or_else(|| printable(body))
 }
 
+/// How long the status of a refused call asks to wait, if it does.
+pub(super) fn retry_delay(status: &[u8]) -> Option<Duration> {
+    const RETRY_INFO: &[u8] = b"/google.rpc.RetryInfo";
+    let bytes = |body, wanted| {
+        Fields(body).map_while(Result::ok).filter_map(move |(tag, value)| match value {
+            Value::Bytes(bytes) if tag == wanted => Some(bytes),
+            _ => None,
+        })
+    };
+    let detail = bytes(status, 3).find(|detail| bytes(detail, 1).any(|name| name.ends_with(RETRY_INFO)))?;
+    let info = bytes(detail, 2).next()?;
+    let mut wait = Duration::ZERO;
+    for field in Fields(bytes(info, 1).next()?) {
+        match field.ok()? {
+            (1, Value::Number(seconds)) => wait = wait.checked_add(Duration::from_secs(seconds))?,
+            (2, Value::Number(nanos)) => wait = wait.checked_add(Duration::from_nanos(nanos))?,
+            _ => {}
+        }
+    }
+    Some(wait)
+}
+
 /// The start of a foreign text, without control characters.
-fn printable(bytes: &[u8]) -> String {
+pub(super) fn printable(bytes: &[u8]) -> String {
     /// Enough for a sentence in the log.
     const LONGEST: usize = 200;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * LONGEST)]);
@@ -159,6 +184,7 @@ mod tests {
         fn no_bytes_make_it_panic(bytes: Vec<u8>) {
             let _ = taken(&bytes);
             refused(&bytes);
+            retry_delay(&bytes);
         }
     }
 }

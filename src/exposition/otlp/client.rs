@@ -1,146 +1,76 @@
-//! The HTTP/1.1 client of the HTTP transport: one connection a push.
+//! The client of both transports: HTTP/1.1 for HTTP, HTTP/2 for gRPC; one connection a push.
 //!
 //! A push a minute gains little from a kept connection, and a fresh one
-//! cannot have died in between. The request runs as a task of the tokio
-//! runtime, so that any executor can await it; the exporter that awaits it
-//! holds the time limit, and dropping the future ends the task.
+//! cannot have died in between. Whoever awaits the answer holds the time
+//! limit.
 
+use std::error::Error as _;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HOST, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http::header::HOST;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use opentelemetry_http::{HttpClient, HttpError};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig};
 
 use super::OtlpError;
-use super::answer;
-use super::remark::Remark;
+use super::body::Body;
 use super::resolve::Resolved;
-use super::trust::Material;
+use super::trust::{self, Material};
+use crate::config::OtlpProtocol;
 
 /// The most that is read of an answer; the longest we know of are error pages of a few KiB.
 const LARGEST_ANSWER: usize = 4 << 20;
 
-/// Sends the bodies that the OTLP exporter encodes.
-#[derive(Debug)]
+/// Sends requests to the collector.
 pub(super) struct Client {
-    runtime: Handle,
-    remark: Remark,
-    target: Arc<Target>,
-}
-
-/// Where, and how.
-struct Target {
+    protocol: OtlpProtocol,
     endpoint: Uri,
     host: String,
     port: u16,
-    /// All that is sent beside the framing.
-    headers: HeaderMap,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     timeout: Duration,
 }
 
-impl std::fmt::Debug for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Target").field("endpoint", &self.endpoint).finish_non_exhaustive()
-    }
+/// What the collector answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) head: http::response::Parts,
+    pub(super) body: Bytes,
+    pub(super) trailers: HeaderMap,
 }
 
 impl Client {
-    pub(super) fn new(
-        resolved: &Resolved,
-        material: Option<Material>,
-        runtime: Handle,
-        remark: Remark,
-    ) -> Result<Self, OtlpError> {
+    /// Reads the certificate files, opens no connection.
+    pub(super) fn new(resolved: &Resolved) -> Result<Self, OtlpError> {
         let host = resolved.endpoint.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = resolved.endpoint.port_u16().unwrap_or(if resolved.tls() { 443 } else { 80 });
-        let tls = material.map(|material| connector(material, &host)).transpose()?;
-        let mut headers = HeaderMap::new();
-        headers
-            .insert(USER_AGENT, HeaderValue::from_static(concat!("memwarden/", env!("CARGO_PKG_VERSION"))));
-        headers.extend(resolved.headers.clone());
-        if let Some(authority) = resolved.endpoint.authority()
-            && let Ok(authority) = HeaderValue::from_str(authority.as_str())
-        {
-            headers.insert(HOST, authority);
-        }
-        let endpoint = resolved.endpoint.clone();
-        let target = Target { endpoint, host, port, headers, tls, timeout: resolved.timeout };
-        Ok(Self { runtime, remark, target: Arc::new(target) })
+        let alpn: &[u8] = match resolved.protocol {
+            OtlpProtocol::Grpc => b"h2",
+            OtlpProtocol::HttpProtobuf => b"http/1.1",
+        };
+        let tls = trust::load(resolved)?.map(|material| connector(material, &host, alpn)).transpose()?;
+        let (protocol, endpoint, timeout) = (resolved.protocol, resolved.endpoint.clone(), resolved.timeout);
+        Ok(Self { protocol, endpoint, host, port, tls, timeout })
     }
 
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let target = Arc::clone(&self.target);
-        let mut task = AbortOnDrop(self.runtime.spawn(async move { target.exchange(request).await }));
-        let answered = (&mut task.0).await.unwrap_or_else(|stopped| Err(stopped.into()));
-        // Of several attempts the last one that ended has the word.
-        match &answered {
-            Err(error) => self.remark.set(Some(error.to_string())),
-            Ok(response) => self.judge(response.status(), response.body()),
-        }
-        answered
-    }
-
-    fn judge(&self, status: StatusCode, body: &[u8]) {
-        if !status.is_success() {
-            self.remark.set(Some(format!("the collector answered {status}: {}", answer::refused(body))));
-            return;
-        }
-        match answer::taken(body) {
-            Ok(None) => self.remark.set(None),
-            Ok(Some(partial)) => self.remark.partial(&partial.rejected.to_string(), &partial.message),
-            Err(answer::Garbage) => {
-                self.remark.set(Some(format!(
-                    "what answered {status} is no OTLP collector: its answer is not OTLP"
-                )));
-            }
-        }
-    }
-}
-
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl HttpClient for Client {
-    // What `async_trait` would write.
-    fn send_bytes<'client, 'future>(
-        &'client self,
-        request: Request<Bytes>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'future>>
-    where
-        'client: 'future,
-        Self: 'future,
-    {
-        Box::pin(self.send(request))
-    }
-}
-
-impl Target {
-    async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    /// Sends one request, whose URI is that of the endpoint, and reads the answer; or says why there is none.
+    pub(super) async fn exchange(&self, request: Request<Full<Body>>) -> Result<Answer, String> {
         let stream = self.connect().await.map_err(|error| {
             let Self { host, port, .. } = self;
-            HttpError::from(format!("cannot connect to {host} port {port}: {error}"))
+            format!("cannot connect to {host} port {port}: {error}")
         })?;
-        match &self.tls {
+        let answered = match &self.tls {
             None => self.exchange_over(stream, request).await,
             Some((connector, name)) => {
                 let stream = connector
@@ -149,7 +79,16 @@ impl Target {
                     .map_err(|error| format!("TLS with {} failed: {error}", self.host))?;
                 self.exchange_over(stream, request).await
             }
-        }
+        };
+        let answer = answered.map_err(|error| match error.source() {
+            Some(cause) => format!("{error}: {cause}"),
+            None => error.to_string(),
+        })?;
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body.0, LARGEST_ANSWER).collect().await;
+        let body = body.map_err(|error| format!("the answer cannot be read: {error}"))?;
+        let trailers = body.trailers().cloned().unwrap_or_default();
+        Ok(Answer { head, body: body.to_bytes(), trailers })
     }
 
     /// Tries each address of the host, none longer than its share of the time.
@@ -167,36 +106,53 @@ impl Target {
         Err(last)
     }
 
-    async fn exchange_over<S>(&self, stream: S, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError>
+    /// The answer, with the connection that its body still comes over.
+    async fn exchange_over<S>(
+        &self,
+        stream: S,
+        mut request: Request<Full<Body>>,
+    ) -> hyper::Result<Response<(Incoming, AbortOnDrop<hyper::Result<()>>)>>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let connection = AbortOnDrop(tokio::spawn(connection));
-        let response = sender.send_request(self.framed(request)).await?;
-        let (parts, body) = response.into_parts();
-        let body = Limited::new(body, LARGEST_ANSWER).collect().await?.to_bytes();
-        drop(connection);
-        Ok(Response::from_parts(parts, body))
-    }
-
-    /// The crate's body and framing with our headers only: it adds those of the environment by itself.
-    fn framed(&self, request: Request<Bytes>) -> Request<Full<Bytes>> {
-        let (mut parts, body) = request.into_parts();
-        let mut headers = self.headers.clone();
-        for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING] {
-            if let Some(value) = parts.headers.remove(&name) {
-                headers.insert(name, value);
+        let stream = TokioIo::new(stream);
+        let (response, connection) = match self.protocol {
+            OtlpProtocol::Grpc => {
+                let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+                let connection = AbortOnDrop(tokio::spawn(connection));
+                (sender.send_request(request).await?, connection)
             }
-        }
-        parts.headers = headers;
-        let path = self.endpoint.path_and_query().cloned();
-        parts.uri = path.map_or_else(|| Uri::from_static("/"), Uri::from);
-        Request::from_parts(parts, Full::new(body))
+            OtlpProtocol::HttpProtobuf => {
+                if let Some(authority) = self.endpoint.authority()
+                    && let Ok(authority) = HeaderValue::from_str(authority.as_str())
+                {
+                    request.headers_mut().insert(HOST, authority);
+                }
+                let path = self.endpoint.path_and_query().cloned();
+                *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
+                let (mut sender, connection) = http1::handshake(stream).await?;
+                let connection = AbortOnDrop(tokio::spawn(connection));
+                (sender.send_request(request).await?, connection)
+            }
+        };
+        Ok(response.map(|body| (body, connection)))
     }
 }
 
-fn connector(material: Material, host: &str) -> Result<(TlsConnector, ServerName<'static>), OtlpError> {
+/// A task that ends with its owner.
+pub(super) struct AbortOnDrop<T>(pub(super) tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn connector(
+    material: Material,
+    host: &str,
+    alpn: &[u8],
+) -> Result<(TlsConnector, ServerName<'static>), OtlpError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -207,7 +163,7 @@ fn connector(material: Material, host: &str) -> Result<(TlsConnector, ServerName
             None => config.with_no_client_auth(),
             Some((chain, key)) => config.with_client_auth_cert(chain, key).map_err(OtlpError::Tls)?,
         };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![alpn.to_vec()];
     let name = ServerName::try_from(host.to_owned()).map_err(|_| OtlpError::Endpoint {
         endpoint: host.to_owned(),
         why: "is no name that a certificate can have".to_owned(),

@@ -1,24 +1,22 @@
 //! Pushing over OTLP, by gRPC or HTTP.
 //!
-//! `resolve` decides from configuration and environment, `stream` and
-//! `instruments` make the catalog's instruments, `exporter` bounds and counts
-//! a push that `transport` (and `client` for HTTP) carries, `watch` keeps it
-//! alive and ends it. A collector that is down costs its own threads only.
+//! `resolve` decides from configuration and environment, `stream` says under
+//! which names the catalog's metrics go, `body` encodes a frame, `framing`
+//! makes it a request that `client` carries and reads the answer, `pushing`
+//! does so each interval. A collector that is down costs one task.
 
 mod answer;
+mod body;
 mod client;
 mod env;
-mod exporter;
-mod instruments;
-mod remark;
+mod framing;
+mod pushing;
 mod resolve;
 mod resource;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod transport;
 mod trust;
-mod watch;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -27,13 +25,13 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use self::exporter::{Exporter, Pulse};
-use self::instruments::Plan;
+use self::body::Encoder;
+use self::pushing::{End, Pushing, Sender};
 use self::resolve::Resolved;
-use self::watch::{End, Watch};
 use super::Frames;
 use crate::config::{Otlp, OtlpProtocol};
 use crate::events::Events;
+use crate::host::clock;
 use crate::model::desc::Desc;
 
 /// What pushing is started with.
@@ -48,7 +46,7 @@ pub struct Setup<'a> {
     pub frames: Frames,
     /// Where pushes are counted.
     pub events: Arc<Events>,
-    /// Where connections are served; it must outlive the pusher.
+    /// What pushing runs on; it must outlive the pusher.
     pub runtime: Handle,
     /// `host:port` of the HTTP server, so that `instance` is the same by pull and by push.
     pub instance: String,
@@ -96,21 +94,12 @@ pub enum OtlpError {
     /// The client certificate does not go with its key.
     #[error("cannot set up TLS for the collector")]
     Tls(#[source] tokio_rustls::rustls::Error),
-    /// tonic refused the endpoint or its TLS settings.
-    #[error("cannot set up gRPC for the collector")]
-    Channel(#[source] tonic::transport::Error),
-    /// The exporter refused its settings.
-    #[error("cannot build the OTLP exporter")]
-    Build(#[source] opentelemetry_otlp::ExporterBuildError),
-    /// The operating system gave no thread.
-    #[error("cannot start a thread to push from")]
-    Thread(#[source] std::io::Error),
 }
 
 /// Pushes until it is shut down or dropped.
 #[derive(Debug)]
 pub struct Pusher {
-    requests: mpsc::Sender<End>,
+    ends: tokio::sync::mpsc::UnboundedSender<End>,
     stop: tokio::sync::watch::Sender<bool>,
 }
 
@@ -124,7 +113,7 @@ pub fn start(setup: Setup<'_>) -> Result<Option<Pusher>, OtlpError> {
     for warning in warnings {
         tracing::warn!("{warning}.");
     }
-    resolved.map(|resolved| pusher(setup, Arc::new(resolved))).transpose()
+    resolved.map(|resolved| pusher(setup, resolved)).transpose()
 }
 
 /// What a start would say of the `otlp` section and the files it names, the environment left aside.
@@ -139,27 +128,16 @@ pub fn check(config: &Otlp) -> Result<Vec<String>, OtlpError> {
     Ok(warnings)
 }
 
-fn pusher(setup: Setup<'_>, resolved: Arc<Resolved>) -> Result<Pusher, OtlpError> {
+fn pusher(setup: Setup<'_>, resolved: Resolved) -> Result<Pusher, OtlpError> {
     let Setup { catalog, frames, events, runtime, instance, .. } = setup;
-    let pulse = Arc::new(Pulse::default());
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let plan = Plan {
-        catalog,
-        names: resolved.names,
-        frames,
-        interval: resolved.interval,
-        resource: resource::resource(&resolved.resource, instance),
-        pulse: Arc::clone(&pulse),
-    };
-    let start = {
-        let (resolved, events, pulse) = (Arc::clone(&resolved), Arc::clone(&events), Arc::clone(&pulse));
-        move || {
-            let (resolved, events, pulse) = (Arc::clone(&resolved), Arc::clone(&events), Arc::clone(&pulse));
-            let exporter = Exporter::new(resolved, runtime.clone(), events, pulse, stopped.clone())?;
-            Ok(plan.start(exporter))
-        }
-    };
-    let provider = start()?;
+    let encoder = Encoder::new(
+        stream::streams(&catalog, resolved.names),
+        &resource::resource(&resolved.resource, instance),
+        resolved.temporality,
+        clock::now(),
+    );
+    let resolved = Arc::new(resolved);
+    let sender = Arc::new(Sender::new(Arc::clone(&resolved), frames, encoder)?);
     events.otlp_started(
         &resolved.shown(),
         match resolved.protocol {
@@ -167,19 +145,27 @@ fn pusher(setup: Setup<'_>, resolved: Arc<Resolved>) -> Result<Pusher, OtlpError
             OtlpProtocol::HttpProtobuf => "http/protobuf",
         },
     );
-    let (interval, limit) = (resolved.interval, resolved.timeout);
-    let watch =
-        Watch { start: Box::new(start), provider, events, pulse, stop: stop.clone(), interval, limit };
-    watched(watch, stop)
+    let push = move || {
+        let sender = Arc::clone(&sender);
+        async move { sender.push().await }
+    };
+    Ok(begin(push, resolved, events, &runtime))
 }
 
-fn watched(watch: Watch, stop: tokio::sync::watch::Sender<bool>) -> Result<Pusher, OtlpError> {
-    let (requests, asked) = mpsc::channel();
-    std::thread::Builder::new()
-        .name("otlp-watch".to_owned())
-        .spawn(move || watch.run(&asked))
-        .map_err(OtlpError::Thread)?;
-    Ok(Pusher { requests, stop })
+/// Pushes by `push` on the runtime.
+fn begin<F>(
+    push: impl Fn() -> F + Send + Sync + 'static,
+    resolved: Arc<Resolved>,
+    events: Arc<Events>,
+    runtime: &Handle,
+) -> Pusher
+where
+    F: Future<Output = Option<framing::Verdict>> + Send + 'static,
+{
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let (ends, asked) = tokio::sync::mpsc::unbounded_channel();
+    runtime.spawn(Pushing { push, resolved, events, stop: stopped }.run(asked));
+    Pusher { ends, stop }
 }
 
 impl Pusher {
@@ -188,7 +174,7 @@ impl Pusher {
     /// Blocks, so it is not for a thread of the runtime, and never longer than `deadline`.
     pub fn shutdown(self, deadline: Duration) {
         let (done, answer) = mpsc::channel();
-        if self.requests.send(End(done)).is_ok() {
+        if self.ends.send(done).is_ok() {
             let _ = answer.recv_timeout(deadline);
         }
         self.stop.send_replace(true);
@@ -200,6 +186,7 @@ impl Pusher {
 pub(crate) fn fuzz_answer(body: &[u8]) {
     let _ = answer::taken(body);
     let _ = answer::refused(body);
+    let _ = answer::retry_delay(body);
 }
 
 /// Reads the environment, for fuzzing.

@@ -1,8 +1,6 @@
 //! What a push is made of, from the configuration file, then the environment, then the defaults.
 //!
-//! Everything is decided here, once, and handed to the crates as explicit
-//! values: they read a part of the environment themselves, some of it with
-//! other rules. Headers of the file and of the environment are merged, the
+//! Everything is decided here, once. Headers of the file and of the environment are merged, the
 //! file's winning; the TLS key and certificate are taken as a pair.
 
 use std::collections::BTreeMap;
@@ -11,7 +9,6 @@ use std::time::Duration;
 
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, Uri};
-use opentelemetry_sdk::metrics::Temporality;
 
 use super::OtlpError;
 use super::env::{self, Env};
@@ -25,6 +22,17 @@ const BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
+/// From when the values of counters count; those that may fall are always cumulative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Temporality {
+    /// From the start of pushing.
+    Cumulative,
+    /// From the last push.
+    Delta,
+    /// As cumulative for counters that are read and not counted by who pushes, as all of ours are.
+    LowMemory,
+}
+
 /// Everything there is to know about a push.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolved {
@@ -33,7 +41,7 @@ pub(super) struct Resolved {
     pub(super) endpoint: Uri,
     /// All values are marked as sensitive.
     pub(super) headers: HeaderMap,
-    /// For one push, retries included.
+    /// For one push.
     pub(super) timeout: Duration,
     pub(super) interval: Duration,
     pub(super) gzip: bool,
@@ -95,11 +103,7 @@ pub(super) fn resolve(
         let limit = env.first(&["OTEL_METRIC_EXPORT_TIMEOUT"], env::milliseconds);
         push.min(limit.unwrap_or(Duration::from_secs(30)))
     });
-    let gzip = env.option("COMPRESSION", compression);
-    if config.gzip == Some(false) && gzip == Some(true) {
-        // The crates read the variable themselves, and have no way to be told "none".
-        env.warn("otlp.compression: none has no effect while a COMPRESSION variable of OTEL_EXPORTER_OTLP says gzip".to_owned());
-    }
+    let gzip = config.gzip.or_else(|| env.option("COMPRESSION", compression)).unwrap_or(false);
     let interval = config
         .interval
         .or_else(|| env.first(&["OTEL_METRIC_EXPORT_INTERVAL"], env::milliseconds))
@@ -133,7 +137,7 @@ pub(super) fn resolve(
         headers,
         timeout,
         interval,
-        gzip: config.gzip.or(gzip).unwrap_or(false),
+        gzip,
         temporality,
         trust,
         identity,

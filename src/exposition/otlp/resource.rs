@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use opentelemetry::KeyValue;
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::resource::TelemetryResourceDetector;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+
+use super::stream::attribute;
 
 /// The attributes of this daemon, those that were `configured` winning.
 pub(super) fn resource(configured: &BTreeMap<String, String>, instance: String) -> Resource {
@@ -19,12 +20,14 @@ pub(super) fn resource(configured: &BTreeMap<String, String>, instance: String) 
         ("service.instance.id", Some(instance)),
         ("host.name", sysinfo::System::host_name().ok()),
         ("host.arch", Some(arch.to_owned())),
+        // What the specification asks for of who does not push with its own SDK.
+        ("telemetry.sdk.name", Some("memwarden".to_owned())),
+        ("telemetry.sdk.language", Some("rust".to_owned())),
+        ("telemetry.sdk.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
     ];
-    let own = own.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?)));
-    let configured = configured.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
-    Resource::builder_empty()
-        .with_detector(Box::new(TelemetryResourceDetector))
-        .with_attributes(own)
-        .with_attributes(configured)
-        .build()
+    let own = own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let mut all: BTreeMap<String, String> = own.collect();
+    all.extend(configured.clone());
+    let attributes = all.into_iter().map(|(key, value)| attribute(&key, Value::StringValue(value))).collect();
+    Resource { attributes, ..Resource::default() }
 }

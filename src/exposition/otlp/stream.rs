@@ -1,7 +1,8 @@
 //! A metric as it goes over OTLP: its name, its instrument, and how its labels become attributes.
 
-use opentelemetry::metrics::AsyncInstrument;
-use opentelemetry::{Key, KeyValue, Value};
+use foldhash::HashMapExt as _;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 
 use crate::config::OtlpNames;
 use crate::model::desc::{Desc, INFINITE, Instrument, Kind, SUM};
@@ -18,21 +19,20 @@ pub(super) struct Stream {
     pub(super) kind: Instrument,
     pub(super) unit: &'static str,
     pub(super) help: &'static str,
-    /// The most attribute sets in one push.
-    pub(super) budget: usize,
     /// Several metrics of ours may be one of the semantic conventions, apart by a fixed attribute.
-    series: Vec<Series>,
+    pub(super) series: Vec<Series>,
 }
 
-struct Series {
+/// The points of one metric of ours in a stream.
+pub(super) struct Series {
     desc: &'static Desc,
     part: Part,
-    /// Sorted by key, as the SDK stores each set a second time where they are not.
-    attributes: Vec<(Key, Origin)>,
+    /// Sorted by key.
+    attributes: Vec<(&'static str, Origin)>,
 }
 
-/// Which points of a metric a stream has. The SDK cannot observe a histogram, so one goes as its three parts, whose
-/// names are what the pulled road calls them.
+/// Which points of a metric a stream has. A histogram goes as its three parts, whose names are what the pulled road
+/// calls them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
@@ -76,16 +76,12 @@ pub(super) fn streams(catalog: &[&'static Desc], names: OtlpNames) -> Vec<Stream
         let Some(semconv) = &desc.semconv else { continue };
         let series = Series { desc, part: Part::All, attributes: conventional(desc) };
         match streams.iter_mut().find(|stream| stream.name == semconv.name) {
-            Some(stream) => {
-                stream.series.push(series);
-                stream.budget += desc.budget;
-            }
+            Some(stream) => stream.series.push(series),
             None => streams.push(Stream {
                 name: semconv.name.to_owned(),
                 kind: semconv.instrument,
                 unit: desc.ucum,
                 help: desc.help(),
-                budget: desc.budget,
                 series: vec![series],
             }),
         }
@@ -94,7 +90,7 @@ pub(super) fn streams(catalog: &[&'static Desc], names: OtlpNames) -> Vec<Stream
 }
 
 /// The labels as attributes of the same names.
-fn plain(labels: &[&'static str]) -> Vec<(Key, Origin)> {
+fn plain(labels: &[&'static str]) -> Vec<(&'static str, Origin)> {
     let labels = labels.iter().enumerate();
     sorted(labels.map(|(place, name)| (*name, Origin::Label { place, whole: false })).collect())
 }
@@ -107,7 +103,6 @@ fn parts(desc: &'static Desc) -> [Stream; 3] {
         kind: Instrument::UpDownCounter,
         unit: ucum,
         help: desc.help(),
-        budget: desc.budget,
         series: vec![Series { desc, part, attributes: plain(labels) }],
     };
     let without = desc.labels.split_last().map_or(&[][..], |(_, rest)| rest);
@@ -128,12 +123,11 @@ fn own(desc: &'static Desc) -> Stream {
         },
         unit: desc.ucum,
         help: desc.help(),
-        budget: desc.budget,
         series: vec![Series { desc, part: Part::All, attributes: plain(desc.labels) }],
     }
 }
 
-fn conventional(desc: &'static Desc) -> Vec<(Key, Origin)> {
+fn conventional(desc: &'static Desc) -> Vec<(&'static str, Origin)> {
     let (renamed, fixed) =
         desc.semconv.as_ref().map_or((&[][..], &[][..]), |found| (found.renamed, found.fixed));
     let labels = desc.labels.iter().enumerate().map(|(place, label)| {
@@ -144,42 +138,58 @@ fn conventional(desc: &'static Desc) -> Vec<(Key, Origin)> {
     sorted(labels.chain(fixed).collect())
 }
 
-fn sorted(mut attributes: Vec<(&'static str, Origin)>) -> Vec<(Key, Origin)> {
+fn sorted(mut attributes: Vec<(&'static str, Origin)>) -> Vec<(&'static str, Origin)> {
     attributes.sort_by_key(|(name, _)| *name);
-    attributes.into_iter().map(|(name, origin)| (Key::from_static_str(name), origin)).collect()
+    attributes
 }
 
-impl Stream {
-    /// Hands all points of `frame` to the SDK.
-    pub(super) fn observe(&self, frame: &Frame, out: &dyn AsyncInstrument<f64>) {
-        let mut attributes = Vec::new();
-        for series in &self.series {
-            let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, series.desc));
-            let points = family.iter().flat_map(|family| &family.points);
-            for point in points.filter(|point| series.part.has(point)) {
-                attributes.clear();
-                // What is empty is not sent, as on the pulled road.
-                attributes.extend(
-                    series
-                        .attributes
-                        .iter()
-                        .filter_map(|(key, origin)| Some(KeyValue::new(key.clone(), origin.value(point)?))),
-                );
-                out.observe(point.value, &attributes);
-            }
-        }
+impl Series {
+    /// The points that `frame` has of it.
+    pub(super) fn points<'f>(&self, frame: &'f Frame) -> impl Iterator<Item = &'f Point> {
+        let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, self.desc));
+        let part = self.part;
+        family.into_iter().flat_map(|family| &family.points).filter(move |point| part.has(point))
+    }
+
+    /// Replaces `out` by the attributes of `point`. What is empty is not sent, as on the pulled road.
+    pub(super) fn attributes(&self, point: &Point, out: &mut Vec<KeyValue>) {
+        out.clear();
+        out.extend(
+            self.attributes.iter().filter_map(|(key, origin)| Some(attribute(key, origin.value(point)?))),
+        );
+    }
+}
+
+/// One attribute as OTLP has it.
+pub(super) fn attribute(key: &str, value: Value) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+/// The values of a series in an earlier frame.
+pub(super) struct Earlier<'f>(foldhash::HashMap<&'f [Label], f64>);
+
+impl<'f> Earlier<'f> {
+    pub(super) fn new(series: &Series, frame: &'f Frame) -> Self {
+        let mut values = foldhash::HashMap::new();
+        values.extend(series.points(frame).map(|point| (&*point.labels, point.value)));
+        Self(values)
+    }
+
+    /// The value then, zero where the point is new.
+    pub(super) fn value(&self, point: &Point) -> f64 {
+        self.0.get(&*point.labels).copied().unwrap_or(0.0)
     }
 }
 
 impl Origin {
     fn value(&self, point: &Point) -> Option<Value> {
         match self {
-            Self::Fixed(text) => Some((*text).into()),
+            Self::Fixed(text) => Some(Value::StringValue((*text).to_owned())),
             Self::Label { place, whole } => {
                 let text = point.labels.get(*place).filter(|label| !label.is_empty())?.as_str();
                 Some(match text.parse::<i64>() {
-                    Ok(number) if *whole => number.into(),
-                    _ => text.to_owned().into(),
+                    Ok(number) if *whole => Value::IntValue(number),
+                    _ => Value::StringValue(text.to_owned()),
                 })
             }
         }

@@ -2,20 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::metrics::Temporality;
-use opentelemetry_sdk::metrics::data::ResourceMetrics;
-use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
-
-use super::super::exporter::Exporter;
+use super::super::begin;
+use super::super::framing::Verdict;
 use super::super::resolve::resolve;
-use super::super::watch::Watch;
-use super::super::watched;
 use super::collector::{Collector, Mood};
-use super::world::{BOTH, METRICS, SHARE, World, eventually, pushing};
+use super::world::{BOTH, SHARE, World, eventually, pushing};
 use crate::config::{Otlp, OtlpProtocol};
 use crate::host::clock;
 use crate::model::units::Ratio;
@@ -77,9 +70,6 @@ fn refusals_and_nonsense_are_failures_and_no_end() {
 
 #[test]
 fn the_reason_of_a_failure_is_told() {
-    // As the daemon has it: what the crates log is off, and their remarks are heard all the same.
-    let quiet = tracing_subscriber::EnvFilter::new("error,opentelemetry=off");
-    let _ = tracing_subscriber::fmt().with_env_filter(quiet).try_init();
     let reasons = |protocol: OtlpProtocol, mood: Mood| {
         let collector = Collector::start(protocol);
         let patience = if matches!(mood, Mood::Silent) { 200 } else { 20_000 };
@@ -90,15 +80,11 @@ fn the_reason_of_a_failure_is_told() {
             headers: [("authorization".to_owned(), "Bearer s3cret".to_owned())].into(),
             ..pushing(protocol, format!("http://{}", collector.address))
         };
-        let resolved = Arc::new(resolve(&config, &|_| None).unwrap().0.unwrap());
-        let (_stop, stopped) = tokio::sync::watch::channel(false);
-        let (runtime, events) = (world.runtime.handle().clone(), Arc::clone(&world.events));
-        let inner = Exporter::new(resolved, runtime, events, Arc::default(), stopped).unwrap();
-        let (out, told) = channel();
-        let provider = world.plan(METRICS.to_vec()).start(Loud { inner, out });
-        let text = told.recv_timeout(Duration::from_secs(20)).unwrap();
-        let _ = provider.shutdown();
-        text
+        let verdict = world.runtime.block_on(world.sender(&config).push());
+        let Some(Verdict::Refused { why, .. } | Verdict::Partly(why)) = verdict else {
+            panic!("{verdict:?}");
+        };
+        resolve(&config, &|_| None).unwrap().0.unwrap().hide(&why)
     };
     for (protocol, mood, reason) in [
         (BOTH[0], Mood::TakesPart, "the collector refused 3 points of the push: too old"),
@@ -112,32 +98,6 @@ fn the_reason_of_a_failure_is_told() {
         let text = reasons(protocol, mood.clone());
         assert!(text.contains(reason), "{protocol:?} {mood:?}: {text}");
         assert!(!text.contains("s3cret"), "{text}");
-    }
-}
-
-/// Tells the error of each push.
-struct Loud {
-    inner: Exporter,
-    out: Sender<String>,
-}
-
-impl PushMetricExporter for Loud {
-    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
-        let outcome = self.inner.export(metrics).await;
-        let _ = self.out.send(format!("{outcome:?}"));
-        outcome
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.inner.shutdown_with_timeout(timeout)
-    }
-
-    fn temporality(&self) -> Temporality {
-        self.inner.temporality()
     }
 }
 
@@ -176,47 +136,62 @@ fn shutdown_keeps_its_deadline() {
     }
 }
 
-/// Ends the thread of the SDK at its first push, then takes everything.
-struct Fragile {
-    pushes: Arc<AtomicU32>,
-}
-
-impl PushMetricExporter for Fragile {
-    async fn export(&self, _: &ResourceMetrics) -> OTelSdkResult {
-        assert!(self.pushes.fetch_add(1, Ordering::SeqCst) > 0, "as a defect would");
-        Ok(())
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn temporality(&self) -> Temporality {
-        Temporality::Cumulative
-    }
-}
-
 #[test]
-fn a_thread_that_died_is_replaced() {
+fn a_push_that_panics_is_counted_and_not_the_last() {
     let world = world();
-    let plan = world.plan(METRICS.to_vec());
-    let (interval, pulse) = (plan.interval, Arc::clone(&plan.pulse));
+    let resolved = resolve(&pushing(BOTH[1], "http://127.0.0.1:1".to_owned()), &|_| None).unwrap().0.unwrap();
     let pushes = Arc::new(AtomicU32::new(0));
-    let exporter = Arc::clone(&pushes);
-    let start = move || Ok(plan.start(Fragile { pushes: Arc::clone(&exporter) }));
-    let provider = start().unwrap();
-    let (stop, _) = tokio::sync::watch::channel(false);
-    let events = Arc::clone(&world.events);
-    let limit = Duration::from_millis(100);
-    let watch =
-        Watch { start: Box::new(start), provider, events, pulse, stop: stop.clone(), interval, limit };
+    let counted = Arc::clone(&pushes);
+    let push = move || {
+        let pushes = Arc::clone(&counted);
+        async move {
+            assert!(pushes.fetch_add(1, Ordering::SeqCst) > 0, "as a defect would");
+            Some(Verdict::Taken)
+        }
+    };
     world.events.otlp_started("test", "test");
-    let pusher = watched(watch, stop).unwrap();
-    eventually("the second thread pushes", || pushes.load(Ordering::SeqCst) > 2);
-    assert!(world.failed() >= 1.0);
+    let pusher = begin(push, Arc::new(resolved), Arc::clone(&world.events), world.runtime.handle());
+    eventually("pushing goes on", || pushes.load(Ordering::SeqCst) > 2 && world.taken() > 0.0);
+    assert_eq!(world.failed(), 1.0);
     pusher.shutdown(Duration::from_secs(5));
+}
+
+/// Pushes that end as told, by the milliseconds on a clock that stands still when each began.
+async fn times(interval: Duration, verdicts: Vec<Verdict>) -> Vec<Duration> {
+    let config = Otlp { interval: Some(interval), ..pushing(BOTH[1], "http://127.0.0.1:1".to_owned()) };
+    let resolved = resolve(&config, &|_| None).unwrap().0.unwrap();
+    let begun = tokio::time::Instant::now();
+    let (out, mut times) = tokio::sync::mpsc::unbounded_channel();
+    let verdicts = std::sync::Mutex::new(verdicts.into_iter());
+    let push = move || {
+        let verdict = verdicts.lock().unwrap().next();
+        let _ = out.send(begun.elapsed());
+        async move { verdict }
+    };
+    let pusher = begin(push, Arc::new(resolved), Arc::default(), &tokio::runtime::Handle::current());
+    let mut found = Vec::new();
+    while found.len() < 4 {
+        found.extend(times.recv().await);
+    }
+    drop(pusher);
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_pass_is_tried_again_before_the_next_push() {
+    let seconds = Duration::from_secs;
+    let refused = |again| Verdict::Refused { why: "no".to_owned(), again };
+    let at =
+        times(seconds(60), vec![refused(Some(seconds(0))), refused(Some(seconds(0))), Verdict::Taken]).await;
+    assert_eq!(at[0], seconds(60));
+    let waits = [at[1] - at[0], at[2] - at[1]];
+    assert!((seconds(1) / 2..=seconds(2)).contains(&waits[0]), "{at:?}");
+    assert!((seconds(1)..=seconds(3)).contains(&waits[1]), "{at:?}");
+    // What comes after is as regular as if nothing had been.
+    assert_eq!(at[3].as_secs(), 120, "{at:?}");
+    // A collector that asks for time is given it, and what is of no use is not done.
+    let at = times(seconds(10), vec![refused(Some(seconds(25))), refused(None), Verdict::Taken]).await;
+    assert_eq!([0, 1, 2].map(|place| at[place].as_secs()), [10, 35, 45], "{at:?}");
+    let at = times(seconds(10), vec![refused(Some(seconds(86_400)))]).await;
+    assert_eq!([0, 1].map(|place| at[place].as_secs()), [10, 310], "{at:?}");
 }

@@ -208,7 +208,7 @@ fn only_our_headers_arrive() {
 }
 
 #[test]
-fn the_crates_do_not_read_the_environment_behind_our_back() {
+fn no_variable_is_read_but_through_the_settings() {
     #[expect(clippy::disallowed_methods, reason = "the environment of this process cannot be changed")]
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "exposition::otlp::tests::values::only_our_headers_arrive"])
@@ -261,5 +261,56 @@ fn one_push_is_of_one_frame() {
             arrived.iter().map(|line| line.split("} ").nth(1).unwrap().split(' ').next().unwrap()).collect();
         assert_eq!((arrived.len(), values.len()), (7, 1), "{arrived:?}");
     }
+    pusher.shutdown(Duration::from_secs(5));
+}
+
+#[test]
+fn deltas_are_what_was_added_since_the_push_that_was_taken() {
+    let collector = Collector::start(BOTH[1]);
+    let world = World::new();
+    let address = collector.address;
+    let env = move |name: &str| {
+        Some(match name {
+            "OTEL_EXPORTER_OTLP_ENDPOINT" => format!("http://{address}"),
+            "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE" => "delta".to_owned(),
+            "OTEL_METRIC_EXPORT_INTERVAL" => "50".to_owned(),
+            _ => return None,
+        })
+    };
+    let show = |faults: &[(u32, u64)]| {
+        world.show(|batch| {
+            batch.put(&USED, &["a".into(), "0".into()], Bytes::new(5));
+            for (pid, count) in faults {
+                batch.put(&FAULTS, &[(*pid).into()], Count(*count));
+            }
+        });
+    };
+    show(&[(1, 10)]);
+    let pusher = world.start_with(&super::world::silent(), &env).unwrap().unwrap();
+    let values = |push: &super::collector::Push| -> Vec<String> {
+        let lines = lines(&push.request);
+        lines.into_iter().filter(|line| line.starts_with("memwarden.test.faults")).collect()
+    };
+    let expected = |faults: &[(u32, u64)]| -> Vec<String> {
+        let line = |(pid, count): &(u32, u64)| {
+            format!(
+                "memwarden.test.faults{{pid=\"{pid}\"}} {count} sum(true, AGGREGATION_TEMPORALITY_DELTA) {{fault}}"
+            )
+        };
+        faults.iter().map(line).collect()
+    };
+    let first = collector.next();
+    assert_eq!(values(&first), expected(&[(1, 10)]));
+    // A sum that may fall stays cumulative.
+    assert!(lines(&first.request)[0].ends_with("sum(false, AGGREGATION_TEMPORALITY_CUMULATIVE) By"));
+    collector.next_where(|push| values(push) == expected(&[(1, 0)]));
+    // What the collector does not take is told again, with what came since; who began anew counts from zero.
+    collector.is(super::collector::Mood::Refuses(400, 3));
+    show(&[(1, 13), (2, 7)]);
+    collector.next_where(|push| values(push) == expected(&[(1, 3), (2, 7)]));
+    show(&[(1, 4), (2, 9)]);
+    collector.next_where(|push| values(push) == expected(&[(1, 4), (2, 9)]));
+    collector.is(super::collector::Mood::Takes);
+    collector.next_where(|push| values(push) == expected(&[(1, 0), (2, 0)]));
     pusher.shutdown(Duration::from_secs(5));
 }

@@ -8,10 +8,14 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{NumberDataPoint, metric::Data, number_data_point};
 
-use super::super::{OtlpError, Pusher, Setup, start};
+use super::super::body::Encoder;
+use super::super::pushing::Sender;
+use super::super::resolve::resolve;
+use super::super::{OtlpError, Pusher, Setup, resource, start, stream};
 use crate::config::{Otlp, OtlpNames, OtlpProtocol};
 use crate::events::{self, Events};
-use crate::model::desc::{Desc, Instrument};
+use crate::host::clock;
+use crate::model::desc::Instrument;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
@@ -112,15 +116,13 @@ impl World {
         self.frames.send_replace(Some(Arc::new(frame)));
     }
 
-    pub(super) fn plan(&self, catalog: Vec<&'static Desc>) -> super::super::instruments::Plan {
-        super::super::instruments::Plan {
-            catalog,
-            names: OtlpNames::Both,
-            frames: self.frames.subscribe(),
-            interval: Duration::from_millis(50),
-            resource: opentelemetry_sdk::Resource::builder_empty().build(),
-            pulse: Arc::default(),
-        }
+    /// What pushes once, as `config` says.
+    pub(super) fn sender(&self, config: &Otlp) -> Sender {
+        let resolved = resolve(config, &|_| None).unwrap().0.unwrap();
+        let resource = resource::resource(&resolved.resource, "127.0.0.1:10636".to_owned());
+        let streams = stream::streams(METRICS, resolved.names);
+        let encoder = Encoder::new(streams, &resource, resolved.temporality, clock::now());
+        Sender::new(Arc::new(resolved), self.frames.subscribe(), encoder).unwrap()
     }
 
     fn count(&self, name: &str) -> f64 {
