@@ -1,6 +1,5 @@
 //! The thin binary: parses, runs, and prints an error chain once.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use memwarden::cli;
@@ -10,8 +9,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // Standard error may be closed; the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "memwarden: {error:#}");
+            cli::complain(&error);
             ExitCode::FAILURE
         }
     }

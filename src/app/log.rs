@@ -17,6 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
 use crate::config::{Log, LogFormat};
+use crate::model::printable;
 
 /// Lines that may wait; a start with every source failing writes about thirty.
 const QUEUE: usize = 1024;
@@ -116,7 +117,12 @@ impl<'a> MakeWriter<'a> for Queued {
 impl Write for Queued {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let lost = self.dropped.load(Ordering::Relaxed);
-        let mut text = line.to_vec();
+        let line_text = String::from_utf8_lossy(line);
+        let shown = match self.format {
+            LogFormat::Logfmt => printable::lines(&line_text),
+            LogFormat::Json => printable::json(&line_text),
+        };
+        let mut text = shown.into_owned().into_bytes();
         if lost > 0 {
             let notice = match self.format {
                 LogFormat::Logfmt => format!("level=warn message=\"Log lines were dropped.\" count={lost}\n"),

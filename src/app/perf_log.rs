@@ -12,7 +12,8 @@ use crate::exposition::perf_log::files::Rotating;
 use crate::exposition::perf_log::rows::{self, Follower, Told};
 use crate::exposition::perf_log::summary::Summary;
 use crate::exposition::perf_log::{Row, table, tensorboard, text};
-use crate::host::{clock, fs};
+use crate::host::clock;
+use crate::host::user_files::Folder;
 use crate::model::label::Label;
 
 /// How often the newest frame is looked at.
@@ -78,6 +79,8 @@ struct Writer {
 /// One workload from its first row to its end.
 struct Run {
     folder: PathBuf,
+    /// Of its own folder in that one.
+    name: String,
     follower: Follower,
     text: Rotating,
     table: Rotating,
@@ -90,7 +93,7 @@ struct Run {
 
 /// The event files of a run, the newest last.
 struct Events {
-    files: VecDeque<PathBuf>,
+    files: VecDeque<String>,
     bytes: u64,
 }
 
@@ -149,8 +152,7 @@ impl Writer {
 
 impl Run {
     fn new(folder: &Path, workload: &Label, config: &PerfLogs, now: f64) -> Self {
-        let folder = folder.join(file_name(workload.as_str()));
-        let log = |name: &str| Rotating::new(folder.join(name), config.max_size.get(), config.max_files);
+        let log = |name: &str| Rotating::new(name, config.max_size.get(), config.max_files);
         Self {
             follower: Follower::default(),
             text: log("perf.log"),
@@ -160,21 +162,22 @@ impl Run {
             events: Events { files: VecDeque::new(), bytes: 0 },
             started: now,
             seen: now,
-            folder,
+            folder: folder.to_owned(),
+            name: file_name(workload.as_str()),
         }
     }
 
     fn write(&mut self, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
+        let folder = self.folder()?;
         if config.text {
-            self.text.write(String::new, text::line(row).as_bytes())?;
+            self.text.write(&folder, String::new, text::line(row).as_bytes())?;
         }
         if config.table {
             let started = self.started;
-            self.table.write(|| table::header(started), table::line(row).as_bytes())?;
+            self.table.write(&folder, || table::header(started), table::line(row).as_bytes())?;
         }
         if config.tensorboard {
-            self.events.write(&self.folder, row, config)?;
+            self.events.write(&folder, row, config)?;
         }
         self.summary.add(row);
         if row.unix_seconds - self.summed >= SUMMARY {
@@ -184,23 +187,28 @@ impl Run {
         Ok(())
     }
 
+    /// Its folder, in which others may write; looked for anew each time, since it may have been removed.
+    fn folder(&self) -> std::io::Result<Folder> {
+        Folder::make(&self.folder)?.make_inside(&self.name)
+    }
+
     fn sum_up(&self, config: &PerfLogs) -> std::io::Result<()> {
         if !config.summary {
             return Ok(());
         }
         let bytes = self.summary.json().map_err(std::io::Error::other)?;
-        fs::write_atomically(&self.folder.join("perf_summary.json"), |out| out.write_all(&bytes))
+        self.folder()?.replace("perf_summary.json", 0o600, |out| out.write_all(&bytes))
     }
 }
 
 impl Events {
-    fn write(&mut self, folder: &Path, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
+    fn write(&mut self, folder: &Folder, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
         let mut bytes = tensorboard::scalars(row.unix_seconds, row.step, &scalars(row));
         if self.files.is_empty() || self.bytes + bytes.len() as u64 > config.max_size.get() {
             let unique = clock::now().unix();
             let name =
                 format!("events.out.tfevents.{}.{}.memwarden", unique.as_secs(), unique.subsec_nanos());
-            self.files.push_back(folder.join(name));
+            self.files.push_back(name);
             self.bytes = 0;
             let first = tensorboard::version(row.unix_seconds);
             bytes = [first, bytes].concat();
@@ -208,12 +216,12 @@ impl Events {
         while self.files.len() as u64 > u64::from(config.max_files) + 1 {
             if let Some(oldest) = self.files.pop_front() {
                 // Somebody else may have removed it.
-                let _ = std::fs::remove_file(oldest);
+                let _ = folder.remove(oldest);
             }
         }
-        let Some(path) = self.files.back() else { return Ok(()) };
-        let mut file = Rotating::new(path.clone(), u64::MAX, 0);
-        file.write(String::new, &bytes)?;
+        let Some(name) = self.files.back() else { return Ok(()) };
+        let mut file = Rotating::new(name, u64::MAX, 0);
+        file.write(folder, String::new, &bytes)?;
         self.bytes += bytes.len() as u64;
         Ok(())
     }

@@ -122,6 +122,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
         alerts: Arc::clone(warden.desk()) as _,
+        host_name: sysinfo::System::host_name().ok(),
         incidents: records.store().cloned(),
         stale_after: judged,
     })?;

@@ -1,13 +1,14 @@
 //! `memwarden check-config`: what a start would say of a file, without starting.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::app;
+use crate::cli::out::{self, Mistakes, described};
 use crate::config::{self, Config, default_file};
 use crate::exposition::http;
 use crate::host::hooks;
+use crate::model::printable;
 
 /// Check a configuration file and say everything that is wrong with it.
 ///
@@ -26,22 +27,24 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let schema = app::schema();
-        let mut out = std::io::stdout().lock();
         if self.print_default {
-            out.write_all(default_file::write(&schema).as_bytes())?;
+            out::text(&default_file::write(&schema))?;
         }
         if let Some(file) = self.file {
             let config = config::parse(&file, &schema, &[])?;
             let problems = beyond(&config);
             if !problems.is_empty() {
+                let name = printable::path(&file);
                 let lines: Vec<String> =
-                    problems.iter().map(|problem| format!("{}: {problem}", file.display())).collect();
-                anyhow::bail!("{}", lines.join("\n"));
+                    problems.iter().map(|problem| format!("{name}: {problem}")).collect();
+                return Err(Mistakes(lines.join("\n")).into());
             }
-            writeln!(out, "{}: good", file.display())?;
+            let mut text = format!("{}: good\n", printable::path(&file));
             for target in app::serve::protection(&config).targets {
-                writeln!(out, "{target}")?;
+                text.push_str(&printable::escaped(&target.to_string()));
+                text.push('\n');
             }
+            out::text(&text)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -51,17 +54,20 @@ impl Args {
 fn beyond(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(Err(error)) = config.web.config_file.as_deref().map(http::check_web_config) {
-        problems.push(format!("web.config_file: {:#}", anyhow::Error::new(error)));
+        problems.push(format!("web.config_file: {}", described(&anyhow::Error::new(error))));
     }
     for target in app::serve::protection(config).targets {
         if let Some(Err(error)) = target.hook.as_ref().map(|hook| hooks::check::program(&hook.program)) {
-            problems.push(format!("the hook of {}: {:#}", target.name, anyhow::Error::new(error)));
+            let name = printable::escaped(target.name.as_str());
+            problems.push(format!("the hook of {name}: {}", described(&anyhow::Error::new(error))));
         }
     }
     #[cfg(feature = "otlp")]
     match crate::exposition::otlp::check(&config.otlp) {
-        Ok(warnings) => problems.extend(warnings.into_iter().map(|warning| format!("otlp: {warning}"))),
-        Err(error) => problems.push(format!("otlp: {:#}", anyhow::Error::new(error))),
+        Ok(warnings) => problems.extend(
+            warnings.into_iter().map(|warning| format!("otlp: {}", printable::escaped(&warning.to_string()))),
+        ),
+        Err(error) => problems.push(format!("otlp: {}", described(&anyhow::Error::new(error)))),
     }
     problems
 }

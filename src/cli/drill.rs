@@ -1,6 +1,6 @@
 //! `memwarden drill`: what protection would do to a target, without doing it.
 
-use std::io::Write as _;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,7 +8,9 @@ use anyhow::Context as _;
 
 use crate::app;
 use crate::app::guard::drill;
+use crate::cli::out as output;
 use crate::config;
+use crate::model::printable::escaped;
 
 /// Walk the whole ladder of a target with signal 0, and print what would happen, in order.
 ///
@@ -31,12 +33,13 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let config = config::parse(&self.config_file, &app::schema(), &[])?;
         let (target, drill) = drill::walk(&config, &self.target).context("the drill could not begin")?;
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{target}")?;
+        let mut out = String::new();
+        writeln!(out, "{}", escaped(&target.to_string()))?;
         let mut well = false;
         for job in &drill.jobs {
             let name = if job.name.is_empty() { "nobody now" } else { &job.name };
             let members = if job.members == 1 { "process" } else { "processes" };
+            let name = escaped(name);
             writeln!(out, "\n{name}: {} {members}, {} left out", job.members, job.left_out)?;
             if let Some(unfit) = job.unfit {
                 writeln!(out, "  nothing would be done: {unfit}")?;
@@ -46,10 +49,12 @@ impl Args {
                 if before.replace(step.state) != Some(step.state) {
                     writeln!(out, "  {}", step.state.label())?;
                 }
-                writeln!(out, "    {:<48} {:>6} µs  {}", step.what, step.micros, step.outcome)?;
+                let (what, outcome) = (escaped(&step.what), escaped(&step.outcome));
+                writeln!(out, "    {what:<48} {:>6} µs  {outcome}", step.micros)?;
             }
             well |= !job.steps.is_empty();
         }
+        output::text(&out)?;
         let fails =
             drill.jobs.iter().any(|job| job.unfit.is_some() || job.steps.iter().any(|step| step.fails));
         Ok(if well && !fails { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,15 +1,17 @@
 //! `memwarden incidents`: what happened, from the folders on the disk.
 
-use std::io::Write as _;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
 use crate::app::{self, records, serve};
+use crate::cli::out as output;
 use crate::exposition::incident;
 use crate::host::incident::{RECORD, Store};
 use crate::model::incident::Incident;
+use crate::model::printable::{self, escaped};
 
 /// Where the systemd unit keeps the daemon's state.
 const STATE: &str = "/var/lib/memwarden";
@@ -41,16 +43,15 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.store()?;
-        let mut out = std::io::stdout().lock();
         match (&self.id, self.json) {
-            (None, true) => out.write_all(&incident::json(&store)?)?,
-            (None, false) => list(&store, &mut out)?,
-            (Some(id), true) => out.write_all(&read(&store, id)?)?,
+            (None, true) => output::json(&String::from_utf8_lossy(&incident::json(&store)?))?,
+            (None, false) => output::text(&list(&store)?)?,
+            (Some(id), true) => output::json(&String::from_utf8_lossy(&read(&store, id)?))?,
             (Some(id), false) => {
                 let record: Incident = serde_json::from_slice(&read(&store, id)?)
                     .with_context(|| format!("the record of {id} is damaged"))?;
-                out.write_all(incident::report(&record).as_bytes())?;
-                writeln!(out, "\nThe folder: {}", store.folder().join(id).display())?;
+                let folder = printable::path(&store.folder().join(id));
+                output::text(&format!("{}\nThe folder: {folder}\n", incident::report(&record)))?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -72,23 +73,25 @@ fn read(store: &Store, id: &str) -> anyhow::Result<Vec<u8>> {
         .with_context(|| format!("there is no incident {id} in {}", store.folder().display()))
 }
 
-fn list(store: &Store, out: &mut impl std::io::Write) -> anyhow::Result<()> {
+fn list(store: &Store) -> anyhow::Result<String> {
+    let mut out = String::new();
     let entries = incident::entries(store)?;
     if entries.is_empty() {
-        writeln!(out, "No incidents in {}.", store.folder().display())?;
+        writeln!(out, "No incidents in {}.", printable::path(store.folder()))?;
     }
     for entry in entries {
         let mode = entry.mode.as_deref().filter(|mode| !mode.is_empty()).unwrap_or("-");
         let cause = entry.cause.map_or("damaged", |cause| cause.label());
         writeln!(
             out,
-            "{:<44}  {cause:<10}  {mode:<8}  {:>3} steps  {}",
-            entry.id,
+            "{:<44}  {cause:<10}  {:<8}  {:>3} steps  {}",
+            escaped(&entry.id),
+            escaped(mode),
             entry.steps.unwrap_or(0),
-            entry.summary.as_deref().unwrap_or("the record cannot be read")
+            escaped(entry.summary.as_deref().unwrap_or("the record cannot be read"))
         )?;
     }
-    Ok(())
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -99,11 +102,7 @@ mod tests {
     fn a_list_has_one_line_each() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
-        let text = || {
-            let mut out = Vec::new();
-            list(&store, &mut out).unwrap();
-            String::from_utf8(out).unwrap().replace(folder.path().to_str().unwrap(), "DIR")
-        };
+        let text = || list(&store).unwrap().replace(folder.path().to_str().unwrap(), "DIR");
         assert_eq!(text(), "No incidents in DIR.\n");
         let record =
             Incident { mode: "enforce".to_owned(), summary: "It ended.".to_owned(), ..Incident::default() };

@@ -1,9 +1,9 @@
 //! `memwarden metrics`: the reference of every metric, from the catalog.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use crate::catalog;
+use crate::cli::out;
 use crate::model::desc::{Desc, Kind};
 
 /// List every metric that memwarden can expose.
@@ -25,10 +25,9 @@ enum Format {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let mut out = std::io::stdout().lock();
         match self.format {
-            Format::Markdown => out.write_all(markdown().as_bytes())?,
-            Format::Json => out.write_all(json()?.as_bytes())?,
+            Format::Markdown => out::text(&markdown())?,
+            Format::Json => out::json(&json()?)?,
         }
         Ok(ExitCode::SUCCESS)
     }

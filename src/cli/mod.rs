@@ -10,6 +10,7 @@ mod gpu_worker;
 mod hook_helper;
 mod incidents;
 mod metrics;
+mod out;
 mod params;
 mod picture;
 mod plot;
@@ -23,6 +24,8 @@ mod snapshot_digest;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::model::printable;
 
 /// How much memory is left on a training node, when it runs out, and what to do before it does.
 #[derive(Debug, Parser)]
@@ -62,6 +65,8 @@ enum Command {
 #[cfg(any(fuzzing, test))]
 pub(crate) use snapshot::fuzz as fuzz_snapshot;
 
+pub use out::complain;
+
 /// Runs what the command line asks for.
 ///
 /// # Errors
@@ -71,7 +76,19 @@ pub fn run() -> anyhow::Result<ExitCode> {
     if std::env::args_os().nth(1).is_some_and(|name| name == gpu_worker::NAME) {
         return gpu_worker::run(std::env::args_os().skip(2));
     }
-    Cli::parse().run()
+    match Cli::try_parse() {
+        Ok(cli) => cli.run(),
+        // Help, and the version.
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) => {
+            // What was given may be the name of somebody's file: the same is said of it as it can be shown.
+            let shown = std::env::args_os()
+                .map(|argument| printable::escaped(&argument.to_string_lossy()).into_owned());
+            let said = Cli::try_parse_from(shown).err().map(|error| error.render().to_string());
+            out::note(&said.unwrap_or_else(|| "error: invalid arguments\n".to_owned()));
+            Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)))
+        }
+    }
 }
 
 impl Cli {

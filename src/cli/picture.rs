@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
+use super::out;
 #[cfg(feature = "png")]
 use crate::exposition::plot::png;
 use crate::exposition::plot::{Picture, svg};
@@ -58,7 +59,6 @@ impl Format {
     /// # Errors
     /// As [`Format::render`], and the operating system's.
     pub(super) fn write(self, picture: &Picture, output: &Path) -> anyhow::Result<()> {
-        let bytes = self.render(picture)?;
-        std::fs::write(output, bytes).with_context(|| format!("cannot write {}", output.display()))
+        out::file(output, &self.render(picture)?)
     }
 }

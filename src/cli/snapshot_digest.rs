@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::host::{child, fs};
+use crate::host::{child, user_files};
 use crate::training::pickle::Limits;
 use crate::training::snapshot::decode;
 use crate::training::snapshot::digest::Digest;
@@ -35,7 +35,7 @@ impl Args {
 /// What a file says, or why it says nothing, in words.
 fn digest(file: &Path, max_memory: u64) -> Result<Digest, String> {
     let largest = Limits::for_file(0, max_memory).file_bytes;
-    let bytes = fs::read_bounded(file, largest).map_err(|error| error.to_string())?;
+    let bytes = user_files::read(file, largest).map_err(|error| error.to_string())?;
     let limits = Limits::for_file(bytes.len() as u64, max_memory);
     let digest = decode(&bytes, &limits).and_then(|snapshot| Digest::of(&snapshot));
     digest.map_err(|error| format!("{:#}", anyhow::Error::new(error)))

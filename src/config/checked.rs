@@ -85,6 +85,8 @@ pub struct Web {
     pub idle_timeout: Duration,
     /// Whether OpenMetrics is offered.
     pub openmetrics: bool,
+    /// Host names that requests may name.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// The OTLP transport.
@@ -278,6 +280,7 @@ fn web(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> Web {
         request_timeout: settings.duration(&schema::REQUEST_TIMEOUT),
         idle_timeout: settings.duration(&schema::IDLE_TIMEOUT),
         openmetrics: settings.bool(&schema::OPENMETRICS),
+        allowed_hosts: settings.texts(&schema::ALLOWED_HOSTS),
     };
     if web.max_requests > web.max_connections {
         complain("web.max_requests", format!("is more than web.max_connections ({})", web.max_connections));

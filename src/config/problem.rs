@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::model::printable;
+
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -43,20 +45,20 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { path, .. } => write!(f, "cannot read {}", path.display()),
+            Self::Unreadable { path, .. } => write!(f, "cannot read {}", printable::path(path)),
             Self::Refused { path, problems } => {
                 for (place, problem) in problems.iter().enumerate() {
                     if place > 0 {
                         writeln!(f)?;
                     }
-                    write!(f, "{}:", path.display())?;
+                    write!(f, "{}:", printable::path(path))?;
                     if let Some(line) = problem.line {
                         write!(f, "{line}:")?;
                     }
                     if !problem.key.is_empty() {
-                        write!(f, " {}:", problem.key)?;
+                        write!(f, " {}:", printable::escaped(&problem.key))?;
                     }
-                    write!(f, " {}", problem.what)?;
+                    write!(f, " {}", printable::escaped(&problem.what))?;
                 }
                 Ok(())
             }

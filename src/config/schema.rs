@@ -116,10 +116,13 @@ opts! {
     /// The HTTP server.
     WEB: "web", OptKind::Section(&[
         &LISTEN, &WEB_CONFIG, &LIFECYCLE, &MAX_REQUESTS, &MAX_CONNECTIONS, &HEADER_TIMEOUT, &REQUEST_TIMEOUT,
-        &IDLE_TIMEOUT, &OPENMETRICS,
+        &IDLE_TIMEOUT, &OPENMETRICS, &ALLOWED_HOSTS,
     ]), "";
     /// Addresses to listen on, each `host:port`. Loopback by default: what it serves names users and jobs.
     LISTEN: "listen_addresses", OptKind::Texts, "[\"127.0.0.1:10636\"]";
+    /// Host names that requests may name in their Host header, beside addresses, localhost and the host's own name.
+    /// Empty takes any name on addresses that other hosts can reach, and no other name on loopback addresses.
+    ALLOWED_HOSTS: "allowed_hosts", OptKind::Texts, "[]";
     /// A Prometheus web-config file: TLS, basic authentication, headers.
     WEB_CONFIG: "config_file", OptKind::Path, "\"\"";
     /// Whether `POST /-/reload` is allowed.

@@ -4,10 +4,13 @@
 //! ever added within one `schema_version`. What is not known is `null` or left
 //! out, never 0, and every number is finite.
 
+use std::borrow::Cow;
+
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
 use crate::model::frame::Frame;
 use crate::model::point::{Family, Point};
+use crate::model::printable;
 
 /// Grows when a key changes its meaning or goes.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -18,14 +21,22 @@ pub fn encode(frame: &Frame) -> Vec<u8> {
     const SERIES: usize = 96;
     let mut out = Vec::with_capacity(frame.series() * SERIES + 1024);
     serde_json::to_writer(&mut out, &Whole(frame)).expect("keys are text and writing to memory cannot fail");
-    out
+    shown(out)
+}
+
+/// JSON with every character escaped that a terminal would obey or that would not be seen.
+pub(super) fn shown(json: Vec<u8>) -> Vec<u8> {
+    match std::str::from_utf8(&json).map(printable::json) {
+        Ok(Cow::Owned(escaped)) => escaped.into_bytes(),
+        _ => json,
+    }
 }
 
 /// What the analyzers state in the frame, as one JSON object.
 pub fn findings(frame: &Frame) -> Vec<u8> {
     let mut out = Vec::new();
     serde_json::to_writer(&mut out, &Stated(frame)).expect("keys are text and writing to memory cannot fail");
-    out
+    shown(out)
 }
 
 struct Stated<'a>(&'a Frame);

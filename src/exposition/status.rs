@@ -11,6 +11,7 @@ use crate::model::desc::{Desc, Kind};
 use crate::model::finding::{Finding, Severity};
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::Family;
+use crate::model::printable::{escaped, is_hidden};
 use crate::model::source::Status;
 use crate::model::units::Bytes;
 
@@ -331,6 +332,7 @@ impl std::fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
+                hidden if is_hidden(hidden) => f.write_str(&escaped(hidden.encode_utf8(&mut [0; 4])))?,
                 other => f.write_char(other)?,
             }
         }

@@ -6,7 +6,7 @@
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use super::json::SCHEMA_VERSION;
+use super::json::{SCHEMA_VERSION, shown};
 use crate::model::frame::Frame;
 use crate::model::timeline::Entry;
 
@@ -83,7 +83,7 @@ pub fn encode(frame: &Frame, filter: &Filter) -> Vec<u8> {
     let mut out = Vec::new();
     serde_json::to_writer(&mut out, &Shown { frame, filter })
         .expect("keys are text and writing to memory cannot fail");
-    out
+    shown(out)
 }
 
 struct Shown<'a> {

@@ -1,8 +1,11 @@
 //! What a cgroup's path says about who runs in it: a Slurm job, a Kubernetes pod, a container, or nobody known.
 //!
 //! The names are conventions of the managers (slurmstepd, kubelet, containerd,
-//! CRI-O, Docker, Podman, systemd), with either cgroup driver, below any
-//! prefix, and relative where we are in a cgroup namespace (`/../../…`).
+//! CRI-O, Docker, Podman, systemd), with either cgroup driver, and relative
+//! where we are in a cgroup namespace (`/../../…`). A job and a pod are named
+//! only below their scheduler's own root: at the top, or below folders of other
+//! managers. Whether these are who made the folders, their owners tell
+//! ([`super::cgroup_owner`]).
 
 /// Who runs in a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,31 +43,48 @@ pub enum Place<'p> {
 pub fn place(path: &str) -> Place<'_> {
     let mut below_slurm = false;
     let mut below_kubepods = false;
+    // Whether all folders so far are of managers, so that a scheduler's root may follow.
+    let mut managed = true;
+    let mut before = "";
     let mut pod: Option<(String, &str)> = None;
     let mut container: Option<(&str, &str)> = None;
     for (segment, so_far) in segments(path) {
         if below_slurm && let Some(job) = segment.strip_prefix("job_").filter(|job| is_job(job)) {
             return Place::Slurm { job, path: so_far };
         }
-        below_slurm |= is_slurm(segment);
+        below_slurm |= managed && is_slurm(segment);
+        let mut known = is_manager(segment, before) || is_slurm(segment);
         // containerd's cgroupfs form puts three parts in one name: `SLICE:cri-containerd:ID`.
         for part in segment.split(':') {
             if let Some(uid) = pod_uid(part, below_kubepods) {
-                pod = Some((uid, so_far));
-                container = None;
-            } else if (pod.is_none() || container.is_none())
-                && let Some(id) = container_id(part)
-            {
-                container = Some((id, so_far));
+                known = true;
+                if managed {
+                    pod = Some((uid, so_far));
+                    container = None;
+                }
+            } else if let Some(id) = container_id(part) {
+                known = true;
+                if pod.is_none() || container.is_none() {
+                    container = Some((id, so_far));
+                }
             }
         }
-        below_kubepods |= segment.trim_end_matches(".slice").ends_with("kubepods");
+        let kubepods = segment.trim_end_matches(".slice").ends_with("kubepods");
+        below_kubepods |= managed && kubepods;
+        managed &= known || kubepods || (below_kubepods && is_class(segment));
+        before = segment;
     }
     match (pod, container) {
         (Some((uid, path)), container) => Place::Pod { uid, container: container.map(|(id, _)| id), path },
         (None, Some((id, path))) => Place::Container { id, path },
         (None, None) => Place::Elsewhere,
     }
+}
+
+/// The path down to the first container on it, or all of it: what is below is that container's own affair.
+pub fn outermost(path: &str) -> &str {
+    let container = |segment: &str| segment.split(':').any(|part| container_id(part).is_some());
+    segments(path).find(|(segment, _)| container(segment)).map_or(path, |(_, so_far)| so_far)
 }
 
 /// The systemd units on a path, outermost first.
@@ -81,6 +101,18 @@ fn segments(path: &str) -> impl Iterator<Item = (&str, &str)> {
         end += 1;
         (!segment.is_empty() && segment != "..").then_some((segment, so_far))
     })
+}
+
+/// Folders that managers make for others, at the top or below each other.
+fn is_manager(segment: &str, before: &str) -> bool {
+    const MANAGERS: [&str; 5] = ["system.slice", "machine.slice", "docker", "kubelet", "kubelet.slice"];
+    MANAGERS.contains(&segment) || (before == "system.slice" && segment.ends_with(".service"))
+}
+
+/// A class of Kubernetes' pods, by either driver.
+fn is_class(segment: &str) -> bool {
+    let name = segment.trim_end_matches(".slice");
+    ["burstable", "besteffort", "guaranteed"].iter().any(|class| name.ends_with(class))
 }
 
 /// `slurm` and `slurm_NODE` (v1), `slurmstepd.scope` and `NODE_slurmstepd.scope` (v2).
@@ -180,6 +212,10 @@ mod tests {
             "/system.slice/slurmstepd.scope/system",
             "/slurm/uid_1000/job_",
             "/notslurm/job_7",
+            "/user/1002/slurm/job_77",
+            "/user.slice/user-1002.slice/user@1002.service/slurm/uid_1000/job_77/step_0",
+            "/user.slice/user-1002.slice/user@1002.service/app.slice/slurmstepd.scope/job_77",
+            "/slurm_node17/uid_1000/other/uid_1001/job_123",
         ];
         expect_test::expect![[r#"
             /slurm/uid_1000/job_123/step_0/task_1
@@ -208,6 +244,14 @@ mod tests {
                 -
             /notslurm/job_7
                 -
+            /user/1002/slurm/job_77
+                -
+            /user.slice/user-1002.slice/user@1002.service/slurm/uid_1000/job_77/step_0
+                -
+            /user.slice/user-1002.slice/user@1002.service/app.slice/slurmstepd.scope/job_77
+                -
+            /slurm_node17/uid_1000/other/uid_1001/job_123
+                slurm 123 at /slurm_node17/uid_1000/other/uid_1001/job_123
         "#]]
         .assert_eq(&table(&paths));
     }
@@ -237,6 +281,9 @@ mod tests {
             "/kubepods/burstable",
             "/kubepods/burstable/podnonsense/x",
             "/home/podSTATIC",
+            "/user/1002/podUID/CID",
+            "/user/1002/kubepods/podUID",
+            "/user.slice/user-1002.slice/user@1002.service/kubepods.slice/kubepods-podU_ID.slice",
         ];
         expect_test::expect![[r#"
             /kubepods/podUID/CID
@@ -282,6 +329,12 @@ mod tests {
             /kubepods/burstable/podnonsense/x
                 -
             /home/podSTATIC
+                -
+            /user/1002/podUID/CID
+                container CID at /user/1002/podUID/CID
+            /user/1002/kubepods/podUID
+                -
+            /user.slice/user-1002.slice/user@1002.service/kubepods.slice/kubepods-podU_ID.slice
                 -
         "#]].assert_eq(&table(&paths));
     }
@@ -344,6 +397,19 @@ mod tests {
                 -
         "#]]
         .assert_eq(&table(&paths));
+    }
+
+    #[test]
+    fn what_is_below_a_container_is_its_own_affair() {
+        let check = |path: &str, expected: &str| {
+            let path = expand(path);
+            assert_eq!(shorten(outermost(&path)), expected);
+        };
+        check(
+            "/../../kubepods-podU_ID.slice/crio-CID.scope/slurm/job_7",
+            "/../../kubepods-podU_ID.slice/crio-CID.scope",
+        );
+        check("/../slurm/uid_7/job_8/step_0", "/../slurm/uid_7/job_8/step_0");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     text(bytes)
 }
 
-/// Reads a whole file of at most `largest` bytes.
+/// Reads a whole regular file of at most `largest` bytes; links are followed.
 ///
 /// # Errors
 /// The operating system's, or `InvalidData` for more bytes.
@@ -30,8 +30,16 @@ pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
         // A pipe would be waited for, and a device has no end.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let calm = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let flags = i32::try_from(calm.bits()).unwrap_or(0);
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        // Another has taken its place.
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
     let mut bytes = Vec::new();
-    File::open(path)?.take(largest.saturating_add(1)).read_to_end(&mut bytes)?;
+    file.take(largest.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > largest {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {largest} bytes")));
     }

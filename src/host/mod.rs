@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod capability;
 pub mod cgroup;
+pub mod cgroup_owner;
 pub mod cgroup_path;
 pub mod child;
 pub mod clock;
@@ -24,3 +25,4 @@ pub mod priority;
 pub mod process;
 pub mod roots;
 pub mod signal;
+pub mod user_files;

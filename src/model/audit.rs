@@ -7,6 +7,7 @@
 
 use serde::Serialize;
 
+use super::printable::is_hidden;
 use super::step::{Finished, Outcome, Step, StepDone, StepError, Touched};
 use super::time::Timestamp;
 
@@ -199,8 +200,8 @@ impl<'a> Process<'a> {
     pub fn of(touched: &'a Touched) -> Self {
         let comm = touched.comm.split(|byte| *byte == 0).next().unwrap_or_default();
         let comm = match std::str::from_utf8(comm) {
-            Ok(plain) if !plain.contains(char::is_control) => plain.into(),
-            _ => String::from_utf8_lossy(comm).replace(char::is_control, "?").into(),
+            Ok(plain) if !plain.contains(is_hidden) => plain.into(),
+            _ => String::from_utf8_lossy(comm).replace(is_hidden, "?").into(),
         };
         let Touched { key, uid, resident, errno, .. } = *touched;
         Self { pid: key.pid, start: key.start, uid, comm, resident_bytes: resident, errno }

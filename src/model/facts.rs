@@ -6,7 +6,7 @@
 //! `logs`, `workload` before `perf`.
 
 use super::finding::Finding;
-use super::ids::ProcessKey;
+use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
 use super::shortage::Shortage;
 use super::timeline::Timeline;
@@ -20,11 +20,11 @@ pub struct Facts {
     /// Every process that holds GPU memory, by the `gpu` source.
     pub gpu_processes: Vec<GpuProcess>,
     /// Which workload each process is in, by the `workload` source; sorted by pid.
-    pub workload_of: Vec<(ProcessKey, Label)>,
+    pub workload_of: Vec<Membership>,
     /// XIDs that the kernel log named since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
     /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.
-    pub members: Vec<(ProcessKey, Label)>,
+    pub members: Vec<Membership>,
     /// The processes that spoke as ranks of a job in the tick before, by the engine.
     pub spoke: Vec<ProcessKey>,
     /// The ranks that speak, by the `training` source. Their figures are put already, but for those that are new and
@@ -36,6 +36,46 @@ pub struct Facts {
     pub shortages: Vec<Shortage>,
     /// What a source states itself, beside the analyzers.
     pub findings: Vec<Finding>,
+}
+
+impl Facts {
+    /// The watched workload that a process belongs to.
+    pub fn member(&self, key: ProcessKey) -> Option<&Workload> {
+        let place = self.members.binary_search_by_key(&key.pid, |member| member.process.pid).ok()?;
+        Some(&self.members[place]).filter(|member| member.process == key).map(|member| &*member.workload)
+    }
+}
+
+/// That a process belongs to a workload, which the kernel's word for its cgroup, its user or its ancestors says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The process.
+    pub process: ProcessKey,
+    /// The workload.
+    pub workload: std::sync::Arc<Workload>,
+}
+
+/// A workload, as others know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// What makes it one.
+    pub key: WorkloadKey,
+    /// The name that is shown, which no other living workload has.
+    pub name: Label,
+    /// The name without what tells it from others that look like it.
+    pub plain: Label,
+    /// Whose it is: the user of its oldest process that is not root's, else root.
+    pub user: u32,
+}
+
+#[cfg(test)]
+impl Membership {
+    /// That of a process in a workload that a rule of this name made for user 0.
+    pub(crate) fn named(process: ProcessKey, name: &str) -> Self {
+        let name = Label::from(name);
+        let key = WorkloadKey { anchor: super::ids::Anchor::Rule(name.clone()), user: Some(0) };
+        Self { process, workload: Workload { key, plain: name.clone(), name, user: 0 }.into() }
+    }
 }
 
 /// A rank that spoke by this tick.
@@ -76,7 +116,7 @@ pub struct ProcessRow {
     pub session: u32,
     /// The controlling terminal's device number; 0 for none.
     pub terminal: i32,
-    /// The owner of the folder `/proc/PID`, which is the effective user.
+    /// The effective user.
     pub uid: u32,
     /// The kernel's name of the process, at most 15 bytes.
     pub comm: Label,

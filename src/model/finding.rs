@@ -1,6 +1,9 @@
 //! What an analyzer states about a subject.
 
+use std::borrow::Cow;
+
 use super::label::Label;
+use super::printable::escaped;
 
 /// What a statement is about; what does not apply is empty and is left out wherever it is shown.
 #[derive(
@@ -92,6 +95,18 @@ impl Subject {
     pub fn limit(limit: &'static str, user: Option<u32>) -> Self {
         let user = user.map_or_else(Label::default, |user| user.to_string().into());
         Self { resource: "limit".into(), limit: limit.into(), user, ..Self::default() }
+    }
+
+    /// The same with every name as it can be shown.
+    #[must_use]
+    pub fn printable(mut self) -> Self {
+        let Self { resource, cgroup, gpu, uuid, workload, pid, zone, limit, user } = &mut self;
+        for label in [resource, cgroup, gpu, uuid, workload, pid, zone, limit, user] {
+            if let Cow::Owned(text) = escaped(label.as_str()) {
+                *label = text.into();
+            }
+        }
+        self
     }
 
     /// Label values in the order of the labels that every analyzer's metrics begin with:

@@ -18,6 +18,7 @@ pub mod incident;
 pub mod label;
 pub mod pattern;
 pub mod point;
+pub mod printable;
 pub mod scope;
 pub mod series;
 pub mod setting;

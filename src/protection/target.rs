@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::policy::{Limits, Mode, Reach, Trigger};
 use super::signals;
+use crate::model::facts::Workload;
 use crate::model::label::Label;
 use crate::model::pattern;
 use crate::model::step::{Acknowledgement, Hook, SignalNumber};
@@ -20,9 +21,11 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Whether a workload is meant.
-    pub fn names_workload(&self, workload: &str) -> bool {
-        matches!(self, Self::Workload(wanted) if pattern::fits(wanted, workload))
+    /// Whether a workload is meant, by the name that is shown or by the one without what tells it from others: else
+    /// whoever makes one that looks like it first would take it from its target.
+    pub fn names_workload(&self, workload: &Workload) -> bool {
+        let fits = |wanted: &str, name: &Label| pattern::fits(wanted, name.as_str());
+        matches!(self, Self::Workload(wanted) if fits(wanted, &workload.name) || fits(wanted, &workload.plain))
     }
 
     /// Whether a cgroup, or one it is in, is meant; the topmost one that is.
@@ -215,7 +218,16 @@ mod tests {
         ] {
             assert_eq!(selector.names_group(path), expected, "{path}");
         }
-        assert!(!selector.names_workload("/slurm/uid_7/job_9"));
-        assert!(Selector::Workload("train-*".to_owned()).names_workload("train-7"));
+        let workload = |name: &str, plain: &str| {
+            let process = crate::model::ids::ProcessKey { pid: 7, start: 7 };
+            let named = crate::model::facts::Membership::named(process, plain);
+            Workload { name: name.into(), ..Workload::clone(&named.workload) }
+        };
+        assert!(!selector.names_workload(&workload("/slurm/uid_7/job_9", "/slurm/uid_7/job_9")));
+        let names = |pattern: &str, name: &str| {
+            Selector::Workload(pattern.to_owned()).names_workload(&workload(name, "train"))
+        };
+        assert!(names("train", "train") && names("train", "train@ada") && names("*@ada", "train@ada"));
+        assert!(!names("*@ada", "train"));
     }
 }

@@ -82,7 +82,8 @@ fn a_bad_reload_keeps_the_old_configuration_and_says_so() {
 #[test]
 fn reload_by_http_is_off_unless_enabled() {
     let daemon = Daemon::start(&[]);
-    let answer = request(daemon.address, "POST /-/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let answer =
+        request(daemon.address, "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_eq!(answer.code, 403, "{}", answer.head);
 }
 
@@ -131,7 +132,7 @@ fn a_log_nobody_takes_stops_nothing() {
         std::net::TcpStream::connect(&address).ok()?;
         let answer = request(
             address.parse().unwrap(),
-            "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         );
         Some(answer).filter(|answer| answer.code == 200).map(|answer| answer.body)
     });

@@ -161,7 +161,7 @@ impl Daemon {
 
     /// `GET path`.
     pub(crate) fn get(&self, path: &str) -> Answer {
-        request(self.address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+        request(self.address, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
     }
 
     /// The exposition, once a frame is there.

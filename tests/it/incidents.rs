@@ -49,6 +49,13 @@ impl Drop for Group {
     }
 }
 
+/// What `memwarden incidents --json` lists.
+fn incidents(folder: &Path) -> Value {
+    let output = memwarden(&["incidents", "--json", "--folder"]).arg(folder).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 #[test]
 fn what_the_kernel_killed_is_told() {
     let Some(group) = Group::make() else {
@@ -62,7 +69,8 @@ fn what_the_kernel_killed_is_told() {
         skip("the kernel log cannot be read here");
         return;
     }
-    let listed = || serde_json::from_str::<Value>(&daemon.get("/api/v1/incidents").body).unwrap();
+    let listed = || incidents(&state.path().join("incidents"));
+    assert_eq!(daemon.get("/api/v1/incidents").code, 403, "nobody is authenticated");
     assert_eq!(listed()["incidents"], Value::Array(Vec::new()));
     // It enters the group by itself, takes more than it may, and is never more than this machine can bear.
     let script = "import sys\nopen(sys.argv[1], 'w').write('0')\nheld = []\nfor _ in range(256): held.append(b'x' * (1 << 20))\nprint('alive')";
@@ -79,9 +87,10 @@ fn what_the_kernel_killed_is_told() {
     assert_eq!(entry["cause"], "kernel_oom");
     let summary = entry["summary"].as_str().unwrap();
     assert!(summary.starts_with("The kernel killed python3 (pid "), "{summary}");
-    let record: Value = serde_json::from_str(&daemon.get(&format!("/api/v1/incidents/{id}")).body).unwrap();
-    assert!(record["facts"]["victim_resident_anon_bytes"].as_f64().unwrap() > 1e7, "{record}");
     let folder = state.path().join("incidents").join(id);
+    let record: Value =
+        serde_json::from_slice(&std::fs::read(folder.join("incident.json")).unwrap()).unwrap();
+    assert!(record["facts"]["victim_resident_anon_bytes"].as_f64().unwrap() > 1e7, "{record}");
     for name in ["incident.json", "report.md", "memory-host.csv", "memory.svg", "processes.csv"] {
         assert!(std::fs::metadata(folder.join(name)).unwrap().len() > 0, "{name}");
     }
@@ -163,7 +172,7 @@ fn what_somebody_else_killed_is_told_once() {
     }
     // Others' incidents are told as well: the kernel may kill in another test's group meanwhile.
     let ours = || -> Vec<Value> {
-        let listed: Value = serde_json::from_str(&daemon.get("/api/v1/incidents").body).unwrap();
+        let listed = incidents(&state.path().join("incidents"));
         let all = listed["incidents"].as_array().unwrap().iter();
         all.filter(|incident| incident["target"] == "watched").cloned().collect()
     };

@@ -24,6 +24,119 @@ const PURE: &[&str] = &["model", "history", "training", "analyzers", "protection
 const IMPURE_WORDS: &[&str] =
     &["std::fs", "std::net", "std::process", "Instant::now", "SystemTime::now", "tokio::", "std::env"];
 
+/// What opens, creates, renames or removes by a path.
+const OPENERS: &[&str] = &[
+    "File::open(",
+    "File::create(",
+    "File::options(",
+    "OpenOptions",
+    "DirBuilder",
+    "fs::read(",
+    "fs::read_to_string(",
+    "fs::write(",
+    "fs::metadata(",
+    "fs::symlink_metadata(",
+    "fs::read_dir(",
+    "fs::read_link(",
+    "fs::rename(",
+    "fs::copy(",
+    "fs::hard_link(",
+    "fs::soft_link(",
+    "fs::remove_",
+    "fs::create_dir",
+    "fs::set_permissions(",
+    "fs::canonicalize(",
+    ".exists()",
+    "openat",
+    "rfs::open(",
+    "rustix::fs::open(",
+    "statat(",
+    "mkdirat",
+    "renameat",
+    "unlinkat",
+    "read_bounded(",
+    "read_text(",
+    "write_atomically(",
+];
+
+/// Who may, and why: `host/user_files` opens everything that a user can name. Everything else is no user's to name.
+const MAY_OPEN: &[(&str, &[&str])] = &[
+    ("the module that opens what users can name", &["host/user_files/folder.rs", "host/user_files/walk.rs"]),
+    ("functions for the files of the kernel and of the daemon itself", &["host/fs.rs"]),
+    (
+        "files of the kernel, below the configured roots of /proc, /sys and /dev/kmsg",
+        &[
+            "app/records/mod.rs",
+            "app/sampler.rs",
+            "cli/report/options.rs",
+            "host/capability.rs",
+            "host/cgroup/mod.rs",
+            "host/child.rs",
+            "host/connection.rs",
+            "host/deaths/mod.rs",
+            "host/executor/group.rs",
+            "host/executor/never.rs",
+            "host/executor/person.rs",
+            "host/hooks/running.rs",
+            "host/job.rs",
+            "host/levels.rs",
+            "host/process/root.rs",
+            "host/signal.rs",
+            "sources/cgroup/group.rs",
+            "sources/cgroup/walk.rs",
+            "sources/daemon/mod.rs",
+            "sources/gpu/mod.rs",
+            "sources/kmsg/reader.rs",
+            "sources/perf/mod.rs",
+        ],
+    ),
+    ("the library of the driver", &["sources/gpu/worker/session.rs"]),
+    ("the list of users", &["app/guard/users.rs", "sources/workload/users.rs"]),
+    (
+        "the administrator's configuration, certificates, tokens and hooks",
+        &[
+            "app/guard/desk.rs",
+            "config/read.rs",
+            "exposition/http/web_config/watched.rs",
+            "exposition/otlp/trust.rs",
+            "host/hooks/check.rs",
+        ],
+    ),
+    (
+        "the daemon's own state folder",
+        &[
+            "app/records/paused.rs",
+            "app/state.rs",
+            "host/audit/file.rs",
+            "host/audit/mod.rs",
+            "host/incident/mod.rs",
+        ],
+    ),
+    ("its own socket, looked at without following links", &["host/job_socket.rs"]),
+    ("a folder of its own, made under a name that did not exist", &["cli/run/instrument.rs"]),
+    (
+        "what a person names to a command is read with that person's rights, pipes and links included",
+        &[
+            "cli/params/checkpoint.rs",
+            "cli/params/file.rs",
+            "cli/plot/input.rs",
+            "cli/replay/input.rs",
+            "cli/snapshot/mod.rs",
+        ],
+    ),
+];
+
+/// Files of the commands that use standard output or error themselves; the others go through `cli/out.rs`, which lets
+/// no character through that moves a cursor.
+const MAY_WRITE: &[(&str, &str)] = &[
+    ("cli/out.rs", "it is the one"),
+    ("cli/report/screen.rs", "paints, and moves the cursor itself"),
+    ("cli/report/watch.rs", "asks whether it is a terminal, and flushes"),
+    ("cli/replay/input.rs", "asks whether it is a terminal, and says a number"),
+    ("cli/run/mod.rs", "asks whether it is a terminal"),
+    ("cli/snapshot_digest.rs", "answers the daemon"),
+];
+
 /// Production lines a file may have, its inline tests not counted.
 const LONGEST_FILE: usize = 500;
 
@@ -181,6 +294,47 @@ fn kernel_paths_are_literal_in_one_place() {
         }
     }
     assert!(wrong.is_empty(), "read under Roots instead:\n{}", wrong.join("\n"));
+}
+
+/// The code of a file, comments left out.
+fn code(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_users_can_name_is_opened_in_one_place() {
+    let listed: BTreeSet<&str> = MAY_OPEN.iter().flat_map(|(_, files)| files.iter().copied()).collect();
+    let mut wrong = Vec::new();
+    let mut opening = BTreeSet::new();
+    for (path, text) in all_files() {
+        let code = code(&text);
+        let words: Vec<_> = OPENERS.iter().filter(|word| code.contains(**word)).collect();
+        if words.is_empty() {
+            continue;
+        }
+        let name = path.to_str().unwrap().to_owned();
+        if !listed.contains(name.as_str()) {
+            wrong.push(format!("{name} has {words:?}: open it through host::user_files"));
+        }
+        opening.insert(name);
+    }
+    let stale = listed.iter().filter(|name| !opening.contains(**name));
+    wrong.extend(stale.map(|name| format!("{name} opens nothing any more: take it off the list")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn commands_write_through_one_place() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files().into_iter().filter(|(path, _)| room(path) == "cli") {
+        let code = code(&text);
+        let writes = code.contains("io::stdout()") || code.contains("io::stderr()");
+        if writes && MAY_WRITE.iter().all(|(name, _)| Path::new(name) != path) {
+            wrong.push(format!("{} writes by itself: write through cli::out", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

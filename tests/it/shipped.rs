@@ -153,3 +153,46 @@ fn one_nodes_files_need_no_recording_rules_file() {
         assert!(!fleet.iter().any(|name| text.contains(name)), "{file}");
     }
 }
+
+/// Every Rust file of the tree, as its module path and text.
+fn modules(folder: &Path, prefix: &str, into: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        let name = if stem == "mod" { prefix.to_owned() } else { format!("{prefix}::{stem}") };
+        if path.is_dir() {
+            modules(&path, &name, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push((name, std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn every_test_that_the_security_page_names_exists() {
+    let page = std::fs::read_to_string(root("docs/security.md")).unwrap();
+    let mut all = Vec::new();
+    modules(&root("src"), "", &mut all);
+    modules(&root("tests/it"), "", &mut all);
+    let quoted = page.split('`').skip(1).step_by(2);
+    let is_path = |text: &&str| {
+        text.contains("::") && text.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c))
+    };
+    let named: BTreeSet<&str> = quoted.filter(is_path).collect();
+    assert!(named.len() > 1, "the page names tests");
+    for path in &named {
+        let (module, test) = path.rsplit_once("::").unwrap();
+        // Unit tests are in a file of their own or in a module at the end of the file they test.
+        let homes = [format!("::{module}"), format!("::{}", module.trim_end_matches("::tests"))];
+        let function = format!("fn {test}(");
+        let exists = all.iter().any(|(name, text)| homes.contains(name) && text.contains(&function));
+        assert!(exists, "docs/security.md names {path}, which does not exist");
+    }
+    for (name, text) in all.iter().filter(|(name, _)| name.starts_with("::attacks::")) {
+        for test in text.split("#[test]\n").skip(1) {
+            let test = test.split("fn ").nth(1).unwrap().split('(').next().unwrap();
+            let path = format!("{}::{test}", name.trim_start_matches(':'));
+            assert!(named.contains(path.as_str()), "docs/security.md does not name {path}");
+        }
+    }
+}

@@ -128,8 +128,8 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
     loop {
         let frame = engine.tick(clock::now());
         let by_workload = matches!(target.selector, Selector::Workload(_));
-        let named =
-            engine.facts().workload_of.iter().any(|(_, name)| target.selector.names_workload(name.as_str()));
+        let workloads = &engine.facts().workload_of;
+        let named = workloads.iter().any(|member| target.selector.names_workload(&member.workload));
         let over = clock::now().since(begun) >= PATIENCE;
         if !by_workload || named || over || !may_tell(&frame) {
             return frame;

@@ -15,7 +15,7 @@ use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::levels::GroupMeter;
 use crate::host::roots::Roots;
-use crate::model::facts::{Facts as Told, ProcessRow, ProcessTable};
+use crate::model::facts::{Facts as Told, Membership, ProcessRow, ProcessTable};
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -134,10 +134,10 @@ impl Gather {
             let before = jobs.len();
             match &target.selector {
                 Selector::Workload(_) => {
-                    for (key, workload) in &told.workload_of {
-                        let row = table.get(key.pid).filter(|row| row.key == *key);
-                        if let Some(row) = row.filter(|_| target.selector.names_workload(workload.as_str())) {
-                            jobs.entry((place, workload.clone())).or_default().push(row);
+                    for Membership { process, workload } in &told.workload_of {
+                        let row = table.get(process.pid).filter(|row| row.key == *process);
+                        if let Some(row) = row.filter(|_| target.selector.names_workload(workload)) {
+                            jobs.entry((place, workload.name.clone())).or_default().push(row);
                         }
                     }
                 }
@@ -230,8 +230,8 @@ impl Gather {
             .filter(|process| rows.iter().any(|row| row.key.pid == process.pid))
             .map(|process| process.uuid.as_str())
             .collect();
-        let workloads = told.workload_of.iter().filter(|(key, _)| members.contains(key));
-        let workloads: BTreeSet<&str> = workloads.map(|(_, name)| name.as_str()).collect();
+        let workloads = told.workload_of.iter().filter(|member| members.contains(&member.process));
+        let workloads: BTreeSet<&str> = workloads.map(|member| member.workload.name.as_str()).collect();
         let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
         let traits = Traits {
             workloads: workloads.into_iter().collect(),
@@ -377,7 +377,7 @@ mod tests {
             };
             let table = rows.map(|rows| ProcessTable { rows: rows.iter().map(row).collect(), boot: None });
             let all = table.iter().flat_map(|table| &table.rows);
-            let workload_of = all.map(|row| (row.key, "w".into())).collect();
+            let workload_of = all.map(|row| Membership::named(row.key, "w")).collect();
             let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
             let frame = Frame {

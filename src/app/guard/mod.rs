@@ -109,10 +109,9 @@ impl Feed {
         let report = self.shared.newest();
         if let Some(facts) = self.gather.look(frame.at, frame, told, &self.shared.alerts, &report) {
             self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.gather.names);
-            for seat in facts.seats.iter().flatten() {
-                let owner = &self.shared.targets[seat.target].name;
-                self.lookout.watch(seat.roster.largest.iter().map(|key| (*key, owner)));
-            }
+            let jobs = facts.seats.iter().flatten();
+            let targets = &self.shared.targets;
+            self.lookout.watch(jobs.map(|seat| (&targets[seat.target].name, &*seat.roster.largest)));
             self.shared.slot.give(Box::new(facts), Facts::keep);
         }
     }

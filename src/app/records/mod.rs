@@ -64,9 +64,10 @@ pub struct Lookout {
 }
 
 impl Lookout {
-    /// Watches how these processes end, each with the name of its target; one that `SIGKILL` ends is an incident.
-    pub fn watch<'k>(&self, keys: impl Iterator<Item = (ProcessKey, &'k Label)>) {
-        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).watch(&self.proc, keys);
+    /// Watches how the processes of these jobs end, each with the name of its target; one that `SIGKILL` ends is an
+    /// incident.
+    pub fn watch<'k>(&self, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
+        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).watch(&self.proc, jobs);
     }
 
     fn poll(&self) -> Vec<Death> {

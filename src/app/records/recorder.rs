@@ -20,6 +20,7 @@ use crate::host::executor::Errand;
 use crate::host::incident::{self, RECORD, Store};
 use crate::model::incident::{Cause, Incident, SCHEMA, Sample};
 use crate::model::label::Label;
+use crate::model::printable;
 use crate::model::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 use crate::model::time::Timestamp;
 
@@ -440,7 +441,8 @@ fn take(open: &mut Open, lines: &[u8]) {
 }
 
 fn record_of(incident: &Incident) -> (String, Vec<u8>) {
-    (RECORD.to_owned(), serde_json::to_vec_pretty(incident).unwrap_or_default())
+    let text = serde_json::to_string_pretty(incident).unwrap_or_default();
+    (RECORD.to_owned(), printable::json(&text).into_owned().into_bytes())
 }
 
 fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {

@@ -7,16 +7,15 @@ mod text;
 mod work;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-
 use self::checkpoint::Checkpoint;
 use self::work::{Pair, Speed};
+use crate::cli::out;
 use crate::cli::picture::Format as Drawing;
+use crate::model::printable;
 use crate::training::parameters::compare::{Comparison, Moved, compare};
 use crate::training::parameters::summary::{self, Item, Row, Summary, summarize};
 use crate::training::parameters::{Group, Place, Tensor, adapter::Adapter, group_of, torch};
@@ -229,19 +228,19 @@ impl Args {
             let mut json = serde_json::to_string_pretty(&report)?;
             json.push('\n');
             if let Some(path) = &self.output {
-                std::fs::write(path, &json).with_context(|| path.display().to_string())?;
+                out::file(path, printable::json(&json).as_bytes())?;
             }
             if self.format == Format::Json {
-                std::io::stdout().lock().write_all(json.as_bytes())?;
+                out::json(&json)?;
             }
         }
         if self.format == Format::Text {
-            let mut out = String::new();
-            told.iter().for_each(|told| text::checkpoint(told, self.tensors, &mut out));
+            let mut text = String::new();
+            told.iter().for_each(|told| text::checkpoint(told, self.tensors, &mut text));
             if let Some(comparison) = comparison {
-                text::comparison(comparison, self.top, &mut out);
+                text::comparison(comparison, self.top, &mut text);
             }
-            std::io::stdout().lock().write_all(out.as_bytes())?;
+            out::text(&text)?;
         }
         Ok(())
     }

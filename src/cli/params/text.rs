@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::Told;
 use crate::cli::snapshot::text::Table;
+use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
 use crate::training::parameters::Dtype;
 use crate::training::parameters::compare::{Comparison, Side};
@@ -16,7 +17,7 @@ pub(super) fn checkpoint(told: &Told<'_>, all: bool, out: &mut String) {
     let _ = writeln!(
         out,
         "{}: {} in {}, {} elements, {}",
-        told.path,
+        clean(&told.path),
         counted(summary.tensors, "tensor"),
         counted(told.files.len(), "file"),
         grouped(summary.elements),
@@ -231,7 +232,7 @@ fn grouped(number: u64) -> String {
 
 /// A name of a file's that cannot move the cursor of a terminal.
 fn clean(name: &str) -> Cow<'_, str> {
-    if name.chars().any(char::is_control) { name.escape_debug().to_string().into() } else { name.into() }
+    printable::escaped(name)
 }
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn numbers_and_names_are_fit_to_be_shown() {
         assert_eq!([0, 999, 1000, 8_030_261_248].map(grouped), ["0", "999", "1,000", "8,030,261,248"]);
-        assert_eq!(clean("a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(clean("a\x1b[2Jb"), "a\\x1b[2Jb");
         assert_eq!(clean("é.weight"), "é.weight");
     }
 }

@@ -3,13 +3,14 @@
 mod csv;
 mod input;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::out;
 use super::picture::Format;
 use crate::config;
 use crate::exposition::plot::{self, Baseline, Chart, Limit, Theme, Unit};
+use crate::model::printable;
 use crate::model::units::{Bytes, Unit as _};
 
 /// Draw recordings, reports and logs as a chart.
@@ -25,7 +26,7 @@ pub(super) struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Where to put the picture, by its extension as SVG or PNG; `-` is SVG to standard output.
-    /// Without it: the first file's name with .svg, in this folder.
+    /// Without it: the first file's name with .svg, in this folder, where there is none yet.
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// What stands above the chart.
@@ -67,10 +68,13 @@ impl Args {
         let chart = self.chart()?;
         let picture = plot::draw(&chart, self.width, self.height(&chart), &self.theme());
         if output == Path::new("-") {
-            std::io::stdout().lock().write_all(&format.render(&picture)?)?;
+            out::bytes(&format.render(&picture)?)?;
         } else {
-            format.write(&picture, &output)?;
-            writeln!(std::io::stdout().lock(), "{}", output.display())?;
+            match &self.output {
+                Some(output) => format.write(&picture, output)?,
+                None => out::new_file(&output, &format.render(&picture)?)?,
+            }
+            out::text(&format!("{}\n", printable::path(&output)))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -7,7 +7,7 @@ mod input;
 mod picture;
 mod summary;
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,6 +15,7 @@ use anyhow::bail;
 
 use crate::analyzers::leak::State;
 use crate::analyzers::replay::{Options, Said, replay};
+use crate::cli::out as output;
 use crate::cli::picture::Format as Picture;
 use crate::config;
 use crate::exposition::plot::{self, Theme};
@@ -88,7 +89,7 @@ impl Args {
         }
         let options = Options { limit: self.limit, horizons: vec![self.horizon], every: self.assess_every };
         let picture = self.plot.as_deref().map(Picture::of).transpose()?;
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = Vec::new();
         let mut reports = Vec::new();
         let mut drawn = Vec::new();
         for (i, series) in self.series()?.into_iter().enumerate() {
@@ -115,10 +116,9 @@ impl Args {
         }
         if matches!(self.format, Format::Json) {
             let all = serde_json::json!({ "schema_version": SCHEMA, "series": reports });
-            serde_json::to_writer_pretty(&mut out, &all)?;
-            writeln!(out)?;
+            output::json(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
         }
-        out.flush()?;
+        output::text(&String::from_utf8_lossy(&out))?;
         Ok(ExitCode::SUCCESS)
     }
 }

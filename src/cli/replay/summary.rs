@@ -7,6 +7,7 @@ use crate::analyzers::leak::{Envelope, State};
 use crate::analyzers::replay::Said;
 use crate::analyzers::tracker::{Assessment, Watched};
 use crate::exposition::plot::{self, TimeAxis};
+use crate::model::printable::escaped;
 use crate::model::series::Series;
 
 /// When the verdict changed, and to what.
@@ -31,7 +32,7 @@ pub(super) fn write(
     let lowest = series.rows.iter().map(|row| row.used).fold(f64::INFINITY, f64::min);
     let highest = series.rows.iter().map(|row| row.used).fold(0.0, f64::max);
     let now = &end.assessment;
-    writeln!(out, "{}", series.name)?;
+    writeln!(out, "{}", escaped(&series.name))?;
     let line = |out: &mut dyn Write, what: &str, text: String| writeln!(out, "  {what:<10} {text}");
     line(
         out,
@@ -47,7 +48,7 @@ pub(super) fn write(
         ),
     )?;
     for remark in &series.remarks {
-        line(out, "remark", remark.clone())?;
+        line(out, "remark", escaped(remark).into_owned())?;
     }
     line(out, "verdict", verdict(now, last.at))?;
     for (at, _) in changes(said).filter(|(_, state)| *state == State::Leaking) {

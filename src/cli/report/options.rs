@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use crate::app::serve;
 use crate::config::{self, Config, Override};
 use crate::exposition::report::Focus;
+use crate::model::printable;
 
 /// The shortest and the longest time between two samples, in seconds.
 const SHORTEST: f64 = 0.1;
@@ -77,7 +78,12 @@ impl Options {
         };
         Focus {
             devices: (!all).then_some(devices),
-            workloads: self.workload.iter().chain(trees).cloned().collect(),
+            workloads: self
+                .workload
+                .iter()
+                .chain(trees)
+                .map(|name| printable::escaped(name).into_owned())
+                .collect(),
             pids,
         }
     }
@@ -93,7 +99,7 @@ impl Options {
             let path = plain.paths.proc.join(format!("{pid}/comm"));
             let comm =
                 std::fs::read_to_string(&path).with_context(|| format!("there is no process {pid}"))?;
-            trees.push((*pid, format!("{}-{pid}", comm.trim().replace(char::is_control, " "))));
+            trees.push((*pid, format!("{}-{pid}", comm.trim().replace(printable::is_hidden, " "))));
         }
         let config = load(self.config_file.clone(), &self.set, self.interval(), &trees)?;
         Ok((config, trees.into_iter().map(|(_, name)| name).collect()))

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
-
+use crate::cli::out;
 use crate::cli::picture::Format;
 use crate::exposition::plot::report::Report;
 use crate::exposition::plot::{self, Picture, Theme};
 use crate::exposition::report::Told;
+use crate::model::printable;
 
 /// The size of a picture, and of what each panel adds to it, in pixels.
 const WIDTH: u32 = 1200;
@@ -23,7 +23,7 @@ pub(in crate::cli) fn write(
     if let Some(path) = output {
         let mut json = serde_json::to_string_pretty(&told.json)?;
         json.push('\n');
-        std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+        out::file(path, printable::json(&json).as_bytes())?;
     }
     if let Some(path) = picture {
         Format::of(path)?.write(&draw(&told.plot), path)?;

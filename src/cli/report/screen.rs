@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use crate::exposition::report::Paint;
+use crate::model::printable;
 
 /// Where the report is shown while it is made: standard error, where that is a terminal.
 pub(in crate::cli) struct Screen {
@@ -45,7 +46,7 @@ impl Screen {
         let shown: Vec<String> = lines.map(|line| cut(line, columns)).collect();
         let mut out = self.cleared();
         for line in &shown {
-            out.push_str(line);
+            out.push_str(&printable::colored(line));
             out.push('\n');
         }
         self.lines = shown.len();

@@ -11,6 +11,7 @@ use super::eyes::Eyes;
 use super::options::Options;
 use super::output;
 use super::screen::{Screen, bar, paint};
+use crate::cli::out;
 use crate::exposition::report::{About, Kind, Recorder, Told, tell};
 use crate::host::clock;
 
@@ -31,7 +32,7 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
     if !told.found && recorder_is_narrow(options) {
         bail!("nothing was seen of {}", wanted(options));
     }
-    std::io::stdout().lock().write_all(told.text.as_bytes())?;
+    out::colored(&told.text)?;
     output::write(&told, options.output.as_deref(), options.plot.as_deref())?;
     Ok(if told.alarm { ExitCode::from(ABOVE) } else { ExitCode::SUCCESS })
 }
@@ -135,9 +136,8 @@ impl Lines {
         let words: String = told.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
         if words != self.last {
             self.last = words;
-            let mut out = std::io::stdout().lock();
-            writeln!(out, "{seconds:.0} s: {}", told.plot.subtitle)?;
-            out.flush()?;
+            out::text(&format!("{seconds:.0} s: {}\n", told.plot.subtitle))?;
+            std::io::stdout().flush()?;
         }
         Ok(())
     }

@@ -7,17 +7,19 @@ mod instrument;
 mod watcher;
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use self::instrument::Instruments;
 use self::watcher::Watcher;
+use super::out;
 use super::report::{interval, load, output};
 use crate::exposition::report::{About, Ended, Paint, tell_run};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
+use crate::model::printable;
 
 /// The codes that shells give for commands that cannot be found and that cannot be run.
 const NOT_FOUND: u8 = 127;
@@ -81,6 +83,7 @@ impl Args {
             Err(error) => return Ok(not_started(program, &error)),
         };
         let name = self.name.clone().unwrap_or_else(|| name_of(program, job.pid()));
+        let name = printable::escaped(&name).into_owned();
         let set = self.settings(instruments.as_ref());
         let config = load(self.config_file.clone(), &set, 1.0, &[(job.pid(), name.clone())]);
         let watcher = config.and_then(|config| Ok(Watcher::start(config, &name, self.interval)?));
@@ -97,7 +100,7 @@ impl Args {
         };
         if let Err(error) = watcher.and_then(|watcher| self.report(watcher, &ended)) {
             // Standard error may be closed; the command's exit code is what counts.
-            let _ = writeln!(std::io::stderr(), "memwarden: no report: {error:#}");
+            out::note(&format!("memwarden: no report: {}\n", out::described(&error)));
         }
         Ok(status.map_or(ExitCode::FAILURE, |status| ExitCode::from(job::exit_code(status))))
     }
@@ -119,7 +122,7 @@ impl Args {
         Instruments::unpack(&std::env::temp_dir())
             .inspect_err(|error| {
                 let text = format!("memwarden: Python programs are not instrumented: {error}\n");
-                let _ = std::io::stderr().write_all(text.as_bytes());
+                out::note(&text);
             })
             .ok()
     }
@@ -133,7 +136,7 @@ impl Args {
             std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
         let told = tell_run(ended, &recorder, &about, if colors { Paint::Colors } else { Paint::Plain });
         if !self.quiet {
-            std::io::stderr().lock().write_all(format!("\n{}", told.text).as_bytes())?;
+            out::colored_note(&format!("\n{}", told.text))?;
         }
         output::write(&told, self.output.as_deref(), self.plot.as_deref())
     }
@@ -143,6 +146,7 @@ impl Args {
         const LONGEST: usize = 80;
         let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
         let all = words.join(" ").replace(char::is_control, " ");
+        let all = printable::escaped(&all).into_owned();
         if all.chars().count() <= LONGEST {
             return all;
         }
@@ -167,20 +171,20 @@ fn wait(job: &mut Job, inbox: &mut Inbox) -> std::io::Result<ExitStatus> {
 
 fn not_started(program: &OsString, error: &std::io::Error) -> ExitCode {
     let found = error.kind() != ErrorKind::NotFound;
-    let program = program.to_string_lossy();
+    let program = printable::path(Path::new(program));
     let text = if found {
         format!("memwarden: cannot run {program}: {error}\n")
     } else {
         format!("memwarden: {program}: command not found\n")
     };
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    out::note(&text);
     ExitCode::from(if found { NOT_RUNNABLE } else { NOT_FOUND })
 }
 
 /// The program's own name and the pid, as a label can hold them.
 fn name_of(program: &OsString, pid: u32) -> String {
     let file = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
-    let short: String = file.chars().filter(|letter| !letter.is_control()).take(60).collect();
+    let short: String = file.chars().filter(|letter| !printable::is_hidden(*letter)).take(60).collect();
     format!("{}-{pid}", short.trim())
 }
 

@@ -3,14 +3,15 @@
 mod picture;
 pub(super) mod text;
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::cli::picture as drawing;
+use crate::cli::{out, picture as drawing};
 use crate::config;
+use crate::model::printable;
 use crate::model::units::Bytes;
 use crate::training::pickle::Limits;
 use crate::training::snapshot::analysis::{Analysis, Comparison, Options, analyze, compare};
@@ -110,7 +111,7 @@ impl Args {
                 Err(error) if self.compare || self.files.len() == 1 => return Err(error),
                 Err(error) => {
                     failed = true;
-                    writeln!(std::io::stderr(), "memwarden: {error:#}")?;
+                    out::complain(&error);
                 }
             }
         }
@@ -127,7 +128,7 @@ impl Args {
                 Err(error) if self.compare || self.files.len() == 1 => return Err(error),
                 Err(error) => {
                     failed = true;
-                    writeln!(std::io::stderr(), "memwarden: {error:#}")?;
+                    out::complain(&error);
                 }
             }
         }
@@ -174,10 +175,10 @@ impl Args {
             let mut json = serde_json::to_string_pretty(&report)?;
             json.push('\n');
             if let Some(path) = &self.output {
-                std::fs::write(path, &json).with_context(|| path.display().to_string())?;
+                out::file(path, printable::json(&json).as_bytes())?;
             }
             if self.format == Format::Json {
-                std::io::stdout().lock().write_all(json.as_bytes())?;
+                out::json(&json)?;
             }
         }
         if let Some(path) = &self.plot {
@@ -188,22 +189,22 @@ impl Args {
             });
             let picture = picture::draw(&drawn.collect::<Vec<_>>());
             if is_page(path) {
-                std::fs::write(path, picture::page(&picture)).with_context(|| path.display().to_string())?;
+                out::file(path, picture::page(&picture).as_bytes())?;
             } else {
                 drawing::Format::of(path)?.write(&picture, path)?;
             }
         }
         if self.format == Format::Text {
-            let mut out = String::new();
+            let mut text = String::new();
             match comparison {
-                Some(comparison) => text::comparison(comparison, &mut out),
+                Some(comparison) => text::comparison(comparison, &mut text),
                 None => {
                     for (path, len, _, analysis) in snapshots {
-                        text::report(&path.display().to_string(), *len, analysis, &mut out);
+                        text::report(&printable::path(path), *len, analysis, &mut text);
                     }
                 }
             }
-            std::io::stdout().lock().write_all(out.as_bytes())?;
+            out::text(&text)?;
         }
         Ok(())
     }

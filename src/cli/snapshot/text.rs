@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::model::printable::escaped;
 use crate::model::units::Bytes;
 use crate::training::snapshot::analysis::{
     Analysis, Comparison, Gap, Group, Holder, Leaks, Neighbor, Origin, Request, Totals, TraceReport, Windows,
@@ -65,12 +66,12 @@ pub(super) fn report(file: &str, len: usize, analysis: &Analysis<'_>, out: &mut 
     settings(analysis.allocator_settings.as_ref(), out);
     out.push_str("What would help\n");
     for advice in &analysis.advice {
-        let _ = writeln!(out, "  {}\n      {}", advice.setting, advice.why);
+        let _ = writeln!(out, "  {}\n      {}", escaped(&advice.setting), escaped(&advice.why));
     }
     if !analysis.notes.is_empty() {
         out.push_str("\nOdd about the file\n");
         for note in &analysis.notes {
-            let _ = writeln!(out, "  {note}");
+            let _ = writeln!(out, "  {}", escaped(note));
         }
     }
     out.push('\n');
@@ -280,7 +281,7 @@ fn settings(settings: Option<&Settings<'_>>, out: &mut String) {
         out.push_str("Allocator settings: not in this release's snapshots\n\n");
         return;
     };
-    let conf = if settings.conf.is_empty() { "not set" } else { &settings.conf };
+    let conf = if settings.conf.is_empty() { "not set".into() } else { escaped(&settings.conf) };
     let _ = writeln!(out, "Allocator settings: PYTORCH_CUDA_ALLOC_CONF {conf}");
     let mut rows = Vec::new();
     let mut row = |name: &str, value: Option<String>| {

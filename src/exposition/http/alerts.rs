@@ -53,6 +53,11 @@ pub(super) async fn answer(
     headers: &HeaderMap,
     body: Vec<u8>,
 ) -> Answer {
+    if !headers.get(header::CONTENT_TYPE).is_some_and(json) {
+        // A page of another site can send text and forms without asking first, and JSON only after asking.
+        let why = "Alerts are taken as application/json only.";
+        return Answer::say(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).closing();
+    }
     let bearer = headers.get(header::AUTHORIZATION).and_then(bearer);
     let desk = Arc::clone(desk);
     // The token is in a file, and its file system may hang.
@@ -94,6 +99,12 @@ fn hear(desk: &dyn AlertDesk, vouched: bool, bearer: Option<&str>, body: &[u8]) 
         heeded += u32::from(alert.labels.len() <= MOST && desk.hear(alert.labels, alert.status == "firing"));
     }
     Answer::say(StatusCode::OK, format!("{heeded} heeded."))
+}
+
+/// Whether a Content-Type is JSON, with parameters or without.
+fn json(value: &http::HeaderValue) -> bool {
+    let essence = value.to_str().ok().and_then(|value| value.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
 fn bearer(value: &http::HeaderValue) -> Option<String> {
@@ -172,6 +183,20 @@ mod tests {
             check(None, true, None, body, 400, 0);
         }
         check(None, true, None, r#"{"version":"4","alerts":[]}"#, 200, 0);
+    }
+
+    #[test]
+    fn only_json_is_json() {
+        for (value, is) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("text/plain", false),
+            ("text/plain; application/json", false),
+            ("application/x-www-form-urlencoded", false),
+            ("", false),
+        ] {
+            assert_eq!(json(&http::HeaderValue::from_static(value)), is, "{value}");
+        }
     }
 
     proptest::proptest! {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -107,8 +108,9 @@ pub(super) async fn serve(
     // An answer is written at once, so there is nothing to wait for to fill a packet.
     let _ = stream.set_nodelay(true);
     let meter = Arc::clone(&guest.meter);
+    let Ok(local) = stream.local_addr().map(|address| address.ip()) else { return };
     if !shared.routes.tls_on() {
-        plain(stream, meter, shared, shutdown).await;
+        plain(stream, local, meter, shared, shutdown).await;
         return;
     }
     meter.handshake();
@@ -132,13 +134,13 @@ pub(super) async fn serve(
     };
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         meter.established(false);
-        plain(stream, meter, shared, shutdown).await;
+        plain(stream, local, meter, shared, shutdown).await;
         return;
     }
     meter.established(true);
     let service = service_fn(|request| {
         let (shared, answered) = (Arc::clone(&shared), meter.request());
-        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered).await) }
+        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, local).await) }
     });
     let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -152,6 +154,7 @@ pub(super) async fn serve(
 /// HTTP/1.1 over TCP or TLS.
 async fn plain(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    local: IpAddr,
     meter: Arc<Meter>,
     shared: Arc<Shared>,
     shutdown: watch::Receiver<bool>,
@@ -160,7 +163,7 @@ async fn plain(
     const LINGER: Duration = Duration::from_millis(500);
     let service = service_fn(|request| {
         let (shared, answered) = (Arc::clone(&shared), meter.request());
-        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered).await) }
+        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, local).await) }
     });
     let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
     let mut connection = http1::Builder::new()

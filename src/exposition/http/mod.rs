@@ -1,14 +1,16 @@
 //! The HTTP server: routes, limits, TLS and users.
 //!
 //! `connection` serves one client within `meter`'s deadlines, `lobby`
-//! keeps room for the next one, `routes` answers, `web_config` says who may
-//! ask. No client can hold up another: every wait has an end.
+//! keeps room for the next one, `gate` refuses requests made by pages of other
+//! sites, `routes` answers, `web_config` says who may ask. No client can hold up another: every wait has an end.
 
 mod alerts;
 mod answer;
 mod auth;
 mod connection;
 mod freshness;
+mod gate;
+mod incidents;
 mod listen;
 mod lobby;
 mod meter;
@@ -58,6 +60,8 @@ pub struct Setup {
     pub reload: Box<dyn Reload>,
     /// Who hears what is posted to `/api/v1/alerts`.
     pub alerts: Arc<dyn AlertDesk>,
+    /// The host's own name, which requests may name beside addresses; nothing where it is not known.
+    pub host_name: Option<String>,
     /// Where incidents are; nothing where none is kept.
     pub incidents: Option<Store>,
     /// From which age of the newest frame on `/-/ready` says 503.

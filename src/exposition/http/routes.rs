@@ -1,14 +1,15 @@
 //! What is answered to which request.
 //!
-//! The order of the doors: web-config file in order, rate limit, user, body
+//! The order of the checks: web-config file in order, rate limit, site, user, body
 //! size, path, method, and for what takes work a free place. A request that
 //! finds no place waits up to half of the request's time, so that a burst of
 //! scrapes is served rather than refused; health is answered without a place.
 
-use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -21,6 +22,8 @@ use super::alerts::{self, AlertDesk};
 use super::answer::{Answer, Sent};
 use super::auth::Verdict;
 use super::freshness::Freshness;
+use super::gate::Gate;
+use super::incidents::{self, Wanted};
 use super::meter;
 use super::web_config::WebConfig;
 use super::{Reload, Setup};
@@ -28,16 +31,13 @@ use super::{Reload, Setup};
 use crate::events::{Events, HttpLimit};
 use crate::exposition::prometheus::negotiate;
 use crate::exposition::prometheus::pages::{Form, Pages};
-use crate::exposition::{Frames, incident, status, timeline};
+use crate::exposition::{Frames, status, timeline};
 use crate::host::clock;
-use crate::host::incident::{IncidentError, RECORD, Store};
+use crate::host::incident::Store;
 use crate::model::frame::Frame;
 
 /// No request but one needs a body; this much is read and dropped so that the connection can go on.
 const BODY: usize = 4 * 1024;
-
-/// Before the name of one incident.
-const INCIDENT: &str = "/api/v1/incidents/";
 
 /// Answers requests.
 pub(super) struct Routes {
@@ -49,6 +49,7 @@ pub(super) struct Routes {
     openmetrics: bool,
     reload: Option<Box<dyn Reload>>,
     alerts: Arc<dyn AlertDesk>,
+    gate: Gate,
     incidents: Option<Store>,
     places: Semaphore,
     request_timeout: Duration,
@@ -63,14 +64,29 @@ impl std::fmt::Debug for Routes {
     }
 }
 
+/// What is proven of the client.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Users are listed, and it is one of them.
+    user: bool,
+    /// It has a certificate of an authority that the web-config file names.
+    certificate: bool,
+}
+
+impl Known {
+    /// Whether it is somebody whom the web-config file lets in.
+    const fn client(self) -> bool {
+        self.user || self.certificate
+    }
+}
+
 enum Route {
     Status,
     Metrics,
     Frame,
     Findings,
     Timeline,
-    Incidents,
-    Incident,
+    Incidents(Wanted),
     Healthy,
     Ready,
     Reload,
@@ -85,13 +101,11 @@ impl Route {
             "/api/v1/frame" => Self::Frame,
             "/api/v1/findings" => Self::Findings,
             "/api/v1/timeline" => Self::Timeline,
-            "/api/v1/incidents" => Self::Incidents,
-            path if path.starts_with(INCIDENT) => Self::Incident,
             "/-/healthy" => Self::Healthy,
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
             "/api/v1/alerts" => Self::Alerts,
-            _ => return None,
+            path => Self::Incidents(Wanted::of(path)?),
         })
     }
 
@@ -123,6 +137,7 @@ impl Routes {
             openmetrics: setup.web.openmetrics,
             reload: setup.web.enable_lifecycle.then_some(setup.reload),
             alerts: setup.alerts,
+            gate: Gate::new(&setup.web.allowed_hosts, setup.host_name),
             incidents: setup.incidents,
             places: Semaphore::new(setup.web.max_requests.min(Semaphore::MAX_PERMITS)),
             request_timeout: setup.web.request_timeout,
@@ -154,11 +169,16 @@ impl Routes {
     }
 
     /// The answer to one request; never fails.
-    pub(super) async fn answer(&self, request: Request<Incoming>, open: meter::Request) -> Response<Sent> {
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        open: meter::Request,
+        local: IpAddr,
+    ) -> Response<Sent> {
         let head = request.method() == Method::HEAD;
         let http2 = request.version() == http::Version::HTTP_2;
         // Making an answer may take three quarters of the request's time; the rest is for sending it.
-        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request, &open)).await {
+        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request, &open, local)).await {
             Ok(answer) => answer,
             Err(_) => {
                 self.events.http_limited(HttpLimit::Time);
@@ -169,7 +189,7 @@ impl Routes {
         answer.finish(open, head, http2)
     }
 
-    async fn guarded(&self, request: Request<Incoming>, open: &meter::Request) -> Answer {
+    async fn guarded(&self, request: Request<Incoming>, open: &meter::Request, local: IpAddr) -> Answer {
         let rules = match self.web_config.current() {
             Ok(rules) => rules,
             Err(()) => {
@@ -183,8 +203,13 @@ impl Routes {
         if !self.web_config.within_rate() {
             return self.too_many();
         }
-        let mut answer = match rules.users.check(request.headers(), open).await {
-            Verdict::Welcome => self.routed(request, open, rules.users.anybody()).await,
+        let (parts, body) = request.into_parts();
+        if let Some(refusal) = self.gate.refusal(&parts, local) {
+            return refusal;
+        }
+        let known = Known { user: rules.users.anybody(), certificate: rules.certificates_verified };
+        let mut answer = match rules.users.check(&parts.headers, open).await {
+            Verdict::Welcome => self.routed(parts, body, open, known).await,
             Verdict::Stranger => Answer::say(StatusCode::UNAUTHORIZED, "Unauthorized.")
                 .with(header::WWW_AUTHENTICATE, "Basic realm=\"memwarden\", charset=\"UTF-8\"")
                 .closing(),
@@ -201,9 +226,7 @@ impl Routes {
         Answer::say(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing()
     }
 
-    /// `vouched` is whether users are listed, so that this is one of them.
-    async fn routed(&self, request: Request<Incoming>, open: &meter::Request, vouched: bool) -> Answer {
-        let (parts, body) = request.into_parts();
+    async fn routed(&self, parts: Parts, body: Incoming, open: &meter::Request, known: Known) -> Answer {
         let route = Route::of(parts.uri.path());
         let wanted = matches!(route, Some(Route::Alerts)) && parts.method == Method::POST;
         let body = match self.read(body, open, if wanted { alerts::BODY } else { BODY }).await {
@@ -221,14 +244,13 @@ impl Routes {
             Route::Healthy => return self.healthy(),
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
-            Route::Alerts => return alerts::answer(&self.alerts, vouched, &parts.headers, body).await,
+            Route::Alerts => return alerts::answer(&self.alerts, known.user, &parts.headers, body).await,
             Route::Status
             | Route::Metrics
             | Route::Frame
             | Route::Findings
             | Route::Timeline
-            | Route::Incidents
-            | Route::Incident => {}
+            | Route::Incidents(_) => {}
         }
         let place = {
             let _waits = open.waits();
@@ -249,9 +271,8 @@ impl Routes {
                 self.page(Form::Metrics(format), &parts.headers).await
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
-            Route::Incidents => self.incidents(None).await,
-            Route::Incident => {
-                self.incidents(parts.uri.path().strip_prefix(INCIDENT).map(str::to_owned)).await
+            Route::Incidents(wanted) => {
+                incidents::answer(self.incidents.as_ref(), wanted, known.client()).await
             }
             _ => self.page(Form::Json, &parts.headers).await,
         }
@@ -307,37 +328,6 @@ impl Routes {
                 .with(header::RETRY_AFTER, "1");
         };
         Answer::page("application/json", timeline::encode(&frame, &filter).into())
-    }
-
-    /// The incidents, or the record of one.
-    async fn incidents(&self, one: Option<String>) -> Answer {
-        const JSON: &str = "application/json";
-        let Some(store) = self.incidents.clone() else {
-            return match one {
-                None => Answer::page(JSON, br#"{"schema_version":1,"incidents":[]}"#.as_slice().into()),
-                Some(_) => Answer::say(StatusCode::NOT_FOUND, "There is no such incident."),
-            };
-        };
-        let exists = one.is_some();
-        // A disk may take its time, and the request's time limit ends only the wait for it.
-        let read = tokio::task::spawn_blocking(move || match one {
-            None => incident::json(&store),
-            Some(id) => store.read(&id, RECORD),
-        });
-        match read.await {
-            Ok(Ok(bytes)) => Answer::page(JSON, bytes.into()).with(header::CACHE_CONTROL, "no-store"),
-            Ok(Err(IncidentError::Name(_))) => {
-                Answer::say(StatusCode::NOT_FOUND, "There is no such incident.")
-            }
-            Ok(Err(IncidentError::Io { source, .. })) if exists && source.kind() == ErrorKind::NotFound => {
-                Answer::say(StatusCode::NOT_FOUND, "There is no such incident.")
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "Incidents cannot be read.");
-                Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "Incidents cannot be read; the log says why.")
-            }
-            Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
-        }
     }
 
     fn status(&self) -> Answer {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::exposition::plot::{TimeAxis, duration, moment};
 use crate::model::incident::{Incident, StepRecord};
+use crate::model::printable;
 use crate::model::units::Bytes;
 
 /// Processes that the report names; all of them are in `incident.json`.
@@ -242,6 +243,7 @@ fn plain(text: &str) -> String {
                 out.push(c);
             }
             c if c.is_control() => out.push(' '),
+            c if printable::is_hidden(c) => out.push_str(&printable::escaped(c.encode_utf8(&mut [0; 4]))),
             c => out.push(c),
         }
     }

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use crate::model::printable::is_hidden;
+
 /// From the base line to the top of the highest letters, in ems.
 pub const ASCENT: f64 = 0.93;
 /// From the top of the highest letters to the bottom of the lowest, in ems.
@@ -56,12 +58,12 @@ pub fn fit(content: &str, size: f64, bold: bool, room: f64) -> Cow<'_, str> {
 }
 
 /// What is shown for a character: itself, or a replacement where XML cannot carry it or where it would
-/// reorder the text around it.
+/// hide itself or reorder the text around it.
 pub(super) const fn shown(letter: char) -> char {
     match letter {
         '\t' | '\n' | '\r' => ' ',
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => '\u{fffd}',
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        letter if is_hidden(letter) => '\u{fffd}',
         other => other,
     }
 }

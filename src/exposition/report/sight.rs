@@ -1,11 +1,13 @@
 //! What a report looks at: the part of a frame that reports tell, from this process or from a daemon's JSON.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
 use crate::model::finding::Subject;
 use crate::model::frame::Frame;
+use crate::model::printable::escaped;
 
 macro_rules! names {
     ($($id:ident = $name:literal;)+) => {
@@ -178,14 +180,35 @@ impl Sight {
             summary: finding.summary.clone(),
             advice: finding.advice.to_owned(),
         });
-        Self {
+        let sight = Self {
             sequence: frame.sequence,
             seconds: frame.at.monotonic().as_secs_f64(),
             unix_seconds: frame.at.unix().as_secs_f64(),
             sources: sources.collect(),
             findings: findings.collect(),
             series,
+        };
+        sight.printable()
+    }
+
+    /// The same with every name as it can be shown: reports put them into tables and sentences.
+    fn printable(mut self) -> Self {
+        let show = |text: &mut String| {
+            if let Cow::Owned(shown) = escaped(text) {
+                *text = shown;
+            }
+        };
+        for source in &mut self.sources {
+            show(&mut source.source);
+            show(&mut source.status);
+            source.why.as_mut().map(show);
         }
+        for stated in &mut self.findings {
+            stated.subject = std::mem::take(&mut stated.subject).printable();
+            [&mut stated.state, &mut stated.summary, &mut stated.advice].into_iter().for_each(show);
+        }
+        self.series.values_mut().flatten().flat_map(|row| row.labels.values_mut()).for_each(show);
+        self
     }
 
     /// The sight of a frame that a daemon serves as JSON.
@@ -215,7 +238,8 @@ impl Sight {
             sources: served.sources,
             findings: served.findings,
             series: wanted.map(|metric| (metric.name, metric.series)).collect(),
-        })
+        }
+        .printable())
     }
 
     /// Every series of a metric.

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid};
 
 use crate::host::process;
+use crate::model::fair;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 
@@ -49,14 +50,27 @@ impl Deaths {
         own.is_ok_and(|own| raw::status(own.as_fd()).is_ok())
     }
 
-    /// Watches these from now on, beside those that are watched already; `proc` is where processes are.
+    /// Watches these from now on, and no others; `proc` is where processes are. Each job has its name and its processes, the
+    /// most important first, and what can be watched is divided between the jobs.
     ///
-    /// Those that have ended, and those beyond the most that are watched, are left out.
-    pub fn watch<'k>(&mut self, proc: &Path, keys: impl Iterator<Item = (ProcessKey, &'k Label)>) {
-        for (key, owner) in keys {
-            if self.watched.len() >= MOST {
-                return;
-            }
+    /// Those that have ended are left out.
+    pub fn watch<'k>(&mut self, proc: &Path, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
+        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        for (place, (owner, keys)) in jobs.enumerate() {
+            wanted.extend(keys.iter().map(|key| (*key, owner)));
+            places.resize(wanted.len(), place);
+        }
+        let placed = fair::divide(&places, MOST);
+        let wanted = wanted.into_iter().zip(placed).filter(|(_, placed)| *placed);
+        let wanted: HashMap<ProcessKey, &Label> = wanted.map(|(wanted, _)| wanted).collect();
+        // The end of one that is wanted no more, because it has ended, is still to be told.
+        let mut untold = 0;
+        self.watched.retain(|key, watched| {
+            let kept = wanted.contains_key(key) || (untold < MOST && ended(&watched.process));
+            untold += usize::from(kept && !wanted.contains_key(key));
+            kept
+        });
+        for (key, owner) in wanted {
             if self.watched.contains_key(&key) {
                 continue;
             }
@@ -93,9 +107,21 @@ impl Deaths {
 
 /// Whether nothing of a process is left, by its pidfd: a zombie is readable, and without hang-up.
 fn reaped(process: &OwnedFd) -> bool {
+    events(process).contains(PollFlags::HUP)
+}
+
+/// Whether a process has ended, by its pidfd, reaped or not.
+fn ended(process: &OwnedFd) -> bool {
+    !events(process).is_empty()
+}
+
+fn events(process: &OwnedFd) -> PollFlags {
     let mut asked = [PollFd::new(process, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut asked, Some(&at_once)), Ok(1)) && asked[0].revents().contains(PollFlags::HUP)
+    match poll(&mut asked, Some(&at_once)) {
+        Ok(1) => asked[0].revents(),
+        _ => PollFlags::empty(),
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +138,22 @@ mod tests {
     }
 
     #[test]
+    fn a_job_of_many_processes_leaves_places_to_others() {
+        let own = std::process::id();
+        let start = process::stat(&std::fs::read("/proc/self/stat").unwrap()).unwrap().start;
+        // Nobody has these pids; the descriptors are asked for all the same.
+        let many: Vec<_> = (0..3_000).map(|pid| ProcessKey { pid: 5_000_000 + pid, start: 1 }).collect();
+        let (job, other) = (Label::from("many"), Label::from("other"));
+        let key = ProcessKey { pid: own, start };
+        let mut deaths = Deaths::default();
+        let jobs = [(&job, many.as_slice()), (&other, &[key][..])];
+        deaths.watch(Path::new("/proc"), jobs.into_iter());
+        assert!(deaths.watched.contains_key(&key));
+        deaths.watch(Path::new("/proc"), jobs.into_iter().take(1));
+        assert!(deaths.watched.is_empty(), "whoever is wanted no more takes no place");
+    }
+
+    #[test]
     fn how_a_process_ended_is_told_once() {
         if !Deaths::told() {
             crate::skip::skip("this kernel does not tell how a process ended (before 6.15)");
@@ -122,10 +164,13 @@ mod tests {
         let (mut killed, first) = start("read line");
         let (mut orderly, second) = start("read line; exit 3");
         let gone = ProcessKey { start: first.start + 1, ..first };
-        deaths.watch(Path::new("/proc"), [first, second, gone, first].into_iter().map(|key| (key, &owner)));
+        let proc = Path::new("/proc");
+        deaths.watch(proc, [(&owner, &[first, second, gone, first][..])].into_iter());
         assert_eq!((deaths.watched.len(), deaths.poll()), (2, Vec::new()));
         killed.kill().unwrap();
         killed.wait().unwrap();
+        // It belongs to nobody any more before its end was told.
+        deaths.watch(proc, [(&owner, &[second][..])].into_iter());
         drop(orderly.stdin.take());
         orderly.wait().unwrap();
         let mut expected = vec![

@@ -309,8 +309,9 @@ impl Machine {
         let goal = match by {
             Acknowledgement::Job(_) => Goal::Elsewhere,
             Acknowledgement::File(path) => {
-                let asked = self.target(id)?.asked.unwrap_or(now);
-                wait::watch(path, asked.unix(), now.plus(within)).map_err(|error| {
+                let target = self.target(id)?;
+                let asked = target.asked.unwrap_or(now);
+                wait::watch(path, &target.scope.users, asked.unix(), now.plus(within)).map_err(|error| {
                     let errno = error.raw_os_error().unwrap_or(0);
                     StepError::System { call: "start a thread", pid: 0, errno }
                 })?

@@ -3,17 +3,16 @@
 use std::fs::Metadata;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
 
 use super::group::OpenGroup;
-use crate::host::clock;
+use crate::host::{clock, user_files};
 use crate::model::time::Timestamp;
 
 /// How often a file is looked for: a checkpoint takes seconds.
@@ -84,17 +83,18 @@ impl Goal {
 /// Watches a file on a thread of its own, since its file system may hang.
 ///
 /// It counts once it was written after `since` (1970), when the job was asked, or changes later on: on another
-/// host's file system times may be off.
+/// host's file system times may be off. A file that cannot be read, or that belongs to none of the `users` whose
+/// processes were asked, says nothing.
 ///
 /// # Errors
 /// The operating system's, where it gives no thread.
-pub(super) fn watch(path: &Path, since: Duration, until: Timestamp) -> std::io::Result<Goal> {
+pub(super) fn watch(path: &Path, users: &[u32], since: Duration, until: Timestamp) -> std::io::Result<Goal> {
     let (tell, said) = sync_channel(4);
     let alive = Arc::new(());
-    let (path, weak) = (path.to_owned(), Arc::downgrade(&alive));
+    let (path, users, weak) = (path.to_owned(), users.to_vec(), Arc::downgrade(&alive));
     std::thread::Builder::new()
         .name("acknowledge".to_owned())
-        .spawn(move || look(&path, since, until, &weak, &tell))?;
+        .spawn(move || look(&path, &users, since, until, &weak, &tell))?;
     Ok(Goal::File { said, _alive: alive })
 }
 
@@ -104,46 +104,69 @@ fn identity(metadata: &Metadata) -> Identity {
     (metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.size())
 }
 
-fn look(path: &Path, since: Duration, until: Timestamp, alive: &Weak<()>, tell: &SyncSender<Said>) {
-    let now = || std::fs::metadata(path).ok().as_ref().map(identity);
+fn look(
+    path: &Path,
+    users: &[u32],
+    since: Duration,
+    until: Timestamp,
+    alive: &Weak<()>,
+    tell: &SyncSender<Said>,
+) {
     // What was there before the request was written for another.
-    let mut known = now().filter(|(_, seconds, nanos, _)| {
+    let first = user_files::status(path).ok().as_ref().map(identity);
+    let mut known = first.filter(|(_, seconds, nanos, _)| {
         let seconds = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
         let nanos = Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0));
         seconds + nanos + COARSE < since
     });
     let mut unfinished = 0;
+    let mut complained = false;
     while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
-        let found = now();
-        if found.is_some() && found != known {
-            let said = match said(path) {
-                None if unfinished < UNFINISHED => None,
-                said => Some(said.unwrap_or(Said::Saved)),
-            };
-            unfinished += 1;
-            if let Some(said) = said {
-                (known, unfinished) = (found, 0);
-                if tell.try_send(said).is_err() || said == Said::Saved {
-                    return;
+        match new_word(path, users, known) {
+            Ok(Some((found, word))) => {
+                let said = match word {
+                    None if unfinished < UNFINISHED => None,
+                    said => Some(said.unwrap_or(Said::Saved)),
+                };
+                unfinished += 1;
+                if let Some(said) = said {
+                    (known, unfinished) = (Some(found), 0);
+                    if tell.try_send(said).is_err() || said == Said::Saved {
+                        return;
+                    }
                 }
             }
+            Ok(None) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if !complained => {
+                complained = true;
+                let file = path.display();
+                tracing::warn!(%file, %error, "The file of a checkpoint cannot be read; it does not count as saved.");
+            }
+            Err(_) => {}
         }
         std::thread::sleep(LOOK);
     }
 }
 
-/// What a file says; nothing where it may be a word that is being written.
-fn said(path: &Path) -> Option<Said> {
+/// What a file says that is another than the known one; nothing for a word where it may be one that is being written.
+fn new_word(
+    path: &Path,
+    users: &[u32],
+    known: Option<Identity>,
+) -> std::io::Result<Option<(Identity, Option<Said>)>> {
+    if Some(identity(&user_files::status(path)?)) == known {
+        return Ok(None);
+    }
+    let (mut file, status) = user_files::owned(path, users)?;
     let mut text = [0; 16];
-    // A pipe is not waited for.
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = std::fs::File::options().read(true).custom_flags(flags).open(path);
-    let length = file.and_then(|mut file| file.read(&mut text)).unwrap_or(0);
-    match text[..length].trim_ascii() {
+    let length = file.read(&mut text)?;
+    let word = match text[..length].trim_ascii() {
         text if text.starts_with(b"saving") => Some(Said::Saving),
         text if b"saving".starts_with(text) => None,
         _ => Some(Said::Saved),
-    }
+    };
+    Ok(Some((identity(&status), word)))
 }
 
 /// A step that goes on.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::host::process::{ProcRoot, page_size, stat};
+use crate::model::printable::is_hidden;
 
 /// Every process below `proc`, the largest first, as CSV with a header; those that end meanwhile are left out.
 ///
@@ -25,7 +26,7 @@ pub fn processes(proc: &Path) -> std::io::Result<String> {
             continue;
         }
         let resident = stat.rss_pages.saturating_mul(page_size());
-        let comm = String::from_utf8_lossy(stat.comm).replace(|c: char| c.is_control() || c == '"', "?");
+        let comm = String::from_utf8_lossy(stat.comm).replace(|c| is_hidden(c) || c == '"', "?");
         let state = char::from(stat.state);
         let mut row = String::new();
         let (pid, parent, threads, start) = (process.pid, stat.parent, stat.threads, stat.start);

@@ -20,6 +20,8 @@ impl Tree {
             "cpu 1 2\nbtime 1700000000\nprocesses 4321\nprocs_running 1\n",
         )
         .unwrap();
+        std::fs::create_dir(tree.0.path().join("cgroup")).unwrap();
+        std::fs::write(tree.0.path().join("cgroup/cgroup.controllers"), "memory\n").unwrap();
         // Whoever runs the tests owns the fixture.
         let uid = rustix::process::getuid().as_raw();
         std::fs::write(tree.0.path().join("passwd"), format!("tester:x:{uid}:0::/:/bin/sh\n")).unwrap();
@@ -38,6 +40,7 @@ impl Tree {
     pub(crate) fn add(&self, process: &Process) {
         let folder = self.proc().join(process.pid.to_string());
         std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(self.group(&process.cgroup)).unwrap();
         let mut files = vec![
             ("stat".to_owned(), process.stat().into_bytes()),
             ("cgroup".to_owned(), format!("0::{}\n", process.cgroup).into_bytes()),
@@ -52,6 +55,11 @@ impl Tree {
             let _ = std::fs::remove_file(folder.join("exe"));
             std::os::unix::fs::symlink(target, folder.join("exe")).unwrap();
         }
+    }
+
+    /// The folder of a cgroup.
+    pub(crate) fn group(&self, path: &str) -> PathBuf {
+        self.0.path().join("cgroup").join(path.trim_start_matches('/'))
     }
 
     /// Ends a process: what was kept open answers with no bytes, as the kernel answers ESRCH.

@@ -19,7 +19,7 @@ pub use io::{Io, io};
 pub use limit::descriptor_limit;
 pub use root::{Listed, Population, ProcFile, ProcRoot, died};
 pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat};
-pub use status::{Status, pss, status};
+pub use status::{Status, pss, status, users};
 
 /// The kernel's number in `digits`, or nothing where it is none or does not fit.
 fn number(digits: &[u8]) -> Option<u64> {

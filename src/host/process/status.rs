@@ -52,6 +52,13 @@ pub fn status(text: &[u8]) -> Status {
     found
 }
 
+/// The real and the effective user in the text of `/proc/PID/status`.
+pub fn users(text: &[u8]) -> Option<[u32; 2]> {
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| field(line, b"Uid"))?;
+    let mut ids = line.split(|byte| *byte == b'\t').map(|id| u32::try_from(number(id)?).ok());
+    Some([ids.next()??, ids.next()??])
+}
+
 /// The proportional set size in the text of `smaps_rollup`.
 pub fn pss(text: &[u8]) -> Option<Bytes> {
     text.split(|byte| *byte == b'\n').find_map(|line| field(line, b"Pss")).and_then(kib)

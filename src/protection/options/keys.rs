@@ -120,7 +120,7 @@ opts! {
     CHECKPOINT: "checkpoint", OptKind::Section(&[&SIGNAL, &ACK_FILE, &ACK_JOB, &GRACE, &LONGEST_GRACE, &AGAIN]), "";
     /// The signal; empty sends none.
     SIGNAL: "signal", OptKind::Text, "USR1";
-    /// A file that the job writes when it has saved; `saving` in it asks for more time. The checkpoint itself will do, where the job replaces it as a whole.
+    /// A file that the job writes when it has saved; `saving` in it asks for more time. The checkpoint itself will do, where the job replaces it as a whole. It counts from the target's users only, and not through a link that a user made.
     ACK_FILE: "file", OptKind::Path, "\"\"";
     /// Whether `checkpoint` messages on the job socket count.
     ACK_JOB: "job", OptKind::Bool, "true";

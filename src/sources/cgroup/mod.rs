@@ -20,7 +20,7 @@ pub mod select;
 mod tests;
 pub mod walk;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use self::bounds::Bounds;
@@ -32,6 +32,7 @@ use self::reading::Reading;
 use self::walk::Walk;
 use crate::host::cgroup::{Hierarchy, descriptor_limit, memory_hierarchy};
 use crate::model::point::Batch;
+use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag};
@@ -69,7 +70,9 @@ struct Cgroups {
     walk_trouble: Option<(Failure, String)>,
     /// Whether a walk has come to its end in this hierarchy.
     is_surveyed: bool,
-    omitted: u64,
+    /// Those that are not exposed, and those not even visited, by whose they are.
+    omitted: BTreeMap<u32, u64>,
+    unvisited: BTreeMap<u32, u64>,
     /// In the order of their folders, so that each comes after those above it.
     groups: Vec<Group>,
     reader: Reader,
@@ -87,7 +90,8 @@ impl Cgroups {
             walk_begun: None,
             walk_trouble: None,
             is_surveyed: false,
-            omitted: 0,
+            omitted: BTreeMap::new(),
+            unvisited: BTreeMap::new(),
             groups: Vec::new(),
             reader: Reader::default(),
             words: Words::default(),
@@ -160,7 +164,8 @@ impl Cgroups {
                 groups[place].shown = true;
             }
         }
-        self.omitted = u64::try_from(chosen.omitted).unwrap_or(u64::MAX).saturating_add(walk.unvisited);
+        self.omitted = chosen.omitted;
+        self.unvisited.clone_from(&walk.unvisited);
         self.walk_trouble.clone_from(&walk.trouble);
         self.groups = groups;
     }
@@ -210,6 +215,22 @@ impl Cgroups {
     }
 }
 
+/// Tells of whom a limit leaves cgroups out.
+fn tell<'o>(
+    limit: &'static str,
+    most: usize,
+    left_out: impl Iterator<Item = (&'o u32, &'o u64)>,
+    out: &mut Batch,
+) {
+    let most = most as u64;
+    out.facts.shortages.extend(left_out.map(|(user, left_out)| Shortage {
+        limit,
+        user: Some(*user),
+        left_out: *left_out,
+        most,
+    }));
+}
+
 impl Source for Cgroups {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let hierarchy = self.locate()?;
@@ -218,7 +239,11 @@ impl Source for Cgroups {
         let readings = self.read();
         self.put(&readings, out);
         out.put(&metrics::HIERARCHY, &[hierarchy.version.label().into()], Flag(true));
-        out.put(&metrics::OMITTED, &[], Count(self.omitted));
+        let omitted = self.omitted.values().chain(self.unvisited.values());
+        out.put(&metrics::OMITTED, &[], Count(omitted.fold(0, |sum, more| sum.saturating_add(*more))));
+        // The host's own services are many: that the largest of them are exposed is what `most` is for.
+        tell("cgroups", self.rules.most, self.omitted.iter().filter(|(user, _)| **user != 0), out);
+        tell("cgroup_walk", walk::PER_WALK, self.unvisited.iter(), out);
         match self.reader.trouble.take() {
             Some((kind, why)) => Err(SourceError::failed(kind, why)),
             None => Ok(()),

@@ -34,7 +34,7 @@ pub static DEPTH: Opt = Opt {
 /// How many to expose.
 pub static MOST: Opt = Opt {
     key: "most",
-    help: "How many cgroups are exposed; the largest by usage are kept, the others are counted.",
+    help: "How many cgroups are exposed; the largest by usage of each user are kept, the others are counted.",
     kind: OptKind::Count(1, 1_000),
     default: "256",
 };

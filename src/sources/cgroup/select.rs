@@ -1,21 +1,22 @@
 //! Which of the found cgroups are exposed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::options::Rules;
 use super::walk::Found;
+use crate::model::fair;
 
 /// What was chosen.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chosen<'f> {
     /// To be exposed.
     pub shown: Vec<&'f Found>,
-    /// How many more were wanted.
-    pub omitted: usize,
+    /// How many more were wanted, by whose they are.
+    pub omitted: BTreeMap<u32, u64>,
 }
 
-/// Chooses the largest of the wanted cgroups.
+/// Chooses the largest of the wanted cgroups, of each user as many as its share of the places.
 ///
 /// One that is exposed already counts a quarter more, so that two of about
 /// the same size do not take turns.
@@ -36,9 +37,16 @@ pub fn choose<'f>(found: &'f [Found], rules: &Rules, is_shown: impl Fn(&Path) ->
     wanted.sort_unstable_by(|(size, one), (other_size, other)| {
         other_size.cmp(size).then_with(|| one.path.cmp(&other.path))
     });
-    let omitted = wanted.len().saturating_sub(rules.most);
-    wanted.truncate(rules.most);
-    Chosen { shown: wanted.into_iter().map(|(_, group)| group).collect(), omitted }
+    let users: Vec<u32> = wanted.iter().map(|(_, group)| group.user).collect();
+    let mut chosen = Chosen { shown: Vec::new(), omitted: BTreeMap::new() };
+    for ((_, group), placed) in wanted.into_iter().zip(fair::divide(&users, rules.most)) {
+        if placed {
+            chosen.shown.push(group);
+        } else {
+            *chosen.omitted.entry(group.user).or_default() += 1;
+        }
+    }
+    chosen
 }
 
 /// The folders of the chosen and of all above them up to `root`, which is always one.
@@ -76,16 +84,17 @@ mod tests {
             dir: Path::new("/root").join(path.trim_start_matches('/')),
             path: (*path).to_owned(),
             usage: Some(*usage),
+            user: 0,
         };
         sizes.iter().map(group).collect()
     }
 
     #[track_caller]
-    fn check(rules: &Rules, shown_before: &str, expected: &[&str], omitted: usize) {
+    fn check(rules: &Rules, shown_before: &str, expected: &[&str], omitted: u64) {
         let found = found(&[("/", 100), ("/a", 60), ("/a/x", 50), ("/b", 40), ("/b/y", 36)]);
         let chosen = choose(&found, rules, |dir| dir.ends_with(shown_before));
         let shown: Vec<&str> = chosen.shown.iter().map(|group| group.path.as_str()).collect();
-        assert_eq!((shown.as_slice(), chosen.omitted), (expected, omitted));
+        assert_eq!((shown.as_slice(), chosen.omitted.values().sum()), (expected, omitted));
     }
 
     #[test]
@@ -93,6 +102,18 @@ mod tests {
         check(&rules(&[], &[], 10), "none", &["/", "/a", "/a/x", "/b", "/b/y"], 0);
         check(&rules(&[], &[], 4), "none", &["/", "/a", "/a/x", "/b"], 1);
         check(&rules(&[], &[], 4), "y", &["/", "/a", "/a/x", "/b/y"], 1);
+    }
+
+    #[test]
+    fn a_user_with_many_large_ones_leaves_places_to_others() {
+        let mut found = found(&[("/a", 90), ("/a/1", 80), ("/a/2", 70), ("/a/3", 60), ("/b", 2), ("/c", 1)]);
+        for group in &mut found {
+            group.user = if group.path.starts_with("/a") { 1002 } else { 0 };
+        }
+        let chosen = choose(&found, &rules(&[], &[], 4), |_| false);
+        let shown: Vec<&str> = chosen.shown.iter().map(|group| group.path.as_str()).collect();
+        assert_eq!(shown, ["/a", "/a/1", "/b", "/c"]);
+        assert_eq!(chosen.omitted, BTreeMap::from([(1002, 2)]));
     }
 
     #[test]

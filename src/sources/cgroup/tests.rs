@@ -615,3 +615,49 @@ proptest! {
         source.sample(1);
     }
 }
+
+#[test]
+fn a_user_who_makes_many_groups_leaves_places_to_others_and_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let tree = Tree::v2();
+    for path in ["/slurm", "/slurm/uid_1001", "/slurm/uid_1001/job_7", "/user", "/user/1002"] {
+        tree.group(path, 10, 0, None);
+    }
+    for n in 0..300 {
+        tree.group(&format!("/user/1002/g{n}"), 5_000 + n, 0, None);
+    }
+    std::os::unix::fs::chown(tree.dir("/user/1002"), Some(1002), None).unwrap();
+    let mut source = tree.source_with(&["/slurm/uid_*/*", "/user/1002/*"], &[], 8, 20, 1_000);
+    let mut out = Batch::new();
+    source.0.sample(Timestamp::from_secs(0), &mut out).unwrap();
+    let shown = out.families().iter().flat_map(|family| &family.points);
+    let shown: std::collections::BTreeSet<_> =
+        shown.filter_map(|point| point.labels.first()).map(ToString::to_string).collect();
+    assert!(shown.contains("/slurm/uid_1001/job_7") && shown.contains("/user/1002/g299"), "{shown:?}");
+    let told = Shortage { limit: "cgroups", user: Some(1002), left_out: 281, most: 20 };
+    assert_eq!(out.facts.shortages, [told]);
+}
+
+#[test]
+fn a_user_with_more_groups_than_a_walk_visits_ends_the_walk_for_nobody_else() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let tree = Tree::v2();
+    for n in 0..2_100 {
+        std::fs::create_dir_all(tree.dir(&format!("/a/g{n}"))).unwrap();
+    }
+    tree.write("/a", "memory.current", "1\n");
+    std::os::unix::fs::chown(tree.dir("/a"), Some(1002), None).unwrap();
+    tree.group("/b/c/d", 10, 0, None);
+    for path in ["/b", "/b/c"] {
+        tree.write(path, "memory.current", "10\n");
+    }
+    let hierarchy = Hierarchy { version: Version::V2, root: tree.top.clone() };
+    let mut walk = Walk::new(hierarchy, 8);
+    while !walk.step() {}
+    assert!(walk.found.iter().any(|found| found.path == "/b/c/d" && found.user == 0));
+    assert_eq!(walk.unvisited.keys().collect::<Vec<_>>(), [&1002]);
+}

@@ -1,6 +1,6 @@
 //! Finding the cgroups: a walk of the tree that stops after a bounded number of folders each tick.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,10 @@ use crate::model::source::Failure;
 const PER_TICK: usize = 500;
 
 /// Folders visited in one walk; a node with more runs away, and what is deeper is only counted.
-const PER_WALK: usize = 20_000;
+pub const PER_WALK: usize = 20_000;
+
+/// Folders of one ordinary user visited in one walk.
+const PER_USER: usize = PER_WALK / 10;
 
 /// A cgroup that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,18 @@ pub struct Found {
     pub path: String,
     /// What it uses, for the order of size; absent where it could not be read or the root does not say.
     pub usage: Option<u64>,
+    /// Whose it is: the owner of the first folder on its path that is a user's, or the user that its path names; else root.
+    pub user: u32,
+}
+
+/// A folder that is still to be visited.
+#[derive(Debug)]
+struct Next {
+    dir: PathBuf,
+    path: String,
+    depth: u64,
+    /// Whose the folder above is.
+    above: u32,
 }
 
 /// One walk, breadth first, so that what is nearest to the root is found first.
@@ -31,12 +46,15 @@ pub struct Found {
 pub struct Walk {
     hierarchy: Hierarchy,
     depth: u64,
-    queue: VecDeque<(PathBuf, String, u64)>,
-    device: Option<u64>,
+    queue: VecDeque<Next>,
+    /// The device and the owner of the topmost folder.
+    root: Option<(u64, u32)>,
+    /// Folders of ordinary users that were found.
+    of_users: BTreeMap<u32, usize>,
     /// What was found so far.
     pub found: Vec<Found>,
-    /// Folders that were left out because the walk had enough, at least.
-    pub unvisited: u64,
+    /// Folders that were left out because the walk had enough, at least, by whose they are.
+    pub unvisited: BTreeMap<u32, u64>,
     /// The first folder or file that could not be read.
     pub trouble: Option<(Failure, String)>,
 }
@@ -44,14 +62,15 @@ pub struct Walk {
 impl Walk {
     /// A walk down to `depth` levels below the root.
     pub fn new(hierarchy: Hierarchy, depth: u64) -> Self {
-        let root = (hierarchy.root.clone(), "/".to_owned(), 0);
+        let root = Next { dir: hierarchy.root.clone(), path: "/".to_owned(), depth: 0, above: 0 };
         Self {
             hierarchy,
             depth,
             queue: VecDeque::from([root]),
-            device: None,
+            root: None,
+            of_users: BTreeMap::new(),
             found: Vec::new(),
-            unvisited: 0,
+            unvisited: BTreeMap::new(),
             trouble: None,
         }
     }
@@ -60,14 +79,15 @@ impl Walk {
     pub fn step(&mut self) -> bool {
         let mut reader = Reader::with_trouble(self.trouble.take());
         for _ in 0..PER_TICK {
-            let Some((dir, path, depth)) = self.queue.pop_front() else { break };
-            self.visit(dir, path, depth, &mut reader);
+            let Some(next) = self.queue.pop_front() else { break };
+            self.visit(next, &mut reader);
         }
         self.trouble = reader.trouble;
         self.queue.is_empty()
     }
 
-    fn visit(&mut self, dir: PathBuf, path: String, depth: u64, reader: &mut Reader) {
+    fn visit(&mut self, next: Next, reader: &mut Reader) {
+        let Next { dir, path, depth, above } = next;
         let is_root = depth == 0;
         let metadata = if is_root { std::fs::metadata(&dir) } else { std::fs::symlink_metadata(&dir) };
         let metadata = match metadata {
@@ -75,9 +95,12 @@ impl Walk {
             Err(error) => return note(&dir, &error, reader),
         };
         // Another file system mounted inside is not part of this hierarchy.
-        if !metadata.is_dir() || *self.device.get_or_insert(metadata.dev()) != metadata.dev() {
+        let (device, lawful) = *self.root.get_or_insert((metadata.dev(), metadata.uid()));
+        if !metadata.is_dir() || device != metadata.dev() {
             return;
         }
+        let owner = if metadata.uid() == lawful { 0 } else { metadata.uid() };
+        let user = [above, owner].into_iter().find(|user| *user != 0).or_else(|| named(&path)).unwrap_or(0);
         let usage_file = dir.join(self.hierarchy.version.usage_file());
         let mut text = Vec::new();
         let usage = match open(&usage_file).and_then(|file| read(&file, &mut text)) {
@@ -92,12 +115,12 @@ impl Walk {
         // A folder has a link from each folder below it, so two mean that
         // there are none: most cgroups, spared a listing of fifty files.
         if depth < self.depth && metadata.nlink() != 2 {
-            self.list(&dir, &path, depth, reader);
+            self.list(&dir, &path, (depth, user), reader);
         }
-        self.found.push(Found { dir, path, usage });
+        self.found.push(Found { dir, path, usage, user });
     }
 
-    fn list(&mut self, dir: &Path, path: &str, depth: u64, reader: &mut Reader) {
+    fn list(&mut self, dir: &Path, path: &str, (depth, user): (u64, u32), reader: &mut Reader) {
         let entries = match std::fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(error) => return note(dir, &error, reader),
@@ -110,16 +133,26 @@ impl Walk {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            if self.queue.len() + self.found.len() >= PER_WALK {
-                self.unvisited += 1;
+            let of_user = self.of_users.entry(user).or_default();
+            let full = self.queue.len() + self.found.len() >= PER_WALK;
+            if full || (user != 0 && *of_user >= PER_USER) {
+                *self.unvisited.entry(user).or_default() += 1;
                 return;
             }
+            *of_user += 1;
             let name = entry.file_name();
             let parent = path.strip_suffix('/').unwrap_or(path);
             let path = format!("{parent}/{}", name.to_string_lossy());
-            self.queue.push_back((dir.join(&name), path, depth + 1));
+            self.queue.push_back(Next { dir: dir.join(&name), path, depth: depth + 1, above: user });
         }
     }
+}
+
+/// The user that a manager's folder names: Slurm's `uid_1000`, systemd's `user-1000.slice`.
+fn named(path: &str) -> Option<u32> {
+    let name = path.rsplit('/').next()?;
+    let systemd = || name.strip_prefix("user-")?.strip_suffix(".slice");
+    name.strip_prefix("uid_").or_else(systemd)?.parse().ok()
 }
 
 /// A folder that vanished since it was listed is none, not a failure.

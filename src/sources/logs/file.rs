@@ -1,12 +1,15 @@
 //! One log file, read from where it ended: rotation, truncation, and what is no log.
 //!
-//! Never opened blocking, and never a pipe, a device or a folder. Reading is
-//! bounded in each pass; a reader that fell far behind jumps ahead and says so.
+//! Opened by [`crate::host::user_files`]: never blocking, never a pipe, a device
+//! or a folder, and never through a link that a user made. Reading is bounded in
+//! each pass; a reader that fell far behind jumps ahead and says so.
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use crate::host::user_files;
 
 /// Bytes read of a file in one pass.
 pub const IN_ONE_PASS: usize = 256 * 1024;
@@ -24,6 +27,8 @@ pub enum Refusal {
     NotRegular,
     /// It holds no text.
     Binary,
+    /// It is a link that a user can make, or a private file that a user can put there.
+    Untrusted,
     /// The operating system refuses.
     Permission,
     /// Any other error of the operating system.
@@ -32,13 +37,14 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason, so that their counters start at zero.
-    pub const ALL: [Self; 4] = [Self::NotRegular, Self::Binary, Self::Permission, Self::Io];
+    pub const ALL: [Self; 5] = [Self::NotRegular, Self::Binary, Self::Untrusted, Self::Permission, Self::Io];
 
     /// The value of the `kind` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::NotRegular => "not_regular",
             Self::Binary => "binary",
+            Self::Untrusted => "untrusted",
             Self::Permission => "permission",
             Self::Io => "io",
         }
@@ -46,11 +52,11 @@ impl Refusal {
 
     /// The kind of an error of the operating system.
     pub fn of(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::PermissionDenied => Self::Permission,
-            // A name that is a socket, or a device without a driver.
-            _ if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Self::NotRegular,
-            _ => Self::Io,
+        match (user_files::Refusal::of(error), error.kind()) {
+            (Some(user_files::Refusal::NotRegular), _) => Self::NotRegular,
+            (Some(_), _) => Self::Untrusted,
+            (None, io::ErrorKind::PermissionDenied) => Self::Permission,
+            (None, _) => Self::Io,
         }
     }
 }
@@ -164,7 +170,7 @@ impl Follower {
 
     fn look(&mut self, mut take: impl FnMut(Piece<'_>)) -> Found {
         let at_end = !std::mem::replace(&mut self.begun, true);
-        let there = match std::fs::metadata(&self.path) {
+        let there = match user_files::status(&self.path) {
             Ok(status) if !status.is_file() => {
                 self.open = None;
                 return Found::Refused(Refusal::NotRegular);
@@ -213,14 +219,7 @@ impl Follower {
     }
 
     fn open(&mut self, identity: (u64, u64), at_end: bool) -> Result<(), Trouble> {
-        // A pipe that has taken the file's place since must not hold us.
-        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-        let flags = i32::try_from(flags.bits()).unwrap_or(0);
-        let file = File::options().read(true).custom_flags(flags).open(&self.path)?;
-        let status = file.metadata()?;
-        if !status.is_file() {
-            return Err(Trouble::Refused(Refusal::NotRegular));
-        }
+        let (file, status) = user_files::open(&self.path)?;
         if (status.dev(), status.ino()) != identity {
             // Replaced this instant: the next pass sees what it is.
             return Err(Trouble::Gone);

@@ -107,6 +107,9 @@ fn outcome(tails: &[Tail], all: &[Seen], began: Timestamp, at: Timestamp) -> Res
         let (kind, what) = match why {
             Refusal::NotRegular => (Failure::Io, "it is no regular file"),
             Refusal::Binary => (Failure::Parse, "it is no text"),
+            Refusal::Untrusted => {
+                (Failure::Permission, "it is a link or a private file, in a folder that others can write")
+            }
             Refusal::Permission => (Failure::Permission, "permission denied"),
             Refusal::Io => (Failure::Io, "the operating system reports an error"),
         };

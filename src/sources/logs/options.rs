@@ -15,7 +15,7 @@ static FILES: Opt = Opt {
 };
 static PATH: Opt = Opt {
     key: "path",
-    help: "The file, which need not be there yet; `*` and `?` are wildcards in the last component.",
+    help: "The file, which need not be there yet; `*` and `?` are wildcards in the last component. Links are followed in folders that only root can write.",
     kind: OptKind::Path,
     default: "\"\"",
 };

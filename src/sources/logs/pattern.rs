@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::host::user_files::{self, Folder};
+
 /// Entries of a folder that are looked at; what lies beyond is not found.
 const MOST_ENTRIES: usize = 16_384;
 
@@ -53,13 +55,16 @@ impl Pattern {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let wanted = self.path.file_name().map(|name| name.as_bytes()).unwrap_or_default();
         let mut found: Vec<(SystemTime, OsString)> = Vec::new();
-        for entry in std::fs::read_dir(folder)?.take(MOST_ENTRIES) {
-            let name = entry?.file_name();
+        let open = Folder::open(folder)?;
+        for name in open.names(MOST_ENTRIES)? {
             if !fits(wanted, name.as_bytes()) {
                 continue;
             }
-            // One that is gone by now, or that is no file, is none.
-            let Ok(status) = std::fs::metadata(folder.join(&name)) else { continue };
+            // One that is gone by now, that is no file, or a link that a user can make, is none.
+            let Ok(status) = open.entry(&name) else { continue };
+            let followed =
+                if status.is_symlink() { user_files::status(&folder.join(&name)) } else { Ok(status) };
+            let Ok(status) = followed else { continue };
             if status.is_file() {
                 found.push((status.modified().unwrap_or(SystemTime::UNIX_EPOCH), name));
             }

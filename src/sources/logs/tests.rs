@@ -214,36 +214,37 @@ fn a_log_becomes_series_and_goes_stale() {
     check(
         &shown(&[("/train.log", seen.clone())], at(4), Batch::new()),
         &expect![[r#"
-        memwarden_log_pass_age_seconds{log="/train.log"} 2
-        memwarden_log_files{log="/train.log"} 1
-        memwarden_log_lines_total{log="/train.log"} 2
-        memwarden_log_recognized_lines_total{log="/train.log"} 2
-        memwarden_log_cut_lines_total{log="/train.log"} 0
-        memwarden_log_read_bytes_total{log="/train.log"} 620
-        memwarden_log_skipped_bytes_total{log="/train.log"} 0
-        memwarden_log_rotations_total{log="/train.log"} 0
-        memwarden_log_errors_total{log="/train.log",kind="not_regular"} 0
-        memwarden_log_errors_total{log="/train.log",kind="binary"} 0
-        memwarden_log_errors_total{log="/train.log",kind="permission"} 0
-        memwarden_log_errors_total{log="/train.log",kind="io"} 0
-        memwarden_log_info{log="/train.log",workload="llama",framework="megatron"} 1
-        memwarden_training_oom_messages_total{workload="llama",cause="fragmentation"} 0
-        memwarden_training_oom_messages_total{workload="llama",cause="exhaustion"} 1
-        memwarden_training_oom_messages_total{workload="llama",cause="unknown"} 0
-        memwarden_training_log_age_seconds{workload="llama",rank="0"} 2
-        memwarden_training_loss_scale{workload="llama",rank="0"} 1
-        memwarden_training_step{workload="llama",rank="0"} 4
-        memwarden_training_step_last_duration_seconds{workload="llama",rank="0"} 2.70125
-        memwarden_training_loss{workload="llama",rank="0"} 2.12038
-        memwarden_training_learning_rate{workload="llama",rank="0"} 0.000000075
-        memwarden_training_gradient_norm{workload="llama",rank="0"} 14.218
-        memwarden_training_skipped_steps_total{workload="llama",rank="0"} 1
-        memwarden_training_nonfinite_steps_total{workload="llama",rank="0"} 0
-        memwarden_training_planned_steps{workload="llama"} 25000
-        memwarden_training_job_samples{workload="llama"} 4096
-        memwarden_training_global_batch_samples{workload="llama"} 1024
-        memwarden_training_reported_flops_per_second{workload="llama"} 449600000000000
-    "#]],
+            memwarden_log_pass_age_seconds{log="/train.log"} 2
+            memwarden_log_files{log="/train.log"} 1
+            memwarden_log_lines_total{log="/train.log"} 2
+            memwarden_log_recognized_lines_total{log="/train.log"} 2
+            memwarden_log_cut_lines_total{log="/train.log"} 0
+            memwarden_log_read_bytes_total{log="/train.log"} 620
+            memwarden_log_skipped_bytes_total{log="/train.log"} 0
+            memwarden_log_rotations_total{log="/train.log"} 0
+            memwarden_log_errors_total{log="/train.log",kind="not_regular"} 0
+            memwarden_log_errors_total{log="/train.log",kind="binary"} 0
+            memwarden_log_errors_total{log="/train.log",kind="untrusted"} 0
+            memwarden_log_errors_total{log="/train.log",kind="permission"} 0
+            memwarden_log_errors_total{log="/train.log",kind="io"} 0
+            memwarden_log_info{log="/train.log",workload="llama",framework="megatron"} 1
+            memwarden_training_oom_messages_total{workload="llama",cause="fragmentation"} 0
+            memwarden_training_oom_messages_total{workload="llama",cause="exhaustion"} 1
+            memwarden_training_oom_messages_total{workload="llama",cause="unknown"} 0
+            memwarden_training_log_age_seconds{workload="llama",rank="0"} 2
+            memwarden_training_loss_scale{workload="llama",rank="0"} 1
+            memwarden_training_step{workload="llama",rank="0"} 4
+            memwarden_training_step_last_duration_seconds{workload="llama",rank="0"} 2.70125
+            memwarden_training_loss{workload="llama",rank="0"} 2.12038
+            memwarden_training_learning_rate{workload="llama",rank="0"} 0.000000075
+            memwarden_training_gradient_norm{workload="llama",rank="0"} 14.218
+            memwarden_training_skipped_steps_total{workload="llama",rank="0"} 1
+            memwarden_training_nonfinite_steps_total{workload="llama",rank="0"} 0
+            memwarden_training_planned_steps{workload="llama"} 25000
+            memwarden_training_job_samples{workload="llama"} 4096
+            memwarden_training_global_batch_samples{workload="llama"} 1024
+            memwarden_training_reported_flops_per_second{workload="llama"} 449600000000000
+        "#]],
     );
     // Where a rank speaks for itself, over the socket or OTLP, only what it does not tell is added.
     let mut told = Batch::new();
@@ -301,7 +302,7 @@ fn what_went_wrong_is_said() {
     let said = |seen: Seen, now| outcome(&tails, &[seen], at(1), at(now)).map_err(|error| error.to_string());
     refusing.pass(at(1));
     let seen = refusing.pass(at(2));
-    assert_eq!(seen.totals.refused, [1, 0, 0, 0]);
+    assert_eq!(seen.totals.refused, [1, 0, 0, 0, 0]);
     let why = said(seen, 2).unwrap_err();
     assert!(why.ends_with("/folder is not followed: it is no regular file"), "{why}");
     assert_eq!(said(Seen::default(), 2), Ok(()));

@@ -84,7 +84,7 @@ impl Otlp {
 impl Source for Otlp {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let shared = self.shared()?;
-        shared.set_members(out.facts.members.iter().map(|(key, _)| *key));
+        shared.set_members(out.facts.members.iter().map(|member| member.process));
         put_ranks(&shared, at, out);
         let (known, all) = shared.connections();
         put_peers(&metrics::CONNECTIONS, known, all.saturating_sub(known), out);
@@ -176,9 +176,7 @@ fn face(speaker: Speaker, facts: &Facts) -> Face {
         };
         return Face { workload: Label::default(), name, gpu: Label::default() };
     };
-    let place = facts.members.binary_search_by_key(&key.pid, |(member, _)| member.pid).ok();
-    let member = place.map(|place| &facts.members[place]).filter(|(member, _)| *member == key);
-    let workload = member.map(|(_, workload)| workload.clone()).unwrap_or_default();
+    let workload = facts.member(key).map(|workload| workload.name.clone()).unwrap_or_default();
     let on = facts.gpu_processes.iter().filter(|process| process.pid == key.pid);
     let gpus: BTreeMap<&Label, ()> = on.map(|process| (&process.gpu, ())).collect();
     let gpu = match gpus.into_keys().collect::<Vec<_>>()[..] {

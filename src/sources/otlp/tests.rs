@@ -98,7 +98,11 @@ impl World {
         batch.facts = Facts {
             processes: Some(Arc::new(ProcessTable { rows, boot: None })),
             gpu_processes: vec![gpu],
-            members: self.is_member.then(|| (self.own, "slurm/17".into())).into_iter().collect(),
+            members: self
+                .is_member
+                .then(|| crate::model::facts::Membership::named(self.own, "slurm/17"))
+                .into_iter()
+                .collect(),
             ranks: self.by_socket.clone(),
             ..Facts::default()
         };

@@ -22,7 +22,7 @@ use crate::host::perf::{Event, Kernel, Perf, Refusal, Target};
 use crate::host::process::readers::{self, Asked, Desk, Pool};
 use crate::host::roots::Roots;
 use crate::host::{fs, process};
-use crate::model::facts::ProcessTable;
+use crate::model::facts::{Membership, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -120,13 +120,9 @@ impl Counters {
     }
 
     /// Takes leave of processes that have ended or left, and greets new ones.
-    fn follow(
-        &mut self,
-        members: &[(ProcessKey, Label)],
-        table: Option<&ProcessTable>,
-        events: &Arc<[Event]>,
-    ) {
-        let present: HashMap<ProcessKey, &Label> = members.iter().map(|(key, name)| (*key, name)).collect();
+    fn follow(&mut self, members: &[Membership], table: Option<&ProcessTable>, events: &Arc<[Event]>) {
+        let present: HashMap<ProcessKey, &Label> =
+            members.iter().map(|member| (member.process, &member.workload.name)).collect();
         let gone: Vec<ProcessKey> =
             self.processes.keys().filter(|key| !present.contains_key(key)).copied().collect();
         for key in gone {
@@ -137,11 +133,11 @@ impl Counters {
             self.descriptors.fetch_sub(attached.counters.len(), Ordering::Relaxed);
         }
         self.openings.keep(|key| present.contains_key(&key));
-        for (key, workload) in members {
-            if let Some(attached) = self.processes.get_mut(key) {
-                attached.workload.clone_from(workload);
-            } else if !self.openings.waits_for(*key) {
-                self.ask(*key, table, events);
+        for Membership { process, workload } in members {
+            if let Some(attached) = self.processes.get_mut(process) {
+                attached.workload.clone_from(&workload.name);
+            } else if !self.openings.waits_for(*process) {
+                self.ask(*process, table, events);
             }
         }
         for (key, counters) in self.openings.answers() {
@@ -270,7 +266,7 @@ impl Source for Counters {
             let tally = self.tallies.entry(attached.workload.clone()).or_default();
             attached.counters.iter_mut().for_each(|open| tally.add(open));
         }
-        let live: HashSet<&Label> = members.iter().map(|(_, workload)| workload).collect();
+        let live: HashSet<&Label> = members.iter().map(|member| &member.workload.name).collect();
         self.tallies.retain(|workload, _| live.contains(workload));
         out.facts.members = members;
         self.expose(out);

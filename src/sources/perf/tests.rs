@@ -82,7 +82,8 @@ fn source(root: &Root, rules: options::Rules, kernel: &Fake) -> Counters {
 /// One tick with these processes in workload `job`: the points by name and labels, and the outcome.
 fn tick(source: &mut Counters, pids: &[u32]) -> (Vec<String>, Result<(), SourceError>) {
     let mut out = Batch::new();
-    out.facts.members = pids.iter().map(|pid| (ProcessKey { pid: *pid, start: 77 }, "job".into())).collect();
+    out.facts.members =
+        pids.iter().map(|pid| Membership::named(ProcessKey { pid: *pid, start: 77 }, "job")).collect();
     let outcome = source.sample(Timestamp::from_secs(1), &mut out);
     assert_eq!(out.facts.members.len(), pids.len(), "others need them too");
     let shown = out.families().iter().flat_map(|family| {

@@ -97,6 +97,7 @@ impl Entry {
         entry.take_over(&stat, reading.page);
         // Where the owner cannot be told, the process has ended.
         entry.row.uid = root.uid(pid)?;
+        entry.look_closer(root, reading);
         entry.read_cgroup(root, reading);
         if !entry.row.kernel && reading.kept < reading.most_kept {
             reading.kept += 1;
@@ -142,6 +143,7 @@ impl Entry {
         }
         if !self.row.kernel && (renamed || due) {
             self.row.uid = root.uid(self.pid()).unwrap_or(self.row.uid);
+            self.look_closer(root, reading);
             self.read_cgroup(root, reading);
         }
         Outcome::Alive
@@ -159,6 +161,17 @@ impl Entry {
         (row.state, row.kernel) = (stat.state, stat.kernel);
         row.rss = Bytes::new(stat.rss_pages.saturating_mul(page));
         (row.cpu_ticks, row.threads, row.major_faults) = (stat.cpu_ticks, stat.threads, stat.major_faults);
+    }
+
+    /// The folder of a process that may not be dumped, which any process can make of itself, belongs to root.
+    fn look_closer(&mut self, root: &ProcRoot, reading: &mut Reading) {
+        if self.row.uid != 0 || self.row.kernel {
+            return;
+        }
+        let text = root.read(self.pid(), "status", &mut reading.buffer);
+        if let Some([_, effective]) = text.ok().and_then(process::users) {
+            self.row.uid = effective;
+        }
     }
 
     /// A process that ends meanwhile keeps what was known.

@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::host::user_files::Folder;
+
 /// Entries of a folder beyond these are not looked at.
 const ENTRIES: usize = 20_000;
 /// Ranks of a folder beyond these are not looked at; a node has at most some dozens.
@@ -26,13 +28,12 @@ pub(super) struct Stamp {
 /// The operating system's, where the folder cannot be listed.
 pub(super) fn newest(folder: &Path) -> io::Result<BTreeMap<String, (PathBuf, Stamp)>> {
     let mut found: BTreeMap<String, (PathBuf, Stamp)> = BTreeMap::new();
-    for entry in std::fs::read_dir(folder)?.take(ENTRIES) {
-        let entry = entry?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
+    let open = Folder::open(folder)?;
+    for entry in open.names(ENTRIES)? {
+        let Some(name) = entry.to_str() else { continue };
         let Some(stem) = name.strip_suffix(".pickle").or_else(|| name.strip_suffix(".pkl")) else { continue };
         // Of the entry itself: where a link leads is not ours to follow.
-        let Ok(meta) = entry.metadata() else { continue };
+        let Ok(meta) = open.entry(&entry) else { continue };
         if !meta.is_file() {
             continue;
         }
@@ -43,7 +44,7 @@ pub(super) fn newest(folder: &Path) -> io::Result<BTreeMap<String, (PathBuf, Sta
         }
         let newer = found.get(&rank).is_none_or(|(_, known)| known.written < stamp.written);
         if newer {
-            found.insert(rank, (entry.path(), stamp));
+            found.insert(rank, (folder.join(name), stamp));
         }
     }
     Ok(found)

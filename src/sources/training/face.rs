@@ -44,16 +44,9 @@ impl Face {
     }
 }
 
-/// The workload of a process, where it is in one that is watched.
-fn workload(key: ProcessKey, facts: &Facts) -> Option<&Label> {
-    let members = &facts.members;
-    let place = members.binary_search_by_key(&key.pid, |(member, _)| member.pid).ok()?;
-    Some(&members[place]).filter(|(member, _)| *member == key).map(|(_, workload)| workload)
-}
-
 /// Whether a process may be given a workload for being a rank: with the next sample, which hears that it is one.
 pub(super) fn is_new(key: ProcessKey, facts: &Facts) -> bool {
-    workload(key, facts).is_none() && !facts.spoke.contains(&key)
+    facts.member(key).is_none() && !facts.spoke.contains(&key)
 }
 
 /// The faces of one sample.
@@ -75,8 +68,8 @@ impl Faces {
             // Somebody else holds the stream open, or this tick's list is older than the process.
             return None;
         }
-        let workload = client.key.and_then(|key| workload(key, facts));
-        let workload = workload.cloned().unwrap_or_else(|| Label::from(""));
+        let workload = client.key.and_then(|key| facts.member(key));
+        let workload = workload.map(|workload| workload.name.clone()).unwrap_or_default();
         let number = hello.rank.unwrap_or(0);
         let mut rank = Label::from(number);
         *self.ranks.entry(workload.clone()).or_default() += 1;

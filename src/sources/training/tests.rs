@@ -121,7 +121,7 @@ impl World {
         Facts {
             processes: Some(Arc::new(ProcessTable { rows, boot: None })),
             gpu_processes: vec![gpu],
-            members: vec![(self.own, "slurm/17".into())],
+            members: vec![crate::model::facts::Membership::named(self.own, "slurm/17")],
             ..Facts::default()
         }
     }

@@ -3,58 +3,108 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
+use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
-/// The most workloads remembered; the one that nobody left for the longest makes room.
+/// The most workloads remembered; of the user who has most, the one that nobody left for the longest makes room.
 const MOST_WORKLOADS: usize = 1_000;
 /// The most candidates of one workload: one a sample, and only while each peak is smaller than the one before.
 const MOST_CANDIDATES: usize = 64;
 
 /// Peaks of the ended, by workload; a workload outlives its last member here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Exits {
+    workloads: BTreeMap<Label, Ended>,
+    shares: Shares<u32>,
+    /// Workloads that made room in this sample, by user.
+    evicted: BTreeMap<u32, u64>,
+}
+
+/// What ended of one workload.
+#[derive(Debug)]
+struct Ended {
+    user: u32,
     /// Times rise, peaks fall: what is older and no larger can never be shown.
-    workloads: BTreeMap<Label, VecDeque<(Timestamp, Bytes)>>,
+    peaks: VecDeque<(Timestamp, Bytes)>,
+}
+
+impl Default for Exits {
+    fn default() -> Self {
+        let (workloads, evicted) = (BTreeMap::new(), BTreeMap::new());
+        Self { workloads, shares: Shares::new(MOST_WORKLOADS), evicted }
+    }
 }
 
 impl Exits {
-    /// Remembers a member that ended.
-    pub(super) fn record(&mut self, workload: &Label, peak: Bytes, at: Timestamp) {
-        if self.workloads.len() >= MOST_WORKLOADS && !self.workloads.contains_key(workload) {
-            let last = |queue: &VecDeque<(Timestamp, Bytes)>| queue.back().map(|(at, _)| at.monotonic());
-            let oldest = self.workloads.iter().min_by_key(|(_, queue)| last(queue));
-            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
-                self.workloads.remove(&oldest);
+    /// Remembers a member that ended, of a workload of this user.
+    pub(super) fn record(&mut self, workload: &Label, user: u32, peak: Bytes, at: Timestamp) {
+        if !self.workloads.contains_key(workload) {
+            let from = match self.shares.ask(user) {
+                Answer::Free => None,
+                Answer::TakeFrom(other) => Some(other),
+                Answer::Refused => Some(user),
+            };
+            if let Some(from) = from {
+                *self.evicted.entry(from).or_default() += 1;
+                if !self.evict(from) {
+                    return;
+                }
             }
+            self.shares.take(user);
+            self.workloads.insert(workload.clone(), Ended { user, peaks: VecDeque::new() });
         }
-        let queue = self.workloads.entry(workload.clone()).or_default();
-        while queue.back().is_some_and(|(_, smaller)| *smaller <= peak) {
-            queue.pop_back();
+        let Some(Ended { peaks, .. }) = self.workloads.get_mut(workload) else { return };
+        while peaks.back().is_some_and(|(_, smaller)| *smaller <= peak) {
+            peaks.pop_back();
         }
-        let full = queue.len() >= MOST_CANDIDATES;
-        match queue.back_mut() {
+        let full = peaks.len() >= MOST_CANDIDATES;
+        match peaks.back_mut() {
             Some((last, _)) if *last == at => {}
             // The smallest is held a little longer for the new one: too much, never too little.
             Some((last, _)) if full => *last = at,
-            _ => queue.push_back((at, peak)),
+            _ => peaks.push_back((at, peak)),
         }
+    }
+
+    /// Forgets the workload of a user that nobody left for the longest; false where the user has none.
+    fn evict(&mut self, user: u32) -> bool {
+        let of_user = self.workloads.iter().filter(|(_, ended)| ended.user == user);
+        let last = |ended: &Ended| ended.peaks.back().map(|(at, _)| at.monotonic());
+        let Some(oldest) = of_user.min_by_key(|(_, ended)| last(ended)).map(|(name, _)| name.clone()) else {
+            return false;
+        };
+        self.workloads.remove(&oldest);
+        self.shares.give_back(user);
+        true
     }
 
     /// Forgets what ended longer ago than `hold`.
     pub(super) fn forget(&mut self, at: Timestamp, hold: Duration) {
-        self.workloads.retain(|_, queue| {
-            while queue.front().is_some_and(|(ended, _)| at.since(*ended) > hold) {
-                queue.pop_front();
+        let shares = &mut self.shares;
+        self.workloads.retain(|_, Ended { user, peaks }| {
+            while peaks.front().is_some_and(|(ended, _)| at.since(*ended) > hold) {
+                peaks.pop_front();
             }
-            !queue.is_empty()
+            if peaks.is_empty() {
+                shares.give_back(*user);
+            }
+            !peaks.is_empty()
         });
+    }
+
+    /// How many workloads made room since this was asked before, by user.
+    pub(super) fn shortages(&mut self) -> impl Iterator<Item = Shortage> + use<> {
+        let (limit, most) = ("exited_workload_peaks", MOST_WORKLOADS as u64);
+        let evicted = std::mem::take(&mut self.evicted);
+        evicted.into_iter().map(move |(user, left_out)| Shortage { limit, user: Some(user), left_out, most })
     }
 
     /// The largest peak of each workload.
     pub(super) fn peaks(&self) -> impl Iterator<Item = (&Label, Bytes)> {
-        self.workloads.iter().filter_map(|(name, queue)| Some((name, queue.front()?.1)))
+        self.workloads.iter().filter_map(|(name, ended)| Some((name, ended.peaks.front()?.1)))
     }
 }
 
@@ -69,7 +119,7 @@ mod tests {
     }
 
     fn size(exits: &Exits) -> usize {
-        exits.workloads.values().map(VecDeque::len).sum()
+        exits.workloads.values().map(|ended| ended.peaks.len()).sum()
     }
 
     #[test]
@@ -79,7 +129,7 @@ mod tests {
         for second in 0..600 {
             for place in 0..1_000 {
                 // Falling peaks are the worst case: none of them replaces another.
-                exits.record(&job, Bytes::new(1_000_000_000 - second * 1_000 - place), at(second));
+                exits.record(&job, 0, Bytes::new(1_000_000_000 - second * 1_000 - place), at(second));
             }
             exits.forget(at(second), HOLD);
             assert!(size(&exits) <= MOST_CANDIDATES);
@@ -97,12 +147,28 @@ mod tests {
         let name = |number: u64| Label::from(format!("job-{number}"));
         let mut exits = Exits::default();
         for number in 0..1_500 {
-            exits.record(&name(number), Bytes::new(7), at(number));
-            exits.record(&name(0), Bytes::new(9), at(number));
+            exits.record(&name(number), 0, Bytes::new(7), at(number));
+            exits.record(&name(0), 0, Bytes::new(9), at(number));
         }
         assert_eq!(exits.workloads.len(), MOST_WORKLOADS);
         assert!(exits.workloads.contains_key(&name(0)) && exits.workloads.contains_key(&name(1_499)));
         assert!(!exits.workloads.contains_key(&name(1)));
+    }
+
+    #[test]
+    fn a_user_whose_workloads_end_one_after_another_pushes_out_its_own() {
+        let mut exits = Exits::default();
+        exits.record(&"ada".into(), 1001, Bytes::new(7), at(0));
+        for number in 0..3_000 {
+            exits.record(&format!("eve-{number}").into(), 1002, Bytes::new(7), at(1 + number));
+        }
+        assert!(exits.workloads.contains_key(&Label::from("ada")));
+        let told: Vec<_> = exits.shortages().collect();
+        assert_eq!((told.len(), told[0].user, told[0].left_out), (1, Some(1002), 2_001));
+        exits.record(&"bob".into(), 1003, Bytes::new(7), at(9_000));
+        assert!(exits.workloads.contains_key(&Label::from("bob")));
+        exits.forget(at(20_000), HOLD);
+        assert_eq!((exits.workloads.len(), exits.shares.of(1002)), (0, 0));
     }
 
     proptest::proptest! {
@@ -115,7 +181,7 @@ mod tests {
             let (mut exits, mut all, mut second) = (Exits::default(), Vec::new(), 0);
             for (pause, peak) in peaks {
                 second += pause;
-                exits.record(&job, Bytes::new(peak), at(second));
+                exits.record(&job, 0, Bytes::new(peak), at(second));
                 all.push((at(second), Bytes::new(peak)));
                 exits.forget(at(second), hold);
                 let held = all.iter().filter(|(ended, _)| at(second).since(*ended) <= hold);

@@ -1,13 +1,14 @@
 //! From workloads to points.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Workloads;
 use super::metrics;
 use super::roster::Workload;
 use super::top::{self, Candidate};
 use crate::host::process::clock_ticks;
-use crate::model::facts::ProcessTable;
+use crate::model::facts::{Membership, ProcessTable};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
@@ -23,7 +24,7 @@ impl Workloads {
             out.put(&metrics::DEFERRED, &[], Count(self.texts.deferred));
         }
         for workload in self.roster.workloads.values().filter(|workload| workload.watched) {
-            let user = workload.now.oldest.map(|(_, uid)| self.users.name(uid));
+            let user = self.users.name(workload.told.user);
             put_info(workload, user, out);
             put_sums(workload, self.rules.pss, table.boot, out);
         }
@@ -37,11 +38,11 @@ impl Workloads {
     fn tell_members(&self, table: &ProcessTable, out: &mut Batch) {
         let claimed =
             self.seen.iter().zip(&table.rows).filter_map(|(seen, row)| Some((seen.claim?, row.key)));
-        let named = claimed.filter_map(|(claim, key)| {
+        let told = claimed.filter_map(|(claim, process)| {
             let workload = self.roster.workloads.get(&claim.id).filter(|workload| workload.watched)?;
-            Some((key, workload.identity.name.clone()))
+            Some(Membership { process, workload: Arc::clone(&workload.told) })
         });
-        out.facts.members.extend(named);
+        out.facts.members.extend(told);
     }
 
     /// Of several that ended in one workload, the largest peak.
@@ -58,7 +59,7 @@ impl Workloads {
             let claim = place.ok().and_then(|place| self.seen[place].claim);
             let workload = claim.and_then(|claim| self.roster.workloads.get(&claim.id));
             let Some(workload) = workload.filter(|workload| workload.watched) else { continue };
-            let labels = [workload.identity.name.clone(), process.gpu.clone(), process.uuid.clone()];
+            let labels = [workload.told.name.clone(), process.gpu.clone(), process.uuid.clone()];
             let (count, memory) = sums.entry(labels).or_default();
             *count += 1;
             if let Some(more) = process.memory {
@@ -83,7 +84,7 @@ impl Workloads {
         self.seen.iter_mut().for_each(|seen| seen.shown = false);
         for chosen in chosen {
             let workload = self.roster.workloads.get(&chosen.workload);
-            let name = workload.map_or_else(|| Label::from(""), |workload| workload.identity.name.clone());
+            let name = workload.map(|workload| workload.told.name.clone()).unwrap_or_default();
             for place in chosen.places {
                 self.seen[place].shown = true;
                 let row = &table.rows[place];
@@ -100,16 +101,16 @@ impl Workloads {
     }
 }
 
-fn put_info(workload: &Workload, user: Option<Label>, out: &mut Batch) {
+fn put_info(workload: &Workload, user: Label, out: &mut Batch) {
     let identity = &workload.identity;
     let container = match identity.kind {
         super::identity::Kind::Pod | super::identity::Kind::Container => workload.container.clone(),
         _ => "".into(),
     };
     let labels = [
-        identity.name.clone(),
+        workload.told.name.clone(),
         identity.kind.label().into(),
-        user.unwrap_or_else(|| "".into()),
+        user,
         identity.cgroup.clone(),
         identity.slurm_job.clone(),
         identity.pod_uid.clone(),
@@ -120,7 +121,7 @@ fn put_info(workload: &Workload, user: Option<Label>, out: &mut Batch) {
 }
 
 fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) {
-    let name = &workload.identity.name;
+    let name = &workload.told.name;
     let label = std::slice::from_ref(name);
     let (now, totals) = (&workload.now, &workload.totals);
     out.put(&metrics::RSS, label, now.rss);
@@ -142,7 +143,7 @@ fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) 
     out.put_some(&metrics::WRITTEN, label, totals.written);
     out.put_some(&metrics::OPEN_FILES, label, now.open_files.map(Count));
     out.put(&metrics::RESTRICTED, label, Count(now.restricted));
-    if let (Some(boot), Some((start, _))) = (boot, now.oldest) {
+    if let (Some(boot), Some(start)) = (boot, now.oldest) {
         let micros = boot.saturating_mul(1_000_000).saturating_add(micros(start));
         out.put(&metrics::START, label, Seconds::from_micros(micros));
     }

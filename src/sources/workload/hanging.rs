@@ -18,8 +18,8 @@ pub(super) fn put(look: &Look, at: Timestamp, out: &mut Batch) {
     for hanging in &look.hanging {
         *users.entry(hanging.asked.uid).or_default() += 1;
         let known = &out.facts.workload_of;
-        let place = known.binary_search_by_key(&hanging.asked.key, |(key, _)| *key);
-        let workload = place.map_or_else(|_| Label::default(), |place| known[place].1.clone());
+        let place = known.binary_search_by_key(&hanging.asked.key, |member| member.process);
+        let workload = place.map_or_else(|_| Label::default(), |place| known[place].workload.name.clone());
         out.facts.findings.push(finding(hanging, &workload, at));
     }
     for (user, count) in users {
@@ -57,6 +57,7 @@ fn finding(hanging: &Hanging, workload: &Label, at: Timestamp) -> Finding {
 mod tests {
     use super::*;
     use crate::host::process::readers::Asked;
+    use crate::model::facts::Membership;
     use crate::model::ids::ProcessKey;
 
     #[test]
@@ -72,7 +73,7 @@ mod tests {
             [(5, 1000), (6, 1000), (9, 1001)].map(|(pid, uid)| Hanging { asked: asked(pid, uid), since });
         let look = Look { hanging: hanging.into(), held_up: vec![(1000, 12)], hung: 4 };
         let mut out = Batch::new();
-        out.facts.workload_of = vec![(ProcessKey { pid: 6, start: 7 }, Label::from("job"))];
+        out.facts.workload_of = vec![Membership::named(ProcessKey { pid: 6, start: 7 }, "job")];
         put(&look, Timestamp::from_secs(52), &mut out);
         let text = crate::exposition::prometheus::encode(
             out.families(),

@@ -1,10 +1,13 @@
 //! What makes a workload one: its kind, its name, and what else is known of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::options::Rules;
+use crate::host::cgroup_owner::{Owned, Owners};
 use crate::host::cgroup_path::{self, Place};
 use crate::model::facts::ProcessRow;
+use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::pattern;
 
@@ -39,7 +42,10 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) kind: Kind,
-    pub(super) name: Label,
+    /// What makes it one.
+    pub(super) key: WorkloadKey,
+    /// Its name, before anything is added that tells it from others.
+    pub(super) plain: Label,
     pub(super) cgroup: Label,
     pub(super) slurm_job: Label,
     pub(super) pod_uid: Label,
@@ -47,27 +53,31 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    fn new(kind: Kind, name: String, cgroup: &str) -> Self {
-        let empty = Label::from("");
-        Self {
-            kind,
-            name: name.into(),
-            cgroup: cgroup.into(),
-            slurm_job: empty.clone(),
-            pod_uid: empty.clone(),
-            unit: empty,
-        }
+    fn new(kind: Kind, key: WorkloadKey, plain: Label, cgroup: &str) -> Self {
+        let empty = Label::default();
+        let (slurm_job, pod_uid, unit) = (empty.clone(), empty.clone(), empty);
+        Self { kind, key, plain, cgroup: cgroup.into(), slurm_job, pod_uid, unit }
     }
 
-    /// That of a configured matcher, found at this process first.
-    pub(super) fn of_matcher(name: &Label, root: &ProcessRow) -> Self {
-        Self::new(Kind::Matcher, name.to_string(), charged(root))
+    /// That of a rule of the configuration, found at this process first: without a user, processes of all are members.
+    pub(super) fn of_rule(name: &Label, user: Option<u32>, first: &ProcessRow) -> Self {
+        let key = WorkloadKey { anchor: Anchor::Rule(name.clone()), user };
+        Self::new(Kind::Matcher, key, name.clone(), charged(first))
     }
 
     /// That of the tree below `root`, which uses a GPU or speaks as a job.
-    pub(super) fn of_tree(kind: Kind, root: &ProcessRow) -> Self {
+    pub(super) fn of_tree(kind: Kind, root: &ProcessRow, rules: &Rules) -> Self {
+        let key = WorkloadKey { anchor: Anchor::Tree(root.key), user: Some(root.uid) };
+        // A process can have any name: it never looks like what the host's managers or the configuration name.
         let name = format!("{}-{}", root.comm, root.key.pid);
-        Self::new(kind, name, charged(root))
+        let plain = if rules.reserve(&name) { format!("tree-{name}") } else { name };
+        Self::new(kind, key, plain.into(), charged(root))
+    }
+
+    /// That of a cgroup at `path`; `key` is the part of it that tells it from others.
+    fn of_group(kind: Kind, path: &str, key: &str, plain: String) -> Self {
+        let key = WorkloadKey { anchor: Anchor::Group(key.into()), user: None };
+        Self::new(kind, key, plain.into(), path)
     }
 }
 
@@ -85,26 +95,99 @@ pub(super) struct Named {
     pub(super) container: Label,
 }
 
+/// What cgroup paths name, remembered for a while: most processes share theirs with others.
+pub(super) struct Names {
+    known: HashMap<Arc<str>, Option<Named>>,
+    owners: Owners,
+    turn: u32,
+}
+
+/// Samples after which what is remembered is looked up anew: a path may be gone, and made again by another.
+const REMEMBERED: u32 = 64;
+
+impl Names {
+    pub(super) fn new(owners: Owners) -> Self {
+        Self { known: HashMap::new(), owners, turn: 0 }
+    }
+
+    /// Another sample begins.
+    pub(super) fn turn(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(REMEMBERED) {
+            self.known.clear();
+        }
+    }
+
+    /// The workload that a path names.
+    ///
+    /// # Errors
+    /// [`Unknown`], which is not remembered.
+    pub(super) fn of(&mut self, path: &Arc<str>, rules: &Rules) -> Result<Option<Named>, Unknown> {
+        if let Some(known) = self.known.get(path) {
+            return Ok(known.clone());
+        }
+        let named = named(path, rules, &mut self.owners)?;
+        self.known.insert(Arc::clone(path), named.clone());
+        Ok(named)
+    }
+}
+
+/// Nobody can say now who made the folders of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unknown;
+
 /// The workload that a cgroup's path names, as far as the rules want such.
-pub(super) fn named(path: &str, rules: &Rules) -> Option<Named> {
-    let empty = || Label::from("");
+///
+/// # Errors
+/// [`Unknown`] where the path would name one.
+pub(super) fn named(path: &str, rules: &Rules, owners: &mut Owners) -> Result<Option<Named>, Unknown> {
+    let Some(claimed) = claimed(path, rules) else { return Ok(None) };
+    let (managed, user) = match owners.of(path) {
+        Owned::Managed => return Ok(Some(claimed)),
+        Owned::User { end, user } => (&path[..end], Some(user)),
+        // Below a container nobody can be asked either.
+        Owned::Unseen => (cgroup_path::outermost(path), None),
+        Owned::Unknown => return Err(Unknown),
+    };
+    let lawful = self::claimed(managed, rules);
+    Ok(lawful.or_else(|| of_user(claimed, managed, user?)))
+}
+
+/// What a user's own container engine or service manager made below that user's folder. Schedulers are not a user's.
+fn of_user(claimed: Named, folder: &str, user: u32) -> Option<Named> {
+    let Named { identity, container } = claimed;
+    let mut identity = Arc::unwrap_or_clone(identity);
+    let own = matches!(&identity.key.anchor, Anchor::Group(path) if path.len() > folder.len());
+    if !own || !matches!(identity.kind, Kind::Container | Kind::Unit) {
+        return None;
+    }
+    identity.key.user = Some(user);
+    Some(Named { identity: Arc::new(identity), container })
+}
+
+/// The workload that a path names, whoever made its folders.
+fn claimed(path: &str, rules: &Rules) -> Option<Named> {
+    let empty = Label::default;
     let (identity, container) = match cgroup_path::place(path) {
         Place::Slurm { job, path } if rules.slurm => {
-            let identity = Identity::new(Kind::Slurm, format!("slurm-{job}"), path);
+            let identity = Identity::of_group(Kind::Slurm, path, path, format!("slurm-{job}"));
             (Identity { slurm_job: job.into(), ..identity }, empty())
         }
         Place::Pod { uid, container, path } if rules.kubernetes => {
-            let identity = Identity::new(Kind::Pod, format!("pod-{uid}"), path);
+            // containerd's cgroupfs form has the container in the name of the same folder.
+            let folder = path.rfind('/').unwrap_or(0);
+            let pod = path[folder..].find(':').map_or(path, |colon| &path[..folder + colon]);
+            let identity = Identity::of_group(Kind::Pod, path, pod, format!("pod-{uid}"));
             (Identity { pod_uid: uid.into(), ..identity }, container.unwrap_or_default().into())
         }
         Place::Container { id, path } if rules.containers => {
             let short = id.get(..12).unwrap_or(id);
-            (Identity::new(Kind::Container, format!("container-{short}"), path), id.into())
+            (Identity::of_group(Kind::Container, path, path, format!("container-{short}")), id.into())
         }
         _ => {
             let wanted = |unit: &str| rules.units.iter().any(|wanted| pattern::fits(wanted, unit));
             let (unit, path) = cgroup_path::units(path).find(|(unit, _)| wanted(unit))?;
-            let identity = Identity::new(Kind::Unit, format!("unit-{unit}"), path);
+            let identity = Identity::of_group(Kind::Unit, path, path, format!("unit-{unit}"));
             (Identity { unit: unit.into(), ..identity }, empty())
         }
     };

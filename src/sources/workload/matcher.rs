@@ -4,7 +4,7 @@ use std::io;
 
 use super::texts::{Answer, Budget, LONGEST};
 use super::users::Users;
-use crate::host::process::{ProcRoot, died, status};
+use crate::host::process::{ProcRoot, died, status, users};
 use crate::model::facts::ProcessRow;
 use crate::model::label::Label;
 use crate::model::pattern;
@@ -48,6 +48,25 @@ impl Matcher {
     pub(super) const fn asks_memory(&self) -> bool {
         self.command_line.is_some() || self.environment.is_some()
     }
+}
+
+/// Which matcher a process meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Match {
+    /// The place of the matcher.
+    pub(super) place: usize,
+    /// The user whose process it is: who started it, where it has the rights of root by its file.
+    pub(super) user: u32,
+}
+
+/// Whose process it is: who started it, where it has the rights of root by its file.
+pub(super) fn owner(row: &ProcessRow, root: &ProcRoot) -> u32 {
+    if row.uid != 0 {
+        return row.uid;
+    }
+    let mut buffer = Vec::new();
+    let status = root.read(row.key.pid, "status", &mut buffer);
+    status.ok().and_then(users).map_or(0, |[real, _]| real)
 }
 
 /// Compares with what the kernel tells at once. Says too whether the executable could not be read.

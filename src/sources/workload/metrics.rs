@@ -7,7 +7,7 @@ use crate::model::units::{Bytes, Count, Flag, Seconds};
 const PROCESSES: usize = 8_000;
 
 crate::metrics! {
-    /// What a workload is: kind is matcher, slurm, pod, container, unit, gpu or job; always 1. A label is empty where it does not apply.
+    /// What a workload is: kind is matcher, slurm, pod, container, unit, gpu or job, user is that of its oldest process that is not root's; always 1. A label is empty where it does not apply.
     pub INFO: Gauge<Flag> = "memwarden_workload_info"
         {workload, kind, user, cgroup, slurm_job_id, pod_uid, container_id, unit};
     /// The largest resident memory of the workload over the peak window.

@@ -12,6 +12,7 @@ mod identity;
 mod matcher;
 mod member;
 pub mod metrics;
+mod naming;
 mod options;
 mod roster;
 mod seen;
@@ -24,11 +25,11 @@ mod users;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use exits::Exits;
-use identity::{Identity, Kind, Named};
+use identity::{Identity, Kind, Names};
 use member::{Files, Member};
 use options::Rules;
 use roster::Roster;
@@ -38,13 +39,15 @@ use texts::Texts;
 use tree::Trees;
 use users::Users;
 
+use crate::host::cgroup_owner::Owners;
 use crate::host::process::readers::{self, Pool};
 use crate::host::process::{self, ProcRoot};
 use crate::host::roots::Roots;
 use crate::model::attention;
-use crate::model::facts::{GpuProcess, ProcessTable};
+use crate::model::facts::{GpuProcess, Membership, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
+use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
@@ -72,11 +75,12 @@ struct Workloads {
     roster: Roster,
     /// What is remembered of each process, in the order of the table.
     seen: Vec<Seen>,
-    /// What cgroup paths name, for the paths in use.
-    names: HashMap<Arc<str>, Option<Named>>,
+    names: Names,
     exits: Exits,
     trees: Trees,
     texts: Texts,
+    /// Workloads that are not watched for want of room, by user.
+    left_out: BTreeMap<u32, u64>,
     started: bool,
 }
 
@@ -89,9 +93,10 @@ impl Workloads {
             users: Users::new(roots.passwd.clone()),
             roster: Roster::default(),
             seen: Vec::new(),
-            names: HashMap::new(),
+            names: Names::new(Owners::new(roots.cgroup.clone())),
             exits: Exits::default(),
             trees: Trees::default(),
+            left_out: BTreeMap::new(),
             started: false,
         }
     }
@@ -106,7 +111,7 @@ impl Workloads {
             if let Some(workload) = self.roster.watched_mut(process.claim) {
                 workload.exited += 1;
                 if let Some(peak) = member.peak {
-                    self.exits.record(&workload.identity.name, peak, at);
+                    self.exits.record(&workload.told.name, workload.told.user, peak, at);
                 }
             }
             self.files.release(*member);
@@ -116,34 +121,25 @@ impl Workloads {
 
     /// What each process is by itself: matched, or in a cgroup that names a workload.
     fn claims(&mut self, table: &ProcessTable) -> Vec<Option<Claim>> {
-        if self.names.len() > 2 * table.rows.len() + 64 {
-            self.names.clear();
-        }
+        self.names.turn();
+        let Self { rules, roster, seen, names, trees, .. } = self;
         let mut claims = Vec::with_capacity(table.rows.len());
-        for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
+        for (seen, row) in seen.iter_mut().zip(&table.rows) {
             if row.kernel {
                 claims.push(None);
                 continue;
             }
             if seen.to_name {
-                seen.named = row.naming_cgroup.as_ref().and_then(|path| {
-                    if let Some(known) = self.names.get(path) {
-                        return known.clone();
-                    }
-                    let named = identity::named(path, &self.rules);
-                    self.names.insert(Arc::clone(path), named.clone());
-                    named
-                });
+                seen.direct = None;
+                let path = row.naming_cgroup.as_ref();
+                let named = path.map_or(Ok(None), |path| names.of(path, rules));
+                // Where nobody can say, it is asked again.
+                seen.unresolved = named.is_err();
+                seen.named = named.unwrap_or_default();
             }
-            let tree = self.trees.name_of(row.key);
-            let matched = tree.or_else(|| seen.matched.map(|place| &self.rules.matchers[place].name));
-            claims.push(match (matched, &seen.named) {
-                (Some(name), _) => Some(self.roster.claim(name, || Identity::of_matcher(name, row))),
-                (None, Some(named)) => {
-                    Some(self.roster.claim(&named.identity.name, || Identity::clone(&named.identity)))
-                }
-                (None, None) => None,
-            });
+            let known = seen.direct.and_then(|claim| roster.again(claim));
+            seen.direct = known.or_else(|| direct(seen, row, rules, trees, roster));
+            claims.push(seen.direct);
         }
         claims
     }
@@ -160,7 +156,11 @@ impl Workloads {
         let mut direct = self.claims(table);
         let remembered: Vec<_> = self.seen.iter().map(|seen| seen.claim).collect();
         let parents = settle::parents(table);
-        let mut settled = settle::settle(table, &parents, &direct, &remembered);
+        let roster = &mut self.roster;
+        let settle = |roster: &mut Roster, direct: &[Option<Claim>]| {
+            settle::settle(table, &parents, direct, &remembered, |claim, uid| roster.counterpart(claim, uid))
+        };
+        let mut settled = settle(roster, &direct);
         let on_gpus = gpu_processes.iter().map(|process| (Kind::Gpu, process.pid, None));
         let on_gpus = on_gpus.filter(|_| self.rules.gpu_trees);
         let speaks = spoke.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
@@ -169,30 +169,40 @@ impl Workloads {
             let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
             let row = &table.rows[place];
             if let Some(claim) = settled[place].filter(|_| kind == Kind::Gpu) {
-                self.roster.uses_gpu(claim);
+                roster.uses_gpu(claim);
             }
             if settled[place].is_some() || row.kernel || key.is_some_and(|key| key != row.key) {
                 continue;
             }
             let root = settle::root_of(table, &parents, place);
-            let identity = Identity::of_tree(kind, &table.rows[root]);
-            let name = identity.name.clone();
-            direct[root] = Some(self.roster.claim(&name, || identity));
-            settled = settle::settle(table, &parents, &direct, &remembered);
+            let identity = Identity::of_tree(kind, &table.rows[root], &self.rules);
+            direct[root] = Some(roster.claim(&identity.key.clone(), || identity));
+            settled = settle(roster, &direct);
         }
         for (seen, claim) in self.seen.iter_mut().zip(settled) {
             seen.claim = claim;
         }
-        self.roster.turn(self.seen.iter().filter_map(|seen| seen.claim), self.rules.most);
+        let claimed = self.seen.iter().zip(&table.rows);
+        let claims = claimed.filter_map(|(seen, row)| Some((seen.claim?, row)));
+        let users = &mut self.users;
+        self.left_out = self.roster.turn(claims, self.rules.most, |uid| users.name(uid));
     }
 
-    /// Leaves word of who belongs where.
-    fn tell(&self, out: &mut Batch) {
-        let named = self.seen.iter().filter_map(|seen| {
+    /// Leaves word of who belongs where, and of whom there was no room for.
+    fn tell(&mut self, out: &mut Batch) {
+        let told = self.seen.iter().filter_map(|seen| {
             let workload = self.roster.workloads.get(&seen.claim?.id)?;
-            Some((seen.key, workload.identity.name.clone()))
+            Some(Membership { process: seen.key, workload: Arc::clone(&workload.told) })
         });
-        out.facts.workload_of = named.collect();
+        out.facts.workload_of = told.collect();
+        let most = self.rules.most as u64;
+        out.facts.shortages.extend(self.left_out.iter().map(|(user, left_out)| Shortage {
+            limit: "workloads",
+            user: Some(*user),
+            left_out: *left_out,
+            most,
+        }));
+        out.facts.shortages.extend(self.exits.shortages());
     }
 
     /// Reads the members closely and adds them up.
@@ -241,6 +251,22 @@ impl Workloads {
             workload.choose_container();
         }
     }
+}
+
+/// The claim of a process that a tree or a matcher of the configuration names, or its cgroup.
+fn direct(seen: &Seen, row: &ProcessRow, rules: &Rules, trees: &Trees, roster: &mut Roster) -> Option<Claim> {
+    // A tree that is asked for by its pid has nobody in it who does not descend from that process.
+    let tree = trees.name_of(row.key).map(|name| (name, None));
+    let matched = seen.matched.map(|found| {
+        let user = if row.uid == 0 { found.user } else { row.uid };
+        (&rules.matchers[found.place].name, Some(user))
+    });
+    if let Some((name, user)) = tree.or(matched) {
+        let identity = Identity::of_rule(name, user, row);
+        return Some(roster.claim(&identity.key.clone(), || identity));
+    }
+    let identity = &seen.named.as_ref()?.identity;
+    Some(roster.claim(&identity.key, || Identity::clone(identity)))
 }
 
 impl Source for Workloads {

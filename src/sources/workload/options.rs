@@ -13,7 +13,7 @@ macro_rules! opts {
 }
 
 opts! {
-    /// Workloads of your own, tried before all others: the processes that meet every given condition, with all their descendants. Several with one name are one workload.
+    /// Workloads of your own, tried before all others: the processes that meet every given condition, with all their descendants. Several with one name are one workload; processes of different users never are.
     MATCHERS: "matchers", OptKind::Sections(&[&NAME, &EXECUTABLE, &COMMAND_LINE, &USER, &CGROUP, &ENVIRONMENT]), "[]";
     /// Process trees that are workloads, tried before the matchers: each by the pid of its first process, which must run when sampling begins, and a name, such as "4711 my-run".
     TREES: "trees", OptKind::Texts, "[]";
@@ -41,7 +41,7 @@ opts! {
     GPU_TREES: "gpu_trees", OptKind::Bool, "true";
     /// Whether the tree of every process that speaks as a rank on the job socket and is in no other workload is one.
     JOB_TREES: "job_trees", OptKind::Bool, "true";
-    /// The most workloads watched at once; those found first stay.
+    /// The most workloads watched at once, divided between users; of each user those found first stay.
     MOST: "most", OptKind::Count(1, 512), "64";
     /// How many of a workload's largest processes are shown one by one.
     TOP_PROCESSES: "top_processes", OptKind::Count(0, 100), "10";
@@ -100,7 +100,17 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     problems.iter().filter_map(split).collect()
 }
 
+/// What the names of workloads begin with that cgroups name.
+const MANAGED: [&str; 4] = ["slurm-", "pod-", "container-", "unit-"];
+
 impl Rules {
+    /// Whether a name is one that only a cgroup, a matcher or a configured tree gives.
+    pub(super) fn reserve(&self, name: &str) -> bool {
+        MANAGED.iter().any(|managed| name.starts_with(managed))
+            || self.matchers.iter().any(|matcher| matcher.name.as_str() == name)
+            || self.trees.iter().any(|tree| tree.name.as_str() == name)
+    }
+
     pub(super) fn new(settings: &Settings) -> Self {
         let mut matchers = Vec::new();
         let mut problems = Vec::new();

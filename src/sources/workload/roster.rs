@@ -1,11 +1,15 @@
 //! The workloads that have members, which of them are watched, and what they add up to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use super::identity::{Identity, Kind};
 use super::member::{Counted, Member};
+use super::naming;
 use super::settle::Claim;
-use crate::model::facts::ProcessRow;
+use crate::model::facts::{self, ProcessRow};
+use crate::model::fair;
+use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::units::Bytes;
 
@@ -13,7 +17,9 @@ use crate::model::units::Bytes;
 #[derive(Debug, Default)]
 pub(super) struct Roster {
     pub(super) workloads: BTreeMap<u32, Workload>,
-    by_name: HashMap<Label, u32>,
+    by_key: HashMap<WorkloadKey, u32>,
+    /// The names of those that live.
+    names: HashSet<Label>,
     last: u32,
 }
 
@@ -21,6 +27,8 @@ pub(super) struct Roster {
 #[derive(Debug)]
 pub(super) struct Workload {
     pub(super) identity: Identity,
+    /// What others are told; without a name before it was counted first.
+    pub(super) told: Arc<facts::Workload>,
     pub(super) watched: bool,
     pub(super) live: u64,
     pub(super) exited: u64,
@@ -47,25 +55,38 @@ pub(super) struct Sums {
     pub(super) threads: u64,
     pub(super) open_files: Option<u64>,
     pub(super) restricted: u64,
-    /// Start time and user of the oldest member.
-    pub(super) oldest: Option<(u64, u32)>,
+    /// Start time of the oldest member, and of the oldest that is not root's with its user.
+    pub(super) oldest: Option<u64>,
+    oldest_user: Option<(u64, u32)>,
     pub(super) containers: BTreeMap<Label, Bytes>,
 }
 
 impl Roster {
-    /// The claim on the workload of this name, which `identity` describes where it is new.
-    pub(super) fn claim(&mut self, name: &Label, identity: impl FnOnce() -> Identity) -> Claim {
-        if let Some(id) = self.by_name.get(name)
-            && let Some(workload) = self.workloads.get(id)
-        {
-            return Claim { kind: workload.identity.kind, id: *id };
+    /// The claim on the workload of this key, which `identity` describes where it is new.
+    pub(super) fn claim(&mut self, key: &WorkloadKey, identity: impl FnOnce() -> Identity) -> Claim {
+        let known = self.by_key.get(key).and_then(|id| Some((*id, self.workloads.get(id)?)));
+        if let Some((id, workload)) = known {
+            return claim(&workload.identity, id);
         }
         self.last += 1;
-        let identity = identity();
-        let claim = Claim { kind: identity.kind, id: self.last };
-        self.by_name.insert(name.clone(), self.last);
-        self.workloads.insert(self.last, Workload::new(identity));
+        let workload = Workload::new(identity());
+        let claim = claim(&workload.identity, self.last);
+        self.by_key.insert(key.clone(), self.last);
+        self.workloads.insert(self.last, workload);
         claim
+    }
+
+    /// The claim again, while its workload lives.
+    pub(super) fn again(&self, before: Claim) -> Option<Claim> {
+        self.workloads.get(&before.id).map(|workload| claim(&workload.identity, before.id))
+    }
+
+    /// The claim on the same for another user.
+    pub(super) fn counterpart(&mut self, claim: Claim, uid: u32) -> Claim {
+        let Some(workload) = self.workloads.get(&claim.id) else { return claim };
+        let mut identity = workload.identity.clone();
+        identity.key.user = Some(uid);
+        self.claim(&identity.key.clone(), || identity)
     }
 
     /// What was found by its speaking only uses a GPU too: it is what it would be had that been seen first.
@@ -76,39 +97,90 @@ impl Roster {
         }
     }
 
-    /// Counts members, forgets workloads without, and takes new ones under watch while there are fewer than `most`.
-    pub(super) fn turn(&mut self, claims: impl Iterator<Item = Claim>, most: usize) {
+    /// Counts members, forgets workloads without, gives names to new ones, and takes up to `most` under watch. Returns
+    /// how many are not watched, by user.
+    pub(super) fn turn<'r>(
+        &mut self,
+        claims: impl Iterator<Item = (Claim, &'r ProcessRow)>,
+        most: usize,
+        user: impl FnMut(u32) -> Label,
+    ) -> BTreeMap<u32, u64> {
         for workload in self.workloads.values_mut() {
             workload.live = 0;
             workload.now = Sums::default();
         }
-        for claim in claims {
+        for (claim, row) in claims {
             if let Some(workload) = self.workloads.get_mut(&claim.id) {
                 workload.live += 1;
+                workload.now.meet(row);
             }
         }
-        self.workloads.retain(|_, workload| workload.live > 0);
-        self.by_name.retain(|_, id| self.workloads.contains_key(id));
-        let mut room = most.saturating_sub(self.watched());
-        let job = |workload: &&Workload| workload.watched && workload.identity.kind == Kind::Job;
-        let mut jobs = self.workloads.values().filter(job).count();
-        let mut waiting: Vec<_> =
-            self.workloads.iter_mut().filter(|(_, workload)| !workload.watched).collect();
-        waiting.sort_by_key(|(id, workload)| (workload.identity.kind, **id));
-        for (_, workload) in waiting {
-            if room == 0 {
-                break;
+        let Self { workloads, by_key, names, .. } = self;
+        workloads.retain(|_, workload| {
+            let lives = workload.live > 0;
+            if !lives {
+                by_key.remove(&workload.identity.key);
+                names.remove(&workload.told.name);
             }
-            // Anybody may speak on the job socket: what only that tells of leaves half of the room to others.
-            if workload.identity.kind == Kind::Job {
-                if jobs >= most.div_ceil(2) {
-                    continue;
-                }
-                jobs += 1;
+            lives
+        });
+        self.tell(user);
+        self.watch(most)
+    }
+
+    /// Tells whose each workload is, and gives names to new ones.
+    fn tell(&mut self, mut user: impl FnMut(u32) -> Label) {
+        let mut new = Vec::new();
+        for (id, workload) in &mut self.workloads {
+            let oldest = workload.now.oldest_user.map_or(0, |(_, uid)| uid);
+            let owner = workload.identity.key.user.unwrap_or(oldest);
+            if workload.told.user != owner {
+                workload.told =
+                    facts::Workload { user: owner, ..facts::Workload::clone(&workload.told) }.into();
             }
-            workload.watched = true;
-            room -= 1;
+            if workload.told.name.is_empty() {
+                new.push((naming::rank(&workload.identity), workload.now.oldest, *id));
+            }
         }
+        new.sort_unstable();
+        for (_, _, id) in new {
+            let Some(workload) = self.workloads.get_mut(&id) else { continue };
+            let owner = user(workload.told.user);
+            let name = naming::name(&workload.identity, &owner, id, |name| !self.names.contains(name));
+            self.names.insert(name.clone());
+            workload.told = facts::Workload { name, ..facts::Workload::clone(&workload.told) }.into();
+        }
+    }
+
+    /// Divides the places between users. Within a user's share those that are watched stay watched.
+    fn watch(&mut self, most: usize) -> BTreeMap<u32, u64> {
+        let places = self.workloads.iter();
+        let mut order: Vec<_> = places
+            .map(|(id, workload)| (!workload.watched, workload.identity.kind, *id, workload.told.user))
+            .collect();
+        order.sort_unstable();
+        // Anybody may speak on the job socket: what only that tells of leaves half of the room to others.
+        let speaks = |kind: Kind| kind == Kind::Job;
+        let jobs: Vec<u32> =
+            order.iter().filter(|(_, kind, ..)| speaks(*kind)).map(|(.., user)| *user).collect();
+        let mut jobs = fair::divide(&jobs, most.div_ceil(2)).into_iter();
+        order.retain(|(_, kind, ..)| !speaks(*kind) || jobs.next() == Some(true));
+        let users: Vec<u32> = order.iter().map(|(.., user)| *user).collect();
+        let placed = order.iter().zip(fair::divide(&users, most)).filter(|(_, placed)| *placed);
+        let placed: HashSet<u32> = placed.map(|((_, _, id, _), _)| *id).collect();
+        let mut left_out = BTreeMap::new();
+        for (id, workload) in &mut self.workloads {
+            let watched = placed.contains(id);
+            if workload.watched && !watched {
+                // Whoever is watched again is counted from the beginning.
+                (workload.totals, workload.exited) = (Counted::default(), 0);
+            }
+            workload.watched = watched;
+            if !watched {
+                *left_out.entry(workload.told.user).or_default() += 1;
+            }
+        }
+        left_out
     }
 
     /// How many are watched.
@@ -122,9 +194,31 @@ impl Roster {
     }
 }
 
+/// The claim on a workload.
+fn claim(identity: &Identity, id: u32) -> Claim {
+    // Within a cgroup the managers of the host, or its owner, decide who is in.
+    let user = identity.key.user.filter(|_| !matches!(identity.key.anchor, Anchor::Group(_)));
+    Claim { kind: identity.kind, id, user }
+}
+
+impl Sums {
+    /// Whose the oldest members are.
+    fn meet(&mut self, row: &ProcessRow) {
+        let start = row.key.start;
+        self.oldest = Some(self.oldest.map_or(start, |other| other.min(start)));
+        if row.uid != 0 {
+            let oldest = (start, row.uid);
+            self.oldest_user = Some(self.oldest_user.map_or(oldest, |other| other.min(oldest)));
+        }
+    }
+}
+
 impl Workload {
     fn new(identity: Identity) -> Self {
+        let (key, plain) = (identity.key.clone(), identity.plain.clone());
+        let user = key.user.unwrap_or(0);
         Self {
+            told: facts::Workload { key, name: Label::default(), plain, user }.into(),
             identity,
             watched: false,
             live: 0,
@@ -161,8 +255,6 @@ impl Workload {
             now.open_files = Some(now.open_files.unwrap_or(0).saturating_add(count));
         }
         now.restricted += u64::from(member.restricted());
-        let oldest = (row.key.start, row.uid);
-        now.oldest = Some(now.oldest.map_or(oldest, |other| other.min(oldest)));
         if let Some(container) = container.filter(|container| !container.as_str().is_empty()) {
             let sum = now.containers.entry(container.clone()).or_default();
             *sum = sum.saturating_add(rss);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::identity::Named;
+use super::matcher::Match;
 use super::member::Member;
 use super::settle::Claim;
 use crate::model::facts::{ProcessRow, ProcessTable};
@@ -31,11 +32,15 @@ pub(super) struct Seen {
     asked_at: Option<Timestamp>,
     /// Whether the cgroup's name has to be read in this sample.
     pub(super) to_name: bool,
-    /// The place of the matcher it met.
-    pub(super) matched: Option<usize>,
+    /// The matcher it met.
+    pub(super) matched: Option<Match>,
     /// The place of the matcher that it meets whatever its command line and environment are.
     pub(super) otherwise: Option<usize>,
     pub(super) named: Option<Named>,
+    /// Whether nobody could say who made the folders of its cgroup.
+    pub(super) unresolved: bool,
+    /// What it is by these two.
+    pub(super) direct: Option<Claim>,
     pub(super) claim: Option<Claim>,
     pub(super) cpu_ticks: Option<u64>,
     /// Whether it was among the largest that are shown.
@@ -76,6 +81,8 @@ impl Seen {
             matched: None,
             otherwise: None,
             named: None,
+            unresolved: false,
+            direct: None,
             claim: None,
             cpu_ticks: None,
             shown: false,
@@ -104,7 +111,7 @@ impl Seen {
         }
         // A new process may have been caught between fork and exec, with its parent's name and arguments.
         self.to_match |= renamed || !same_path || (self.age == 1 && !self.elder);
-        self.to_name = !same_path;
+        self.to_name = !same_path || self.unresolved;
         self
     }
 

@@ -3,7 +3,8 @@
 //! A process is in one workload: of its own claim, the one it had, and its
 //! parent's, the one of the highest precedence counts, and among equals its
 //! own before the one it had before its parent's. So a child of a member is a
-//! member, and an orphan stays where it was when init becomes its parent.
+//! member, and an orphan stays where it was when init becomes its parent. In a
+//! workload of one user a process of another has that user's counterpart of it.
 
 use super::identity::Kind;
 use crate::model::facts::{ProcessRow, ProcessTable};
@@ -13,6 +14,15 @@ use crate::model::facts::{ProcessRow, ProcessTable};
 pub(super) struct Claim {
     pub(super) kind: Kind,
     pub(super) id: u32,
+    /// The only user whose processes it takes, beside root's.
+    pub(super) user: Option<u32>,
+}
+
+impl Claim {
+    /// Whether a process of this user cannot belong there: what root does for a user is the user's.
+    const fn bars(self, uid: u32) -> bool {
+        matches!(self.user, Some(user) if user != uid && uid != 0)
+    }
 }
 
 /// Processes that start trees for others: a tree never reaches up to them.
@@ -46,12 +56,13 @@ pub(super) fn parents(table: &ProcessTable) -> Vec<Option<usize>> {
     table.rows.iter().map(place).collect()
 }
 
-/// The workload of each row, in the order of the rows.
+/// The workload of each row, in the order of the rows. `counterpart` gives the same claim for another user.
 pub(super) fn settle(
     table: &ProcessTable,
     parents: &[Option<usize>],
     direct: &[Option<Claim>],
     remembered: &[Option<Claim>],
+    mut counterpart: impl FnMut(Claim, u32) -> Claim,
 ) -> Vec<Option<Claim>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -77,7 +88,10 @@ pub(super) fn settle(
             if !table.rows[place].kernel {
                 let claims = [direct[place], remembered[place], inherited];
                 // The first of equals is kept.
-                settled[place] = claims.into_iter().flatten().min_by_key(|claim| claim.kind);
+                let claim = claims.into_iter().flatten().min_by_key(|claim| claim.kind);
+                let uid = table.rows[place].uid;
+                settled[place] =
+                    claim.map(|claim| if claim.bars(uid) { counterpart(claim, uid) } else { claim });
             }
         }
     }
@@ -139,7 +153,7 @@ mod tests {
     }
 
     fn claim(kind: Kind, id: u32) -> Option<Claim> {
-        Some(Claim { kind, id })
+        Some(Claim { kind, id, user: None })
     }
 
     /// Ids of the settled, with `-` for none; claims are given by row.
@@ -150,7 +164,7 @@ mod tests {
         expected: &str,
     ) {
         let table = table(rows);
-        let settled = settle(&table, &parents(&table), direct, remembered);
+        let settled = settle(&table, &parents(&table), direct, remembered, |claim, _| claim);
         let ids = settled.iter().map(|claim| claim.map_or("-".to_owned(), |claim| claim.id.to_string()));
         assert_eq!(ids.collect::<Vec<_>>().join(" "), expected);
     }
@@ -177,11 +191,28 @@ mod tests {
     }
 
     #[test]
+    fn a_process_of_another_user_belongs_to_that_users_counterpart_and_roots_stays() {
+        let rows = [(1, 0, "init"), (10, 1, "hub"), (11, 10, "one"), (12, 10, "two"), (13, 12, "su")];
+        let mut table = table(&rows);
+        for (place, uid) in [(0, 0), (1, 0), (2, 1001), (3, 1002), (4, 0)] {
+            table.rows[place].uid = uid;
+        }
+        let of = |user: u32| Some(Claim { kind: Kind::Matcher, id: user, user: Some(user) });
+        let counterpart = |claim: Claim, uid| Claim { id: uid, user: Some(uid), ..claim };
+        let parents = parents(&table);
+        let settled = settle(&table, &parents, &[None, of(0), None, None, None], &[None; 5], counterpart);
+        assert_eq!(settled, [None, of(0), of(1001), of(1002), of(1002)]);
+        // Also the one it had before, as root, before it gave up its rights.
+        let settled = settle(&table, &parents, &[None; 5], &[None, None, of(0), of(1001), None], counterpart);
+        assert_eq!(settled, [None, None, of(1001), of(1002), of(1002)]);
+    }
+
+    #[test]
     fn a_circle_or_a_younger_parent_hold_nobody() {
         let slurm = claim(Kind::Slurm, 7);
         let mut circle = table(&[(10, 11, "a"), (11, 10, "b")]);
         circle.rows[1].key.start = 10;
-        let settled = settle(&circle, &parents(&circle), &[slurm, None], &[None, None]);
+        let settled = settle(&circle, &parents(&circle), &[slurm, None], &[None, None], |claim, _| claim);
         assert_eq!(settled[0], slurm);
         assert_eq!(root_of(&circle, &parents(&circle), 0), 0);
         check(&[(10, 20, "a"), (20, 1, "reused")], &[None, slurm], &[None; 2], "- 7");
@@ -228,7 +259,7 @@ mod tests {
             let parents = parents(&table);
             let mut direct = vec![None; 12];
             direct[claimed] = claim(Kind::Slurm, 1);
-            let settled = settle(&table, &parents, &direct, &[None; 12]);
+            let settled = settle(&table, &parents, &direct, &[None; 12], |claim, _| claim);
             proptest::prop_assert_eq!(settled[claimed], direct[claimed]);
             for place in 0..12 {
                 let _ = root_of(&table, &parents, place);

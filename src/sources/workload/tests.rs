@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::host::process::fixture::{Process, Tree};
+use crate::model::ids::Anchor;
 use crate::model::setting::Settings;
 use crate::model::units::Bytes;
 use crate::sources::Context;
@@ -67,7 +68,7 @@ impl Host {
                 let of =
                     self.workload.seen.iter().filter(|seen| seen.claim.is_some_and(|claim| claim.id == *id));
                 let pids: Vec<_> = of.map(|seen| seen.key.pid.to_string()).collect();
-                format!("{}: {}", workload.identity.name, pids.join(" "))
+                format!("{}: {}", workload.told.name, pids.join(" "))
             })
             .collect();
         lines.sort();
@@ -649,4 +650,146 @@ fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() 
     std::fs::remove_file(&line).unwrap();
     host.add(&Process::new(10, "python").file("cmdline", "train.py\0"));
     until(&mut host, &|members, findings| members == "job: 10 11" && findings.is_empty());
+}
+
+/// Whether processes of other users can be made up here, and given to them.
+fn may_chown() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Host {
+    /// Adds a process of another user.
+    fn add_of(&self, user: u32, process: &Process) {
+        self.tree.add(process);
+        std::os::unix::fs::chown(self.tree.proc().join(process.pid.to_string()), Some(user), None).unwrap();
+    }
+
+    /// Gives a cgroup to a user.
+    fn delegate(&self, path: &str, user: u32) {
+        std::fs::create_dir_all(self.tree.group(path)).unwrap();
+        std::os::unix::fs::chown(self.tree.group(path), Some(user), None).unwrap();
+    }
+}
+
+#[test]
+fn a_name_that_a_process_gives_itself_joins_no_job() {
+    let mut host = Host::new(rules());
+    host.add(&Process::new(7, "slurm"));
+    let start = host.sample().facts.processes.unwrap().get(7).unwrap().key.start;
+    host.spoke.push(ProcessKey { pid: 7, start });
+    assert_eq!(host.members(), "tree-slurm-7: 7");
+    host.add(&Process::new(30, "python").cgroup(JOB));
+    assert_eq!(host.members(), "slurm-7: 30\ntree-slurm-7: 7");
+    let facts = host.sample().facts;
+    let told: Vec<_> = facts.workload_of.iter().map(|member| member.workload.key.clone()).collect();
+    let (anchors, users): (Vec<_>, Vec<_>) = told.into_iter().map(|key| (key.anchor, key.user)).unzip();
+    let tree = Anchor::Tree(ProcessKey { pid: 7, start });
+    assert_eq!(anchors, [tree, Anchor::Group("/slurm/uid_1000/job_7".into())]);
+    assert_eq!(users[1], None);
+    assert_eq!(facts.member(ProcessKey { pid: 30, start: 30 }).unwrap().name.as_str(), "slurm-7");
+    assert!(facts.member(ProcessKey { pid: 30, start: 31 }).is_none());
+}
+
+#[test]
+fn folders_of_a_user_name_no_job_and_no_pod() {
+    if !may_chown() {
+        return;
+    }
+    let id = "0123456789abcdef".repeat(4);
+    let mut host = Host::new(Rules { units: vec!["train*".to_owned()], ..rules() });
+    host.delegate("/user/1002", 1002);
+    host.delegate(&format!("/docker/{id}"), 1002);
+    host.delegate("/user.slice/user@1002.service", 1002);
+    host.add(&Process::new(10, "python").cgroup(JOB));
+    host.add(&Process::new(11, "python").cgroup("/user/1002/slurm/job_7"));
+    host.add(&Process::new(12, "python").cgroup(&format!("/docker/{id}/slurm/job_7")));
+    // What a user's own engine or manager makes is that user's, and says so.
+    let podman = format!("/user.slice/user@1002.service/user.slice/libpod-{id}.scope");
+    host.add(&Process::new(13, "python").cgroup(&podman));
+    host.add(&Process::new(14, "python").cgroup("/user.slice/user@1002.service/app.slice/train.service"));
+    host.add(&Process::new(15, "python").cgroup("/system.slice/train.service"));
+    expect_test::expect![[r#"
+        container-0123456789ab: 12
+        container-0123456789ab@1002: 13
+        slurm-7: 10
+        unit-train.service: 15
+        unit-train.service@1002: 14"#]]
+    .assert_eq(&host.members());
+}
+
+#[test]
+fn a_job_whose_folder_cannot_be_looked_at_is_found_when_it_can() {
+    let mut host = Host::new(rules());
+    host.add(&Process::new(10, "python").cgroup(JOB));
+    std::fs::remove_dir_all(host.tree.group("/slurm")).unwrap();
+    assert_eq!(host.members(), "");
+    std::fs::create_dir_all(host.tree.group(JOB)).unwrap();
+    assert_eq!(host.members(), "slurm-7: 10");
+}
+
+#[test]
+fn a_matcher_without_a_user_makes_a_workload_for_each() {
+    if !may_chown() {
+        return;
+    }
+    let any = matcher::Matcher { executable: Some("train".to_owned()), ..matcher("train") };
+    let mut host = Host::new(Rules { matchers: vec![any], ..rules() });
+    let train = |pid| Process::new(pid, "train").exe("/opt/train");
+    host.add_of(1001, &train(20));
+    host.add_of(1002, &train(10).start(900));
+    assert_eq!(host.members(), "train: 20\ntrain@1002: 10", "the oldest has the plain name");
+    host.add_of(1001, &train(21));
+    host.add_of(1003, &Process::new(22, "child").parent(21));
+    host.add(&Process::new(23, "ping").parent(21));
+    assert_eq!(
+        host.members(),
+        "train: 20 21 23\ntrain@1002: 10\ntrain@1003: 22",
+        "what root does for it is its own"
+    );
+    // Names stay while their workloads live, and nobody takes that of a living one.
+    host.tree.end(20);
+    host.add_of(1000, &train(5));
+    assert_eq!(host.members(), "train: 21 23\ntrain@1000: 5\ntrain@1002: 10\ntrain@1003: 22");
+    let facts = host.sample().facts;
+    let users: Vec<_> =
+        facts.workload_of.iter().map(|member| (member.process.pid, member.workload.user)).collect();
+    assert_eq!(users, [(5, 1000), (10, 1002), (21, 1001), (22, 1003), (23, 1001)]);
+    assert!(facts.workload_of.iter().all(|member| member.workload.plain.as_str() == "train"));
+}
+
+#[test]
+fn a_process_that_hides_its_owner_or_has_the_rights_of_root_is_its_users() {
+    if !may_chown() {
+        return;
+    }
+    let any = matcher::Matcher { executable: Some("train".to_owned()), ..matcher("train") };
+    let mut host = Host::new(Rules { matchers: vec![any], ..rules() });
+    let train = |pid, ids: &str| {
+        Process::new(pid, "train").exe("/opt/train").file("status", &format!("Uid:\t{ids}\n"))
+    };
+    host.add(&train(10, "0\t0\t0\t0"));
+    // Not dumpable: root owns its folder. And one that was started by its user, and is root by its file.
+    host.add(&train(11, "1002\t1002\t1002\t1002"));
+    host.add(&train(12, "1002\t0\t0\t0"));
+    assert_eq!(host.members(), "train: 10\ntrain@1002: 11 12");
+}
+
+#[test]
+fn a_user_with_many_workloads_leaves_places_to_others() {
+    if !may_chown() {
+        return;
+    }
+    let mut host = Host::new(Rules { most: 4, ..rules() });
+    for pid in 40..46 {
+        host.add_of(1002, &Process::new(pid, "python"));
+        host.gpu(pid, None);
+    }
+    assert_eq!(host.sample().facts.members.len(), 4);
+    host.add_of(1001, &Process::new(50, "python"));
+    host.gpu(50, None);
+    let facts = host.sample().facts;
+    let watched: Vec<u32> = facts.members.iter().map(|member| member.process.pid).collect();
+    assert_eq!(watched, [40, 41, 42, 50]);
+    let shortage = Shortage { limit: "workloads", user: Some(1002), left_out: 3, most: 4 };
+    assert_eq!(facts.shortages, [shortage]);
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::matcher::{self, Matcher, Verdict};
+use super::matcher::{self, Match, Matcher, Verdict};
 use super::seen::Seen;
 use super::users::Users;
 use crate::host::process::ProcRoot;
@@ -126,11 +126,11 @@ impl Texts {
         }
         for (key, answer) in self.desk.answers() {
             let Some(place) = place_of(seen, key) else { continue };
-            let seen = &mut seen[place];
+            let (seen, row) = (&mut seen[place], &table.rows[place]);
             match answer {
                 Some(Answer::Read { found, unreadable }) => {
                     self.unreadable += u64::from(unreadable);
-                    seen.matched = found.or(seen.matched);
+                    meets(seen, row, found, root);
                 }
                 Some(Answer::Deferred) => {
                     self.deferred += 1;
@@ -141,8 +141,10 @@ impl Texts {
         }
         // Who hangs belongs where it does without its texts.
         for hanging in self.desk.pool().look().hanging {
-            if let Some(place) = place_of(seen, hanging.asked.key) {
-                seen[place].matched = seen[place].matched.or(seen[place].otherwise);
+            let Some(place) = place_of(seen, hanging.asked.key) else { continue };
+            let (seen, row) = (&mut seen[place], &table.rows[place]);
+            if seen.matched.is_none() {
+                meets(seen, row, seen.otherwise, root);
             }
         }
     }
@@ -152,7 +154,7 @@ impl Texts {
         let places = match verdict {
             Verdict::Known(found) => {
                 self.unreadable += u64::from(unreadable);
-                seen.matched = found.or(seen.matched);
+                meets(seen, row, found, root);
                 return;
             }
             Verdict::Ask(places) => places,
@@ -163,6 +165,16 @@ impl Texts {
         let (budget, whose) = (Arc::clone(&self.budget), (row.key.pid, row.uid));
         self.desk.ask(asked, move || matcher::compare(&matchers, &places, &root, whose, unreadable, &budget));
     }
+}
+
+/// Notes that a process meets the matcher at this place.
+fn meets(seen: &mut Seen, row: &ProcessRow, found: Option<usize>, root: &ProcRoot) {
+    let Some(place) = found else { return };
+    // Whoever was a user's stays that user's where it has become root.
+    let before = seen.matched.map_or(0, |before| before.user);
+    let now = matcher::owner(row, root);
+    seen.matched = Some(Match { place, user: if now == 0 { before } else { now } });
+    seen.direct = None;
 }
 
 #[cfg(test)]

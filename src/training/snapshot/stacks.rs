@@ -9,6 +9,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use super::error::{Path, SnapshotError};
 use super::fields::Fields;
+use crate::model::printable::escaped;
 use crate::training::pickle::{Arena, Budget, Id, OverBudget, bytes_of};
 
 /// The number of a stack in [`Stacks`].
@@ -29,7 +30,7 @@ impl StackId {
     }
 }
 
-/// One call of a stack. Text is as the job wrote it.
+/// One call of a stack. Text is as the job wrote it; [`std::fmt::Display`] shows it in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frame<'a> {
     /// The function.
@@ -56,6 +57,7 @@ impl Frame<'_> {
 impl std::fmt::Display for Frame<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (name, file) = (String::from_utf8_lossy(self.name), String::from_utf8_lossy(self.file));
+        let (name, file) = (escaped(&name), escaped(&file));
         match self.line {
             Some(line) => write!(f, "{name} ({file}:{line})"),
             None if file.is_empty() || file == "??" => write!(f, "{name}"),

@@ -1,1 +1,363 @@
-//! Files that a user names: links, FIFOs, devices, terminals.
+//! Files that a user names: links, FIFOs, devices, terminals; and text with control characters.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::people::ALICE;
+use crate::harness::{Daemon, memwarden, wait_for};
+use crate::skip::skip;
+use crate::speaker::{hello, say, step};
+
+const SOON: Duration = Duration::from_secs(30);
+const CSV: &str = "t_s,bytes\n0,1073741824\n60,2147483648\n120,1610612736\n";
+
+/// A folder in which Alice can do as she likes; nothing without root.
+fn alices() -> Option<tempfile::TempDir> {
+    if !rustix::process::geteuid().is_root() {
+        skip("files of other users need root");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    chown(folder.path(), Some(ALICE), Some(ALICE)).unwrap();
+    Some(folder)
+}
+
+fn fifo(path: &Path) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
+}
+
+fn snapshot() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/snapshots/leak.pickle");
+    std::fs::read(path).unwrap()
+}
+
+/// Runs a command, which must end by itself.
+#[track_caller]
+fn run(folder: &Path, args: &[&str]) -> Output {
+    let mut child = memwarden(args).current_dir(folder).spawn().unwrap();
+    // What these commands say fits into their pipes.
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_for(&format!("the end of {args:?}"), SOON, || child.try_wait().unwrap())
+    }));
+    if ended.is_err() {
+        child.kill().unwrap();
+        panic!("{args:?} hangs");
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_snapshot_is_neither_read_through_a_link_nor_waited_for() {
+    let Some(folder) = alices() else { return };
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, snapshot()).unwrap();
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    let link = folder.path().join("rank0.pickle");
+    symlink(&secret, &link).unwrap();
+    let second = folder.path().join("rank1.pickle");
+    std::fs::hard_link(&secret, &second).unwrap();
+    let pipe = folder.path().join("rank2.pickle");
+    fifo(&pipe);
+    for (path, why) in [(&link, "symbolic link"), (&second, "private file"), (&pipe, "no regular file")] {
+        // As the daemon starts it, when the file that it saw was replaced since.
+        let path = path.to_str().unwrap();
+        let done = run(
+            folder.path(),
+            &["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--", path],
+        );
+        let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert!(said["Err"].as_str().is_some_and(|text| text.contains(why)), "{path}: {said}");
+    }
+    chown(&second, Some(ALICE), None).unwrap();
+    std::fs::remove_file(&secret).unwrap();
+    let done = run(
+        folder.path(),
+        &["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--", second.to_str().unwrap()],
+    );
+    assert!(text(&done.stdout).contains("\"Ok\""), "her own is read: {}", text(&done.stdout));
+}
+
+#[test]
+fn performance_logs_are_not_written_through_a_linked_folder() {
+    let Some(folder) = alices() else { return };
+    let victim = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    chown(&logs, Some(ALICE), None).unwrap();
+    symlink(victim.path(), logs.join("our_run")).unwrap();
+    let config = victim.path().with_extension("yaml");
+    let settings = json!({
+        "sampling": {"interval": "200ms"},
+        "perf_logs": {"folder": logs, "every_steps": 1},
+        "sources": {"gpu": {"enabled": false}, "workload": {"trees": [format!("{} our/run", std::process::id())]}},
+    });
+    std::fs::write(&config, settings.to_string()).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap()]);
+    let mut job = wait_for("the job socket", SOON, || UnixStream::connect(daemon.job_socket()).ok());
+    assert!(say(&mut job, &[hello(0)]));
+    let mut number = 0;
+    wait_for("the refusal in the log", SOON, || {
+        number += 1;
+        say(&mut job, &step(number, 0.25));
+        std::thread::sleep(Duration::from_millis(50));
+        let said = daemon.logged(&["Performance logs cannot be written", "symbolic link"]);
+        (!said.is_empty() || std::fs::read_dir(victim.path()).unwrap().count() > 0).then_some(())
+    });
+    assert_eq!(std::fs::read_dir(victim.path()).unwrap().count(), 0, "written through the link");
+    std::fs::remove_file(&config).unwrap();
+}
+
+#[test]
+fn a_log_is_not_followed_through_a_users_link() {
+    let Some(folder) = alices() else { return };
+    let secret = tempfile::tempdir().unwrap();
+    let line = "iter 300: loss 2.4512, time 135.22ms, mfu 37.29%\n";
+    let private = secret.path().join("private");
+    std::fs::write(&private, line).unwrap();
+    std::fs::set_permissions(&private, Permissions::from_mode(0o600)).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    symlink(&private, at("link.log")).unwrap();
+    symlink(secret.path(), at("folder")).unwrap();
+    std::fs::hard_link(&private, at("hard.log")).unwrap();
+    symlink("/dev/kmsg", at("kmsg.log")).unwrap();
+    symlink("/dev/ptmx", at("terminal.log")).unwrap();
+    fifo(&at("pipe.log"));
+    std::fs::write(at("good.log"), "").unwrap();
+    // Hers alone, and read: she put it there for that.
+    std::fs::set_permissions(at("good.log"), Permissions::from_mode(0o600)).unwrap();
+    chown(at("good.log"), Some(ALICE), None).unwrap();
+    let names =
+        ["link.log", "folder/private", "hard.log", "kmsg.log", "terminal.log", "pipe.log", "good.log"];
+    let files: Vec<_> = names.iter().map(|name| json!({"path": at(name), "workload": name})).collect();
+    let config = secret.path().join("memwarden.yaml");
+    let settings = json!({
+        "sampling": {"interval": "200ms"},
+        "sources": {"gpu": {"enabled": false}, "logs": {"interval": "100ms", "files": files}},
+    });
+    std::fs::write(&config, settings.to_string()).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap()]);
+    daemon.wait_page("the refusals", SOON, |page| {
+        page.sum("memwarden_log_errors_total", &[("kind", "untrusted")]) == 5.0
+            && page.sum("memwarden_log_errors_total", &[("kind", "not_regular")]) == 1.0
+    });
+    // What is refused stays refused while another log is read.
+    std::fs::write(&private, format!("{line}{line}")).unwrap();
+    std::fs::write(at("good.log"), line.replace("2.4512", "1.5")).unwrap();
+    let page = daemon.wait_page("the log that is none of these", SOON, |page| {
+        page.get("memwarden_training_loss", &[("workload", "good.log")]) == Some(1.5)
+    });
+    let losses = page.0.iter().filter(|series| series.name == "memwarden_training_loss").count();
+    assert_eq!(losses, 1, "{}", daemon.metrics());
+}
+
+#[test]
+fn what_a_command_writes_goes_through_no_link_and_into_no_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("run.csv"), CSV).unwrap();
+    std::fs::write(at("leak.pickle"), snapshot()).unwrap();
+    std::fs::write(at("target"), "precious").unwrap();
+    for name in ["link.svg", "link.json"] {
+        symlink("target", at(name)).unwrap();
+    }
+    for name in ["pipe.svg", "pipe.json"] {
+        fifo(&at(name));
+    }
+    for kind in ["link", "pipe"] {
+        let (svg, json) = (format!("{kind}.svg"), format!("{kind}.json"));
+        for args in [
+            ["plot", "run.csv", "-o", &svg].as_slice(),
+            &["replay", "run.csv", "--plot", &svg],
+            &["snapshot", "leak.pickle", "--plot", &svg],
+            &["snapshot", "leak.pickle", "--output", &json],
+        ] {
+            let done = run(folder.path(), args);
+            let said = text(&done.stderr);
+            assert!(!done.status.success() && said.contains("cannot write"), "{args:?}: {said}");
+        }
+    }
+    assert_eq!(std::fs::read(at("target")).unwrap(), b"precious");
+    if let Some(alices) = alices() {
+        // Root writes where Alice has put a link in the place of a folder.
+        symlink(folder.path(), alices.path().join("out")).unwrap();
+        let path = alices.path().join("out/new.svg");
+        let done = run(folder.path(), &["plot", "run.csv", "-o", path.to_str().unwrap()]);
+        assert!(!done.status.success() && !at("new.svg").exists(), "{}", text(&done.stderr));
+    }
+}
+
+#[test]
+fn a_name_that_nobody_gave_overwrites_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("run.csv"), CSV).unwrap();
+    std::fs::write(at("run.svg"), "mine").unwrap();
+    let done = run(folder.path(), &["plot", "run.csv"]);
+    let said = text(&done.stderr);
+    assert!(!done.status.success() && said.contains("run.svg exists already"), "{said}");
+    assert_eq!(std::fs::read(at("run.svg")).unwrap(), b"mine");
+    // Who names it means it.
+    assert!(run(folder.path(), &["plot", "run.csv", "-o", "run.svg"]).status.success());
+    assert!(std::fs::read(at("run.svg")).unwrap().starts_with(b"<svg"));
+    let done = run(folder.path(), &["snapshot", "--help"]);
+    assert!(done.status.success());
+    std::fs::write(at("leak.pickle"), snapshot()).unwrap();
+    let done = run(folder.path(), &["snapshot", "leak.pickle", "--output", "/dev/null"]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let names: Vec<PathBuf> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(names.len(), 3, "nothing is left beside: {names:?}");
+}
+
+/// Moves cursors, rings, goes back to the begin of the line, reorders, hides, and begins a line of its own.
+const HOSTILE: &str = "h\u{1b}[2J\u{1b}]0;x\u{7}\r\u{9b}2J\u{7f}\u{202e}\u{200b}\u{2028}\nFORGED";
+
+#[track_caller]
+fn is_printable(what: &str, shown: &str) {
+    let raw = shown.chars().find(|letter| {
+        (letter.is_control() && *letter != '\n')
+            || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    });
+    assert_eq!(raw, None, "{what}: {}", shown.escape_debug());
+    let forged = shown.lines().any(|line| line.trim_start().starts_with("FORGED"));
+    assert!(!forged, "{what} has a line that is none of its own:\n{shown}");
+}
+
+/// A pickle whose innermost frame has a hostile name, of the same length as before.
+fn hostile_snapshot() -> Vec<u8> {
+    let mut bytes = snapshot();
+    let places: Vec<usize> =
+        bytes.windows(9).enumerate().filter(|(_, part)| part == b"keep_loss").map(|(at, _)| at).collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at..at + 9].copy_from_slice(b"\nFORGED\x1bc");
+    }
+    bytes
+}
+
+fn safetensors() -> Vec<u8> {
+    let header = json!({ HOSTILE: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} }).to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    [&length[..], header.as_bytes(), &[0; 4]].concat()
+}
+
+#[test]
+fn no_command_prints_what_a_terminal_would_obey() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |end: &str, bytes: &[u8]| {
+        let name = format!("{HOSTILE}{end}");
+        std::fs::write(folder.path().join(&name), bytes).unwrap();
+        name
+    };
+    let csv = write(".csv", CSV.as_bytes());
+    let columns = write("2.csv", format!("t_s,{},bytes\n0,1,x\n", HOSTILE.replace('\n', "")).as_bytes());
+    let pickle = write(".pickle", &hostile_snapshot());
+    let wrong = write(".yaml", json!({ HOSTILE: 1, "log": {"level": HOSTILE} }).to_string().as_bytes());
+    let hook = json!({"name": "a", "workload": "x", "hook": {"program": format!("/{HOSTILE}")}});
+    let good =
+        write("2.yaml", json!({"protection": {"mode": "observe", "targets": [hook]}}).to_string().as_bytes());
+    let report = write(
+        ".json",
+        json!({"schema": "memwarden.report/1", "title": HOSTILE, "subtitle": HOSTILE,
+            "series": [{"name": HOSTILE, "points": [[1, 10], [2, 20]]}]})
+        .to_string()
+        .as_bytes(),
+    );
+    let tensors = write(".safetensors", &safetensors());
+    let incident = folder.path().join("incidents/20260101T120000.000Z-job");
+    std::fs::create_dir_all(&incident).unwrap();
+    let record = json!({"id": "20260101T120000.000Z-job", "host": HOSTILE, "target": HOSTILE, "mode": HOSTILE,
+        "summary": HOSTILE, "cause": "policy"});
+    std::fs::write(incident.join("incident.json"), record.to_string()).unwrap();
+    let nothing = format!("none{HOSTILE}");
+    let picture = format!("{HOSTILE}.gif");
+    let comment = format!("# {HOSTILE}");
+    let still = "sources.gpu.enabled=false";
+    let commands: &[&[&str]] = &[
+        &["snapshot", &pickle],
+        &["snapshot", "--format", "json", &pickle],
+        &["snapshot", "--compare", &pickle, &pickle],
+        &["snapshot", &nothing],
+        &["snapshot", &nothing, &pickle],
+        &["snapshot", "--plot", &picture, &pickle],
+        &["replay", &csv],
+        &["replay", &report],
+        &["replay", "--format", "json", &report],
+        &["replay", &columns],
+        &["replay", &nothing],
+        &["plot", &csv, "-o", "-"],
+        &["plot", &report, "-o", "-"],
+        &["plot", &csv],
+        &["plot", &columns, "--columns", &nothing],
+        &["plot", &nothing],
+        &["params", &tensors],
+        &["params", "--format", "json", &tensors],
+        &["params", &nothing],
+        &["check-config", &wrong],
+        &["check-config", &good],
+        &["check-config", &nothing],
+        &["incidents", "--folder", "incidents"],
+        &["incidents", "--folder", "incidents", "--json"],
+        &["incidents", "--folder", "incidents", "20260101T120000.000Z-job"],
+        &["incidents", "--folder", "incidents", "--json", "20260101T120000.000Z-job"],
+        &["incidents", "--folder", &nothing, &nothing],
+        &["drill", "--config.file", &good, "--target", &nothing],
+        &["drill", "--config.file", &nothing, "--target", "a"],
+        &["oom", "--duration", "0.3", "--set", still, "--workload", &nothing],
+        &["oom", "--url", &nothing],
+        &["run", "--set", still, "--", "sh", "-c", "true", &comment],
+        &["run", "--set", still, "--name", HOSTILE, "--", "true"],
+        &["run", "--set", still, "--", &nothing],
+        &["metrics", "--format", &nothing],
+        &[&nothing],
+    ];
+    for args in commands {
+        let done = run(folder.path(), args);
+        assert!(!done.stdout.is_empty() || !done.stderr.is_empty(), "{args:?} says nothing");
+        is_printable(&format!("{args:?}"), &text(&done.stdout));
+        is_printable(&format!("{args:?}, on standard error,"), &text(&done.stderr));
+    }
+    for (command, input) in [("snapshot", &pickle), ("replay", &report)] {
+        let page = if command == "snapshot" { "page.html" } else { "page.svg" };
+        let done = run(folder.path(), &[command, input, "--plot", page]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        is_printable(page, &std::fs::read_to_string(folder.path().join(page)).unwrap());
+    }
+}
+
+#[test]
+fn no_log_page_or_answer_shows_it_raw() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join(format!("{HOSTILE}.log"));
+    fifo(&log);
+    let config = folder.path().join("memwarden.yaml");
+    let files = json!([{"path": log, "workload": "a\u{202e}b"}]);
+    let settings = json!({
+        "sampling": {"interval": "200ms"},
+        "sources": {"gpu": {"enabled": false}, "logs": {"interval": "100ms", "files": files}},
+    });
+    std::fs::write(&config, settings.to_string()).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap()]);
+    daemon.wait_page("the refusal", SOON, |page| {
+        page.sum("memwarden_log_errors_total", &[("kind", "not_regular")]) == 1.0
+    });
+    wait_for("the line of the log", SOON, || {
+        Some(()).filter(|()| !daemon.logged(&["is no regular file"]).is_empty())
+    });
+    is_printable("the log", &daemon.log());
+    for path in ["/", "/api/v1/frame", "/api/v1/findings", "/api/v1/timeline"] {
+        is_printable(path, &daemon.get(path).body);
+    }
+    assert!(daemon.get("/api/v1/frame").body.contains("\\u202e"), "JSON has it escaped");
+}

@@ -14,8 +14,9 @@ fn post(daemon: &Daemon, token: Option<&str>, status: &str, name: &str) -> u16 {
         r#"{{"version":"4","groupKey":"g","status":"{status}","receiver":"node","alerts":[{{"status":"{status}","labels":{{"alertname":"{name}","instance":"a:1"}},"annotations":{{}},"startsAt":"2026-01-01T00:00:00Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"","fingerprint":"1"}}]}}"#
     );
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-    let head =
-        format!("POST /api/v1/alerts HTTP/1.1\r\nHost: x\r\n{token}Content-Type: application/json\r\n");
+    let head = format!(
+        "POST /api/v1/alerts HTTP/1.1\r\nHost: localhost\r\n{token}Content-Type: application/json\r\n"
+    );
     let text = format!("{head}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
     request(daemon.address, &text).code
 }
@@ -96,8 +97,7 @@ impl Alertmanager {
     /// Tells it of an alert, as Prometheus does; it has ended where it says so.
     fn tell(&self, alert: &str) {
         let body = format!("[{alert}]");
-        let head =
-            "POST /api/v2/alerts HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close";
+        let head = "POST /api/v2/alerts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close";
         let answer =
             request(self.address, &format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
         assert_eq!(answer.code, 200, "{}", answer.body);

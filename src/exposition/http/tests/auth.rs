@@ -7,6 +7,7 @@ use tokio::net::TcpStream;
 use super::client::{again, ask, basic, crowd, get};
 use super::{Running, ServeError, web};
 use crate::config::Web;
+use crate::host::incident::{RECORD, Store};
 
 struct File {
     folder: tempfile::TempDir,
@@ -150,7 +151,8 @@ async fn alerts_are_heard_from_who_is_known() {
     let post = |headers: &str, body: &str| {
         let length = body.len();
         format!(
-            "POST /api/v1/alerts HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+            "POST /api/v1/alerts HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n{headers}\r\n{body}"
         )
     };
     let open = Running::start(web());
@@ -171,5 +173,59 @@ async fn alerts_are_heard_from_who_is_known() {
     let file = File::new(&users(&[("alice", "secret")]));
     let guarded = Running::with_web_config(file.path());
     assert_eq!(ask(guarded.address, post("", message)).await.status, 401);
+    let known = basic("alice", "secret");
+    let text = post(&known, message).replace("application/json", "text/plain");
+    assert_eq!(ask(guarded.address, text).await.status, 415, "what a page of another site can send");
+    let foreign = post(&format!("{known}Origin: http://evil.example\r\n"), message);
+    assert_eq!(ask(guarded.address, foreign).await.status, 403);
     assert_eq!(ask(guarded.address, post(&basic("alice", "secret"), message)).await.status, 200);
+}
+
+#[tokio::test]
+async fn incidents_are_for_who_is_authenticated() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path().join("incidents"), 10, 1 << 20);
+    let open = Running::with_incidents(Some(store.clone()), web());
+    for path in ["/api/v1/incidents", "/api/v1/incidents/i1", "/api/v1/incidents/i1/memory.svg"] {
+        let reply = ask(open.address, get(path, "")).await;
+        assert_eq!(reply.status, 403, "{path}");
+        assert!(reply.text().contains("web.config_file"), "{}", reply.text());
+    }
+    let file = File::new(&users(&[("alice", "secret")]));
+    let web = Web { config_file: Some(file.path()), ..web() };
+    let empty = r#"{"schema_version":1,"incidents":[]}"#;
+    let known = basic("alice", "secret");
+    let without = Running::with_incidents(None, web.clone());
+    assert_eq!(ask(without.address, get("/api/v1/incidents", &known)).await.text(), empty);
+    let server = Running::with_incidents(Some(store.clone()), web);
+    let asked = |path: &str| ask(server.address, get(&format!("/api/v1/incidents{path}"), &known));
+    assert_eq!(asked("").await.text(), empty);
+    assert_eq!(ask(server.address, get("/api/v1/incidents", "")).await.status, 401);
+    let files =
+        [(RECORD.to_owned(), b"{\"schema\":1}".to_vec()), ("memory.svg".to_owned(), b"<svg/>".to_vec())];
+    store.write("i1", &files).unwrap();
+    std::fs::write(folder.path().join("secret"), "not for anybody").unwrap();
+    let reply = asked("").await;
+    assert_eq!((reply.status, reply.headers["content-type"].as_str()), (200, "application/json"));
+    assert!(reply.text().contains("\"id\":\"i1\""), "{}", reply.text());
+    let one = asked("/i1").await;
+    assert_eq!((one.status, one.text()), (200, "{\"schema\":1}"));
+    let chart = asked("/i1/memory.svg").await;
+    assert_eq!((chart.status, chart.text()), (200, "<svg/>"));
+    assert_eq!(chart.headers["content-type"], "image/svg+xml");
+    for path in ["i2", "", "../secret", "..%2fsecret", ".", "i1/none.csv", "i1/../../secret", "i1/"] {
+        assert_eq!(asked(&format!("/{path}")).await.status, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn requests_of_other_sites_are_refused() {
+    let server = Running::start(web());
+    let rebound = get("/metrics", "").replace("Host: test", "Host: evil.example");
+    assert_eq!(ask(server.address, rebound).await.status, 421);
+    let reload = "POST /-/reload HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n";
+    for headers in ["Origin: http://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
+        assert_eq!(ask(server.address, format!("{reload}{headers}\r\n")).await.status, 403, "{headers}");
+    }
+    assert_eq!(ask(server.address, format!("{reload}Origin: http://test\r\n\r\n")).await.status, 200);
 }

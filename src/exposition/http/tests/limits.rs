@@ -20,7 +20,7 @@ async fn connect(server: &Running) -> TcpStream {
 #[tokio::test]
 async fn a_truncated_request_ends_quietly() {
     let server = Running::start(web());
-    for part in ["", "G", "GET /metrics HTTP/1.1\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\nAccep"] {
+    for part in ["", "G", "GET /metrics HTTP/1.1\r\n", "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccep"] {
         let mut stream = connect(&server).await;
         stream.write_all(part.as_bytes()).await.unwrap();
         stream.shutdown().await.unwrap();
@@ -78,14 +78,15 @@ async fn huge_headers_and_bodies_are_refused() {
     let fits = format!("X-Long: {}\r\n", "x".repeat(8_000));
     assert_eq!(ask(server.address, get("/metrics", &fits)).await.status, 200);
     let body = "x".repeat(5_000);
-    let announced = format!("POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n{body}");
+    let announced =
+        format!("POST /-/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n{body}");
     let reply = ask(server.address, announced).await;
     assert_eq!((reply.status, reply.headers["connection"].as_str()), (413, "close"));
     let chunked = format!(
-        "POST /-/reload HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1388\r\n{body}\r\n0\r\n\r\n"
+        "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1388\r\n{body}\r\n0\r\n\r\n"
     );
     assert_eq!(ask(server.address, chunked).await.status, 413);
-    let small = "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
+    let small = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello";
     assert_eq!(ask(server.address, small).await.status, 200, "a small one is read and dropped");
     assert_eq!(server.limited("size"), 4.0);
 }
@@ -93,7 +94,7 @@ async fn huge_headers_and_bodies_are_refused() {
 #[tokio::test]
 async fn a_body_that_does_not_come_runs_out_of_time() {
     let server = Running::start(Web { header_timeout: SHORT, ..web() });
-    let request = "POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhel";
+    let request = "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhel";
     assert_eq!(ask(server.address, request).await.status, 408);
     assert_eq!(server.limited("time"), 1.0);
 }
@@ -160,7 +161,7 @@ async fn requests_that_wait_for_a_place_do_not_keep_out_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_that_hang_do_not_stop_a_scrape() {
     let server = Running::with_hung_reloads(web());
-    let post = "POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    let post = "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     let _crowd = crowd(server.address, 600, post).await;
     for _ in 0..32 {
         assert_eq!(ask(server.address, get("/metrics", "")).await.status, 200);

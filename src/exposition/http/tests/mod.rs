@@ -40,6 +40,7 @@ pub(super) fn web() -> Web {
         request_timeout: PATIENCE,
         idle_timeout: PATIENCE,
         openmetrics: true,
+        allowed_hosts: Vec::new(),
     }
 }
 
@@ -124,9 +125,9 @@ impl Running {
     }
 
     /// A server that has incidents.
-    pub(super) fn with_incidents(store: Store) -> Self {
+    pub(super) fn with_incidents(store: Option<Store>, web: Web) -> Self {
         let reload = Box::<Hung>::default();
-        Self::bind_with(web(), Some(frames::node()), reload, PATIENCE, Some(store)).unwrap()
+        Self::bind_with(web, Some(frames::node()), reload, PATIENCE, store).unwrap()
     }
 
     fn bind_with(
@@ -145,6 +146,7 @@ impl Running {
             events: Arc::clone(&events),
             reload,
             alerts: Arc::new(Deaf),
+            host_name: Some("test".to_owned()),
             incidents,
         })?;
         let address = server.addresses()[0];

@@ -9,7 +9,6 @@ use tokio::net::TcpStream;
 use super::client::{again, ask, get, read};
 use super::{PATIENCE, Running, frames, web};
 use crate::config::{Listen, Web};
-use crate::host::incident::{RECORD, Store};
 
 #[tokio::test]
 async fn every_page_answers() {
@@ -43,28 +42,6 @@ async fn every_page_answers() {
         assert_eq!(but_date(head.headers), but_date(reply.headers), "{path}");
     }
     assert_eq!(server.count("memwarden_http_requests_total", "2xx"), 14.0);
-}
-
-#[tokio::test]
-async fn incidents_are_listed_and_told() {
-    let server = Running::start(web());
-    let listed = |address| async move { ask(address, get("/api/v1/incidents", "")).await };
-    assert_eq!(listed(server.address).await.text(), r#"{"schema_version":1,"incidents":[]}"#);
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path().join("incidents"), 10, 1 << 20);
-    let server = Running::with_incidents(store.clone());
-    assert_eq!(listed(server.address).await.text(), r#"{"schema_version":1,"incidents":[]}"#);
-    store.write("i1", &[(RECORD.to_owned(), b"{\"schema\":1}".to_vec())]).unwrap();
-    std::fs::write(folder.path().join("secret"), "not for anybody").unwrap();
-    let reply = listed(server.address).await;
-    assert_eq!((reply.status, reply.headers["content-type"].as_str()), (200, "application/json"));
-    assert!(reply.text().contains("\"id\":\"i1\""), "{}", reply.text());
-    let one = ask(server.address, get("/api/v1/incidents/i1", "")).await;
-    assert_eq!((one.status, one.text()), (200, "{\"schema\":1}"));
-    for path in ["i2", "", "../secret", "..%2fsecret", ".", "i1/incident.json"] {
-        let path = format!("/api/v1/incidents/{path}");
-        assert_eq!(ask(server.address, get(&path, "")).await.status, 404, "{path}");
-    }
 }
 
 #[tokio::test]
@@ -102,7 +79,8 @@ async fn the_format_is_negotiated() {
     let mut unzipped = Vec::new();
     flate2::read::GzDecoder::new(zipped.body.as_slice()).read_to_end(&mut unzipped).unwrap();
     assert_eq!(unzipped, reply.body);
-    let binary = ask(server.address, b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: \xff\xfe\r\n\r\n").await;
+    let binary =
+        ask(server.address, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: \xff\xfe\r\n\r\n").await;
     assert!(binary.headers["content-type"].starts_with("text/plain; version=0.0.4"));
 
     let plain = Running::start(Web { openmetrics: false, ..web() });
@@ -141,7 +119,7 @@ async fn a_frame_that_stays_makes_it_unready() {
 
 #[tokio::test]
 async fn a_reload_answers_its_outcome() {
-    let post = "POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    let post = "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     let server = Running::start(web());
     assert_eq!(ask(server.address, post).await.status, 200);
     assert_eq!(ask(server.address, post).await.status, 500, "nobody answered");
@@ -199,7 +177,9 @@ async fn a_shutdown_ends_idle_connections_and_finishes_requests() {
     let mut idle = TcpStream::connect(server.address).await.unwrap();
     again(&mut idle, &get("/-/healthy", "")).await.unwrap();
     let mut slow = TcpStream::connect(server.address).await.unwrap();
-    slow.write_all(b"POST /-/healthy HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab").await.unwrap();
+    slow.write_all(b"POST /-/healthy HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nab")
+        .await
+        .unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let address = server.address;
     let task = server.stop();
@@ -214,7 +194,9 @@ async fn a_shutdown_ends_idle_connections_and_finishes_requests() {
 async fn a_shutdown_does_not_wait_for_a_client_that_hangs() {
     let server = Running::start(web());
     let mut slow = TcpStream::connect(server.address).await.unwrap();
-    slow.write_all(b"POST /-/healthy HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab").await.unwrap();
+    slow.write_all(b"POST /-/healthy HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nab")
+        .await
+        .unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     tokio::time::timeout(Duration::from_secs(3), server.stop()).await.expect("in time").unwrap();
 }

@@ -63,6 +63,8 @@ pub fn check_web_config(path: &Path) -> Result<(), WebConfigError> {
 pub(super) struct Rules {
     pub(super) users: Users,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether every client has shown a certificate of an authority that the file names.
+    pub(super) certificates_verified: bool,
 }
 
 #[derive(Debug)]
@@ -99,7 +101,11 @@ impl WebConfig {
     /// Without such a file: no TLS, no users, no headers.
     pub(super) fn none() -> Self {
         let memory = Arc::new(Memory::new());
-        let rules = Rules { users: Users::new(Default::default(), Arc::clone(&memory)), headers: Vec::new() };
+        let rules = Rules {
+            users: Users::new(Default::default(), Arc::clone(&memory)),
+            headers: Vec::new(),
+            certificates_verified: false,
+        };
         let loaded = Loaded { rules: Arc::new(rules), tls: None, http2: false, rate: None };
         Self::new(None, loaded, Files::default(), memory)
     }
@@ -194,7 +200,9 @@ fn load(
         None => None,
     };
     let users = Users::new(document.users, Arc::clone(memory));
-    let rules = Arc::new(Rules { users, headers: document.headers });
+    let certificates_verified =
+        document.tls.as_ref().is_some_and(|tls| tls.clients == document::Clients::RequireVerified);
+    let rules = Arc::new(Rules { users, headers: document.headers, certificates_verified });
     Ok(Loaded { rules, tls, http2, rate: document.rate })
 }
 

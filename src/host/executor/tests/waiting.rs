@@ -134,6 +134,70 @@ fn a_word_that_was_written_for_another_does_not_count() {
     assert_eq!(next(&mut machine).result, Err(StepError::TimedOut { within, left: 0 }));
 }
 
+/// Waits for the file's word, which does not come while `wrong` is there, and comes from the job's own file.
+fn not_taken(folder: &std::path::Path, wrong: impl FnOnce(&std::path::Path)) {
+    let path = folder.join("ack");
+    let mut machine = armed(Mode::Enforce, Vec::new());
+    wrong(&path);
+    let by = Arc::new(Acknowledgement::File(path.clone()));
+    let waiting = ticket(perform(&mut machine, Work::Await { by, within: LONG }));
+    let mut finished: Vec<Finished> = Vec::new();
+    let begun = crate::host::clock::now();
+    until("several looks", || {
+        machine.poll(&mut finished);
+        assert!(finished.is_empty(), "nothing was said: {finished:?}");
+        crate::host::clock::now().since(begun) > Duration::from_millis(1500)
+    });
+    std::fs::write(folder.join("next"), "saved").unwrap();
+    // Whatever the mask of new files is: in a folder that others can write, a private file of ours is not read.
+    std::fs::set_permissions(folder.join("next"), std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .unwrap();
+    std::fs::rename(folder.join("next"), &path).unwrap();
+    let told = next(&mut machine);
+    assert_eq!((told.ticket, told.result.unwrap().outcome), (waiting, Outcome::Done));
+}
+
+#[test]
+fn a_link_of_a_user_says_nothing_and_leads_nowhere() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let folder = tempfile::tempdir().unwrap();
+    // Of a user's, where we can make it so.
+    let _ = std::os::unix::fs::chown(folder.path(), Some(61_001), None);
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let Ok(terminal) = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY) else {
+        return crate::skip::skip("there are no pseudo-terminals");
+    };
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let name = std::path::PathBuf::from(name.to_str().unwrap());
+    not_taken(folder.path(), |path| std::os::unix::fs::symlink(&name, path).unwrap());
+    // The other end hangs up once it was opened and closed: it never was, and cannot have become ours.
+    let mut asked = [rustix::event::PollFd::new(&terminal, rustix::event::PollFlags::IN)];
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut asked, Some(&at_once)).unwrap();
+    assert!(!asked[0].revents().contains(rustix::event::PollFlags::HUP), "the terminal was opened");
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::write(&elsewhere, "saved").unwrap();
+    std::fs::remove_file(folder.path().join("ack")).unwrap();
+    not_taken(folder.path(), |path| std::os::unix::fs::symlink(&elsewhere, path).unwrap());
+}
+
+#[test]
+fn what_cannot_be_read_has_not_said_that_it_saved() {
+    use rustix::fs::{CWD, FileType, mknodat};
+    let folder = tempfile::tempdir().unwrap();
+    not_taken(folder.path(), |path| mknodat(CWD, path, FileType::Fifo, 0o600.into(), 0).unwrap());
+    std::fs::remove_file(folder.path().join("ack")).unwrap();
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip::skip("files of other users need root");
+    }
+    not_taken(folder.path(), |path| {
+        std::fs::write(path, "saved").unwrap();
+        std::os::unix::fs::chown(path, Some(61_002), None).unwrap();
+    });
+}
+
 #[test]
 fn a_word_that_is_being_written_is_not_taken_for_another() {
     let folder = tempfile::tempdir().unwrap();

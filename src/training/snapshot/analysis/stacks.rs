@@ -1,5 +1,6 @@
 //! Who holds memory.
 
+use crate::model::printable::escaped;
 use crate::model::units::Bytes;
 use crate::training::snapshot::{Frame, Snapshot, StackId, Stacks, State};
 
@@ -62,11 +63,12 @@ fn is_plumbing(frame: &Frame<'_>) -> bool {
 fn brief(frame: &Frame<'_>) -> String {
     let name = String::from_utf8_lossy(frame.name).replace("(anonymous namespace)::", "");
     let name: String = name.split(['(', '[']).next().unwrap_or_default().chars().take(60).collect();
+    let name = escaped(&name);
     let file = String::from_utf8_lossy(frame.file);
-    let file = file.rsplit('/').next().unwrap_or_default();
+    let file = escaped(file.rsplit('/').next().unwrap_or_default());
     match frame.line {
         Some(line) => format!("{name} {file}:{line}"),
-        None => name,
+        None => name.into_owned(),
     }
 }
 

@@ -1,0 +1,86 @@
+//! Where commands write: standard output and error, on which nothing of a file or a user moves a cursor, and files that
+//! a person named.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+use crate::config::ConfigError;
+use crate::exposition::http::WebConfigError;
+use crate::host::user_files;
+use crate::model::printable;
+
+/// Writes text of several lines to standard output; names in it have been escaped, each for itself.
+pub(super) fn text(text: &str) -> io::Result<()> {
+    io::stdout().lock().write_all(printable::lines(text).as_bytes())
+}
+
+/// The same, with the colors of reports.
+pub(super) fn colored(text: &str) -> io::Result<()> {
+    io::stdout().lock().write_all(printable::colored(text).as_bytes())
+}
+
+/// Writes JSON to standard output.
+pub(super) fn json(text: &str) -> io::Result<()> {
+    io::stdout().lock().write_all(printable::json(text).as_bytes())
+}
+
+/// Writes bytes that are no text for people, such as a picture.
+pub(super) fn bytes(bytes: &[u8]) -> io::Result<()> {
+    io::stdout().lock().write_all(bytes)
+}
+
+/// Writes text of several lines to standard error. It may be closed, which is no reason to end.
+pub(super) fn note(text: &str) {
+    let _ = io::stderr().lock().write_all(printable::lines(text).as_bytes());
+}
+
+/// The same, with the colors of reports.
+pub(super) fn colored_note(text: &str) -> io::Result<()> {
+    io::stderr().lock().write_all(printable::colored(text).as_bytes())
+}
+
+/// Says on standard error why a command could not do what it was to do.
+pub fn complain(error: &anyhow::Error) {
+    note(&format!("memwarden: {}\n", described(error)));
+}
+
+/// An error and its causes; the mistakes of a configuration file have a line each, everything else is one line.
+pub(super) fn described(error: &anyhow::Error) -> String {
+    let causes = error.chain().map(|cause| {
+        let text = cause.to_string();
+        let of_a_page = matches!(cause.downcast_ref(), Some(WebConfigError::Refused(_)));
+        let several = of_a_page || cause.is::<ConfigError>() || cause.is::<Mistakes>();
+        if several { printable::lines(&text).into_owned() } else { printable::escaped(&text).into_owned() }
+    });
+    causes.collect::<Vec<_>>().join(": ")
+}
+
+/// Several mistakes, described, in a line each.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Mistakes(pub(super) String);
+
+/// Writes a file that a person named: never through a link, into a pipe or a device, and as a whole or not at all.
+///
+/// `-` and `/dev/stdout` are standard output, `/dev/stderr` is standard error, and `/dev/null` is nothing.
+pub(super) fn file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let name = || format!("cannot write {}", path.display());
+    match path.to_str() {
+        Some("-" | "/dev/stdout") => bytes(content).with_context(name),
+        Some("/dev/stderr") => io::stderr().lock().write_all(content).with_context(name),
+        Some("/dev/null") => Ok(()),
+        _ => user_files::put(path, content, true).with_context(name),
+    }
+}
+
+/// Writes a file under a name that nobody gave: what is there stays.
+pub(super) fn new_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    match user_files::put(path, content, false) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("{} exists already; say with --output where to write", path.display())
+        }
+        put => put.with_context(|| format!("cannot write {}", path.display())),
+    }
+}

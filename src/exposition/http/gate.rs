@@ -1,0 +1,164 @@
+//! Refuses what a web page of another site can make a browser send.
+//!
+//! Two ways lead from such a page to this server. The page names it by its
+//! address and sends a request whose answer it cannot read, but whose effect
+//! stays (cross-site request forgery): a browser adds `Origin` to those, and
+//! `Sec-Fetch-Site` where it has it. Or the page's own name is pointed at this
+//! server's address (DNS rebinding), and the browser takes both for one site:
+//! then `Host` has that name.
+
+use std::net::IpAddr;
+use std::str::FromStr as _;
+
+use http::uri::Authority;
+use http::{Method, StatusCode, header, request};
+
+use super::answer::Answer;
+
+/// Which names this server answers to.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// `web.allowed_hosts`, lower case.
+    allowed: Vec<String>,
+    /// The host's own name, lower case.
+    own: Option<String>,
+}
+
+impl Gate {
+    pub(super) fn new(allowed: &[String], own: Option<String>) -> Self {
+        Self {
+            allowed: allowed.iter().map(|name| name.to_ascii_lowercase()).collect(),
+            own: own.map(|name| name.to_ascii_lowercase()).filter(|name| !name.is_empty()),
+        }
+    }
+
+    /// The answer to a request that is not let through; `local` is the address that its connection came to.
+    pub(super) fn refusal(&self, request: &request::Parts, local: IpAddr) -> Option<Answer> {
+        let host = match host(request) {
+            Ok(host) => host,
+            Err(()) => return Some(refuse(StatusCode::BAD_REQUEST, "The Host header is not one host name.")),
+        };
+        if let Some(host) = &host
+            && !self.answers_to(host.host(), local)
+        {
+            let sentence = "This server does not answer to the name in the Host header; \
+                            web.allowed_hosts lists the names it answers to.";
+            return Some(refuse(StatusCode::MISDIRECTED_REQUEST, sentence));
+        }
+        let cross_site = request.headers.get_all("sec-fetch-site").iter().any(|site| site == "cross-site")
+            && !matches!(request.method, Method::GET | Method::HEAD);
+        let foreign = request.headers.get_all(header::ORIGIN).iter().any(|origin| {
+            let same = origin.to_str().is_ok_and(|origin| same_site(origin, host.as_ref()));
+            !same
+        });
+        (cross_site || foreign).then(|| {
+            refuse(StatusCode::FORBIDDEN, "Requests that a page of another site makes are not answered.")
+        })
+    }
+
+    /// Whether `name` can be this server's name.
+    ///
+    /// An address or `localhost` needs no DNS, so no page can have it as its
+    /// own name. Any other name could be anybody's; on addresses that other
+    /// hosts reach, Prometheus may know this node by a name that it does not
+    /// know itself, so there only a configured list refuses one.
+    fn answers_to(&self, name: &str, local: IpAddr) -> bool {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
+        bare.parse::<IpAddr>().is_ok()
+            || name == "localhost"
+            || name.ends_with(".localhost")
+            || self.own.as_ref() == Some(&name)
+            || self.allowed.contains(&name)
+            || (self.allowed.is_empty() && !local.to_canonical().is_loopback())
+    }
+}
+
+/// The host that a request names; nothing where it names none, which no browser does.
+fn host(request: &request::Parts) -> Result<Option<Authority>, ()> {
+    if let Some(authority) = request.uri.authority() {
+        return Ok(Some(authority.clone()));
+    }
+    let mut given = request.headers.get_all(header::HOST).iter();
+    let Some(first) = given.next() else { return Ok(None) };
+    if given.next().is_some() {
+        return Err(());
+    }
+    let text = first.to_str().map_err(drop)?;
+    Authority::from_str(text).map(Some).map_err(drop)
+}
+
+/// Whether an `Origin` is the site that was asked.
+fn same_site(origin: &str, host: Option<&Authority>) -> bool {
+    let Some((_, origin)) = origin.split_once("://") else { return false };
+    host.is_some_and(|host| host.as_str().eq_ignore_ascii_case(origin))
+}
+
+fn refuse(status: StatusCode, sentence: &'static str) -> Answer {
+    Answer::say(status, sentence).closing()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    const LOOPBACK: &str = "127.0.0.1";
+    const LAN: &str = "10.0.0.7";
+
+    /// The status of the refusal; 0 where the request is let through.
+    fn code(gate: &Gate, local: &str, method: &str, headers: &[(&str, &str)]) -> u16 {
+        let mut request = Request::builder().method(method).uri("/metrics");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        gate.refusal(&parts, local.parse().unwrap()).map_or(0, |answer| answer.code())
+    }
+
+    #[test]
+    fn a_foreign_name_is_refused_where_only_this_host_can_connect() {
+        let gate = Gate::new(&[], Some("Node7".to_owned()));
+        for host in ["localhost:10636", "127.0.0.1:10636", "[::1]:10636", "node7", "NODE7:1", "a.localhost"] {
+            assert_eq!(code(&gate, LOOPBACK, "GET", &[("host", host)]), 0, "{host}");
+        }
+        for host in ["evil.example", "evil.example:10636", "node7.evil.example", "127.0.0.1.evil.example"] {
+            assert_eq!(code(&gate, LOOPBACK, "GET", &[("host", host)]), 421, "{host}");
+            assert_eq!(code(&gate, "::ffff:127.0.0.1", "GET", &[("host", host)]), 421, "{host}");
+            assert_eq!(code(&gate, LAN, "GET", &[("host", host)]), 0, "{host}");
+        }
+        assert_eq!(code(&gate, LOOPBACK, "GET", &[]), 0, "no browser leaves the name out");
+        assert_eq!(code(&gate, LOOPBACK, "GET", &[("host", "a b")]), 400);
+        assert_eq!(code(&gate, LOOPBACK, "GET", &[("host", "localhost"), ("host", "evil.example")]), 400);
+    }
+
+    #[test]
+    fn a_list_of_names_holds_on_every_address() {
+        let gate = Gate::new(&["Metrics.Example".to_owned()], None);
+        for local in [LOOPBACK, LAN] {
+            assert_eq!(code(&gate, local, "GET", &[("host", "metrics.example:443")]), 0);
+            assert_eq!(code(&gate, local, "GET", &[("host", "other.example")]), 421);
+            assert_eq!(code(&gate, local, "GET", &[("host", "10.0.0.7")]), 0);
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_refused() {
+        let gate = Gate::new(&[], None);
+        let host = ("host", "10.0.0.7:10636");
+        for origin in
+            ["http://evil.example", "null", "http://10.0.0.7", "http://10.0.0.7:80", "", "10.0.0.7:10636"]
+        {
+            assert_eq!(code(&gate, LAN, "POST", &[host, ("origin", origin)]), 403, "{origin}");
+        }
+        assert_eq!(code(&gate, LAN, "POST", &[host, ("origin", "http://10.0.0.7:10636")]), 0);
+        assert_eq!(code(&gate, LAN, "POST", &[host]), 0, "curl and Alertmanager send no Origin");
+        assert_eq!(code(&gate, LAN, "POST", &[host, ("sec-fetch-site", "cross-site")]), 403);
+        assert_eq!(
+            code(&gate, LAN, "GET", &[host, ("sec-fetch-site", "cross-site")]),
+            0,
+            "a link to the page"
+        );
+    }
+}

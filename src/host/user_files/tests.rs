@@ -1,0 +1,184 @@
+use std::ffi::OsString;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::path::PathBuf;
+
+use super::*;
+use crate::skip::skip;
+
+/// A user of the node.
+const ALICE: u32 = 61_001;
+const MALLORY: u32 = 61_002;
+
+/// A folder of Alice's, in which she alone writes; nothing without root.
+fn alices() -> Option<tempfile::TempDir> {
+    if !rustix::process::geteuid().is_root() {
+        skip("files of other users need root");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    chown(folder.path(), Some(ALICE), None).unwrap();
+    Some(folder)
+}
+
+fn file(folder: &Path, name: &str, mode: u32, owner: u32) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, "text").unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+    chown(&path, Some(owner), None).unwrap();
+    path
+}
+
+fn fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: io::Result<T>, expected: Refusal) {
+    let error = result.unwrap_err();
+    assert_eq!(Refusal::of(&error), Some(expected), "{error}");
+}
+
+#[test]
+fn the_links_of_the_system_are_followed() {
+    if !std::fs::metadata("/").is_ok_and(|root| root.uid() == 0 && root.mode() & 0o022 == 0) {
+        return skip("/ does not belong to root alone");
+    }
+    // On nearly all systems a link to a link, as are /var/run and /lib64.
+    assert!(status(Path::new("/bin/sh")).unwrap().is_file());
+    assert!(open(Path::new("/bin/../bin/sh")).is_ok());
+    assert!(status(Path::new("/proc/self/exe")).unwrap().is_file());
+}
+
+#[test]
+fn a_users_link_is_not_followed_wherever_it_is_on_the_way() {
+    let Some(folder) = alices() else { return };
+    let secret = tempfile::tempdir().unwrap();
+    file(secret.path(), "secret", 0o600, 0);
+    symlink(secret.path().join("secret"), folder.path().join("last")).unwrap();
+    symlink(secret.path(), folder.path().join("middle")).unwrap();
+    std::fs::create_dir(folder.path().join("real")).unwrap();
+    file(&folder.path().join("real"), "file", 0o644, ALICE);
+    for way in ["last", "middle/secret"] {
+        let path = folder.path().join(way);
+        refused(open(&path), Refusal::Link);
+        refused(status(&path), Refusal::Link);
+        refused(put(&path, b"x", true), Refusal::Link);
+    }
+    refused(Folder::open(&folder.path().join("middle")), Refusal::Link);
+    refused(Folder::make(&folder.path().join("middle/new/newer")), Refusal::Link);
+    refused(open(&folder.path().join("real/../last")), Refusal::Up);
+    assert!(open(&folder.path().join("real/file")).is_ok());
+    assert!(open(&folder.path().join("./real//file")).is_ok());
+    assert_eq!(open(&folder.path().join("none/file")).unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn an_old_kernel_is_walked_the_same() {
+    let Some(folder) = alices() else { return };
+    std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+    symlink("b", folder.path().join("a/link")).unwrap();
+    file(&folder.path().join("a"), "file", 0o644, ALICE);
+    let Place { folder, .. } = walk::place(&folder.path().join("x"), Last::Kept).unwrap();
+    let names = |names: &[&str]| names.iter().map(OsString::from).collect::<Vec<_>>();
+    assert!(walk::by_steps(&folder, &names(&["a", "b"])).is_ok());
+    refused(walk::by_steps(&folder, &names(&["a", "link"])), Refusal::Link);
+    assert_eq!(
+        walk::by_steps(&folder, &names(&["a", "file"])).unwrap_err().kind(),
+        io::ErrorKind::NotADirectory
+    );
+}
+
+#[test]
+fn nothing_but_a_regular_file_is_opened_and_nothing_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    fifo(&pipe);
+    refused(open(&pipe), Refusal::NotRegular);
+    refused(put(&pipe, b"x", true), Refusal::NotRegular);
+    refused(Folder::open(folder.path()).unwrap().append("pipe"), Refusal::NotRegular);
+    refused(open(folder.path()), Refusal::NotRegular);
+    for device in ["/dev/null", "/dev/kmsg", "/dev/ptmx"].map(Path::new).iter().filter(|path| path.exists()) {
+        refused(open(device), Refusal::NotRegular);
+        refused(put(device, b"x", true), Refusal::NotRegular);
+    }
+}
+
+#[test]
+fn nobodys_private_file_becomes_known() {
+    let Some(folder) = alices() else { return };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = |from: &Path, name: &str| {
+        let path = folder.path().join(name);
+        std::fs::hard_link(from, &path).unwrap();
+        path
+    };
+    let roots = file(elsewhere.path(), "roots", 0o600, 0);
+    refused(open(&link(&roots, "a")), Refusal::Private);
+    let mallorys = file(elsewhere.path(), "mallorys", 0o600, MALLORY);
+    refused(open(&link(&mallorys, "b")), Refusal::Private);
+    // Root's, moved to here.
+    refused(open(&file(folder.path(), "c", 0o640, 0)), Refusal::Private);
+    assert!(open(&file(folder.path(), "d", 0o600, ALICE)).is_ok());
+    assert!(open(&file(folder.path(), "e", 0o644, 0)).is_ok());
+    assert_eq!(read(&folder.path().join("d"), 4).unwrap(), b"text");
+    refused(read(&folder.path().join("d"), 3), Refusal::TooLarge);
+}
+
+#[test]
+fn a_word_counts_from_those_it_is_expected_of() {
+    let Some(folder) = alices() else { return };
+    let path = file(folder.path(), "saved", 0o644, ALICE);
+    assert!(owned(&path, &[MALLORY, ALICE]).is_ok());
+    refused(owned(&path, &[MALLORY]), Refusal::Owner);
+    // Alice can move a file of root's to here.
+    refused(owned(&file(folder.path(), "other", 0o644, 0), &[ALICE]), Refusal::Owner);
+}
+
+#[test]
+fn a_file_is_put_beside_and_then_in_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out");
+    put(&path, b"one", false).unwrap();
+    assert_eq!(put(&path, b"two", false).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(std::fs::read(&path).unwrap(), b"one");
+    std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    let other = folder.path().join("other");
+    std::fs::hard_link(&path, &other).unwrap();
+    put(&path, b"two", true).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"two");
+    assert_eq!(std::fs::read(&other).unwrap(), b"one", "nothing is written through a second name");
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+    assert_eq!(put(&folder.path().join("no/out"), b"x", true).unwrap_err().kind(), io::ErrorKind::NotFound);
+
+    let open = Folder::open(folder.path()).unwrap();
+    symlink(&other, folder.path().join("link")).unwrap();
+    open.replace("link", 0o600, |out| out.write_all(b"three")).unwrap();
+    assert_eq!(std::fs::read(&other).unwrap(), b"one");
+    assert_eq!(std::fs::read(folder.path().join("link")).unwrap(), b"three");
+    let failed = open.replace("link", 0o600, |_| Err(io::ErrorKind::StorageFull.into()));
+    assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(open.names(100).unwrap().len(), 3, "nothing is left beside");
+    assert_eq!(open.names(2).unwrap().len(), 2);
+}
+
+#[test]
+fn nothing_is_appended_to_what_is_not_ours_alone() {
+    let Some(folder) = alices() else { return };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = file(elsewhere.path(), "target", 0o600, 0);
+    std::fs::hard_link(&target, folder.path().join("hard")).unwrap();
+    symlink(&target, folder.path().join("soft")).unwrap();
+    symlink(elsewhere.path(), folder.path().join("folder")).unwrap();
+    file(folder.path(), "hers", 0o644, ALICE);
+    let open = Folder::make(&folder.path().join("new/newer")).unwrap();
+    open.append("log").unwrap();
+    let open = Folder::open(folder.path()).unwrap();
+    refused(open.append("hard"), Refusal::Owner);
+    refused(open.append("soft"), Refusal::Link);
+    refused(open.append("hers"), Refusal::Owner);
+    refused(open.make_inside("folder"), Refusal::Link);
+    assert_eq!(std::fs::read(&target).unwrap(), b"text");
+}
