@@ -15,6 +15,8 @@ use crate::sources::testing::{Root, root};
 struct Fake {
     open: Arc<Mutex<Vec<(Event, Target)>>>,
     refuse: Option<(Target, i32)>,
+    /// Whoever opens a counter for this waits for the lock.
+    hang: Option<(Target, Arc<Mutex<()>>)>,
     hardware: bool,
 }
 
@@ -47,6 +49,9 @@ impl Perf for Fake {
         }
         if let Some((_, code)) = self.refuse.filter(|(refused, _)| *refused == target) {
             return Err(io::Error::from_raw_os_error(code));
+        }
+        if let Some((_, lock)) = self.hang.as_ref().filter(|(hangs, _)| *hangs == target) {
+            drop(lock.lock().unwrap());
         }
         self.open.lock().unwrap().push((event, target));
         Ok(Box::new(Counting(self.clone(), (event, target), 0)))
@@ -93,6 +98,32 @@ fn tick(source: &mut Counters, pids: &[u32]) -> (Vec<String>, Result<(), SourceE
 
 fn value(shown: &[String], name: &str) -> Option<String> {
     shown.iter().find_map(|line| Some(line.strip_prefix(name)?.split_once(' ')?.1.to_owned()))
+}
+
+#[test]
+fn a_process_that_cannot_be_opened_keeps_no_other_from_being_counted() {
+    let lock = Arc::new(Mutex::new(()));
+    let held = lock.lock().unwrap();
+    let hang = Some((Target::Thread(8), Arc::clone(&lock)));
+    let (root, kernel) = (host(), Fake { hang, ..Fake::default() });
+    let pace = readers::Pace {
+        slow: Duration::from_millis(10),
+        deadline: Duration::from_millis(10),
+        ..readers::Pace::PATIENT
+    };
+    let roots = Arc::new(Roots::under(root.path()));
+    let mut source = Counters::new(RULES, roots, Arc::new(kernel), Arc::new(Pool::new(pace)));
+    let mut until = |count: &str| {
+        let counted = (0..3_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            value(&tick(&mut source, &[7, 9]).0, "perf_descriptors").as_deref() == Some(count)
+        });
+        assert!(counted, "{count}");
+    };
+    // 2 processors with 3 events, and one thread with 4; then the two threads of the other.
+    until("10");
+    drop(held);
+    until("18");
 }
 
 #[test]

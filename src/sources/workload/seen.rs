@@ -143,4 +143,15 @@ impl Seen {
         self.asked_at = Some(at);
         true
     }
+
+    /// Whether matchers were never asked.
+    pub(super) const fn never_asked(&self) -> bool {
+        self.asked == 0
+    }
+
+    /// The question was not answered because there were too many: it does not count.
+    pub(super) const fn defer(&mut self) {
+        self.to_match = true;
+        self.asked = self.asked.saturating_sub(1);
+    }
 }

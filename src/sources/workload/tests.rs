@@ -569,6 +569,89 @@ fn what_the_kernel_does_not_show_is_absent_and_said() {
     assert_eq!(value(&out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]), Some(5.0));
 }
 
+/// A matcher of this name that looks for `part` in command lines.
+fn of_line(name: &str, part: &str) -> matcher::Matcher {
+    matcher::Matcher { command_line: Some(part.to_owned()), ..matcher(name) }
+}
+
+#[test]
+fn processes_that_change_their_names_are_not_read_each_time() {
+    const PROCESSES: u32 = 36;
+    let mut host = Host::new(Rules { matchers: vec![of_line("job", "train.py")], ..rules() });
+    // More than is read of one process, and together more than is read at once.
+    let line = format!("python\0train.py\0{}", "x".repeat(texts::LONGEST + 50_000));
+    let call = |host: &Host, name| {
+        for pid in 10..10 + PROCESSES {
+            host.add(&Process::new(pid, name));
+        }
+    };
+    for pid in 10..10 + PROCESSES {
+        host.add(&Process::new(pid, "a").file("cmdline", &line));
+    }
+    let read = |host: &Host| host.workload.texts.budget.total.load(std::sync::atomic::Ordering::Relaxed);
+    let compared = |host: &Host| host.workload.roster.workloads.values().map(|workload| workload.live).sum();
+    let longest = texts::LONGEST as u64;
+    for turn in 0..16 {
+        let out = host.sample();
+        let most = (8 << 20) + turn * (1 << 20) + longest;
+        assert!(read(&host) <= most, "{} bytes by sample {turn}", read(&host));
+        let count: u64 = compared(&host);
+        if turn == 0 {
+            assert_eq!(count, 32, "the others have to wait");
+            assert!(value(&out, "memwarden_workload_match_deferred_total", &[]) >= Some(4.0));
+        } else {
+            assert_eq!(count, u64::from(PROCESSES), "and come first then");
+        }
+        call(&host, if turn % 2 == 0 { "b" } else { "a" });
+    }
+    // Each is read at most every tenth sample, once it was read a few times.
+    assert!(read(&host) <= u64::from(PROCESSES) * (4 + 2) * longest, "{} bytes", read(&host));
+}
+
+#[test]
+fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
+    let mut host = Host::new(rules());
+    let rules = Rules { matchers: vec![of_line("job", "train.py"), others], ..rules() };
+    let pace = readers::Pace {
+        slow: Duration::from_millis(20),
+        deadline: Duration::from_millis(40),
+        ..readers::Pace::PATIENT
+    };
+    host.workload = Workloads::new(rules, &host.tree.roots(), 1_000, &Arc::new(Pool::new(pace)));
+    host.tree.end(1);
+    host.add(&Process::new(10, "sly")).add(&Process::new(11, "python").file("cmdline", "train.py\0"));
+    // A pipe that nobody writes to.
+    let line = host.tree.proc().join("10/cmdline");
+    mknodat(CWD, &line, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let until = |host: &mut Host, good: &dyn Fn(&str, &[String]) -> bool| {
+        for _ in 0..3_000 {
+            let members = host.members();
+            let findings = host.sample().facts.findings;
+            let findings: Vec<_> = findings.into_iter().map(|finding| finding.summary).collect();
+            if good(&members, &findings) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{}", host.members());
+    };
+    let named = format!(
+        "Process 10 (sly) of user {} cannot be read: cmdline or environ does not answer.",
+        uid_name()
+    );
+    until(&mut host, &|members, findings| members == "job: 11\nothers: 10" && findings == [named.clone()]);
+    // It answers, and it runs something else.
+    let writer = std::fs::File::options().read(true).write(true).open(&line).unwrap();
+    until(&mut host, &|_, findings| findings.is_empty());
+    drop(writer);
+    std::fs::remove_file(&line).unwrap();
+    host.add(&Process::new(10, "python").file("cmdline", "train.py\0"));
+    until(&mut host, &|members, findings| members == "job: 10 11" && findings.is_empty());
+}
+
 /// Whether processes of other users can be made up here, and given to them.
 fn may_chown() -> bool {
     rustix::process::geteuid().is_root()
@@ -709,81 +792,4 @@ fn a_user_with_many_workloads_leaves_places_to_others() {
     assert_eq!(watched, [40, 41, 42, 50]);
     let shortage = Shortage { limit: "workloads", user: Some(1002), left_out: 3, most: 4 };
     assert_eq!(facts.shortages, [shortage]);
-}
-
-/// A matcher of this name that looks for `part` in command lines.
-fn of_line(name: &str, part: &str) -> matcher::Matcher {
-    matcher::Matcher { command_line: Some(part.to_owned()), ..matcher(name) }
-}
-
-#[test]
-fn processes_that_change_their_names_are_not_read_each_time() {
-    const PROCESSES: u32 = 40;
-    let of_user = matcher::Matcher { environment: Some("RANK=7".to_owned()), ..matcher("never") };
-    let mut host = Host::new(Rules { matchers: vec![of_line("job", "train.py"), of_user], ..rules() });
-    // More than is read of one process.
-    let line = format!("python\0train.py\0{}", "x".repeat(texts::LONGEST + 50_000));
-    for pid in 10..10 + PROCESSES {
-        host.add(&Process::new(pid, "a").file("cmdline", &line));
-    }
-    let read = |host: &Host| host.workload.texts.budget.total.load(std::sync::atomic::Ordering::Relaxed);
-    let longest = texts::LONGEST as u64;
-    for turn in 0..40 {
-        host.sample();
-        let most = (8 << 20) + turn * (1 << 20) + longest;
-        assert!(read(&host) <= most, "{} bytes by sample {turn}", read(&host));
-        for pid in 10..10 + PROCESSES {
-            host.add(&Process::new(pid, if turn % 2 == 0 { "b" } else { "a" }));
-        }
-    }
-    // Each is read at most every tenth sample, once it was read a few times.
-    assert!(read(&host) <= u64::from(PROCESSES) * (4 + 4) * longest, "{} bytes", read(&host));
-    let out = host.sample();
-    assert!(value(&out, "memwarden_workload_match_deferred_total", &[]).unwrap() > 0.0);
-    let running: u64 = host.workload.roster.workloads.values().map(|workload| workload.live).sum();
-    assert_eq!(running, u64::from(PROCESSES), "all were compared in the end");
-}
-
-#[test]
-fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-
-    let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
-    let mut host = Host::new(rules());
-    let rules = Rules { matchers: vec![of_line("job", "train.py"), others], ..rules() };
-    let pace = readers::Pace {
-        slow: Duration::from_millis(20),
-        deadline: Duration::from_millis(40),
-        ..readers::Pace::PATIENT
-    };
-    host.workload = Workloads::new(rules, &host.tree.roots(), 1_000, &Arc::new(Pool::new(pace)));
-    host.tree.end(1);
-    host.add(&Process::new(10, "sly")).add(&Process::new(11, "python").file("cmdline", "train.py\0"));
-    // A pipe that nobody writes to.
-    let line = host.tree.proc().join("10/cmdline");
-    mknodat(CWD, &line, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let until = |host: &mut Host, good: &dyn Fn(&str, &[String]) -> bool| {
-        for _ in 0..3_000 {
-            let members = host.members();
-            let findings = host.sample().facts.findings;
-            let findings: Vec<_> = findings.into_iter().map(|finding| finding.summary).collect();
-            if good(&members, &findings) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("{}", host.members());
-    };
-    let named = format!(
-        "Process 10 (sly) of user {} cannot be read: cmdline or environ does not answer.",
-        uid_name()
-    );
-    until(&mut host, &|members, findings| members == "job: 11\nothers: 10" && findings == [named.clone()]);
-    // It answers, and it runs something else.
-    let writer = std::fs::File::options().read(true).write(true).open(&line).unwrap();
-    until(&mut host, &|_, findings| findings.is_empty());
-    drop(writer);
-    std::fs::remove_file(&line).unwrap();
-    host.add(&Process::new(10, "python").file("cmdline", "train.py\0"));
-    until(&mut host, &|members, findings| members == "job: 10 11" && findings.is_empty());
 }

@@ -111,9 +111,17 @@ impl Texts {
         self.turned = Some(at);
         let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
         self.desk.keep(|key| place_of(seen, key).is_some());
-        for (seen, row) in seen.iter_mut().zip(&table.rows) {
-            if !row.kernel && !self.desk.waits_for(row.key) && seen.asks(at) {
-                self.ask(seen, row, root, users);
+        // Those that were never compared come first where the share of their user does not reach for all.
+        for never in [true, false] {
+            for (seen, row) in seen.iter_mut().zip(&table.rows) {
+                if row.kernel || seen.never_asked() != never || !seen.to_match {
+                    continue;
+                }
+                if !self.budget.allows(row.uid) {
+                    self.deferred += 1;
+                } else if !self.desk.waits_for(row.key) && seen.asks(at) {
+                    self.ask(seen, row, root, users);
+                }
             }
         }
         for (key, answer) in self.desk.answers() {
@@ -126,10 +134,9 @@ impl Texts {
                         seen.meet(found, &table.rows[place], root);
                     }
                 }
-                // It is asked again.
                 Some(Answer::Deferred) => {
                     self.deferred += 1;
-                    seen.to_match = true;
+                    seen.defer();
                 }
                 None => seen.to_match = true,
             }
