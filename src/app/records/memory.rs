@@ -74,6 +74,7 @@ struct Line {
 
 /// What the guard says. Nothing in it is allocated for it.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated during a kill")]
 enum Word {
     Asked(Timestamp, Arc<Roster>),
     Ended(Timestamp, Label, Option<u32>),
