@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::people::{ALICE, MALLORY};
 use crate::harness::{Daemon, memwarden, program, request, wait_for};
 
 /// Long enough for a loaded machine; nothing waits so long unless it fails.
 const SOON: Duration = Duration::from_secs(60);
+
+/// A user whom no other test has, also none of another run on this machine.
+fn stranger(number: u32) -> u32 {
+    2_000_000 + 2 * std::process::id() + number
+}
 
 /// A process that ends with its input, or when dropped.
 struct Helper(Child);
@@ -175,8 +179,17 @@ fn sleeper(mark: &str) -> Helper {
     Helper::start(command.args(["-c", "echo ready; read end", mark])).unwrap()
 }
 
-fn members(daemon: &Daemon) -> Option<f64> {
-    daemon.value("memwarden_workload_threads{workload=\"marked\"")
+/// The threads of all that have the mark, whichever user's workload they are.
+fn members(daemon: &Daemon) -> f64 {
+    let page = daemon.page();
+    let marked = page.all("memwarden_workload_threads", &[]);
+    marked.filter(|series| series.labels["workload"].starts_with("marked")).map(|series| series.value).sum()
+}
+
+/// Waits until so many threads have the mark.
+#[track_caller]
+fn wait_members(daemon: &Daemon, count: f64) {
+    wait_for("members", SOON, || (members(daemon) >= count).then_some(()));
 }
 
 fn hanging(user: u32) -> String {
@@ -198,7 +211,7 @@ fn goes_on(daemon: &Daemon, user: u32, pid: u32, mark: &str) -> Helper {
     assert_eq!(daemon.logged(&["cannot be read", &format!("Process {pid} ")]).len(), 1, "{}", daemon.log());
     // All others are compared with the matchers.
     let other = sleeper(mark);
-    daemon.wait_value("memwarden_workload_threads{workload=\"marked\"", |threads| threads >= 1.0);
+    wait_members(daemon, 1.0);
     other
 }
 
@@ -209,11 +222,12 @@ fn a_command_line_that_never_comes_stops_neither_the_sampler_nor_its_successor()
     let config = watching(folder.path(), &mark);
     // What is dropped first ends the waiting, so that the daemon can end.
     let mut daemon;
-    let Some(mut fuse) = Fuse::mount(MALLORY, "silent") else { return };
+    let user = stranger(0);
+    let Some(mut fuse) = Fuse::mount(user, "silent") else { return };
     let holder = fuse.hold(&[]);
     fuse.hang();
     daemon = Daemon::start(&["--config.file", &config]);
-    let _other = goes_on(&daemon, MALLORY, holder, &mark);
+    let _other = goes_on(&daemon, user, holder, &mark);
 
     // The thread that waits keeps the process, and nothing else: another daemon takes the address over.
     daemon.signal("TERM");
@@ -224,9 +238,12 @@ fn a_command_line_that_never_comes_stops_neither_the_sampler_nor_its_successor()
     let next = ["serve", "--web.listen-address", &listen, "--config.file", &config, "--set", &jobs];
     let get = |path: &str| {
         std::net::TcpStream::connect(address).ok()?;
-        Some(request(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")))
+        Some(request(
+            address,
+            &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"),
+        ))
     };
-    let waiting = Waiting(memwarden(&next).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    let waiting = Waiting(memwarden(&next).stderr(Stdio::inherit()).stdout(Stdio::null()).spawn().unwrap());
     let named = |body: &str| body.contains("\"not_readable\"");
     wait_for("the same finding", SOON, || get("/api/v1/findings").filter(|answer| named(&answer.body)));
     wait_for("its readiness", SOON, || get("/-/ready").filter(|answer| answer.code == 200));
@@ -251,16 +268,16 @@ fn a_file_system_that_is_frozen_is_waited_for_by_nobody_and_read_when_it_goes_on
     let folder = tempfile::tempdir().unwrap();
     let config = watching(folder.path(), &mark);
     let daemon;
-    let Some(mut fuse) = Fuse::mount(ALICE, "answer") else { return };
+    let user = stranger(1);
+    let Some(mut fuse) = Fuse::mount(user, "answer") else { return };
     let holder = fuse.hold(&[&mark]);
     let Some(freezer) = Freezer::freeze(fuse.server.as_ref().unwrap().pid()) else { return };
     fuse.hang();
     daemon = Daemon::start(&["--config.file", &config]);
-    let other = goes_on(&daemon, ALICE, holder, &mark);
-    assert_eq!(members(&daemon), Some(1.0));
+    let other = goes_on(&daemon, user, holder, &mark);
     freezer.thaw();
-    daemon.wait_value("memwarden_workload_threads{workload=\"marked\"", |threads| threads >= 2.0);
-    wait_for("no hanging read", SOON, || daemon.value(&hanging(ALICE)).is_none().then_some(()));
+    wait_members(&daemon, 2.0);
+    wait_for("no hanging read", SOON, || daemon.value(&hanging(user)).is_none().then_some(()));
     drop(other);
 }
 
@@ -271,5 +288,5 @@ fn a_frozen_process_is_compared_as_any_other() {
     let sleeper = sleeper(&mark);
     let Some(_freezer) = Freezer::freeze(sleeper.pid()) else { return };
     let daemon = Daemon::start(&["--config.file", &watching(folder.path(), &mark)]);
-    daemon.wait_value("memwarden_workload_threads{workload=\"marked\"", |threads| threads >= 1.0);
+    wait_members(&daemon, 1.0);
 }
