@@ -72,6 +72,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "host/capability.rs",
             "host/cgroup/mod.rs",
             "host/cgroup_owner.rs",
+            "host/subordinate.rs",
             "host/child.rs",
             "host/connection.rs",
             "host/deaths/mod.rs",
