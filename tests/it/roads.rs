@@ -10,7 +10,7 @@ use memwarden::catalog;
 use memwarden::model::desc::Instrument;
 use serde_json::json;
 
-use crate::harness::{Daemon, Page, fake_nvml, now, program, wait_for};
+use crate::harness::{Daemon, Page, fake_nvml, now, program};
 use crate::receiver::{Metric, Receiver};
 
 const SOON: Duration = Duration::from_secs(60);

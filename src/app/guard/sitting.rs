@@ -63,6 +63,8 @@ pub(super) struct Sitting {
     pub(super) struck: Option<Arc<Roster>>,
     /// The group that was stopped and did not go on yet.
     pub(super) paused: Option<Group>,
+    /// When it was stopped; nothing where it goes on, or was tried to.
+    pub(super) stopped: Option<Timestamp>,
     pub(super) alive: Option<u32>,
     /// When it was begun last to wait for their end, or tried.
     pub(super) waited: Option<Timestamp>,
@@ -98,6 +100,7 @@ impl Sitting {
             ack: None,
             struck: None,
             paused: None,
+            stopped: None,
             alive: None,
             waited: None,
             victims: Bytes::ZERO,

@@ -467,6 +467,23 @@ fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
 }
 
 #[test]
+fn who_was_stopped_goes_on_when_the_hook_had_its_time_though_memory_stays_short() {
+    let mut world = World::new(", pause: true, reach: soft, hook: {time: 3s}", false);
+    let mut facts = world.facts(&[10, 11], true);
+    let seat = facts.seats[0].as_mut().unwrap();
+    let group = Some(Group { path: "/job".into(), inode: 5 });
+    seat.roster = Arc::new(Roster { group, ..(*seat.roster).clone() });
+    world.slot.give(Box::new(facts), Facts::keep);
+    world.rounds(3);
+    world.uses(940);
+    world.rounds(25);
+    let notes = world.notes.take();
+    assert_eq!(notes.last().unwrap(), "enforce: stop /job", "{notes:#?}");
+    world.rounds(60);
+    world.check(expect![[r#"enforce: let /job go on"#]]);
+}
+
+#[test]
 fn a_kill_comes_before_what_is_told_of_it() {
     let mut world = World::new(", webhook: \"http://chat/s3cret\"", false);
     world.tell(&[10, 11], true);

@@ -256,6 +256,12 @@ impl Watch {
             self.act(seat, &transition, &observed, read, clock);
             return AT_ONCE;
         }
+        // Where nothing beyond the hook may be done, the move that lets the group go on does not come.
+        let over = |stopped: Timestamp| read.since(stopped) >= target.limits.hook_time;
+        let sitting = self.seats[seat].as_mut();
+        if sitting.is_some_and(|sitting| sitting.stopped.take_if(|stopped| over(*stopped)).is_some()) {
+            self.resume(seat, clock);
+        }
         self.pause(seat)
     }
 
@@ -408,7 +414,10 @@ impl Watch {
                     report.latency = Some(at.since(read));
                     sitting.killed.get_or_insert(at);
                 }
-                Work::Freeze { ref group } if carried => sitting.paused = Some(group.clone()),
+                Work::Freeze { ref group } if carried => {
+                    sitting.paused = Some(group.clone());
+                    sitting.stopped = Some(clock());
+                }
                 Work::Thaw { ref group } if carried && sitting.paused.as_ref() == Some(group) => {
                     sitting.paused = None;
                 }
