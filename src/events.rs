@@ -20,7 +20,7 @@ use crate::model::units::{Count, Flag, Seconds};
 crate::metrics! {
     /// Ticks that were skipped because the one before took too long.
     pub TICKS_SKIPPED: Counter<Count> = "memwarden_ticks_skipped_total" {}.counting("{tick}");
-    /// Times that one step of the sampler, a source or what comes after the sources, took more than 5 s; /-/ready names the one that hangs now. Absent before the first.
+    /// Times that one step of the sampler, a source or what comes after the sources, took more than 5 s; /-/healthy names the one that hangs now. Absent before the first.
     pub STALLS: Counter<Count> = "memwarden_sampler_stalls_total" {step}.counting("{stall}");
     /// Whether the last attempt to load a configuration succeeded.
     pub RELOAD_SUCCESSFUL: Gauge<Flag> = "memwarden_config_last_reload_successful" {};

@@ -72,6 +72,13 @@ pub struct Workload {
 
 #[cfg(test)]
 impl Membership {
+    /// That of a process in a workload that a scheduler's group of this name makes.
+    pub(crate) fn in_group(process: ProcessKey, name: &str) -> Self {
+        let name = Label::from(name);
+        let key = WorkloadKey { anchor: super::ids::Anchor::Group(name.as_str().into()), user: None };
+        Self { process, workload: Workload { key, plain: name.clone(), name, user: 0 }.into() }
+    }
+
     /// That of a process in a workload that a rule of this name made for user 0.
     pub(crate) fn named(process: ProcessKey, name: &str) -> Self {
         let name = Label::from(name);

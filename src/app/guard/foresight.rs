@@ -130,7 +130,15 @@ impl Traits<'_> {
                 least = Some((left, total));
             }
         }
-        least.map_or(Known::Absent, |(left, total)| reading(left, total))
+        // What a log or a push says of the job's allocator has no process, and nothing says how old it is.
+        let told = |point: &Point| {
+            point.labels.first().is_some_and(|workload| self.workloads.contains(workload.as_str()))
+        };
+        match least {
+            Some((left, total)) => reading(left, total),
+            None if points(frame, &ALLOCATED).iter().any(told) => Known::Unknown,
+            None => Known::Absent,
+        }
     }
 
     /// The GPU with least left of those that it uses.
@@ -225,6 +233,11 @@ mod tests {
         for forged in [(70, 70, Some(0), 1), (70, 70, None, 1), (70, 70, Some(0), 60)] {
             assert_eq!(left_of(&[alice, forged], 1), alone);
         }
+    }
+
+    #[test]
+    fn an_allocator_that_no_process_speaks_for_is_not_known() {
+        assert_eq!(left_of(&[(50, 70, Some(10), 1)], 0), Known::Unknown);
     }
 
     #[test]

@@ -224,10 +224,20 @@ impl Gather {
                     nobodys.extend(others);
                     continue;
                 }
-                // A group is one job, of who began it; a workload is one of each user.
-                let first = allowed.iter().min_by_key(|row| (row.key.start, row.key.pid)).map(|row| row.uid);
+                // A group is one job, of who began it, and so is what a scheduler's group makes one; any other
+                // workload is one of each user.
+                let one = match &what {
+                    What::Workload(key) => key.user.is_none(),
+                    What::Group(_) | What::Nobody => true,
+                };
+                let seated = self.seats.all.iter().flatten().map(|sitter| &sitter.claim);
+                let known = seated.filter(|claim| claim.target == target && claim.what == what);
+                // It stays the same job when the process that began it ends.
+                let first = known.filter_map(|claim| claim.user).next().or_else(|| {
+                    allowed.iter().min_by_key(|row| (row.key.start, row.key.pid)).map(|row| row.uid)
+                });
                 for row in allowed {
-                    let user = if matches!(selector, Selector::Cgroup(_)) { first } else { Some(row.uid) };
+                    let user = if one { first } else { Some(row.uid) };
                     let claim = Claim { target, what: what.clone(), user };
                     jobs.entry(claim).or_insert_with(|| (name.clone(), others.clone())).1.push(row);
                 }
@@ -507,7 +517,10 @@ mod tests {
             };
             let table = rows.map(|rows| ProcessTable { rows: rows.iter().map(row).collect(), boot: None });
             let all = table.iter().flat_map(|table| &table.rows);
-            let named = |row: &ProcessRow| Membership::named(row.key, &(self.who)(row.key.pid).1);
+            let named = |row: &ProcessRow| match (self.who)(row.key.pid).1 {
+                job if job.starts_with("slurm") => Membership::in_group(row.key, &job),
+                other => Membership::named(row.key, &other),
+            };
             let workload_of = all.map(named).collect();
             let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
@@ -624,6 +637,18 @@ mod tests {
             .map(|seat| seat.roster.largest.iter().map(|key| key.pid).collect())
             .collect();
         assert_eq!(victims, [vec![10, 11], vec![20]], "nobody ends for the other");
+    }
+
+    #[test]
+    fn a_schedulers_job_is_one_job_whoever_is_in_it() {
+        let mut world = World::new("workload: slurm-*");
+        world.who = |pid| (if pid < 20 { 7 } else { 8 }, "slurm-1".to_owned());
+        world.sample(Some(&[(10, 1, "/a"), (20, 10, "/a"), (21, 10, "/a")])).unwrap();
+        assert_eq!(seated(&world), [("slurm-1".to_owned(), Some(7), 3, 0)]);
+        let serial = world.gather.seats.all.iter().flatten().next().unwrap().serial;
+        world.sample(Some(&[(20, 1, "/a"), (21, 1, "/a")])).unwrap();
+        assert_eq!(seated(&world), [("slurm-1".to_owned(), Some(7), 2, 0)], "the launcher ended");
+        assert_eq!(world.gather.seats.all.iter().flatten().next().unwrap().serial, serial);
     }
 
     #[test]

@@ -58,6 +58,8 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
 fn the_word_of_a_job_over_its_socket_counts() {
     let Some(room) = Room::real() else { return };
     let daemon = room.guard("limit: {soft: 40%, hard: 3%}, checkpoint: {grace: 500ms, longest_grace: 30s}");
+    // It is bound in the first sample.
+    wait_for("the job socket", SOON, || std::os::unix::net::UnixStream::connect(daemon.job_socket()).ok());
     let mut job = Job::start(
         &room,
         &format!(
