@@ -112,7 +112,8 @@ echo "Kills by the kernel in its group: $(kernel_kills)"
 say "what memwarden wrote down"
 incidents() { "$memwarden" incidents --folder "$folder/incidents" "$@"; }
 for _ in $(seq 200); do
-    if incidents --json | grep -q '"complete": *true'; then break; fi
+    # Its record is there from its beginning on.
+    if incidents --json | grep -q '"ended_unix_seconds": *[0-9]'; then break; fi
     sleep 0.1
 done
 id=$(incidents --json | sed -n 's/.*"id": *"\([^"]*\)".*/\1/p' | head -n 1)

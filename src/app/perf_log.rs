@@ -208,15 +208,13 @@ impl Writer {
     /// Ends the log of a workload.
     fn finish(&mut self, workload: &Label) -> bool {
         let Some(mut run) = self.runs.remove(workload) else { return false };
-        let written = run.sum_up(&self.config);
-        run.say(written);
+        run.end(&self.config);
         true
     }
 
     fn end(&mut self) {
         for mut run in std::mem::take(&mut self.runs).into_values() {
-            let written = run.sum_up(&self.config);
-            run.say(written);
+            run.end(&self.config);
         }
     }
 }
@@ -279,6 +277,14 @@ impl Run {
                 tracing::info!(folder = %folder.display(), "Performance logs are written again.");
             }
             _ => {}
+        }
+    }
+
+    /// Writes the last summary; not where its files were somebody else's.
+    fn end(&mut self, config: &PerfLogs) {
+        if !self.failing {
+            let written = self.sum_up(config);
+            self.say(written);
         }
     }
 

@@ -85,7 +85,11 @@ fn host(request: &request::Parts) -> Result<Option<Authority>, ()> {
         return Err(());
     }
     let text = first.to_str().map_err(drop)?;
-    Authority::from_str(text).map(Some).map_err(drop)
+    let authority = Authority::from_str(text).map_err(drop)?;
+    // A host and a port, and nothing before, between or after them.
+    let port = text.strip_prefix(authority.host()).ok_or(())?;
+    let plain = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    if plain { Ok(Some(authority)) } else { Err(()) }
 }
 
 /// Whether an `Origin` is the site that was asked.
@@ -129,7 +133,9 @@ mod tests {
             assert_eq!(code(&gate, LAN, "GET", &[("host", host)]), 0, "{host}");
         }
         assert_eq!(code(&gate, LOOPBACK, "GET", &[]), 0, "no browser leaves the name out");
-        assert_eq!(code(&gate, LOOPBACK, "GET", &[("host", "a b")]), 400);
+        for host in ["a b", "evil.example@localhost", "[::1].evil.example", "localhost:1x", "localhost:"] {
+            assert_eq!(code(&gate, LOOPBACK, "GET", &[("host", host)]), 400, "{host}");
+        }
         assert_eq!(code(&gate, LOOPBACK, "GET", &[("host", "localhost"), ("host", "evil.example")]), 400);
     }
 

@@ -40,7 +40,7 @@ static CLIENTS_PER_USER: Opt = Opt {
 };
 static RATE: Opt = Opt {
     key: "messages_per_second",
-    help: "What one process may send, on average. What is more stays in its socket, where its client drops it and counts it.",
+    help: "What one connection may send, on average. What is more stays in its socket, where its client drops it and counts it.",
     kind: OptKind::Count(1, 1_000_000),
     default: "1000",
 };
