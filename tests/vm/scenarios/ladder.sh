@@ -28,6 +28,6 @@ check "the job is asked for a checkpoint" within 60 said asked
 check "then it is asked to end" within 60 said ended
 gone() { [ -z "$(cat "$GROUPS/vm-job/cgroup.procs")" ]; }
 check "the whole group is gone" within 60 gone
-check "the daemon still serves" frame
+check "the daemon still serves" within 30 frame
 listed() { memwarden incidents --folder /tmp/state/incidents --json | grep -q '"complete": *true'; }
 check "the incident is recorded" within 60 listed

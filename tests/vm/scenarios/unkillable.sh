@@ -16,6 +16,8 @@ protection:
 YAML
 cat >/tmp/job.sh <<JOB
 (echo x >/tmp/disk/x) &
+# Until the daemon has seen the group.
+sleep 5
 exec $GROW
 JOB
 fsfreeze --freeze /tmp/disk
@@ -23,7 +25,7 @@ into vm-job alice sh /tmp/job.sh &
 writes() { grep -l "^State:.D" /proc/[0-9]*/status >/dev/null 2>&1; }
 check "a process is in state D" within 30 writes
 check "the target is overdue" within 90 has 'memwarden_protection_overdue{target="job"' 1
-check "frames go on" frame
+check "frames go on" within 30 frame
 fsfreeze --unfreeze /tmp/disk
 ended() { [ -z "$(cat "$GROUPS/vm-job/cgroup.procs")" ]; }
 check "it ends with the frozen file system" within 60 ended
