@@ -202,7 +202,11 @@ impl Events {
         let before = std::mem::replace(&mut *lock(&self.step), next);
         if let Some(step) = before.filter(|step| step.told) {
             let lasted_seconds = now.since(step.since).as_secs_f64();
-            tracing::info!(step = step.name, lasted_seconds, "The sampler goes on.");
+            tracing::info!(
+                step = step.name,
+                lasted_seconds,
+                "The sampler finished the step that it was held up at."
+            );
         }
     }
 

@@ -265,7 +265,7 @@ impl Daemon<'_> {
         let guards = self.warden.alive(now);
         match (std::mem::replace(&mut self.guards, guards), guards) {
             (true, false) => tracing::error!("The guard hangs: nothing is protected until it goes on."),
-            (false, true) => tracing::info!("The guard goes on."),
+            (false, true) => tracing::info!("The guard makes rounds again."),
             _ => {}
         }
     }

@@ -1,8 +1,8 @@
 //! Asking what matchers want to know of a process's memory: its command line and its environment.
 //!
-//! Both can hang, so they are read by the threads of [`readers`](crate::host::process::readers), and compared there. They are also as long as their
-//! process wants, and change as often: a process is asked again at most every ten seconds once it was asked a few
-//! times, and of each user a bounded number of bytes is read.
+//! Both can hang, so they are read by the threads of [`readers`](crate::host::process::readers), and compared there.
+//! They are also as long as their process wants, and change as often: a process is asked again at most every ten
+//! seconds once it was asked a few times, and of each user a bounded number of bytes is read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,13 +4,10 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 /// Two users of the node who own nothing of the daemon.
-#[allow(dead_code, reason = "the suites beside it are added one by one")]
 pub(super) const ALICE: u32 = 61_001;
-#[allow(dead_code, reason = "the suites beside it are added one by one")]
 pub(super) const MALLORY: u32 = 61_002;
 
 /// A command that runs as this user; `None`, with the reason said, where the test does not run as root.
-#[allow(dead_code, reason = "the suites beside it are added one by one")]
 pub(super) fn as_user(user: u32, program: &str) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         crate::skip::skip("attacks of another user need root");
