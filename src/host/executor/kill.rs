@@ -5,17 +5,25 @@
 //! killed then: killed at once, its children would be handed to another parent
 //! and be lost from sight. A group keeps its members, so it is killed at once.
 
+use std::time::Duration;
+
 use rustix::io::Errno;
 
 use super::group::{self, OpenGroup};
 use super::reach::{self, Miss, Mode};
 use super::{MOST, Machine, refused};
 use crate::host::cgroup::Version;
+use crate::host::clock;
 use crate::model::ids::ProcessKey;
 use crate::model::step::{Group, Outcome, SignalNumber, Skip, StepError, TargetId, Touched};
 
-/// Looks for who was missed; two are enough but for who forks as fast as it can.
+/// Passes over a tree or a group, each of which finds who was missed by the one before; two are enough for a job
+/// that does not fork meanwhile.
 const PASSES: usize = 5;
+/// A tree that goes on forking is stopped for this long before it is killed as far as it is known: whoever is not
+/// stopped by then loses its parent, and with it what makes it a member. Thirty processes that fork as fast as they
+/// can on one processor, which they share with us at equal priority, are all stopped in 0.3 s.
+const STOPPING: Duration = Duration::from_secs(2);
 
 /// What a pass came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,13 +47,18 @@ impl Machine {
         for key in roots {
             self.strike_one(id, *key, SignalNumber::STOP, &mut first, &mut Tally::default());
         }
-        let mut outcome = Ok(());
-        for _ in 0..PASSES {
-            outcome = self.look(roots);
+        let begun = clock::now();
+        let mut passes = 0;
+        let outcome = loop {
+            let outcome = self.look(roots);
             if outcome.is_err() || self.strike(id, SignalNumber::STOP, &mut first).new == 0 {
-                break;
+                break outcome;
             }
-        }
+            passes += 1;
+            if passes >= PASSES && clock::now().since(begun) >= STOPPING {
+                break outcome;
+            }
+        };
         // Through the descriptors that were checked: by now a parent's end may hide whose child one is.
         let mut killed = 0;
         self.touched.clear();
