@@ -19,9 +19,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use memwarden::config::{self, Listen, Web};
 use memwarden::events::Events;
-use memwarden::exposition::http::{Reload, Server, Setup};
-use memwarden::exposition::prometheus::{Format, encode};
 use memwarden::model::frame::Frame;
+use memwarden::serve::http::{Reload, Server, Setup};
+use memwarden::serve::prometheus::{Format, encode};
 use memwarden::{app, host};
 use tokio::sync::{oneshot, watch};
 
@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
             frames: receiver,
             events: Arc::new(Events::new()),
             reload: Box::new(NoReload),
-            alerts: Arc::new(memwarden::app::guard::desk::Desk::default()),
+            alerts: Arc::new(memwarden::protection::guard::desk::Desk::default()),
             stale_after: watch::channel(Duration::from_secs(60)).1,
             host_name: None,
         })?

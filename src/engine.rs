@@ -24,6 +24,9 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Seconds};
 use crate::sources::{self, Context, Registration};
 
+/// The newest frame; nothing before the first.
+pub type Frames = tokio::sync::watch::Receiver<Option<Arc<Frame>>>;
+
 crate::metrics! {
     /// The version that runs and the processor it was built for; always 1.
     pub BUILD_INFO: Gauge<Flag> = "memwarden_build_info" {version, arch};

@@ -6,19 +6,20 @@
 use std::path::Path;
 
 use crate::analyzers::replay;
-#[cfg(feature = "otlp")]
-use crate::exposition::otlp;
-use crate::exposition::prometheus::{Format, negotiate};
-use crate::exposition::record::{csv, prometheus, report};
-use crate::exposition::{http, plot};
+use crate::formats::{log_lines, messages, older_logs, parameters, pickle, snapshot};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
+#[cfg(feature = "otlp")]
+use crate::otlp;
+use crate::plot;
+use crate::recording::{csv, prometheus, report};
+use crate::serve::http;
+use crate::serve::prometheus::{Format, negotiate};
 #[cfg(feature = "otlp")]
 use crate::sources;
 #[cfg(feature = "gpu")]
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, vmstat};
-use crate::training::{log_lines, messages, older_logs, parameters, pickle, snapshot};
 use crate::{app, config};
 
 macro_rules! targets {

@@ -3,23 +3,32 @@
 //!
 //! The rooms, in the order to read them: [`model`] has the words, [`host`]
 //! touches the machine, [`sources`] measure, [`engine`] makes a frame of it,
-//! [`exposition`] shows the frame, [`app`] runs all of it as [`config`] says.
+//! [`serve`] and [`otlp`] expose it, [`protection`] acts on it, [`app`] runs all of it as [`config`] says.
 
 pub mod model;
 
 pub mod config;
 pub mod events;
+pub mod flops;
+pub mod formats;
 pub mod history;
 pub mod host;
-pub mod training;
 
 pub mod sources;
 
 pub mod analyzers;
-pub mod protection;
 
 pub mod engine;
-pub mod exposition;
+pub mod plot;
+pub mod recording;
+
+pub mod protection;
+
+#[cfg(feature = "otlp")]
+pub mod otlp;
+pub mod perf_log;
+pub mod report;
+pub mod serve;
 
 pub mod app;
 pub mod catalog;

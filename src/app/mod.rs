@@ -3,17 +3,14 @@
 //! [`sampler`] is the one thread that measures; [`serve`] runs everything
 //! around it; [`log`] sets up the daemon's own log; [`notify`] talks to systemd.
 
-pub mod guard;
 pub mod log;
 pub mod notify;
 mod perf_log;
 #[cfg(feature = "otlp")]
 pub mod push;
-pub mod records;
 pub mod sampler;
 pub mod serve;
 mod state;
-pub mod webhook;
 
 use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, RoomSchema, SECTIONS, SOURCES, Schema};
 use crate::protection::options;

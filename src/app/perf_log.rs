@@ -8,11 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::config::PerfLogs;
-use crate::exposition::Frames;
-use crate::exposition::perf_log::files::Rotating;
-use crate::exposition::perf_log::rows::{self, Follower, Told};
-use crate::exposition::perf_log::summary::Summary;
-use crate::exposition::perf_log::{Row, table, tensorboard, text};
+use crate::engine::Frames;
 use crate::host::clock;
 use crate::host::subordinate::Subordinates;
 use crate::host::user_files::Folder;
@@ -23,6 +19,10 @@ use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::Reporter;
 use crate::model::time::Timestamp;
+use crate::perf_log::files::Rotating;
+use crate::perf_log::rows::{self, Follower, Told};
+use crate::perf_log::summary::Summary;
+use crate::perf_log::{Row, table, tensorboard, text};
 
 /// How often the newest frame is looked at.
 const LOOK: Duration = Duration::from_millis(500);

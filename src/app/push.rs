@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::engine::Frames;
 use crate::events::Events;
-use crate::exposition::{Frames, otlp};
+use crate::otlp;
 
 /// The pusher, where there is one.
 #[derive(Debug)]

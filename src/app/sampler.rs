@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::guard::warden::Post;
 use super::state;
 use crate::config::Config;
 use crate::engine::{EVERYTHING, Engine};
@@ -16,6 +15,7 @@ use crate::events::Events;
 use crate::host::{clock, fs};
 use crate::model::frame::Frame;
 use crate::model::source::{Control, Reporter};
+use crate::protection::guard::warden::Post;
 use crate::sources::Context;
 
 /// What the sampler can be asked between two ticks.

@@ -10,19 +10,20 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::guard::warden::Warden;
 use super::perf_log::{Owners, PerfLog};
-use super::records::{self, Records};
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
 use crate::config::{self, Config, Override, Paths};
+use crate::engine::Frames;
 use crate::events::Events;
-use crate::exposition::{Frames, http};
 use crate::host::child::WorkerCommand;
 use crate::host::clock;
 use crate::host::roots::Roots;
 use crate::model::source::{Control, Reporter};
+use crate::protection::guard::warden::Warden;
 use crate::protection::options::{PROTECTION, Protection};
+use crate::protection::record::{self, Records};
+use crate::serve::http;
 use crate::sources::Context;
 
 #[cfg(feature = "otlp")]
@@ -115,7 +116,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let records =
         Records::start(&config, Arc::clone(&events)).context("cannot start the records of protection")?;
     let records = Arc::new(records);
-    records::tell_needs(&config.paths.proc, &events);
+    record::tell_needs(&config.paths.proc, &events);
     let mut warden = Warden::new(hook_helper, Arc::clone(&records));
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use crate::app;
 use crate::cli::out::{self, Mistakes, described};
 use crate::config::{self, Config, default_file};
-use crate::exposition::http;
-use crate::host::hooks;
 use crate::model::printable;
+use crate::protection::enforce::hooks;
+use crate::serve::http;
 
 /// Check a configuration file and say everything that is wrong with it.
 ///
@@ -63,7 +63,7 @@ fn beyond(config: &Config) -> Vec<String> {
         }
     }
     #[cfg(feature = "otlp")]
-    match crate::exposition::otlp::check(&config.otlp) {
+    match crate::otlp::check(&config.otlp) {
         Ok(warnings) => problems.extend(
             warnings.into_iter().map(|warning| format!("otlp: {}", printable::escaped(&warning.to_string()))),
         ),

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::app;
-use crate::app::guard::drill;
 use crate::cli::out as output;
 use crate::config;
 use crate::model::printable::escaped;
+use crate::protection::guard::drill;
 
 /// Walk the whole ladder of a target with signal 0, and print what would happen, in order.
 ///

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::host::hooks;
+use crate::protection::enforce::hooks;
 
 /// The helper's command line, written by `serve` and by nobody else.
 #[derive(Clone, Debug, clap::Args)]

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::app::{self, records, serve};
+use crate::app::{self, serve};
 use crate::cli::out as output;
-use crate::exposition::incident;
-use crate::host::incident::{RECORD, Store};
-use crate::model::incident::Incident;
 use crate::model::printable::{self, escaped};
+use crate::protection::record;
+use crate::protection::record::report;
+use crate::protection::record::store::{RECORD, Store};
+use crate::protection::words::incident::Incident;
 
 /// Where the systemd unit keeps the daemon's state.
 const STATE: &str = "/var/lib/memwarden";
@@ -44,14 +45,14 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.store()?;
         match (&self.id, self.json) {
-            (None, true) => output::json(&String::from_utf8_lossy(&incident::json(&store)?))?,
+            (None, true) => output::json(&String::from_utf8_lossy(&report::json(&store)?))?,
             (None, false) => output::text(&list(&store)?)?,
             (Some(id), true) => output::json(&String::from_utf8_lossy(&read(&store, id)?))?,
             (Some(id), false) => {
                 let record: Incident = serde_json::from_slice(&read(&store, id)?)
                     .with_context(|| format!("the record of {id} is damaged"))?;
                 let folder = printable::path(&store.folder().join(id));
-                output::text(&format!("{}\nThe folder: {folder}\n", incident::report(&record)))?;
+                output::text(&format!("{}\nThe folder: {folder}\n", report::report(&record)))?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -63,7 +64,7 @@ impl Args {
         }
         let options = serve::Options { file: self.config_file.clone(), overrides: Vec::new() };
         let config = app::serve::load(&options).context("the configuration cannot be read")?;
-        Ok(records::store(&records::folder(&config).unwrap_or_else(|| PathBuf::from(STATE))))
+        Ok(record::store(&record::folder(&config).unwrap_or_else(|| PathBuf::from(STATE))))
     }
 }
 
@@ -75,7 +76,7 @@ fn read(store: &Store, id: &str) -> anyhow::Result<Vec<u8>> {
 
 fn list(store: &Store) -> anyhow::Result<String> {
     let mut out = String::new();
-    let entries = incident::entries(store)?;
+    let entries = report::entries(store)?;
     if entries.is_empty() {
         writeln!(out, "No incidents in {}.", printable::path(store.folder()))?;
     }

@@ -7,9 +7,9 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use crate::config::ConfigError;
-use crate::exposition::http::WebConfigError;
 use crate::host::user_files;
 use crate::model::printable;
+use crate::serve::http::WebConfigError;
 
 /// Writes text of several lines to standard output; names in it have been escaped, each for itself.
 pub(super) fn text(text: &str) -> io::Result<()> {

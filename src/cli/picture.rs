@@ -6,8 +6,8 @@ use anyhow::bail;
 
 use super::out;
 #[cfg(feature = "png")]
-use crate::exposition::plot::png;
-use crate::exposition::plot::{Picture, svg};
+use crate::plot::png;
+use crate::plot::{Picture, svg};
 
 /// A file that a picture can be drawn to, as an option's value.
 pub(super) fn drawable(text: &str) -> Result<PathBuf, String> {

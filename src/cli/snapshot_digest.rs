@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::formats::pickle::Limits;
+use crate::formats::snapshot::decode;
+use crate::formats::snapshot::digest::Digest;
 use crate::host::{child, user_files};
-use crate::training::pickle::Limits;
-use crate::training::snapshot::decode;
-use crate::training::snapshot::digest::Digest;
 
 /// The command line, written by the daemon and by nobody else.
 #[derive(Debug, clap::Args)]

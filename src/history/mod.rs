@@ -1,7 +1,6 @@
 //! What was, within a bound: the life of a series in buckets, rolling peaks.
 
 pub mod buckets;
-pub mod flight;
 pub mod life;
 pub mod past;
 pub mod peaks;

@@ -3,7 +3,6 @@
 //! The only room that knows a literal path of the kernel, reads a clock,
 //! or starts a process.
 
-pub mod audit;
 pub mod capability;
 pub mod cgroup;
 pub mod cgroup_owner;
@@ -11,14 +10,9 @@ pub mod cgroup_path;
 pub mod child;
 pub mod clock;
 pub mod connection;
-pub mod deaths;
-pub mod executor;
 pub mod fs;
-pub mod hooks;
-pub mod incident;
 pub mod job;
 pub mod job_socket;
-pub mod levels;
 pub mod lock;
 pub mod memory;
 pub mod peer;

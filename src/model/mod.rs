@@ -5,7 +5,6 @@
 
 pub mod analyzer;
 pub mod attention;
-pub mod audit;
 pub mod checkpoint;
 pub mod desc;
 pub mod facts;
@@ -14,17 +13,14 @@ pub mod finding;
 pub mod frame;
 pub mod histogram;
 pub mod ids;
-pub mod incident;
 pub mod label;
 pub mod pattern;
 pub mod point;
 pub mod printable;
-pub mod scope;
 pub mod series;
 pub mod setting;
 pub mod shortage;
 pub mod source;
-pub mod step;
 pub mod time;
 pub mod timeline;
 pub mod units;

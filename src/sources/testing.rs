@@ -7,11 +7,11 @@ use std::sync::Arc;
 use expect_test::Expect;
 
 use crate::config;
-use crate::exposition::prometheus::{Format, encode};
 use crate::host::roots::Roots;
 use crate::model::point::Batch;
 use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
+use crate::serve::prometheus::{Format, encode};
 use crate::sources::{Context, Registration};
 
 /// A folder of a test's own.

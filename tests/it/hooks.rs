@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memwarden::host::child::WorkerCommand;
-use memwarden::host::executor::Errand as _;
-use memwarden::host::hooks::Hooks;
-use memwarden::model::step::{Finished, Hook, Stage, Step, TargetId, Ticket, Work};
+use memwarden::protection::enforce::executor::Errand as _;
+use memwarden::protection::enforce::hooks::Hooks;
+use memwarden::protection::words::step::{Finished, Hook, Stage, Step, TargetId, Ticket, Work};
 
 use crate::harness::{now, wait_for};
 

@@ -26,7 +26,7 @@ fn names_are_unique_and_have_our_prefix() {
 
 #[test]
 fn what_performance_logs_read_exists() {
-    for name in memwarden::exposition::perf_log::rows::NAMES {
+    for name in memwarden::perf_log::rows::NAMES {
         assert!(catalog().iter().any(|desc| desc.name == *name), "{name} is no metric");
     }
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 
 use super::file::Gentle;
+use crate::formats::parameters::adapter::{Adapter, read_config};
+use crate::formats::parameters::index::{Index, read_index};
+use crate::formats::parameters::{Part, ReadAt as _, Tensor, safetensors, torch};
 use crate::host::fs::read_bounded;
-use crate::training::parameters::adapter::{Adapter, read_config};
-use crate::training::parameters::index::{Index, read_index};
-use crate::training::parameters::{Part, ReadAt as _, Tensor, safetensors, torch};
 
 /// The largest index or configuration that is read, in bytes.
 const JSON_BYTES: u64 = 100_000_000;

@@ -13,7 +13,7 @@ use std::path::Path;
 use rustix::fs::{Advice, OFlags, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::training::parameters::ReadAt;
+use crate::formats::parameters::ReadAt;
 
 /// What is read at once from the page cache, in bytes: the scan finds it in the second cache.
 const HOT: usize = 256 << 10;

@@ -15,10 +15,11 @@ use self::checkpoint::Checkpoint;
 use self::work::{Pair, Speed};
 use crate::cli::out;
 use crate::cli::picture::Format as Drawing;
+use crate::formats::parameters::adapter::Adapter;
+use crate::formats::parameters::compare::{Comparison, Moved, compare};
+use crate::formats::parameters::summary::{self, Item, Row, Summary, summarize};
+use crate::formats::parameters::{Group, Place, Tensor, group_of, torch};
 use crate::model::printable;
-use crate::training::parameters::compare::{Comparison, Moved, compare};
-use crate::training::parameters::summary::{self, Item, Row, Summary, summarize};
-use crate::training::parameters::{Group, Place, Tensor, adapter::Adapter, group_of, torch};
 
 /// Grows when a key changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;

@@ -1,8 +1,8 @@
 //! Bytes by part of the model and by type, as bars.
 
 use super::Told;
-use crate::exposition::plot::{Layer, Picture, Point, Rect, Text, Theme, text};
-use crate::training::parameters::summary::Share;
+use crate::formats::parameters::summary::Share;
+use crate::plot::{Layer, Picture, Point, Rect, Text, Theme, text};
 
 const WIDTH: f64 = 900.0;
 const MARGIN: f64 = 24.0;

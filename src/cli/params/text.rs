@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use super::Told;
 use crate::cli::snapshot::text::Table;
+use crate::formats::parameters::Dtype;
+use crate::formats::parameters::compare::{Comparison, Side};
+use crate::formats::parameters::summary::{Row, Share, Summary, Trainable, Values};
 use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
-use crate::training::parameters::Dtype;
-use crate::training::parameters::compare::{Comparison, Side};
-use crate::training::parameters::summary::{Row, Share, Summary, Trainable, Values};
 
 /// One checkpoint.
 pub(super) fn checkpoint(told: &Told<'_>, all: bool, out: &mut String) {

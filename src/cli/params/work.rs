@@ -12,11 +12,11 @@ use anyhow::{Context as _, ensure};
 use super::checkpoint::{Checkpoint, Shard};
 use super::file::{COLD, Gentle};
 use crate::cli::report::{Screen, bar};
+use crate::formats::parameters::compare::{Difference, difference};
+use crate::formats::parameters::scan::{Found, scan};
+use crate::formats::parameters::{Place, ReadAt as _, Tensor};
 use crate::host::clock;
 use crate::model::units::Bytes;
-use crate::training::parameters::compare::{Difference, difference};
-use crate::training::parameters::scan::{Found, scan};
-use crate::training::parameters::{Place, ReadAt as _, Tensor};
 
 /// What one thread takes at once, in bytes; a multiple of every element's size.
 const SEGMENT: u64 = 16 << 20;

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use super::csv;
-use crate::exposition::plot::report::{self, clock};
-use crate::exposition::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Tone, Unit, duration};
-use crate::training::older_logs::{self, Clock, Quantity, Recording};
+use crate::formats::older_logs::{self, Clock, Quantity, Recording};
+use crate::plot::report::{self, clock};
+use crate::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Tone, Unit, duration};
 
 /// The largest file read, in bytes: six days of ten columns at 1 Hz. What is read of it takes up to 40 times
 /// as much, where a hostile file is nothing but commas.

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use super::out;
 use super::picture::Format;
 use crate::config;
-use crate::exposition::plot::{self, Baseline, Chart, Limit, Theme, Unit};
 use crate::model::printable;
 use crate::model::units::{Bytes, Unit as _};
+use crate::plot::{self, Baseline, Chart, Limit, Theme, Unit};
 
 /// Draw recordings, reports and logs as a chart.
 ///

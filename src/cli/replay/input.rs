@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use crate::cli::fetch::{self, Fetcher};
-use crate::exposition::record::{csv, prometheus, report};
 use crate::host::{clock, fs};
 use crate::model::series::Series;
+use crate::recording::{csv, prometheus, report};
 
 /// A file may be this large, in bytes: it is read into memory.
 const LARGEST_FILE: u64 = 1 << 30;

@@ -18,8 +18,8 @@ use crate::analyzers::replay::{Options, Said, replay};
 use crate::cli::out as output;
 use crate::cli::picture::Format as Picture;
 use crate::config;
-use crate::exposition::plot::{self, Theme};
 use crate::model::series::Series;
+use crate::plot::{self, Theme};
 
 /// The version of the JSON that is printed.
 const SCHEMA: u32 = 1;

@@ -2,9 +2,9 @@
 
 use crate::analyzers::leak::State;
 use crate::analyzers::replay::Said;
-use crate::exposition::plot::report::clock;
-use crate::exposition::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Tone, Unit};
 use crate::model::series::Series;
+use crate::plot::report::clock;
+use crate::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Tone, Unit};
 
 /// The chart of all series, one panel each.
 pub(super) fn chart(replayed: &[(Series, Vec<Said>)]) -> Chart {

@@ -6,9 +6,9 @@ use crate::analyzers::exhaustion::{Basis, Level};
 use crate::analyzers::leak::{Envelope, State};
 use crate::analyzers::replay::Said;
 use crate::analyzers::tracker::{Assessment, Watched};
-use crate::exposition::plot::{self, TimeAxis};
 use crate::model::printable::escaped;
 use crate::model::series::Series;
+use crate::plot::{self, TimeAxis};
 
 /// When the verdict changed, and to what.
 pub(super) fn changes(said: &[Said]) -> impl Iterator<Item = (f64, State)> {

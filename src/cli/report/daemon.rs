@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use http::Uri;
 
 use crate::cli::fetch::{self, Fetcher};
-use crate::exposition::report::Sight;
+use crate::report::Sight;
 
 /// The largest answer that is read, in bytes: 40 times the frame of a busy node.
 const LARGEST: usize = 64 << 20;

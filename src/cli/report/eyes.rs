@@ -7,8 +7,8 @@ use super::options::Options;
 use crate::app::serve;
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
-use crate::exposition::report::{Focus, Sight};
 use crate::host::clock;
+use crate::report::{Focus, Sight};
 
 /// Where sights come from.
 pub(super) enum Eyes {

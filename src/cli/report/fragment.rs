@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::options::Options;
 use super::watch;
-use crate::exposition::report::Kind;
+use crate::report::Kind;
 
 /// Tell how much of the free memory of the host is in blocks too small for large requests, and its trend.
 ///

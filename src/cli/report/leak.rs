@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::options::Options;
 use super::watch;
-use crate::exposition::report::Kind;
+use crate::report::Kind;
 
 /// Tell what leaks: workloads, their largest processes, and processes on GPUs, with the evidence.
 ///

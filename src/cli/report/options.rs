@@ -8,8 +8,8 @@ use anyhow::{Context as _, bail};
 
 use crate::app::serve;
 use crate::config::{self, Config, Override};
-use crate::exposition::report::{Focus, Kind};
 use crate::model::printable;
+use crate::report::{Focus, Kind};
 
 /// The shortest and the longest time between two samples, in seconds.
 const SHORTEST: f64 = 0.1;

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::cli::out;
 use crate::cli::picture::Format;
-use crate::exposition::plot::report::Report;
-use crate::exposition::plot::{self, Picture, Theme};
-use crate::exposition::report::Told;
 use crate::model::printable;
+use crate::plot::report::Report;
+use crate::plot::{self, Picture, Theme};
+use crate::report::Told;
 
 /// The size of a picture, and of what each panel adds to it, in pixels.
 const WIDTH: u32 = 1200;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::options::Options;
 use super::watch;
-use crate::exposition::report::Kind;
+use crate::report::Kind;
 
 /// Tell what memory is used, now and at most: by kind, GPU, workload and process.
 ///

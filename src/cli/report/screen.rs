@@ -2,8 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use crate::exposition::report::{Page, Paint};
 use crate::model::printable;
+use crate::report::{Page, Paint};
 
 /// Where the report is shown while it is made: standard error, where that is a terminal.
 pub(in crate::cli) struct Screen {

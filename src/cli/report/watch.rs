@@ -12,8 +12,8 @@ use super::options::Options;
 use super::output;
 use super::screen::{Screen, bar, paint, size};
 use crate::cli::out;
-use crate::exposition::report::{About, Kind, Page, Recorder, Told, tell};
 use crate::host::clock;
+use crate::report::{About, Kind, Page, Recorder, Told, tell};
 
 /// The exit code for what is above the threshold.
 const ABOVE: u8 = 2;

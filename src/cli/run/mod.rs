@@ -16,10 +16,10 @@ use self::instrument::Instruments;
 use self::watcher::Watcher;
 use super::out;
 use super::report::{interval, load, output, size};
-use crate::exposition::report::{About, Ended, Page, Paint, tell_run};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::printable;
+use crate::report::{About, Ended, Page, Paint, tell_run};
 
 /// The codes that shells give for commands that cannot be found and that cannot be run.
 const NOT_FOUND: u8 = 127;

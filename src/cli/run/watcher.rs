@@ -10,8 +10,8 @@ use crate::app::serve;
 use crate::config::Config;
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
-use crate::exposition::report::{Focus, Recorder, Sight};
 use crate::host::clock;
+use crate::report::{Focus, Recorder, Sight};
 
 /// How long the end of the command waits for a sample that hangs.
 const PATIENCE: Duration = Duration::from_secs(3);

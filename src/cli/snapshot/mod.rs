@@ -11,11 +11,11 @@ use anyhow::Context as _;
 
 use crate::cli::{out, picture as drawing};
 use crate::config;
+use crate::formats::pickle::Limits;
+use crate::formats::snapshot::analysis::{Analysis, Comparison, Options, analyze, compare};
+use crate::formats::snapshot::{Snapshot, decode};
 use crate::model::printable;
 use crate::model::units::Bytes;
-use crate::training::pickle::Limits;
-use crate::training::snapshot::analysis::{Analysis, Comparison, Options, analyze, compare};
-use crate::training::snapshot::{Snapshot, decode};
 
 /// Grows when a key changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::model::printable::escaped;
-use crate::model::units::Bytes;
-use crate::training::snapshot::analysis::{
+use crate::formats::snapshot::analysis::{
     Analysis, Comparison, Gap, Group, Holder, Leaks, Neighbor, Origin, Request, Totals, TraceReport, Windows,
 };
-use crate::training::snapshot::{Kind, Settings};
+use crate::formats::snapshot::{Kind, Settings};
+use crate::model::printable::escaped;
+use crate::model::units::Bytes;
 
 /// Rows of cells, aligned: text to the left, numbers to the right.
 pub(in crate::cli) struct Table(pub(in crate::cli) Vec<Vec<String>>);
@@ -260,7 +260,7 @@ fn leaks(leaks: &Leaks, out: &mut String) {
             writeln!(out, "  {suspects} suspected of leaking, over {} whole {by}", leaks.whole_steps)
         }
     };
-    let row = |stack: &crate::training::snapshot::analysis::Unfreed| {
+    let row = |stack: &crate::formats::snapshot::analysis::Unfreed| {
         vec![
             if stack.suspect { "leak?" } else { "" }.to_owned(),
             stack.live_bytes.to_string(),

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::keys;
 use super::target;
+use super::target::{Selector, Target};
 use crate::model::setting::Settings;
-use crate::model::step::Place;
 use crate::model::units::Amount;
 use crate::protection::policy::{Limits, Mode, Reach, Resource};
-use crate::protection::target::{Selector, Target};
+use crate::protection::words::step::Place;
 
 /// More would make a step of the guard long; the guard has room for so many.
 pub(super) const MOST_TARGETS: usize = 64;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::target::Victims;
 use crate::model::setting::{Opt, OptKind, seconds};
 use crate::protection::policy::{Mode, Reach};
-use crate::protection::target::Victims;
 
 macro_rules! opts {
     ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {

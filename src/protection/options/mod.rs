@@ -2,6 +2,8 @@
 
 mod check;
 mod keys;
+pub mod signals;
+pub mod target;
 #[cfg(test)]
 mod tests;
 
@@ -11,11 +13,10 @@ pub use keys::PROTECTION;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use self::target::{Ask, Selector, Target, Victims};
 use super::policy::{Levels, Limits, Mode, Reach, Trigger};
-use super::signals;
-use super::target::{Ask, Selector, Target, Victims};
+use super::words::step::{Acknowledgement, Hook};
 use crate::model::setting::{Opt, Settings};
-use crate::model::step::{Acknowledgement, Hook};
 
 /// A reading of the guard itself that is older is not acted on: three times its longest interval.
 const OWN_AGE: Duration = Duration::from_secs(3);

@@ -1,12 +1,14 @@
 //! What a move means in steps: each action of the rung adds its own, in order.
 
+pub mod actions;
+pub mod victim;
+
 use std::sync::Arc;
 
-use super::actions;
+use self::victim::Roster;
+use super::options::target::Target;
 use super::policy::{Mode, Reason, State, Transition};
-use super::target::Target;
-use super::victim::Roster;
-use crate::model::step::{Stage, Step, TargetId, Work};
+use super::words::step::{Stage, Step, TargetId, Work};
 
 /// A policy that fired: what a plan is made from.
 #[derive(Clone, Copy, Debug)]

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use expect_test::{Expect, expect};
 
+use super::victim::Person;
 use super::*;
 use crate::model::ids::ProcessKey;
-use crate::model::step::Group;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::options::Protection;
-use crate::protection::victim::Person;
+use crate::protection::words::step::Group;
 
 fn target(more: &str) -> Target {
     let text = format!(

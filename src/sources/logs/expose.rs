@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::metrics;
 use super::watch::{Seen, View};
+use crate::formats::log_lines::PHASES;
+use crate::formats::log_lines::oom::Cause;
 use crate::model::desc::{Desc, Metric};
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -11,8 +13,6 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Ratio, Seconds};
 use crate::sources::logs::file::Refusal;
 use crate::sources::training::metrics as training;
-use crate::training::log_lines::PHASES;
-use crate::training::log_lines::oom::Cause;
 
 /// The state of the tail of one path.
 pub(super) fn state(log: &Label, seen: &Seen, now: Timestamp, out: &mut Batch) {

@@ -1,7 +1,7 @@
 //! Training jobs that tell nobody anything but their logs.
 //!
 //! Each configured path has a thread that reads what is new (`watch`,
-//! `file`); the lines are understood in [`crate::training::log_lines`]; a
+//! `file`); the lines are understood in [`crate::formats::log_lines`]; a
 //! sample shows what the threads have found (`expose`) and waits for none.
 
 mod expose;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::pattern::Pattern;
+use crate::formats::log_lines::Framework;
 use crate::model::label::Label;
 use crate::model::setting::{Opt, OptKind, Settings, seconds};
-use crate::training::log_lines::Framework;
 
 static FILES: Opt = Opt {
     key: "files",

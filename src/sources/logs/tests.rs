@@ -191,7 +191,7 @@ fn shown(all: &[(&str, Seen)], now: Timestamp, mut before: Batch) -> String {
     put(&tails, &seen, now, &mut before);
     let (families, dropped, _) = before.seal();
     assert!(dropped.is_empty(), "{dropped:?}");
-    let text = crate::exposition::prometheus::encode(&families, crate::exposition::prometheus::Format::Text);
+    let text = crate::serve::prometheus::encode(&families, crate::serve::prometheus::Format::Text);
     text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, "\n"]).collect()
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use super::file::{Counts, Follower, Found, Piece, Refusal};
 use super::options::{Log, Rules};
+use crate::formats::log_lines::oom::Cause;
+use crate::formats::log_lines::{self, Framework, Reading, Splitter, Tracker};
 use crate::host::clock;
 use crate::model::label::Label;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
-use crate::training::log_lines::oom::Cause;
-use crate::training::log_lines::{self, Framework, Reading, Splitter, Tracker};
 
 /// Passes over a file before its turn ends: 4 MiB.
 const PASSES: usize = 16;

@@ -16,9 +16,9 @@ use prost::Message as _;
 
 use super::speakers::Asks;
 use super::*;
-use crate::exposition::prometheus::{Format, encode};
 use crate::host::{clock, process};
 use crate::model::facts::{GpuProcess, ProcessTable, ToldRank};
+use crate::serve::prometheus::{Format, encode};
 use crate::sources::testing::without_pid;
 
 struct World {

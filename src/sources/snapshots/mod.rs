@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::watcher::{Known, Watch, Watcher};
+use crate::formats::snapshot::digest::{Device, Digest};
 use crate::host::child::WorkerCommand;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -19,7 +20,6 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Ratio, Seconds};
 use crate::sources::{Context, Registration};
-use crate::training::snapshot::digest::{Device, Digest};
 
 static FOLDERS: Opt = Opt {
     key: "folders",

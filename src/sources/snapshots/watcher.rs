@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::folder::{self, Stamp};
+use crate::formats::snapshot::digest::Digest;
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
 use crate::model::shortage::Shortage;
 use crate::model::source::Failure;
 use crate::model::units::Bytes;
-use crate::training::snapshot::digest::Digest;
 
 /// A snapshot that takes longer than this to read is given up.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use super::counts::{Counts, Wrong};
 use super::listener::lock;
 use super::rank::Rank;
+use crate::formats::messages::{self, Body, Problem, SaveState};
 use crate::host::peer::Peer;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::{self, Checkpoints};
@@ -15,7 +16,6 @@ use crate::model::ids::ProcessKey;
 use crate::model::shortage::{Shortage, TurnedAway};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
-use crate::training::messages::{self, Body, Problem, SaveState};
 
 /// How the socket is.
 #[derive(Clone, Debug, PartialEq, Eq)]

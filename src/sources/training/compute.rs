@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::face::Face;
 use super::metrics as m;
 use super::rank::Rank;
+use crate::flops::peaks::{self, Override, Precision};
+use crate::flops::{self, Convention, Shape};
+use crate::formats::messages::{self, Hello, Model};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
 use crate::model::units::{PerSecond, Ratio};
-use crate::training::flops::peaks::{self, Override, Precision};
-use crate::training::flops::{self, Convention, Shape};
-use crate::training::messages::{self, Hello, Model};
 
 /// Puts operations a second and their share of the peak, for each way to count them.
 pub(super) fn put(

@@ -5,8 +5,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::formats::messages::Body;
 use crate::model::time::Timestamp;
-use crate::training::messages::Body;
 
 macro_rules! kinds {
     ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $variant:ident = $label:literal),+ $(,)?}) => {

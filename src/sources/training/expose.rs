@@ -3,12 +3,12 @@
 use super::face::Face;
 use super::metrics as m;
 use super::rank::{Rank, printable};
+use crate::formats::messages::{DeviceMemory, Hello, Params, SaveState};
 use crate::model::desc::Metric;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Seconds};
-use crate::training::messages::{DeviceMemory, Hello, Params, SaveState};
 
 /// Groups of layers that are told one by one.
 const GROUPS: usize = 16;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::client::Client;
+use crate::formats::messages::Hello;
 use crate::model::facts::{Facts, GpuProcess};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
-use crate::training::messages::Hello;
 
 /// Who a connection is.
 #[derive(Clone, Debug, PartialEq)]

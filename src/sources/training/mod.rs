@@ -38,6 +38,7 @@ use listener::{Hold, lock};
 use rank::Rank;
 use ring::Ring;
 
+use crate::formats::messages::Hello;
 use crate::host::process;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::Checkpoints;
@@ -51,7 +52,6 @@ use crate::model::time::Timestamp;
 use crate::model::timeline::{Entry, Kind};
 use crate::model::units::{Bytes, Count};
 use crate::sources::Registration;
-use crate::training::messages::Hello;
 
 /// What training jobs tell.
 pub static REGISTRATION: Registration = Registration {

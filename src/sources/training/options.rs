@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use super::compute;
+use crate::flops::peaks::Override;
+use crate::formats::messages;
 use crate::host::job_socket::Access;
 use crate::model::setting::{Opt, OptKind, Settings};
-use crate::training::flops::peaks::Override;
-use crate::training::messages;
 
 static SOCKET: Opt = Opt {
     key: "socket",

@@ -7,14 +7,14 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::counts::Wrong;
 use super::rate::Rate;
+use crate::formats::messages::{
+    Body, Checkpoint, DeviceMemory, Event, Hello, Measure, Mem, Message, Oom, Params, Phase, SaveState, Step,
+    Turn,
+};
 use crate::model::histogram::Buckets;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::timeline::Kind;
-use crate::training::messages::{
-    Body, Checkpoint, DeviceMemory, Event, Hello, Measure, Mem, Message, Oom, Params, Phase, SaveState, Step,
-    Turn,
-};
 
 /// Step times from 2 ms to 512 s.
 pub type Durations = Buckets<-9, 19>;
@@ -331,7 +331,7 @@ pub(super) fn printable(text: &str) -> Label {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::training::messages::parse;
+    use crate::formats::messages::parse;
     use expect_test::expect;
 
     fn at(second: u64) -> Timestamp {

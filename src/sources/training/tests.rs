@@ -10,14 +10,14 @@ use expect_test::{Expect, expect};
 
 use super::listener::Listener;
 use super::*;
-use crate::exposition::prometheus::{Format, encode};
+use crate::flops::peaks::Override;
 use crate::host::job_socket::Access;
 use crate::host::process::fixture::{Process, Tree};
 use crate::model::facts::{Facts, GpuProcess, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::timeline::Timeline;
+use crate::serve::prometheus::{Format, encode};
 use crate::sources::testing::without_pid;
-use crate::training::flops::peaks::Override;
 
 const START: u64 = 1_700_000_000;
 

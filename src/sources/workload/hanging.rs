@@ -75,10 +75,7 @@ mod tests {
         let mut out = Batch::new();
         out.facts.workload_of = vec![Membership::named(ProcessKey { pid: 6, start: 7 }, "job")];
         put(&look, Timestamp::from_secs(52), &mut out);
-        let text = crate::exposition::prometheus::encode(
-            out.families(),
-            crate::exposition::prometheus::Format::Text,
-        );
+        let text = crate::serve::prometheus::encode(out.families(), crate::serve::prometheus::Format::Text);
         let shown: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
             shown,

@@ -11,7 +11,7 @@ mod series;
 use std::path::Path;
 
 use memwarden::analyzers::replay::sample;
-use memwarden::exposition::record::csv;
+use memwarden::recording::csv;
 use score::{Case, Judged, Label, Table, judge, replay, table};
 
 use crate::skip::skip;

@@ -1,10 +1,10 @@
 //! Live memory over a trace, by who holds it at the peak.
 
 use super::{Drawn, LEFT, RIGHT, THEME, heading, label, legend, number, real};
-use crate::exposition::plot::{Anchor, Color, Layer, Point, Rect, Stroke, Text, text};
+use crate::formats::snapshot::analysis::{Holding, TraceReport};
+use crate::formats::snapshot::{Event, Trace};
 use crate::model::units::Bytes;
-use crate::training::snapshot::analysis::{Holding, TraceReport};
-use crate::training::snapshot::{Event, Trace};
+use crate::plot::{Anchor, Color, Layer, Point, Rect, Stroke, Text, text};
 
 const HIGH: f64 = 260.0;
 const COLUMNS: usize = 550;

@@ -3,10 +3,10 @@
 mod live;
 mod space;
 
-use crate::exposition::plot::{Anchor, Color, Layer, Picture, Point, Rect, Text, Theme, svg, text};
+use crate::formats::snapshot::Snapshot;
+use crate::formats::snapshot::analysis::{Analysis, Group};
 use crate::model::printable;
-use crate::training::snapshot::Snapshot;
-use crate::training::snapshot::analysis::{Analysis, Group};
+use crate::plot::{Anchor, Color, Layer, Picture, Point, Rect, Text, Theme, svg, text};
 
 const WIDTH: f64 = 1200.0;
 const MARGIN: f64 = 24.0;

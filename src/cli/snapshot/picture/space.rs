@@ -1,9 +1,9 @@
 //! The address space: segments one after the other, wrapped like text.
 
 use super::{LEFT, MARGIN, RIGHT, THEME, heading, legend, real};
-use crate::exposition::plot::{Color, Layer, Rect};
+use crate::formats::snapshot::{Kind, Segment, Snapshot, State};
 use crate::model::units::Bytes;
-use crate::training::snapshot::{Kind, Segment, Snapshot, State};
+use crate::plot::{Color, Layer, Rect};
 
 const LIVE: Color = THEME.series[0];
 const STUCK: Color = THEME.series[1];

@@ -1,0 +1,369 @@
+//! The header of a safetensors file: every tensor's name, type, shape and place.
+//!
+//! The format is that of the safetensors crate 0.8: a length of 64 bits,
+//! little-endian, then JSON, then the data, which the tensors fill without
+//! holes or overlaps. All of that is checked, because readers map it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::bytes::{ReadAt, read};
+use super::dtype::{Dtype, elements};
+use super::error::{ParameterError, shortened};
+use super::{Part, Place, Tensor};
+
+/// The largest header, in bytes, that the safetensors crate writes or reads.
+pub const HEADER_BYTES: u64 = 100_000_000;
+/// More dimensions than any tensor has: PyTorch stops at 64.
+const DIMENSIONS: usize = 64;
+/// More free-form entries than any writer adds.
+const METADATA: usize = 1_000;
+
+/// Reads the header.
+///
+/// # Errors
+/// Where the header is cut off, too large or no such JSON; or a tensor's size contradicts its shape, the
+/// others, or the file.
+pub fn read_header(file: &(impl ReadAt + ?Sized)) -> Result<Part, ParameterError> {
+    let size = file.size();
+    if size < 8 {
+        return Err(ParameterError::CutOff { what: "the length of the header", end: 8, len: size });
+    }
+    let mut len = [0; 8];
+    let failed = |source| ParameterError::Read { offset: 0, len: 8, source };
+    file.read_exact_at(&mut len, 0).map_err(failed)?;
+    let len = u64::from_le_bytes(len);
+    if len > HEADER_BYTES {
+        return Err(ParameterError::TooLarge { what: "the header", len, limit: HEADER_BYTES });
+    }
+    let start = 8 + len;
+    if start > size {
+        return Err(ParameterError::CutOff { what: "the header", end: start, len: size });
+    }
+    let header = read(file, 8, len)?;
+    let json = |source| ParameterError::Json { what: "the header", source };
+    let mut deserializer = serde_json::Deserializer::from_slice(&header);
+    let Header { mut entries, metadata } =
+        serde::de::Deserializer::deserialize_map(&mut deserializer, HeaderVisitor).map_err(json)?;
+    deserializer.end().map_err(json)?;
+    entries.sort_by_key(|entry| (entry.begin, entry.end));
+    let mut tensors = Vec::with_capacity(entries.len());
+    let mut before = 0;
+    for entry in entries {
+        let Entry { name, dtype, shape, begin, end } = entry;
+        let fail = |why: String| Err(ParameterError::tensor(&name, why));
+        if begin > end {
+            return fail(format!("begins at byte {begin} of the data and ends at {end}"));
+        }
+        if begin != before {
+            let what = if begin > before { "a hole" } else { "an overlap" };
+            return fail(format!("begins at byte {begin} of the data where {before} was expected: {what}"));
+        }
+        let Some(count) = elements(&shape) else { return fail(format!("shape {shape:?} is too large")) };
+        if dtype.bytes_of(count) != Some(end - begin) {
+            let has = end - begin;
+            return fail(format!("shape {shape:?} of {} does not take {has} bytes", dtype.name()));
+        }
+        if end > size - start {
+            return Err(ParameterError::tensor(
+                &name,
+                format!("ends at byte {end} of the data, and the file has {}; it was cut off", size - start),
+            ));
+        }
+        before = end;
+        tensors.push(Tensor {
+            name,
+            dtype,
+            shape,
+            elements: count,
+            bytes: end - begin,
+            place: Place::Dense { offset: start + begin },
+            row_major: true,
+            parameter: None,
+            requires_grad: None,
+        });
+    }
+    if before != size - start {
+        let why = format!(
+            "the tensors end at byte {before} of the data, and the file has {} bytes of it",
+            size - start
+        );
+        return Err(ParameterError::Index(why));
+    }
+    Ok(Part { tensors, metadata, notes: Vec::new() })
+}
+
+struct Entry {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<u64>,
+    begin: u64,
+    end: u64,
+}
+
+struct Header {
+    entries: Vec<Entry>,
+    metadata: BTreeMap<String, String>,
+}
+
+struct HeaderVisitor;
+
+impl<'de> Visitor<'de> for HeaderVisitor {
+    type Value = Header;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
+        let mut header = Header { entries: Vec::new(), metadata: BTreeMap::new() };
+        let mut names = std::collections::HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if !names.insert(name.clone()) {
+                return Err(A::Error::custom(format!("tensor {:?} is there twice", shortened(&name))));
+            }
+            if name == "__metadata__" {
+                header.metadata = map.next_value()?;
+                if header.metadata.len() > METADATA {
+                    return Err(A::Error::custom("too many entries in __metadata__"));
+                }
+                continue;
+            }
+            header.entries.push(map.next_value_seed(EntrySeed(name))?);
+        }
+        Ok(header)
+    }
+}
+
+/// Reads an entry, whose errors name the tensor.
+struct EntrySeed(String);
+
+impl<'de> DeserializeSeed<'de> for EntrySeed {
+    type Value = Entry;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Entry, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EntrySeed {
+    type Value = Entry;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dtype, shape and data_offsets of tensor {:?}", shortened(&self.0))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entry, A::Error> {
+        let (mut dtype, mut shape, mut offsets) = (None, None, None);
+        let fail = |why: String| A::Error::custom(format!("tensor {:?}: {why}", shortened(&self.0)));
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "dtype" => {
+                    let name: String = map.next_value()?;
+                    let known = Dtype::of_safetensors(&name);
+                    dtype = Some(known.ok_or_else(|| fail(format!("unknown dtype {:?}", shortened(&name))))?);
+                }
+                "shape" => {
+                    shape = Some(map.next_value::<Shape>().map_err(|error| fail(error.to_string()))?.0)
+                }
+                "data_offsets" => {
+                    offsets = Some(map.next_value::<(u64, u64)>().map_err(|error| fail(error.to_string()))?);
+                }
+                // The crate refuses what it does not know; a later release may know more.
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        let missing = |what: &str| fail(format!("no {what}"));
+        let dtype = dtype.ok_or_else(|| missing("dtype"))?;
+        let shape = shape.ok_or_else(|| missing("shape"))?;
+        let (begin, end) = offsets.ok_or_else(|| missing("data_offsets"))?;
+        Ok(Entry { name: self.0, dtype, shape, begin, end })
+    }
+}
+
+/// A shape of bounded length, so that a header of nothing but numbers cannot take many times its size.
+struct Shape(Vec<u64>);
+
+impl<'de> serde::Deserialize<'de> for Shape {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Lengths;
+        impl<'de> Visitor<'de> for Lengths {
+            type Value = Shape;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of lengths")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Shape, A::Error> {
+                let mut shape = Vec::new();
+                while let Some(length) = list.next_element()? {
+                    if shape.len() == DIMENSIONS {
+                        return Err(A::Error::custom(format!("more than {DIMENSIONS} dimensions")));
+                    }
+                    shape.push(length);
+                }
+                Ok(Shape(shape))
+            }
+        }
+        deserializer.deserialize_seq(Lengths)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::parameters::testing::{chain, safetensors};
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    fn check(file: &[u8], expected: Expect) {
+        let found = match read_header(file) {
+            Ok(part) => {
+                let shown = part.tensors.iter().map(|tensor| {
+                    format!("{} {:?} {:?} {:?}", tensor.name, tensor.dtype, tensor.shape, tensor.place)
+                });
+                shown.collect::<Vec<_>>().join("; ")
+            }
+            Err(error) => chain(&error),
+        };
+        expected.assert_eq(&found);
+    }
+
+    fn header(json: &str, data: usize) -> Vec<u8> {
+        safetensors(json, &vec![0; data])
+    }
+
+    #[test]
+    fn tensors_are_found_in_the_order_of_the_data() {
+        let json = r#"{"__metadata__":{"format":"pt"},
+            "b":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]},
+            "a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},
+            "none":{"dtype":"F8_E4M3","shape":[0,7],"data_offsets":[4,4]}}   "#;
+        check(
+            &header(json, 16),
+            expect![
+                "a F32 [] Dense { offset: 253 }; none F8E4M3 [0, 7] Dense { offset: 257 }; b BF16 [2, 3] Dense { offset: 257 }"
+            ],
+        );
+        check(&header("{}", 0), expect![""]);
+    }
+
+    #[test]
+    fn a_header_that_lies_is_told_by_tensor() {
+        let entry = |dtype: &str, shape: &str, offsets: &str| {
+            format!(r#"{{"w":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)
+        };
+        check(
+            &header(&entry("F32", "[2]", "[0,4]"), 4),
+            expect![[r#"tensor "w": shape [2] of F32 does not take 4 bytes"#]],
+        );
+        check(
+            &header(&entry("F32", "[1]", "[4,8]"), 8),
+            expect![[r#"tensor "w": begins at byte 4 of the data where 0 was expected: a hole"#]],
+        );
+        check(
+            &header(&entry("F32", "[1]", "[8,4]"), 8),
+            expect![[r#"tensor "w": begins at byte 8 of the data and ends at 4"#]],
+        );
+        check(
+            &header(&entry("F32", "[4]", "[0,16]"), 8),
+            expect![[r#"tensor "w": ends at byte 16 of the data, and the file has 8; it was cut off"#]],
+        );
+        check(
+            &header(&entry("F32", "[1]", "[0,4]"), 8),
+            expect!["the tensors end at byte 4 of the data, and the file has 8 bytes of it"],
+        );
+        check(
+            &header(&entry("F32", "[4294967296,4294967296]", "[0,4]"), 4),
+            expect![[r#"tensor "w": shape [4294967296, 4294967296] is too large"#]],
+        );
+        check(
+            &header(&entry("F6_E2M3", "[3]", "[0,2]"), 2),
+            expect![[r#"tensor "w": shape [3] of F6_E2M3 does not take 2 bytes"#]],
+        );
+        check(
+            &header(&entry("F33", "[1]", "[0,4]"), 4),
+            expect![[r#"the header: tensor "w": unknown dtype "F33" at line 1 column 19"#]],
+        );
+        check(
+            &header(&entry("F32", "[-1]", "[0,4]"), 4),
+            expect![[
+                r#"the header: tensor "w": invalid value: integer `-1`, expected u64 at line 1 column 31"#
+            ]],
+        );
+        check(
+            &header(&entry("F32", "[1]", "[0,18446744073709551615]"), 4),
+            expect![[r#"tensor "w": shape [1] of F32 does not take 18446744073709551615 bytes"#]],
+        );
+        check(
+            &header(&entry("F32", &format!("{:?}", [1; 65]), "[0,4]"), 4),
+            expect![[r#"the header: tensor "w": more than 64 dimensions at line 1 column 223"#]],
+        );
+        check(
+            &header(r#"{"w":{"dtype":"F32","shape":[1]}}"#, 4),
+            expect![[r#"the header: tensor "w": no data_offsets at line 1 column 32"#]],
+        );
+        check(
+            &header(r#"{"w":7}"#, 4),
+            expect![[
+                r#"the header: invalid type: integer `7`, expected dtype, shape and data_offsets of tensor "w" at line 1 column 6"#
+            ]],
+        );
+        let two = r#"{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},
+            "b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}"#;
+        check(
+            &header(two, 3),
+            expect![[r#"tensor "b": begins at byte 1 of the data where 2 was expected: an overlap"#]],
+        );
+        let twice = r#"{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},
+            "a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#;
+        check(&header(twice, 0), expect![[r#"the header: tensor "a" is there twice at line 2 column 15"#]]);
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_said_to_be_none() {
+        check(b"", expect!["the length of the header ends at byte 8, and the file has 0; it was cut off"]);
+        check(
+            &u64::MAX.to_le_bytes(),
+            expect!["the header has 18446744073709551615 bytes, and at most 100000000 are read"],
+        );
+        check(
+            b"<!DOCTYPE html><html>",
+            expect!["the header has 5789751444030890300 bytes, and at most 100000000 are read"],
+        );
+        check(
+            &1000u64.to_le_bytes(),
+            expect!["the header ends at byte 1008, and the file has 8; it was cut off"],
+        );
+        check(
+            &header("[]", 0),
+            expect!["the header: invalid type: sequence, expected an object of tensors at line 1 column 0"],
+        );
+        check(&header("{} {}", 0), expect!["the header: trailing characters at line 1 column 4"]);
+        check(&header(r#"{"a":"#, 0), expect!["the header: EOF while parsing a value at line 1 column 5"]);
+        check(&header("\u{feff}{}", 0), expect!["the header: expected value at line 1 column 1"]);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_anywhere_is_an_error() {
+        let whole = header(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#, 8);
+        assert!(read_header(&whole[..]).is_ok());
+        for len in 0..whole.len() {
+            assert!(read_header(&whole[..len]).is_err(), "cut to {len} of {} bytes", whole.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(json in r#"\{("[ab]":\{("(dtype|shape|data_offsets)":("F32"|\[[0-9]{0,20},?[0-9]{0,20}\]),?){0,3}\},?){0,3}\}"#, data in 0usize..20) {
+            let _ = read_header(&header(&json, data)[..]);
+        }
+
+        #[test]
+        fn never_panics_on_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = read_header(&bytes[..]);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Which classes and functions a checkpoint may name without being refused.
+
+use std::collections::BTreeSet;
+
+use super::{NAMES_TOLD, Options, dotted};
+use crate::formats::parameters::error::ParameterError;
+use crate::formats::pickle::{Arena, Made};
+
+/// What `torch.load(weights_only=True)` calls (torch/_weights_only_unpickler.py of 2.9), and plain containers.
+const NAMES: &[(&str, &[&str])] = &[
+    ("collections", &["OrderedDict", "defaultdict", "Counter", "deque"]),
+    ("argparse", &["Namespace"]),
+    ("_codecs", &["encode"]),
+    ("torch", &["Size", "device", "dtype", "Generator", "Tensor", "tensor", "get_default_dtype", "layout"]),
+    ("torch.serialization", &["_get_layout"]),
+    ("torch.storage", &["UntypedStorage", "TypedStorage"]),
+    ("torch.nn.parameter", &["Parameter", "UninitializedParameter", "Buffer"]),
+    ("torch._tensor", &["_rebuild_from_type_v2"]),
+    ("torch.optim.lr_scheduler", &["LambdaLR", "StepLR", "CosineAnnealingLR", "OneCycleLR"]),
+    ("numpy", &["dtype", "ndarray"]),
+    ("numpy.core.multiarray", &["_reconstruct", "scalar"]),
+    ("numpy._core.multiarray", &["_reconstruct", "scalar"]),
+    ("pathlib", &["Path", "PosixPath", "PurePosixPath"]),
+    ("datetime", &["datetime", "date", "timedelta"]),
+    ("decimal", &["Decimal"]),
+    ("fractions", &["Fraction"]),
+    ("uuid", &["UUID"]),
+    ("builtins", BUILTINS),
+    ("__builtin__", BUILTINS),
+];
+
+const BUILTINS: &[&str] = &[
+    "set",
+    "frozenset",
+    "bytearray",
+    "bytes",
+    "complex",
+    "slice",
+    "range",
+    "int",
+    "float",
+    "str",
+    "bool",
+    "list",
+    "dict",
+    "tuple",
+    "object",
+];
+
+fn is_harmless(module: &[u8], name: &[u8]) -> bool {
+    let listed = |known: &&(&str, &[&str])| {
+        known.0.as_bytes() == module && known.1.iter().any(|known| known.as_bytes() == name)
+    };
+    NAMES.iter().any(|known| listed(&known))
+        // Functions of this module put tensors together and do nothing else.
+        || (module == b"torch._utils" && name.starts_with(b"_rebuild_"))
+        || (module == b"torch" && (name.ends_with(b"Storage") || super::rebuild::is_dtype(name)))
+        // Modules of PyTorch, saved whole, and classes of TorchScript, whose code is not in the pickle.
+        || module.starts_with(b"torch.nn.modules.")
+        || module.starts_with(b"__torch__")
+}
+
+/// Refuses a pickle that would call something else, or notes it; whether or not the root leads there.
+pub(super) fn check(
+    arena: &Arena<'_>,
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Result<(), ParameterError> {
+    let mut called = BTreeSet::new();
+    for object in arena.objects().iter().filter(|object| object.made != Made::Persistent) {
+        let harmless = match arena.global(object.function) {
+            Some((module, name)) => is_harmless(module, name),
+            None => false,
+        };
+        if harmless {
+            continue;
+        }
+        let name = dotted(arena, object.function).unwrap_or_else(|| "what another call gives".to_owned());
+        if !options.any_class {
+            return Err(ParameterError::Calls { offset: object.at, name });
+        }
+        called.insert(name);
+    }
+    if !called.is_empty() {
+        let mut told: Vec<&str> = called.iter().map(String::as_str).take(NAMES_TOLD).collect();
+        let more = format!("and {} more", called.len().saturating_sub(NAMES_TOLD));
+        if called.len() > NAMES_TOLD {
+            told.push(&more);
+        }
+        notes.push(format!("loading it would call what is not known to be harmless: {}", told.join(", ")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_reaches_the_system_is_not_harmless() {
+        for (module, name) in [
+            ("os", "system"),
+            ("posix", "system"),
+            ("builtins", "eval"),
+            ("__builtin__", "getattr"),
+            ("subprocess", "Popen"),
+            ("torch", "load"),
+            ("torch", "classes"),
+            ("torch._utils", "os"),
+            ("collections", "OrderedDict.fromkeys"),
+            ("torch.nn", "modules.linear.Linear"),
+        ] {
+            assert!(!is_harmless(module.as_bytes(), name.as_bytes()), "{module}.{name}");
+        }
+        for (module, name) in
+            [("torch", "BFloat16Storage"), ("torch", "float8_e5m2"), ("torch._utils", "_rebuild_parameter")]
+        {
+            assert!(is_harmless(module.as_bytes(), name.as_bytes()), "{module}.{name}");
+        }
+    }
+}

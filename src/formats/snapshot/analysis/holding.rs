@@ -1,0 +1,139 @@
+//! Who held how much, over a trace: the data of a picture.
+
+use super::lives::Lives;
+use super::stacks::{StackReport, Tally};
+use crate::formats::snapshot::{Action, Snapshot, StackId, Trace};
+
+/// A trace in columns, each at its highest moment.
+#[derive(Debug)]
+pub struct Holding {
+    /// Who: the stacks that held the most at the peak, in short; then all other stacks; last what has no stack.
+    pub stacks: Vec<String>,
+    /// What each of them held, in bytes, by column.
+    pub columns: Vec<Vec<u64>>,
+    /// What was held from the driver, in bytes, by column.
+    pub reserved: Vec<u64>,
+}
+
+impl Holding {
+    /// The trace in that many columns; `share` says how far along an event is, 0 to 1.
+    pub fn of(
+        snapshot: &Snapshot<'_>,
+        trace: &Trace,
+        stacks: usize,
+        columns: usize,
+        share: &dyn Fn(u32) -> f64,
+    ) -> Self {
+        let lives = Lives::of(snapshot, trace);
+        let top = at_peak(snapshot, &lives, stacks);
+        let mut class = vec![top.len(); snapshot.stacks.len()];
+        for (number, stack) in top.iter().enumerate() {
+            class[stack.index()] = number;
+        }
+        class[StackId::UNKNOWN.index()] = top.len() + 1;
+        let mut now = vec![0u64; top.len() + 2];
+        for life in lives.all.iter().filter(|life| life.born.is_none()) {
+            let sum = &mut now[class[life.stack.index()]];
+            *sum = sum.saturating_add(life.size);
+        }
+        let mut names: Vec<String> =
+            top.iter().map(|stack| StackReport::new(&snapshot.stacks, *stack).short).collect();
+        names.push("all other stacks".to_owned());
+        names.push("no stack recorded, or older than the trace and gone".to_owned());
+        let column = |event: u32| column(share(event), columns);
+        let columns_of_stacks = highest(&lives, &class, now, columns, column);
+        let reserved = reserved(snapshot, trace, columns, column);
+        Self { stacks: names, columns: columns_of_stacks, reserved }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a column of a picture, clamped to those there are"
+)]
+fn column(share: f64, columns: usize) -> usize {
+    ((share * columns as f64).max(0.0) as usize).min(columns.saturating_sub(1))
+}
+
+/// The stacks that hold the most when the most is live.
+fn at_peak(snapshot: &Snapshot<'_>, lives: &Lives, stacks: usize) -> Vec<StackId> {
+    let (mut live, mut peak, mut at) = (lives.base, lives.base, 0);
+    for change in &lives.changes {
+        let size = lives.all[change.life as usize].size;
+        live = if change.birth { live.saturating_add(size) } else { live.saturating_sub(size) };
+        if live > peak {
+            (peak, at) = (live, change.event);
+        }
+    }
+    let mut tally = Tally::new(&snapshot.stacks);
+    for life in lives.all.iter().filter(|life| life.at(at) && life.stack != StackId::UNKNOWN) {
+        tally.add(life.stack, life.size);
+    }
+    tally.largest(stacks)
+}
+
+/// The sums of the moment in each column when the most was live; the last ones before where nothing happened.
+fn highest(
+    lives: &Lives,
+    class: &[usize],
+    mut now: Vec<u64>,
+    columns: usize,
+    column: impl Fn(u32) -> usize,
+) -> Vec<Vec<u64>> {
+    let total = |sums: &[u64]| sums.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+    let mut found: Vec<Vec<u64>> = Vec::with_capacity(columns);
+    found.push(now.clone());
+    let mut most = total(&now);
+    for change in &lives.changes {
+        let at = column(change.event);
+        while found.len() <= at {
+            found.push(now.clone());
+            most = total(&now);
+        }
+        let life = &lives.all[change.life as usize];
+        let sum = &mut now[class[life.stack.index()]];
+        *sum = if change.birth { sum.saturating_add(life.size) } else { sum.saturating_sub(life.size) };
+        let live = total(&now);
+        if live > most && found.len() == at + 1 {
+            most = live;
+            found[at].clone_from(&now);
+        }
+    }
+    found.resize(columns, now);
+    found
+}
+
+fn reserved(
+    snapshot: &Snapshot<'_>,
+    trace: &Trace,
+    columns: usize,
+    column: impl Fn(u32) -> usize,
+) -> Vec<u64> {
+    let own = snapshot.segments.iter().filter(|segment| segment.device == trace.device);
+    let mut now: i128 = own.map(|segment| i128::from(segment.size)).sum();
+    let change = |event: &crate::formats::snapshot::Event| match event.action {
+        Action::SegmentAlloc | Action::SegmentMap => i128::from(event.size),
+        Action::SegmentFree | Action::SegmentUnmap => -i128::from(event.size),
+        _ => 0,
+    };
+    let events = snapshot.events(trace);
+    now -= events.iter().map(change).sum::<i128>();
+    let bytes = |now: i128| u64::try_from(now.max(0)).unwrap_or(u64::MAX);
+    let mut found = vec![bytes(now)];
+    for (number, event) in (1..).zip(events) {
+        let (at, by) = (column(number), change(event));
+        if by != 0 {
+            while found.len() <= at {
+                found.push(bytes(now));
+            }
+            now += by;
+            if let Some(most) = found.get_mut(at) {
+                *most = bytes(now).max(*most);
+            }
+        }
+    }
+    found.resize(columns, bytes(now));
+    found
+}

@@ -1,0 +1,186 @@
+//! What a trace tells: its span, the peak and what held it, failures, and traffic with the driver.
+
+use super::lives::Lives;
+use super::stacks::{Holder, StackReport, Tally};
+use super::totals::Survey;
+use super::{Leaks, Options, leak};
+use crate::formats::snapshot::{Action, Event, Snapshot, Trace};
+use crate::model::units::{Bytes, Seconds, Unit as _};
+
+/// What one device's trace tells.
+#[derive(Debug, serde::Serialize)]
+pub struct TraceReport {
+    /// The device's index.
+    pub device: i64,
+    /// How many events it has.
+    pub events: u64,
+    /// From its first to its last event; nothing where the release writes no times.
+    pub span_seconds: Option<f64>,
+    /// Allocations.
+    pub allocations: u64,
+    /// Frees of memory that was allocated before the trace began.
+    pub unknown_frees: u64,
+    /// Live when the trace began, as asked for.
+    pub base_bytes: Bytes,
+    /// Live at its end, as asked for.
+    pub end_bytes: Bytes,
+    /// Allocated in the trace and live at its end.
+    pub traced_live_bytes: Bytes,
+    /// The most that was live at once of what was allocated in the trace.
+    pub traced_peak_bytes: Bytes,
+    /// The most that was live at once.
+    pub peak: Peak,
+    /// Segments and pages taken from the driver.
+    pub segment_allocations: u64,
+    /// Segments and pages given back to the driver.
+    pub segment_frees: u64,
+    /// What the trace took from the driver minus what it gave back.
+    pub reserved_net_bytes: i128,
+    /// The highest that difference was; 0 where it never was above.
+    pub reserved_net_peak_bytes: Bytes,
+    /// The most that was held from the driver.
+    pub reserved_peak_bytes: Bytes,
+    /// What could not be allocated.
+    pub failures: Vec<Failure>,
+    /// What was allocated and never freed.
+    pub leaks: Leaks,
+}
+
+/// The moment when the most was live.
+#[derive(Debug, serde::Serialize)]
+pub struct Peak {
+    /// Live then, as asked for.
+    pub live_bytes: Bytes,
+    /// The event that reached it, from 1; 0 is before the first.
+    pub event: u32,
+    /// When, from the first event on; nothing where the release writes no times.
+    pub after_seconds: Option<f64>,
+    /// Who held it. A stack without frames stands for what is older than the trace and gone.
+    pub holders: Vec<Holder>,
+}
+
+/// An allocation that failed.
+#[derive(Debug, serde::Serialize)]
+pub struct Failure {
+    /// Which event, from 1.
+    pub event: u32,
+    /// When, from the first event on; nothing where the release writes no times.
+    pub after_seconds: Option<f64>,
+    /// What was asked for.
+    pub requested_bytes: Bytes,
+    /// What the device had free.
+    pub device_free_bytes: Bytes,
+    /// Who asked.
+    pub stack: StackReport,
+}
+
+/// Failures told of a trace; a job that retries has the same one many times.
+const FAILURES: usize = 16;
+
+pub(super) fn report(
+    snapshot: &Snapshot<'_>,
+    trace: &Trace,
+    survey: &Survey,
+    options: &Options,
+) -> TraceReport {
+    let (events, lives) = (snapshot.events(trace), Lives::of(snapshot, trace));
+    let start = events.iter().find_map(|event| event.time_us);
+    let since =
+        |event: &Event| Some(Seconds::from_micros(event.time_us?.get().saturating_sub(start?.get())).value());
+    let count = |wanted: &[Action]| {
+        let found = events.iter().filter(|event| wanted.contains(&event.action)).count();
+        u64::try_from(found).unwrap_or(u64::MAX)
+    };
+    let walk = walk(events, &lives);
+    let mut tally = Tally::new(&snapshot.stacks);
+    for life in lives.all.iter().filter(|life| life.at(walk.peak.1)) {
+        tally.add(life.stack, life.size);
+    }
+    let failures = (1..).zip(events).filter(|(_, event)| event.action == Action::Oom);
+    let failures = failures.take(FAILURES).map(|(number, event)| Failure {
+        event: number,
+        after_seconds: since(event),
+        requested_bytes: Bytes::new(event.size),
+        device_free_bytes: Bytes::new(event.address),
+        stack: StackReport::new(&snapshot.stacks, event.stack),
+    });
+    let reserved = i128::from(survey.reserved(trace.device).get());
+    let peak_event = (walk.peak.1 as usize).checked_sub(1).and_then(|index| events.get(index));
+    TraceReport {
+        device: trace.device,
+        events: count_of(events),
+        span_seconds: events.iter().rev().find(|event| event.time_us.is_some()).and_then(since),
+        allocations: count(&[Action::Alloc]),
+        unknown_frees: lives.unknown_frees,
+        base_bytes: Bytes::new(lives.base),
+        end_bytes: Bytes::new(walk.live),
+        traced_live_bytes: Bytes::new(walk.traced),
+        traced_peak_bytes: Bytes::new(walk.traced_peak),
+        peak: Peak {
+            live_bytes: Bytes::new(walk.peak.0),
+            event: walk.peak.1,
+            after_seconds: peak_event.map_or_else(|| start.map(|_| 0.0), since),
+            holders: tally.top(&snapshot.stacks, options.top),
+        },
+        segment_allocations: count(&[Action::SegmentAlloc, Action::SegmentMap]),
+        segment_frees: count(&[Action::SegmentFree, Action::SegmentUnmap]),
+        reserved_net_bytes: walk.reserved,
+        reserved_net_peak_bytes: Bytes::new(u64::try_from(walk.reserved_peak).unwrap_or(u64::MAX)),
+        reserved_peak_bytes: Bytes::new(
+            u64::try_from(reserved - walk.reserved + walk.reserved_peak).unwrap_or(0),
+        ),
+        failures: failures.collect(),
+        leaks: leak::leaks(snapshot, trace, &lives, options.top),
+    }
+}
+
+fn count_of(events: &[Event]) -> u64 {
+    u64::try_from(events.len()).unwrap_or(u64::MAX)
+}
+
+/// The sums at the end of a trace, and the highest on the way.
+struct Walk {
+    live: u64,
+    /// The most live, and the number of the event that reached it.
+    peak: (u64, u32),
+    traced: u64,
+    traced_peak: u64,
+    reserved: i128,
+    reserved_peak: i128,
+}
+
+fn walk(events: &[Event], lives: &Lives) -> Walk {
+    let mut walk = Walk {
+        live: lives.base,
+        peak: (lives.base, 0),
+        traced: 0,
+        traced_peak: 0,
+        reserved: 0,
+        reserved_peak: 0,
+    };
+    for change in &lives.changes {
+        let life = &lives.all[change.life as usize];
+        if change.birth {
+            walk.live = walk.live.saturating_add(life.size);
+            walk.traced = walk.traced.saturating_add(life.size);
+        } else {
+            walk.live = walk.live.saturating_sub(life.size);
+            if life.born.is_some() {
+                walk.traced = walk.traced.saturating_sub(life.size);
+            }
+        }
+        walk.traced_peak = walk.traced_peak.max(walk.traced);
+        if walk.live > walk.peak.0 {
+            walk.peak = (walk.live, change.event);
+        }
+    }
+    for event in events {
+        match event.action {
+            Action::SegmentAlloc | Action::SegmentMap => walk.reserved += i128::from(event.size),
+            Action::SegmentFree | Action::SegmentUnmap => walk.reserved -= i128::from(event.size),
+            _ => {}
+        }
+        walk.reserved_peak = walk.reserved_peak.max(walk.reserved);
+    }
+    walk
+}

@@ -1,0 +1,214 @@
+//! The task that pushes: each interval the newest frame, bounded in time, counted, given up at shutdown.
+//!
+//! What failed and may pass is tried again before the interval is over, with the frame that is newest then: what the
+//! collector has not taken is of no use to it any more.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::OtlpError;
+use super::body::{Base, Body, Encoder};
+use super::client::{AbortOnDrop, Client};
+use super::framing::{self, Verdict};
+use super::resolve::Resolved;
+use crate::engine::Frames;
+use crate::events::Events;
+use crate::host::clock;
+
+/// A request to push once more and end; the answer says that it is done.
+pub(super) type End = mpsc::Sender<()>;
+
+/// Pushes one frame.
+pub(super) struct Sender {
+    pub(super) resolved: Arc<Resolved>,
+    pub(super) frames: Frames,
+    pub(super) encoder: Encoder,
+    /// What the collector took last, where deltas count from there.
+    base: Mutex<Option<Arc<Base>>>,
+    /// Made anew after a failure, so that a renewed certificate is read.
+    client: Mutex<Option<Arc<Client>>>,
+}
+
+impl Sender {
+    pub(super) fn new(resolved: Arc<Resolved>, frames: Frames, encoder: Encoder) -> Result<Self, OtlpError> {
+        let client = Mutex::new(Some(Arc::new(Client::new(&resolved)?)));
+        Ok(Self { resolved, frames, encoder, base: Mutex::default(), client })
+    }
+
+    /// Pushes the newest frame; nothing where there is none yet.
+    pub(super) async fn push(&self) -> Option<Verdict> {
+        let frame = self.frames.borrow().clone()?;
+        let now = clock::now();
+        let base = lock(&self.base).clone();
+        let body = self.encoder.encode(&frame, base.as_deref(), now).await;
+        drop(base);
+        let limit = self.resolved.timeout;
+        let verdict = match tokio::time::timeout(limit, self.send(body?)).await {
+            Ok(verdict) => verdict,
+            Err(_) => Verdict::failed(format!("no answer within {limit:?}")),
+        };
+        match &verdict {
+            Verdict::Taken | Verdict::Partly(_) if self.encoder.delta() => {
+                *lock(&self.base) = Some(Arc::new(Base { frame, at: now }));
+            }
+            Verdict::Taken | Verdict::Partly(_) => {}
+            Verdict::Refused { .. } => *lock(&self.client) = None,
+        }
+        Some(verdict)
+    }
+
+    async fn send(&self, body: Body) -> Verdict {
+        let client = match self.client() {
+            Ok(client) => client,
+            Err(error) => return Verdict::refused(chain(&error)),
+        };
+        let request = match framing::request(&self.resolved, body).await {
+            Ok(request) => request,
+            Err(error) => return Verdict::refused(chain(&error)),
+        };
+        match client.exchange(request).await {
+            Ok(answer) => framing::judge(self.resolved.protocol, &answer),
+            Err(why) => Verdict::failed(why),
+        }
+    }
+
+    fn client(&self) -> Result<Arc<Client>, OtlpError> {
+        let mut client = lock(&self.client);
+        if let Some(client) = &*client {
+            return Ok(Arc::clone(client));
+        }
+        let new = Arc::new(Client::new(&self.resolved)?);
+        Ok(Arc::clone(client.insert(new)))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Pushes until it is asked to end.
+pub(super) struct Pushing<P> {
+    /// Pushes once.
+    pub(super) push: P,
+    pub(super) resolved: Arc<Resolved>,
+    pub(super) events: Arc<Events>,
+    /// Ends at once, also a push that runs.
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+impl<P, F> Pushing<P>
+where
+    P: Fn() -> F,
+    F: Future<Output = Option<Verdict>> + Send + 'static,
+{
+    /// Returns when it was asked to end, or when nobody is left to ask.
+    pub(super) async fn run(self, mut ends: UnboundedReceiver<End>) {
+        let mut stop = self.stop.clone();
+        let interval = self.resolved.interval;
+        let mut regular = Instant::now() + interval;
+        let (mut due, mut tried) = (regular, 0);
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped(&mut stop) => return,
+                end = ends.recv() => {
+                    if let Some(done) = end {
+                        self.pushed(&mut stop).await;
+                        let _ = done.send(());
+                    }
+                    return;
+                }
+                () = tokio::time::sleep_until(due) => {}
+            }
+            let again = self.pushed(&mut stop).await;
+            let now = Instant::now();
+            if now >= regular {
+                // What was missed is not made up for.
+                regular = if regular + interval > now { regular } else { now } + interval;
+            }
+            (due, tried) = match again {
+                None => (regular, 0),
+                // Not later than the next push, if the collector does not ask for that.
+                Some(least) => {
+                    ((now + backoff(tried)).min(regular).max(now + least.min(LONGEST_WAIT)), tried + 1)
+                }
+            };
+        }
+    }
+
+    /// One push, counted; how long to wait at least where it is to be tried again.
+    async fn pushed(&self, stop: &mut watch::Receiver<bool>) -> Option<Duration> {
+        // A task of its own, so that a panic ends it and nothing else.
+        let mut push = AbortOnDrop(tokio::spawn((self.push)()));
+        let verdict = tokio::select! {
+            biased;
+            () = stopped(stop) => {
+                Some(Verdict::refused("given up, because memwarden ends".to_owned()))
+            }
+            verdict = &mut push.0 => verdict
+                .unwrap_or_else(|_| Some(Verdict::refused("a defect of memwarden ended the push".to_owned()))),
+        };
+        match verdict? {
+            Verdict::Taken => {
+                self.events.otlp_exported(clock::now());
+                None
+            }
+            Verdict::Partly(why) => {
+                self.events.otlp_failed(&self.resolved.hide(&why));
+                None
+            }
+            Verdict::Refused { why, again } => {
+                self.events.otlp_failed(&self.resolved.hide(&why));
+                again
+            }
+        }
+    }
+}
+
+/// Until pushing is to end at once, or nobody is left to say so.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// The longest that a collector can keep us from pushing.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// How long to wait after so many failures: from 1 s doubling to a minute, by chance up to a half less, so that the
+/// nodes of a cluster do not come back at once.
+fn backoff(tried: u32) -> Duration {
+    let most = Duration::from_secs(1 << tried.min(6)).min(Duration::from_secs(60));
+    let chance = u32::try_from(RandomState::new().hash_one(tried) % 1024).unwrap_or_default();
+    most - most / 2048 * chance
+}
+
+/// An error with its causes.
+fn chain(error: &impl std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_differ() {
+        for (tried, most) in [(0, 1), (1, 2), (3, 8), (6, 60), (u32::MAX, 60)] {
+            let most = Duration::from_secs(most);
+            let waits: Vec<_> = (0..20).map(|_| backoff(tried)).collect();
+            assert!(waits.iter().all(|wait| (most / 2..=most).contains(wait)), "{waits:?}");
+            assert!(waits.iter().any(|wait| *wait != waits[0]));
+        }
+    }
+}

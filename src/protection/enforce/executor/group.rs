@@ -1,0 +1,262 @@
+//! A cgroup that is acted on as a whole: found again by its inode, listed, killed, stopped.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::person::Short;
+use crate::host::cgroup::{Hierarchy, Version};
+use crate::protection::words::step::{Group, StepError};
+
+/// Groups below a group are followed so deep.
+const DEEPEST: usize = 16;
+/// One read of `cgroup.procs`: about 1,000 pids.
+const PIDS: usize = 8 * 1024;
+
+/// The hierarchy of the targets' groups.
+#[derive(Debug)]
+pub(super) struct Groups {
+    hierarchy: Hierarchy,
+    /// Where the v1 freezer is, which has groups of its own.
+    freezer: Option<PathBuf>,
+}
+
+/// A group that is open.
+#[derive(Debug)]
+pub(super) struct OpenGroup {
+    folder: OwnedFd,
+    version: Version,
+}
+
+impl Groups {
+    /// Those below `hierarchy`; `cgroup` is where all hierarchies are mounted.
+    pub(super) fn new(hierarchy: Hierarchy, cgroup: &Path) -> Self {
+        let freezer = (hierarchy.version == Version::V1).then(|| cgroup.join("freezer"));
+        Self { freezer: freezer.filter(|path| path.is_dir()), hierarchy }
+    }
+
+    /// Which interface they have.
+    pub(super) fn version(&self) -> Version {
+        self.hierarchy.version
+    }
+
+    /// Opens a group, if it is still the one that was meant.
+    ///
+    /// # Errors
+    /// [`StepError::OtherGroup`] for another or none, the kernel's otherwise.
+    pub(super) fn open(&self, group: &Group) -> Result<OpenGroup, StepError> {
+        let other = || StepError::OtherGroup { path: group.path.clone() };
+        let folder = below(&self.hierarchy.root, group.path.as_str()).ok_or_else(other)?;
+        let folder = open(&folder).map_err(|error| match error {
+            Errno::NOENT | Errno::NODEV | Errno::NOTDIR | Errno::LOOP => other(),
+            error => failed("open", error),
+        })?;
+        let inode = rustix::fs::fstat(&folder).map_err(|error| failed("fstat", error))?.st_ino;
+        if inode == group.inode {
+            Ok(OpenGroup { folder, version: self.hierarchy.version })
+        } else {
+            Err(other())
+        }
+    }
+
+    /// The v1 freezer's group of the same path, where there is one.
+    pub(super) fn freezer(&self, group: &Group) -> Option<OpenGroup> {
+        let folder = below(self.freezer.as_ref()?, group.path.as_str())?;
+        Some(OpenGroup { folder: open(&folder).ok()?, version: Version::V1 })
+    }
+}
+
+impl OpenGroup {
+    /// Hands every pid of the group and of those below it to `visit`; some may come twice. Returns whether these are all:
+    /// not where some are of another pid namespace, or too far below.
+    ///
+    /// # Errors
+    /// The kernel's; a group below that is removed meanwhile is none.
+    pub(super) fn pids(&self, mut visit: impl FnMut(u32)) -> Result<bool, Errno> {
+        walk(&self.folder, 0, &mut |folder| pids_of(folder, &mut visit))
+    }
+
+    /// Kills all of it at once (`cgroup.kill`, Linux 5.14).
+    ///
+    /// # Errors
+    /// `ENOENT` where the kernel or the hierarchy has no such file.
+    pub(super) fn kill(&self) -> Result<(), Errno> {
+        self.write("cgroup.kill", b"1")
+    }
+
+    /// Stops it, or lets it go on; the kernel may still be at it when this returns.
+    ///
+    /// # Errors
+    /// `ENOENT` where the hierarchy has no such file.
+    pub(super) fn freeze(&self, frozen: bool) -> Result<(), Errno> {
+        match (self.version, frozen) {
+            (Version::V2, true) => self.write("cgroup.freeze", b"1"),
+            (Version::V2, false) => self.write("cgroup.freeze", b"0"),
+            (Version::V1, true) => self.write("freezer.state", b"FROZEN"),
+            (Version::V1, false) => self.write("freezer.state", b"THAWED"),
+        }
+    }
+
+    /// Whether nobody is in it or below it. Zombies do not count where the kernel tells (v2).
+    pub(super) fn empty(&self) -> bool {
+        let mut buffer = [0; 256];
+        if let Ok(length) = self.read("cgroup.events", &mut buffer) {
+            return buffer[..length].split(|byte| *byte == b'\n').any(|line| line == b"populated 0");
+        }
+        let mut nobody = true;
+        match self.pids(|_| nobody = false) {
+            Ok(all) => nobody && all,
+            // It was removed, which only an empty one can be.
+            Err(error) => matches!(error, Errno::NODEV | Errno::NOENT),
+        }
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+        let name = Short::of(format_args!("{name}"));
+        let file =
+            rustix::fs::openat(&self.folder, name.bytes(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(&file, bytes).map(drop)
+    }
+
+    fn read(&self, name: &str, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let file = rustix::fs::openat(&self.folder, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::read(&file, buffer)
+    }
+}
+
+/// A failed call that is about no single process.
+pub(super) fn failed(call: &'static str, error: Errno) -> StepError {
+    StepError::System { call, pid: 0, errno: error.raw_os_error() }
+}
+
+/// The folder of a group; nothing for a path that leads out of the hierarchy.
+fn below(root: &Path, path: &str) -> Option<PathBuf> {
+    let relative = path.strip_prefix('/')?;
+    let clean = relative.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    clean.then(|| root.join(relative))
+}
+
+fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+fn walk(
+    folder: &OwnedFd,
+    depth: usize,
+    visit: &mut dyn FnMut(&OwnedFd) -> Result<bool, Errno>,
+) -> Result<bool, Errno> {
+    let mut all = visit(folder)?;
+    if depth >= DEEPEST {
+        return Ok(false);
+    }
+    let mut room = [MaybeUninit::uninit(); 2048];
+    // A descriptor of its own, so that the place in the listing is nobody else's.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let listing = rustix::fs::openat(folder, ".", flags, Mode::empty())?;
+    let mut entries = RawDir::new(&listing, &mut room);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type() != FileType::Directory || matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match rustix::fs::openat(folder, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(child) => match walk(&child, depth + 1, visit) {
+                Err(Errno::NODEV | Errno::NOENT) => {}
+                below => all &= below?,
+            },
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// Hands the pids of one group to `visit`; whether these are all.
+fn pids_of(folder: &OwnedFd, visit: &mut dyn FnMut(u32)) -> Result<bool, Errno> {
+    let file = rustix::fs::openat(folder, "cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut buffer = [0; PIDS];
+    let (mut number, mut all): (Option<u32>, bool) = (None, true);
+    loop {
+        let read = match rustix::io::read(&file, &mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(Errno::INTR) => continue,
+            // A threaded group: its processes are listed further up (cgroups(7), "Thread mode").
+            Err(Errno::OPNOTSUPP) => break,
+            Err(error) => return Err(error),
+        };
+        for byte in &buffer[..read] {
+            if byte.is_ascii_digit() {
+                let digit = u32::from(byte - b'0');
+                number = Some(number.unwrap_or(0).saturating_mul(10).saturating_add(digit));
+            } else if let Some(pid) = number.take() {
+                // Processes of another pid namespace are written as 0.
+                if pid > 0 {
+                    visit(pid);
+                } else {
+                    all = false;
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn groups(root: &Path) -> Groups {
+        Groups::new(Hierarchy { version: Version::V2, root: root.to_owned() }, root)
+    }
+
+    #[test]
+    fn a_group_is_the_one_with_the_inode() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/b");
+        std::fs::create_dir_all(&path).unwrap();
+        let inode = std::fs::metadata(&path).unwrap().ino();
+        let open = |path: &str, inode| groups(root.path()).open(&Group { path: path.into(), inode });
+        assert!(open("/a/b", inode).is_ok());
+        for (path, inode) in
+            [("/a/b", inode + 1), ("/a/../a/b", inode), ("/c", inode), ("a/b", inode), ("/", 1)]
+        {
+            let error = open(path, inode).unwrap_err();
+            assert_eq!(error, StepError::OtherGroup { path: path.into() }, "{path}");
+        }
+    }
+
+    #[test]
+    fn pids_are_listed_through_the_whole_subtree() {
+        let root = tempfile::tempdir().unwrap();
+        for (path, pids) in [("a", "1\n22\n0\n"), ("a/b", ""), ("a/b/c", "333\n")] {
+            std::fs::create_dir_all(root.path().join(path)).unwrap();
+            std::fs::write(root.path().join(path).join("cgroup.procs"), pids).unwrap();
+        }
+        let long: String = (1..5000).map(|pid| format!("{pid}\n")).collect();
+        std::fs::create_dir_all(root.path().join("long")).unwrap();
+        std::fs::write(root.path().join("long/cgroup.procs"), long).unwrap();
+        let list = |path: &str| {
+            let inode = std::fs::metadata(root.path().join(path)).unwrap().ino();
+            let group = Group { path: format!("/{path}").into(), inode };
+            let group = groups(root.path()).open(&group).unwrap();
+            let mut found = Vec::new();
+            let all = group.pids(|pid| found.push(pid)).unwrap();
+            (found, group.empty(), all)
+        };
+        assert_eq!(list("a"), (vec![1, 22, 333], false, false), "there is one who cannot be seen from here");
+        assert_eq!(list("long"), ((1..5000).collect::<Vec<u32>>(), false, true));
+        let deep = vec!["deep"; DEEPEST + 2].join("/");
+        std::fs::create_dir_all(root.path().join(&deep)).unwrap();
+        for folder in root.path().join(&deep).ancestors().take(DEEPEST + 2) {
+            std::fs::write(folder.join("cgroup.procs"), "").unwrap();
+        }
+        assert_eq!(list("deep"), (vec![], false, false), "nor who is too far below");
+    }
+}

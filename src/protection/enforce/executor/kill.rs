@@ -1,0 +1,260 @@
+//! Killing many: whole groups, and trees that go on growing.
+//!
+//! A process with a pending `SIGSTOP` or `SIGKILL` cannot fork. A tree is
+//! stopped first, from its roots down and again until nobody new is found, and
+//! killed then: killed at once, its children would be handed to another parent
+//! and be lost from sight. A group keeps its members, so it is killed at once.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::group::{self, OpenGroup};
+use super::reach::{self, Miss, Mode};
+use super::{MOST, Machine, refused};
+use crate::host::cgroup::Version;
+use crate::host::clock;
+use crate::model::ids::ProcessKey;
+use crate::protection::words::step::{Group, Outcome, SignalNumber, Skip, StepError, TargetId, Touched};
+
+/// Passes over a tree or a group, each of which finds who was missed by the one before; two are enough for a job
+/// that does not fork meanwhile.
+const PASSES: usize = 5;
+/// A tree that goes on forking is stopped for this long before it is killed as far as it is known: whoever is not
+/// stopped by then loses its parent, and with it what makes it a member. Thirty processes that fork as fast as they
+/// can on one processor, which they share with us at equal priority, are all stopped in 0.3 s.
+const STOPPING: Duration = Duration::from_secs(2);
+
+/// What a pass came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    reached: u32,
+    new: u32,
+}
+
+impl Machine {
+    /// Stops and kills `roots` and everybody below them.
+    pub(super) fn kill_tree(&mut self, id: TargetId, roots: &[ProcessKey]) -> Result<(Outcome, u32), Miss> {
+        self.met.clear();
+        self.held.clear();
+        let mut first = None;
+        if self.mode == Mode::Drill {
+            self.look(roots)?;
+            let tally = self.strike(id, SignalNumber::KILL, &mut first);
+            return self.summed(tally.reached, first);
+        }
+        // The roots at once, without a look at all the others.
+        for key in roots {
+            self.strike_one(id, *key, SignalNumber::STOP, &mut first, &mut Tally::default());
+        }
+        let begun = clock::now();
+        let mut passes = 0;
+        let outcome = loop {
+            let outcome = self.look(roots);
+            if outcome.is_err() || self.strike(id, SignalNumber::STOP, &mut first).new == 0 {
+                break outcome;
+            }
+            passes += 1;
+            if passes >= PASSES && clock::now().since(begun) >= STOPPING {
+                break outcome;
+            }
+        };
+        // Through the descriptors that were checked: by now a parent's end may hide whose child one is.
+        let mut killed = 0;
+        self.touched.clear();
+        let mut held = std::mem::take(&mut self.held);
+        for found in held.drain(..) {
+            let errno = match reach::send(self.mode, &found, SignalNumber::KILL) {
+                Ok(()) => 0,
+                Err(Miss::Skip(_)) => continue,
+                Err(Miss::Error(error)) => {
+                    let errno = error.errno().unwrap_or(0);
+                    first.get_or_insert(error);
+                    errno
+                }
+            };
+            killed += u32::from(errno == 0);
+            self.note(reach::touched(&found.person, errno));
+        }
+        self.held = held;
+        outcome?;
+        for _ in 0..PASSES {
+            self.look(roots)?;
+            let tally = self.strike(id, SignalNumber::KILL, &mut first);
+            killed += tally.reached;
+            if tally.new == 0 {
+                break;
+            }
+        }
+        self.summed(killed, first)
+    }
+
+    /// Looks for everybody below `roots` and below whoever was met, and puts them into `pids`.
+    fn look(&mut self, roots: &[ProcessKey]) -> Result<(), Miss> {
+        let met = &self.met;
+        self.table
+            .look(&mut self.proc, |key| roots.contains(&key) || met.contains(&key))
+            .map_err(|error| group::failed("list processes", error))?;
+        self.pids.clear();
+        self.pids.extend(self.table.members().take(2 * MOST).map(|key| key.pid));
+        Ok(())
+    }
+
+    /// Kills everybody in a group; by one write where the group has only those who may be reached.
+    pub(super) fn kill_group(&mut self, id: TargetId, group: &Group) -> Result<(Outcome, u32), Miss> {
+        self.target(id)?.scope.admits_group(group.path.as_str(), &self.never).map_err(refused)?;
+        let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
+        let (version, open) = (groups.version(), groups.open(group)?);
+        let freezer = groups.freezer(group);
+        if version == Version::V2 && self.mode == Mode::Enforce && self.all_ours(id, &open).is_ok() {
+            match open.kill() {
+                Ok(()) => {
+                    let killed = u32::try_from(self.touched.len()).unwrap_or(u32::MAX);
+                    // Whoever came in meanwhile was killed too: the kernel goes through the group by itself.
+                    return Ok((Outcome::Done, killed));
+                }
+                // Before 5.14, or a group that was handed to a user and may be killed one by one only.
+                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
+                Err(error) => return Err(group::failed("cgroup.kill", error).into()),
+            }
+        }
+        self.touched.clear();
+        self.kill_members(id, &open, freezer.as_ref())
+    }
+
+    /// Kills a group one by one, looking again until nobody new is in it.
+    fn kill_members(
+        &mut self,
+        id: TargetId,
+        open: &OpenGroup,
+        freezer: Option<&OpenGroup>,
+    ) -> Result<(Outcome, u32), Miss> {
+        self.met.clear();
+        let (mut reached, mut first) = (0, None);
+        // A v1 freezer keeps a signal from arriving until it lets go again.
+        let stopped = freezer
+            .filter(|freezer| self.mode == Mode::Enforce && self.all_ours(id, freezer).is_ok())
+            .filter(|freezer| freezer.freeze(true).is_ok());
+        self.touched.clear();
+        let mut outcome = Ok(());
+        for _ in 0..PASSES {
+            self.pids.clear();
+            let (pids, room) = (&mut self.pids, 2 * MOST);
+            let listed = open.pids(|pid| {
+                if pids.len() < room {
+                    pids.push(pid);
+                }
+            });
+            match listed {
+                Ok(_) => {}
+                Err(Errno::NODEV | Errno::NOENT) => break,
+                Err(error) => {
+                    outcome = Err(group::failed("list", error));
+                    break;
+                }
+            }
+            let tally = self.strike(id, SignalNumber::KILL, &mut first);
+            reached += tally.reached;
+            if tally.new == 0 || self.mode == Mode::Drill {
+                break;
+            }
+        }
+        if let Some(freezer) = stopped {
+            // Whatever happened: nobody is left standing.
+            if let Err(error) = freezer.freeze(false) {
+                return Err(group::failed("thaw", error).into());
+            }
+        }
+        outcome?;
+        self.summed(reached, first)
+    }
+
+    /// Whether everybody in a group may be reached; notes them. Whoever cannot be looked at may not be.
+    pub(super) fn all_ours(&mut self, id: TargetId, open: &OpenGroup) -> Result<(), Miss> {
+        self.touched.clear();
+        self.pids.clear();
+        let (pids, room) = (&mut self.pids, 2 * MOST);
+        let mut fits = true;
+        let all = open.pids(|pid| {
+            fits &= pids.len() < room;
+            if fits {
+                pids.push(pid);
+            }
+        });
+        if !all.map_err(|error| group::failed("list", error))? || !fits {
+            return Err(group::failed("see everybody in the group", Errno::PERM).into());
+        }
+        for place in 0..self.pids.len() {
+            let pid = self.pids[place];
+            let key = match self.proc.glance(pid) {
+                Ok((key, _, _)) => key,
+                // It ended, or is hidden: pids that are in use can be seen by who may not look.
+                Err(Errno::NOENT | Errno::SRCH) if !reach::exists(pid) => continue,
+                Err(error) => return Err(group::failed("look at", error).into()),
+            };
+            match self.find(id, key) {
+                Ok(found) => self.note(reach::touched(&found.person, 0)),
+                Err(Miss::Skip(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Signals everybody in `pids` who was not met before.
+    fn strike(&mut self, id: TargetId, signal: SignalNumber, first: &mut Option<StepError>) -> Tally {
+        let mut tally = Tally::default();
+        for place in 0..self.pids.len() {
+            let Ok((key, _, _)) = self.proc.glance(self.pids[place]) else { continue };
+            self.strike_one(id, key, signal, first, &mut tally);
+        }
+        tally
+    }
+
+    fn strike_one(
+        &mut self,
+        id: TargetId,
+        key: ProcessKey,
+        signal: SignalNumber,
+        first: &mut Option<StepError>,
+        tally: &mut Tally,
+    ) {
+        if self.met.len() >= 2 * MOST || !self.met.insert(key) {
+            return;
+        }
+        let found = match self.find(id, key) {
+            Ok(found) => found,
+            Err(Miss::Skip(_)) => return,
+            Err(Miss::Error(error)) => {
+                let _ = first.get_or_insert(error);
+                return;
+            }
+        };
+        tally.new += 1;
+        let room = self.held.len() < MOST;
+        let signal = if room { signal } else { SignalNumber::KILL };
+        match reach::send(self.mode, &found, signal) {
+            Ok(()) => {
+                tally.reached += 1;
+                self.note(reach::touched(&found.person, 0));
+                if signal == SignalNumber::STOP {
+                    self.held.push(found);
+                }
+            }
+            Err(Miss::Skip(_)) => {}
+            Err(Miss::Error(error)) => {
+                self.note(Touched { errno: error.errno().unwrap_or(0), ..reach::touched(&found.person, 0) });
+                let _ = first.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Nobody reached is an error where there was one, and nothing to do otherwise.
+    fn summed(&self, reached: u32, first: Option<StepError>) -> Result<(Outcome, u32), Miss> {
+        match (reached, first) {
+            (0, Some(error)) => Err(error.into()),
+            (0, None) => Err(Miss::Skip(Skip::Gone)),
+            (reached, _) => Ok((self.done(), reached)),
+        }
+    }
+}

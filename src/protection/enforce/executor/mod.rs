@@ -1,0 +1,402 @@
+//! The one place that signals, kills, stops and starts.
+//!
+//! [`Machine`] carries out the steps of a plan; it looks at each process
+//! itself, immediately before, and refuses whoever is outside the bounds that
+//! it was given. [`Observer`] does nothing, and has nothing to do it with.
+
+mod errand;
+mod group;
+mod kill;
+mod leftover;
+mod never;
+mod observer;
+mod person;
+mod raw;
+mod reach;
+mod release;
+mod tree;
+mod wait;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::host::cgroup::{self, Version};
+use crate::host::clock;
+use crate::model::ids::ProcessKey;
+use crate::model::time::Timestamp;
+use crate::protection::words::scope::{Never, Refusal, Scope};
+use crate::protection::words::step::{
+    Acknowledgement, Executor, Finished, Group, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket,
+    Touched, Work,
+};
+
+pub use errand::{Errand, Errands};
+use group::Groups;
+pub use leftover::let_go;
+pub use never::never;
+pub use observer::Observer;
+use person::Proc;
+pub use reach::Mode;
+use reach::{Found, Miss};
+use release::Releaser;
+use tree::Table;
+use wait::{Goal, State, Wait};
+
+/// Processes that one step can reach; a job has hundreds.
+const MOST: usize = 4096;
+/// Targets with a scope: more are refused.
+const TARGETS: usize = 256;
+
+/// Why the executor could not be made ready.
+#[derive(Debug, thiserror::Error)]
+pub enum ArmError {
+    /// Processes cannot be read.
+    #[error("cannot read {path}")]
+    Proc {
+        /// Where.
+        path: Box<Path>,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There is no thread for what takes long.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A target, as it is known here.
+#[derive(Debug)]
+struct Target {
+    id: TargetId,
+    scope: Scope,
+    /// When it was signalled first in this incident.
+    asked: Option<Timestamp>,
+}
+
+/// A step that goes on.
+#[derive(Debug)]
+struct Pending {
+    ticket: Ticket,
+    target: TargetId,
+    wait: Wait,
+}
+
+/// Carries steps out on this machine.
+#[derive(Debug)]
+pub struct Machine {
+    mode: Mode,
+    proc: Proc,
+    groups: Option<Groups>,
+    never: Never,
+    targets: Vec<Target>,
+    touched: Vec<Touched>,
+    met: HashSet<ProcessKey, foldhash::fast::RandomState>,
+    pids: Vec<u32>,
+    /// Those that were stopped and are to be killed.
+    held: Vec<Found>,
+    table: Table,
+    releaser: Releaser,
+    errands: Errands,
+    pending: Vec<Pending>,
+    /// The groups that were stopped: they may go on whatever the bounds have become.
+    stopped: Vec<(TargetId, Group)>,
+    next: u64,
+}
+
+impl Machine {
+    /// One for the files below `proc` and `cgroup`, which never reaches `never`.
+    ///
+    /// Everything that signalling needs is allocated here. Without a memory controller there are no groups.
+    ///
+    /// # Errors
+    /// What cannot be had; nobody can be signalled then.
+    pub fn arm(
+        mode: Mode,
+        proc: &Path,
+        cgroup: &Path,
+        never: Never,
+        errands: Errands,
+    ) -> Result<Self, ArmError> {
+        let hierarchy = cgroup::memory_hierarchy(cgroup).ok().and_then(Result::ok);
+        let groups = hierarchy.map(|hierarchy| Groups::new(hierarchy, cgroup));
+        let version = groups.as_ref().map_or(Version::V2, Groups::version);
+        let no_proc = |source: std::io::Error| ArmError::Proc { path: proc.into(), source };
+        Ok(Self {
+            mode,
+            proc: Proc::open(proc, version).map_err(|error| no_proc(error.into()))?,
+            groups,
+            never,
+            targets: Vec::with_capacity(TARGETS),
+            touched: Vec::with_capacity(MOST),
+            met: HashSet::with_capacity_and_hasher(2 * MOST, foldhash::fast::RandomState::default()),
+            pids: Vec::with_capacity(2 * MOST),
+            held: Vec::with_capacity(MOST),
+            table: Table::new(),
+            releaser: Releaser::start().map_err(ArmError::Thread)?,
+            errands,
+            pending: Vec::with_capacity(TARGETS),
+            stopped: Vec::with_capacity(TARGETS),
+            next: 0,
+        })
+    }
+
+    /// Uses the v2 hierarchy at `root` for groups, whatever controllers it has.
+    #[cfg(test)]
+    fn on_unified(&mut self, proc: &Path, root: &Path) {
+        let hierarchy = cgroup::Hierarchy { version: Version::V2, root: root.to_owned() };
+        self.groups = Some(Groups::new(hierarchy, root));
+        self.proc = Proc::open(proc, Version::V2).expect("the test's own");
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.next += 1;
+        Ticket(self.next)
+    }
+
+    fn target(&self, id: TargetId) -> Result<&Target, StepError> {
+        self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))
+    }
+
+    /// Finds a process that a target may reach.
+    fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<Found, Miss> {
+        let target = self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
+        reach::find(&mut self.proc, &target.scope, &self.never, key)
+    }
+
+    fn note(&mut self, touched: Touched) {
+        if self.touched.len() < MOST {
+            self.touched.push(touched);
+        }
+    }
+
+    fn carry_out(&mut self, step: &Step) -> Result<(Outcome, u32), Miss> {
+        let id = step.target;
+        if let Work::Thaw { group } = &step.work
+            && self.stopped.iter().any(|(target, stopped)| (target, stopped) == (&id, group))
+        {
+            return self.switch(id, group, false);
+        }
+        self.target(id)?;
+        match &step.work {
+            Work::Record | Work::Hook { .. } | Work::Webhook { .. } => {
+                if self.mode == Mode::Drill {
+                    return Ok((Outcome::WouldHave, 0));
+                }
+                let ticket = self.ticket();
+                self.errands.begin(ticket, step)?;
+                Ok((Outcome::Started(ticket), 0))
+            }
+            Work::Signal { process, signal, only_if_caught } => {
+                let now = clock::now();
+                let found = self.find(id, *process)?;
+                if *only_if_caught && found.person.caught & (1 << (signal.get() - 1)) == 0 {
+                    return Err(Miss::Skip(Skip::NotCaught));
+                }
+                reach::send(self.mode, &found, *signal)?;
+                self.note(reach::touched(&found.person, 0));
+                let target = self.targets.iter_mut().find(|target| target.id == id);
+                if let Some(target) = target {
+                    target.asked.get_or_insert(now);
+                }
+                Ok((self.done(), 1))
+            }
+            Work::KillTree { roots } => self.kill_tree(id, roots),
+            Work::KillGroup { group } => self.kill_group(id, group),
+            Work::Freeze { group } => self.freeze(id, group, true),
+            Work::Thaw { group } => self.freeze(id, group, false),
+            Work::Release { processes } => self.release(id, processes),
+            Work::AwaitEnd { processes, group, within } => {
+                self.await_end(id, processes, group.as_ref(), *within)
+            }
+            Work::Await { by, within } => self.await_word(id, by, *within),
+        }
+    }
+
+    /// What a step is that was done, or would have been.
+    fn done(&self) -> Outcome {
+        match self.mode {
+            Mode::Enforce => Outcome::Done,
+            Mode::Drill => Outcome::WouldHave,
+        }
+    }
+
+    fn freeze(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), Miss> {
+        self.target(id)?.scope.admits_group(group.path.as_str(), &self.never).map_err(refused)?;
+        self.switch(id, group, frozen)
+    }
+
+    fn switch(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), Miss> {
+        let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
+        let open = groups.open(group)?;
+        let open = if groups.version() == Version::V2 { Some(open) } else { groups.freezer(group) };
+        let Some(open) = open else { return Err(Miss::Skip(Skip::Unsupported)) };
+        if frozen {
+            self.all_ours(id, &open)?;
+        }
+        if self.mode == Mode::Enforce {
+            open.freeze(frozen).map_err(|error| group::failed("freeze", error))?;
+            self.stopped.retain(|(_, stopped)| stopped != group);
+            if frozen {
+                self.stopped.push((id, group.clone()));
+            }
+        }
+        Ok((self.done(), 0))
+    }
+
+    fn release(&mut self, id: TargetId, processes: &[ProcessKey]) -> Result<(Outcome, u32), Miss> {
+        if self.mode == Mode::Drill {
+            return Ok((Outcome::WouldHave, 0));
+        }
+        let ticket = self.ticket();
+        let mut waiting: Option<(Found, u32)> = None;
+        let mut count = 0;
+        for key in processes {
+            // The bounds hold here too: the kernel would refuse who is not being killed, but not who is not ours.
+            let Ok(found) = self.find(id, *key) else { continue };
+            if let Some((before, pid)) = waiting.replace((found, key.pid))
+                && self.releaser.take(before.pidfd, pid, ticket, false)
+            {
+                count += 1;
+            }
+        }
+        let Some((last, pid)) = waiting else { return Err(Miss::Skip(Skip::Gone)) };
+        if !self.releaser.take(last.pidfd, pid, ticket, true) {
+            return Err(Miss::Skip(Skip::Busy));
+        }
+        Ok((Outcome::Started(ticket), count + 1))
+    }
+
+    fn await_end(
+        &mut self,
+        id: TargetId,
+        processes: &[ProcessKey],
+        group: Option<&Group>,
+        within: Duration,
+    ) -> Result<(Outcome, u32), Miss> {
+        let mut open = Vec::with_capacity(processes.len().min(MOST));
+        for key in processes.iter().take(MOST) {
+            match reach::open(&mut self.proc, *key, false) {
+                Ok(found) => open.push(found.pidfd),
+                Err(Miss::Skip(_)) => {}
+                Err(Miss::Error(error)) => return Err(Miss::Error(error)),
+            }
+        }
+        let group = match (group, &self.groups) {
+            (Some(group), Some(groups)) => match groups.open(group) {
+                Ok(open) => Some(open),
+                // It is gone, which only an empty one can be.
+                Err(StepError::OtherGroup { .. }) => None,
+                Err(error) => return Err(error.into()),
+            },
+            _ => None,
+        };
+        let count = u32::try_from(open.len()).unwrap_or(u32::MAX);
+        let goal = Goal::End { processes: open, group };
+        Ok((Outcome::Started(self.wait(id, goal, within, count)), count))
+    }
+
+    fn await_word(
+        &mut self,
+        id: TargetId,
+        by: &Acknowledgement,
+        within: Duration,
+    ) -> Result<(Outcome, u32), Miss> {
+        if self.mode == Mode::Drill {
+            return Ok((Outcome::WouldHave, 0));
+        }
+        let now = clock::now();
+        let goal = match by {
+            Acknowledgement::Job(_) => Goal::Elsewhere,
+            Acknowledgement::File(path) => {
+                let target = self.target(id)?;
+                let asked = target.asked.unwrap_or(now);
+                wait::watch(path, &target.scope.users, asked.unix(), now.plus(within)).map_err(|error| {
+                    let errno = error.raw_os_error().unwrap_or(0);
+                    StepError::System { call: "start a thread", pid: 0, errno }
+                })?
+            }
+        };
+        Ok((Outcome::Started(self.wait(id, goal, within, 0)), 0))
+    }
+
+    fn wait(&mut self, target: TargetId, goal: Goal, within: Duration, processes: u32) -> Ticket {
+        let ticket = self.ticket();
+        self.pending.push(Pending {
+            ticket,
+            target,
+            wait: Wait { goal, begun: clock::now(), within, processes },
+        });
+        ticket
+    }
+}
+
+fn refused(refusal: Refusal) -> Miss {
+    Miss::Error(StepError::Refused { pid: 0, refusal })
+}
+
+fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Executor for Machine {
+    fn bound(&mut self, target: TargetId, scope: Option<Scope>) -> Result<(), Refusal> {
+        let asked = self.targets.iter().find(|known| known.id == target).and_then(|known| known.asked);
+        self.targets.retain(|known| known.id != target);
+        let Some(scope) = scope else { return Ok(()) };
+        scope.sound(&self.never)?;
+        if self.targets.len() < TARGETS {
+            self.targets.push(Target { id: target, scope, asked });
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
+        let begun = clock::now();
+        self.touched.clear();
+        let (outcome, processes) = match self.carry_out(step) {
+            Ok(carried) => carried,
+            Err(Miss::Skip(skip)) => (Outcome::Skipped(skip), 0),
+            Err(Miss::Error(error)) => return Err(error),
+        };
+        Ok(StepDone { outcome, processes, micros: micros(clock::now().since(begun)) })
+    }
+
+    fn touched(&self) -> &[Touched] {
+        &self.touched
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>) {
+        self.releaser.poll(finished);
+        self.errands.poll(finished);
+        let now = clock::now();
+        self.pending.retain_mut(|pending| {
+            let Pending { ticket, wait, .. } = pending;
+            let told = |outcome| {
+                let micros = micros(now.since(wait.begun));
+                Ok(StepDone { outcome, processes: wait.processes, micros })
+            };
+            let result = match wait.goal.check() {
+                State::Reached => told(Outcome::Done),
+                State::Saving => told(Outcome::Saving(*ticket)),
+                State::Waiting { left } if wait.over(now) => {
+                    Err(StepError::TimedOut { within: wait.within, left })
+                }
+                State::Waiting { .. } => return true,
+            };
+            let goes_on = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
+            finished.push(Finished::new(*ticket, result));
+            goes_on
+        });
+    }
+
+    fn forget(&mut self, target: TargetId) {
+        self.pending.retain(|pending| pending.target != target);
+        if let Some(known) = self.targets.iter_mut().find(|known| known.id == target) {
+            known.asked = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! Who is never reached: we ourselves, whoever started us, and the group that we are in.
+
+use std::path::Path;
+
+use super::person::{Proc, group_of};
+use crate::host::cgroup::Version;
+use crate::protection::words::scope::Never;
+
+/// Our own pid, our ancestors, and our groups in both kinds of hierarchy; `helpers` are processes of ours.
+///
+/// # Errors
+/// The operating system's: without knowing who we are, nobody is signalled.
+pub fn never(proc: &Path, helpers: &[u32]) -> std::io::Result<Never> {
+    let own = std::process::id();
+    let mut reader = Proc::open(proc, Version::V2)?;
+    reader.look(own, false)?;
+    let mut pids = vec![own];
+    pids.extend(reader.ancestors().iter().map(|key| key.pid));
+    pids.extend_from_slice(helpers);
+    let text = std::fs::read(proc.join("self/cgroup"))?;
+    let groups = [Version::V1, Version::V2].into_iter().filter_map(|version| group_of(&text, version));
+    Ok(Never { own, pids, groups: groups.map(Into::into).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_and_our_parents_are_named() {
+        let never = never(Path::new("/proc"), &[77]).unwrap();
+        assert!(never.pids.contains(&std::process::id()) && never.own == std::process::id());
+        assert!(never.pids.contains(&std::os::unix::process::parent_id()));
+        assert!(never.pids.contains(&77) && !never.groups.is_empty());
+    }
+}

@@ -1,0 +1,54 @@
+//! Does nothing, for the mode `observe`: it has no descriptor, no thread and no call to do anything with.
+
+use crate::protection::words::scope::{Never, Refusal, Scope};
+use crate::protection::words::step::{
+    Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Touched, Work,
+};
+
+/// Says of each step that it would have been done.
+#[derive(Debug, Default)]
+pub struct Observer {
+    never: Never,
+    targets: Vec<(TargetId, Scope)>,
+}
+
+impl Observer {
+    /// One that judges bounds by `never`.
+    pub fn new(never: Never) -> Self {
+        Self { never, targets: Vec::new() }
+    }
+}
+
+impl Executor for Observer {
+    fn bound(&mut self, target: TargetId, scope: Option<Scope>) -> Result<(), Refusal> {
+        self.targets.retain(|(id, _)| *id != target);
+        let Some(scope) = scope else { return Ok(()) };
+        scope.sound(&self.never)?;
+        self.targets.push((target, scope));
+        Ok(())
+    }
+
+    fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
+        let (_, scope) =
+            self.targets.iter().find(|(id, _)| *id == step.target).ok_or(StepError::NoScope(step.target))?;
+        if let Work::KillGroup { group } | Work::Freeze { group } = &step.work {
+            scope
+                .admits_group(group.path.as_str(), &self.never)
+                .map_err(|refusal| StepError::Refused { pid: 0, refusal })?;
+        }
+        let processes = match &step.work {
+            Work::Signal { .. } => 1,
+            Work::KillTree { roots } => u32::try_from(roots.len()).unwrap_or(u32::MAX),
+            _ => 0,
+        };
+        Ok(StepDone { outcome: Outcome::WouldHave, processes, micros: 0 })
+    }
+
+    fn touched(&self) -> &[Touched] {
+        &[]
+    }
+
+    fn poll(&mut self, _finished: &mut Vec<Finished>) {}
+
+    fn forget(&mut self, _target: TargetId) {}
+}

@@ -1,0 +1,115 @@
+//! Reaching one process: found, checked against its bounds, and signalled, in this order and through one pidfd.
+//!
+//! The pidfd is opened first. Whoever then still has the start time that was
+//! meant had the pid all the while, so the pidfd is its own; whoever gets the
+//! pid later is not reached, because a pidfd of who has ended answers `ESRCH`.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use super::person::{Person, Proc};
+use crate::model::ids::ProcessKey;
+use crate::protection::words::scope::{Candidate, Member, Never, Scope};
+use crate::protection::words::step::{SignalNumber, Skip, StepError, Touched};
+
+/// How a process was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Its own descriptor.
+    pub(super) pidfd: OwnedFd,
+    /// What the kernel said of it after the descriptor was opened.
+    pub(super) person: Person,
+}
+
+/// Why a process was not reached.
+#[derive(Debug)]
+pub(super) enum Miss {
+    /// There is nothing to do.
+    Skip(Skip),
+    /// It may not be, or could not be.
+    Error(StepError),
+}
+
+impl From<StepError> for Miss {
+    fn from(error: StepError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Whether signals are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They are.
+    Enforce,
+    /// Signal 0 is sent in their place, which only asks whether it would arrive.
+    Drill,
+}
+
+fn pid_of(key: ProcessKey) -> Option<Pid> {
+    i32::try_from(key.pid).ok().and_then(Pid::from_raw)
+}
+
+fn miss(call: &'static str, pid: u32, error: Errno) -> Miss {
+    match error {
+        Errno::SRCH | Errno::NOENT => Miss::Skip(Skip::Gone),
+        error => Miss::Error(StepError::System { call, pid, errno: error.raw_os_error() }),
+    }
+}
+
+/// Opens a process that is alive and the one that was meant, whoever may reach it; its group is read where asked for.
+pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<Found, Miss> {
+    let pid = pid_of(key).ok_or(Miss::Skip(Skip::Gone))?;
+    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
+        // A thread's number, which is no process: its process has another.
+        Errno::INVAL => Miss::Skip(Skip::Gone),
+        error => miss("pidfd_open", key.pid, error),
+    })?;
+    let person = proc.look(key.pid, group).map_err(|error| miss("look at", key.pid, error))?;
+    if person.key != key || person.dead() {
+        return Err(Miss::Skip(Skip::Gone));
+    }
+    Ok(Found { pidfd, person })
+}
+
+/// Opens a process that is alive, the one that was meant, and within bounds.
+pub(super) fn find(proc: &mut Proc, scope: &Scope, never: &Never, key: ProcessKey) -> Result<Found, Miss> {
+    let group = scope.members.iter().any(|member| matches!(member, Member::Group(_)));
+    let found = open(proc, key, group)?;
+    let Person { key, users, kernel, .. } = found.person;
+    let candidate = Candidate { key, users, kernel, group: proc.group(), ancestors: proc.ancestors() };
+    scope
+        .admits(&candidate, never)
+        .map_err(|refusal| Miss::Error(StepError::Refused { pid: key.pid, refusal }))?;
+    Ok(found)
+}
+
+/// Sends the signal, or asks whether it would arrive.
+pub(super) fn send(mode: Mode, found: &Found, signal: SignalNumber) -> Result<(), Miss> {
+    let pid = found.person.key.pid;
+    match mode {
+        Mode::Enforce => {
+            let number =
+                Signal::from_named_raw(i32::from(signal.get())).ok_or(Miss::Skip(Skip::Unsupported))?;
+            rustix::process::pidfd_send_signal(&found.pidfd, number)
+                .map_err(|error| miss("pidfd_send_signal", pid, error))
+        }
+        Mode::Drill => {
+            let pid = pid_of(found.person.key).ok_or(Miss::Skip(Skip::Gone))?;
+            rustix::process::test_kill_process(pid)
+                .map_err(|error| miss("kill with signal 0", found.person.key.pid, error))
+        }
+    }
+}
+
+/// Whether somebody has this pid, also one whose folder is hidden from us (`hidepid`, proc(5)).
+pub(super) fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// A record of who was reached.
+pub(super) fn touched(person: &Person, errno: i32) -> Touched {
+    Touched { key: person.key, uid: person.users[0], comm: person.comm, resident: person.resident, errno }
+}

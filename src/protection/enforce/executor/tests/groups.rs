@@ -1,0 +1,198 @@
+//! Whole groups, in a folder of the tests' own where this host lets us make one.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::job::{Job, until};
+use super::*;
+use crate::protection::enforce::executor::{cgroup, person};
+use crate::protection::words::scope::Refusal;
+use crate::protection::words::step::{Finished, Group, Outcome};
+use cgroup::Version;
+
+/// A group that is removed at the end.
+struct Room {
+    root: PathBuf,
+    group: Group,
+}
+
+impl Room {
+    fn make(version: Version, name: &str) -> Option<Self> {
+        let name = format!("memwarden-test-{}-{name}", std::process::id());
+        let (root, path) = match version {
+            Version::V2 => {
+                let pure = PathBuf::from("/sys/fs/cgroup/cgroup.procs").exists();
+                let root = if pure { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/unified" };
+                (PathBuf::from(root), format!("/{name}"))
+            }
+            Version::V1 => {
+                let hierarchy = cgroup::memory_hierarchy(Path::new("/sys/fs/cgroup")).ok()?.ok()?;
+                let own = group_of_self(hierarchy.version)?;
+                let matches = hierarchy.version == Version::V1;
+                (matches.then_some(hierarchy.root)?, format!("{}/{name}", own.trim_end_matches('/')))
+            }
+        };
+        let folder = root.join(&path[1..]);
+        std::fs::create_dir(&folder).ok()?;
+        let inode = std::fs::metadata(&folder).ok()?.ino();
+        Some(Self { root, group: Group { path: path.into(), inode } })
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.root.join(&self.group.path.as_str()[1..])
+    }
+
+    fn put(&self, pid: u32) {
+        std::fs::write(self.folder().join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    fn machine(&self, mode: Mode, version: Version) -> Machine {
+        let mut machine = machine(mode);
+        if version == Version::V2 {
+            machine.on_unified(Path::new("/proc"), &self.root);
+        }
+        let members = vec![Member::Group(self.group.clone())];
+        machine.bound(TARGET, Some(Scope { name: "test".into(), users: vec![own_uid()], members })).unwrap();
+        machine
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.folder().join("cgroup.freeze"), "0");
+        for _ in 0..200 {
+            if std::fs::remove_dir(self.folder()).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Our own group's path.
+fn group_of_self(version: Version) -> Option<String> {
+    let text = std::fs::read("/proc/self/cgroup").ok()?;
+    person::group_of(&text, version).map(str::to_owned)
+}
+
+fn room(version: Version, name: &str) -> Option<Room> {
+    let room = Room::make(version, name);
+    if room.is_none() {
+        crate::skip::skip(&format!("no {} group can be made here", version.label()));
+    }
+    room
+}
+
+fn kill(machine: &mut Machine, group: &Group) -> Result<StepDone, StepError> {
+    perform(machine, Work::KillGroup { group: group.clone() })
+}
+
+#[test]
+fn a_group_is_killed_whole_and_found_empty() {
+    for version in [Version::V2, Version::V1] {
+        let Some(room) = room(version, "whole") else { continue };
+        let mut jobs: Vec<Job> = (0..3).map(|_| Job::start(&["sleep", "60"])).collect();
+        for job in &jobs {
+            room.put(job.key.pid);
+        }
+        let mut machine = room.machine(Mode::Enforce, version);
+        let mut drill = room.machine(Mode::Drill, version);
+        let would = kill(&mut drill, &room.group).unwrap();
+        assert_eq!((would.outcome, would.processes), (Outcome::WouldHave, 3));
+        assert!(jobs.iter().all(Job::alive));
+        let done = kill(&mut machine, &room.group).unwrap();
+        assert_eq!((done.outcome, done.processes), (Outcome::Done, 3));
+        assert_eq!(machine.touched().len(), 3);
+        for job in &mut jobs {
+            job.reap();
+        }
+        let empty = Work::AwaitEnd {
+            processes: Arc::new([]),
+            group: Some(room.group.clone()),
+            within: Duration::from_secs(60),
+        };
+        perform(&mut machine, empty).unwrap();
+        let mut finished: Vec<Finished> = Vec::new();
+        until("an empty group", || {
+            machine.poll(&mut finished);
+            !finished.is_empty()
+        });
+        assert_eq!(finished[0].result.as_ref().unwrap().outcome, Outcome::Done);
+    }
+}
+
+#[test]
+fn a_new_group_of_an_old_name_is_not_touched() {
+    let Some(room) = room(Version::V2, "renamed") else { return };
+    let job = Job::start(&["sleep", "60"]);
+    room.put(job.key.pid);
+    let mut machine = room.machine(Mode::Enforce, Version::V2);
+    let old = Group { inode: room.group.inode + 1, ..room.group.clone() };
+    assert_eq!(kill(&mut machine, &old), Err(StepError::OtherGroup { path: old.path.clone() }));
+    assert!(job.alive());
+}
+
+#[test]
+fn a_stranger_in_a_group_keeps_it_from_being_killed_at_once() {
+    if own_uid() != 0 {
+        crate::skip::skip("a process of another user takes root to start");
+        return;
+    }
+    for version in [Version::V2, Version::V1] {
+        let Some(room) = room(version, "stranger") else { continue };
+        let (mut ours, theirs) =
+            (Job::start(&["sleep", "60"]), Job::start_as(&["sleep", "60"], Some(65_534)));
+        room.put(ours.key.pid);
+        room.put(theirs.key.pid);
+        let mut machine = room.machine(Mode::Enforce, version);
+        let freeze = perform(&mut machine, Work::Freeze { group: room.group.clone() });
+        if version == Version::V2 {
+            let refused = StepError::Refused { pid: theirs.key.pid, refusal: Refusal::User };
+            assert_eq!(freeze, Err(refused));
+        }
+        let done = kill(&mut machine, &room.group).unwrap();
+        assert_eq!((done.outcome, done.processes), (Outcome::Done, 1));
+        ours.reap();
+        assert!(theirs.alive());
+    }
+}
+
+#[test]
+fn a_group_outside_the_target_is_refused() {
+    let (Some(room), Some(other)) = (room(Version::V2, "inside"), room(Version::V2, "outside")) else {
+        return;
+    };
+    let job = Job::start(&["sleep", "60"]);
+    other.put(job.key.pid);
+    let mut machine = room.machine(Mode::Enforce, Version::V2);
+    for work in [Work::KillGroup { group: other.group.clone() }, Work::Freeze { group: other.group.clone() }]
+    {
+        let refused = StepError::Refused { pid: 0, refusal: Refusal::NoMember };
+        assert_eq!(perform(&mut machine, work), Err(refused));
+    }
+    assert!(job.alive());
+}
+
+#[test]
+fn a_group_is_stopped_and_goes_on() {
+    let Some(room) = room(Version::V2, "pause") else { return };
+    let job = Job::start(&["sleep", "60"]);
+    room.put(job.key.pid);
+    let frozen =
+        || std::fs::read_to_string(room.folder().join("cgroup.events")).unwrap().contains("frozen 1");
+    let mut machine = room.machine(Mode::Enforce, Version::V2);
+    perform(&mut machine, Work::Freeze { group: room.group.clone() }).unwrap();
+    until("the stop", frozen);
+    // Whatever the bounds have become meanwhile, who was stopped goes on.
+    machine.bound(TARGET, None).unwrap();
+    let other = Group { inode: room.group.inode + 1, ..room.group.clone() };
+    assert_eq!(perform(&mut machine, Work::Thaw { group: other }), Err(StepError::NoScope(TARGET)));
+    perform(&mut machine, Work::Thaw { group: room.group.clone() }).unwrap();
+    until("the start", || !frozen());
+    let mut machine = room.machine(Mode::Enforce, Version::V2);
+    perform(&mut machine, Work::Freeze { group: room.group.clone() }).unwrap();
+    assert_eq!(kill(&mut machine, &room.group).unwrap().processes, 1, "who is stopped can be killed");
+    until("the end", || !job.alive());
+}

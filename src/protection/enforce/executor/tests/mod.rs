@@ -1,0 +1,49 @@
+//! The executor on real processes, all started here, bounded, and ended with the test.
+
+mod groups;
+mod job;
+mod namespace;
+mod one;
+mod trees;
+mod waiting;
+
+use std::path::Path;
+
+use super::{Errands, Machine, Mode, never};
+use crate::model::ids::ProcessKey;
+use crate::protection::words::scope::{Member, Never, Scope};
+use crate::protection::words::step::{
+    Executor as _, SignalNumber, Stage, Step, StepDone, StepError, TargetId, Work,
+};
+
+const TARGET: TargetId = TargetId(0);
+
+fn own_uid() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+fn machine(mode: Mode) -> Machine {
+    // The tests' jobs are children of ours, as only helpers of the daemon are.
+    let never = Never { own: 0, ..never(Path::new("/proc"), &[]).unwrap() };
+    Machine::arm(mode, Path::new("/proc"), Path::new("/sys/fs/cgroup"), never, Errands::default()).unwrap()
+}
+
+/// One that may reach these members of our own user.
+fn armed(mode: Mode, members: Vec<Member>) -> Machine {
+    let mut machine = machine(mode);
+    let scope = Scope { name: "test".into(), users: vec![own_uid()], members };
+    machine.bound(TARGET, Some(scope)).unwrap();
+    machine
+}
+
+fn step(work: Work) -> Step {
+    Step { target: TARGET, stage: Stage::Kill, work }
+}
+
+fn perform(machine: &mut Machine, work: Work) -> Result<StepDone, StepError> {
+    machine.perform(&step(work))
+}
+
+fn signal(machine: &mut Machine, process: ProcessKey, signal: SignalNumber) -> Result<StepDone, StepError> {
+    perform(machine, Work::Signal { process, signal, only_if_caught: false })
+}

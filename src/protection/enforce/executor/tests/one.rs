@@ -1,0 +1,120 @@
+//! One process, one signal.
+
+use super::job::{Job, stat};
+use super::*;
+use crate::protection::words::scope::Refusal;
+use crate::protection::words::step::{Outcome, Skip};
+
+#[test]
+fn a_signal_arrives_and_is_told() {
+    let mut job = Job::python("say('up')\nsignal.pause()\n");
+    assert_eq!(job.line(), "up");
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let done = signal(&mut machine, job.key, SignalNumber::TERM).unwrap();
+    assert_eq!((done.outcome, done.processes), (Outcome::Done, 1));
+    let touched = machine.touched()[0];
+    assert_eq!((touched.key, touched.uid, touched.errno), (job.key, own_uid(), 0));
+    assert!(touched.comm.starts_with(b"python3") && touched.resident > 0);
+    job.reap();
+    let done = signal(&mut machine, job.key, SignalNumber::TERM).unwrap();
+    assert_eq!(done.outcome, Outcome::Skipped(Skip::Gone), "the victim is gone in between");
+}
+
+#[test]
+fn a_zombie_is_gone() {
+    let job = Job::start(&["true"]);
+    super::job::until("the end", || !job.alive());
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let done = signal(&mut machine, job.key, SignalNumber::KILL).unwrap();
+    assert_eq!(done.outcome, Outcome::Skipped(Skip::Gone));
+}
+
+#[test]
+fn only_a_handler_is_asked() {
+    let ask = |job: &Job| {
+        let mut machine = armed(Mode::Enforce, vec![Member::Process(job.key)]);
+        let work = Work::Signal { process: job.key, signal: SignalNumber::USR1, only_if_caught: true };
+        perform(&mut machine, work).unwrap().outcome
+    };
+    let mut without = Job::python("say('up')\nsignal.pause()\n");
+    without.line();
+    assert_eq!(ask(&without), Outcome::Skipped(Skip::NotCaught));
+    assert!(without.alive());
+    let mut with = Job::python(
+        "signal.signal(signal.SIGUSR1, lambda *_: say('saved'))\nsay('up')\nwhile True: signal.pause()\n",
+    );
+    with.line();
+    assert_eq!(ask(&with), Outcome::Done);
+    assert_eq!(with.line(), "saved");
+}
+
+#[test]
+fn another_start_time_is_another_process() {
+    let job = Job::start(&["sleep", "60"]);
+    let other = ProcessKey { start: job.key.start + 1, ..job.key };
+    let mut machine = armed(Mode::Enforce, vec![Member::Process(other)]);
+    let done = signal(&mut machine, other, SignalNumber::KILL).unwrap();
+    assert_eq!(done.outcome, Outcome::Skipped(Skip::Gone));
+    assert!(job.alive());
+}
+
+#[test]
+fn nobody_outside_is_reached_whatever_the_plan_says() {
+    let (inside, outside) = (Job::start(&["sleep", "60"]), Job::start(&["sleep", "60"]));
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(inside.key)]);
+    let refusal = |machine: &mut Machine, key| match signal(machine, key, SignalNumber::KILL) {
+        Err(StepError::Refused { refusal, .. }) => Some(refusal),
+        _ => None,
+    };
+    assert_eq!(refusal(&mut machine, outside.key), Some(Refusal::NoMember));
+    assert_eq!(refusal(&mut machine, stat(1).unwrap().0), Some(Refusal::Init));
+    let parent = stat(std::os::unix::process::parent_id()).unwrap().0;
+    assert_eq!(refusal(&mut machine, parent), Some(Refusal::Ourselves));
+    let own = stat(std::process::id()).unwrap().0;
+    assert_eq!(refusal(&mut machine, own), Some(Refusal::Ourselves));
+    let strange = Step { target: TargetId(9), ..step(Work::KillTree { roots: [inside.key].into() }) };
+    assert_eq!(machine.perform(&strange), Err(StepError::NoScope(TargetId(9))));
+    assert!(inside.alive() && outside.alive());
+}
+
+#[test]
+fn bounds_around_ourselves_leave_the_target_without_any() {
+    let job = Job::start(&["sleep", "60"]);
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let parent = stat(std::os::unix::process::parent_id()).unwrap().0;
+    let wide = Scope { name: "all".into(), users: vec![own_uid()], members: vec![Member::Tree(parent)] };
+    assert_eq!(machine.bound(TARGET, Some(wide)), Err(Refusal::Ourselves));
+    assert_eq!(signal(&mut machine, job.key, SignalNumber::KILL), Err(StepError::NoScope(TARGET)));
+    assert!(job.alive());
+}
+
+#[test]
+fn a_process_of_another_user_is_refused() {
+    if own_uid() != 0 {
+        crate::skip::skip("a process of another user takes root to start");
+        return;
+    }
+    let job = Job::start_as(&["sleep", "60"], Some(65_534));
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let refused = StepError::Refused { pid: job.key.pid, refusal: Refusal::User };
+    assert_eq!(signal(&mut machine, job.key, SignalNumber::KILL), Err(refused.clone()));
+    let roots = [job.key].into();
+    assert_eq!(perform(&mut machine, Work::KillTree { roots }), Err(refused));
+    assert!(job.alive());
+}
+
+#[test]
+fn a_drill_reaches_nobody() {
+    let mut job = Job::python("say('up')\nsignal.pause()\n");
+    job.line();
+    let mut machine = armed(Mode::Drill, vec![Member::Tree(job.key)]);
+    for work in [
+        Work::Signal { process: job.key, signal: SignalNumber::KILL, only_if_caught: false },
+        Work::KillTree { roots: [job.key].into() },
+    ] {
+        let done = perform(&mut machine, work).unwrap();
+        assert_eq!((done.outcome, done.processes), (Outcome::WouldHave, 1));
+        assert_eq!(machine.touched()[0].key, job.key);
+    }
+    assert!(job.alive());
+}

@@ -1,0 +1,222 @@
+//! Steps that go on: ends, memory, a job's word.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::job::{Job, until};
+use super::*;
+use crate::protection::words::step::{Acknowledgement, Finished, Outcome, Ticket};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn ticket(done: Result<StepDone, StepError>) -> Ticket {
+    match done.unwrap().outcome {
+        Outcome::Started(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn next(machine: &mut Machine) -> Finished {
+    let mut finished = Vec::new();
+    until("the step's end", || {
+        machine.poll(&mut finished);
+        !finished.is_empty()
+    });
+    assert_eq!(finished.len(), 1);
+    finished.remove(0)
+}
+
+#[test]
+fn an_end_is_told_once_it_has_come() {
+    let mut job = Job::start(&["sleep", "60"]);
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let end = || Work::AwaitEnd { processes: [job.key].into(), group: None, within: LONG };
+    let waiting = ticket(perform(&mut machine, end()));
+    let mut finished = Vec::new();
+    machine.poll(&mut finished);
+    assert!(finished.is_empty());
+    signal(&mut machine, job.key, SignalNumber::KILL).unwrap();
+    let told = next(&mut machine);
+    assert_eq!((told.ticket, told.result.unwrap().outcome), (waiting, Outcome::Done));
+    // Who is dead and not reaped, and who was never there, is waited for by nobody.
+    ticket(perform(&mut machine, end()));
+    assert_eq!(next(&mut machine).result.unwrap().outcome, Outcome::Done);
+    job.reap();
+}
+
+#[test]
+fn who_does_not_die_in_time_is_told_as_left() {
+    // What an uninterruptible sleep looks like from outside: the signal is sent, and the end does not come.
+    let job = Job::start(&["sleep", "60"]);
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let work = Work::AwaitEnd { processes: [job.key].into(), group: None, within: Duration::ZERO };
+    ticket(perform(&mut machine, work));
+    assert_eq!(next(&mut machine).result, Err(StepError::TimedOut { within: Duration::ZERO, left: 1 }));
+}
+
+#[test]
+fn what_is_forgotten_is_not_told() {
+    let job = Job::start(&["sleep", "60"]);
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let work = Work::AwaitEnd { processes: [job.key].into(), group: None, within: Duration::ZERO };
+    ticket(perform(&mut machine, work));
+    machine.forget(TARGET);
+    let mut finished = Vec::new();
+    machine.poll(&mut finished);
+    assert!(finished.is_empty());
+}
+
+#[test]
+fn memory_of_who_is_killed_is_taken_back() {
+    let mut job = Job::python("held = bytearray(64 << 20)\nsay('up')\nsignal.pause()\n");
+    job.line();
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let release = || Work::Release { processes: [job.key].into() };
+    // Nobody is killed by this: without a signal on its way the kernel refuses.
+    ticket(perform(&mut machine, release()));
+    let outcome = next(&mut machine).result.unwrap().outcome;
+    assert!(matches!(outcome, Outcome::Skipped(_)), "{outcome:?}");
+    assert!(job.alive());
+    signal(&mut machine, job.key, SignalNumber::KILL).unwrap();
+    let done = perform(&mut machine, release()).unwrap();
+    if let Outcome::Started(_) = done.outcome {
+        let outcome = next(&mut machine).result.unwrap().outcome;
+        assert!(matches!(outcome, Outcome::Done | Outcome::Skipped(_)), "{outcome:?}");
+    }
+    job.reap();
+}
+
+#[test]
+fn a_handler_that_takes_long_says_so_and_then_that_it_has_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ack");
+    std::fs::write(&path, "saved, long ago").unwrap();
+    let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    let mut job = Job::python(&format!(
+        "
+path = {path:?}
+def save(*_):
+    open(path + '.new', 'w').write('saving')
+    os.rename(path + '.new', path)
+    say('saving')
+    sys.stdin.read()
+signal.signal(signal.SIGUSR1, save)
+say('up')
+while True: signal.pause()
+"
+    ));
+    job.line();
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    signal(&mut machine, job.key, SignalNumber::USR1).unwrap();
+    // It answers before anybody waits for it.
+    assert_eq!(job.line(), "saving");
+    let by = Arc::new(Acknowledgement::File(path.clone()));
+    let waiting = ticket(perform(&mut machine, Work::Await { by, within: LONG }));
+    assert_eq!(next(&mut machine).result.unwrap().outcome, Outcome::Saving(waiting));
+    std::fs::write(&path, "saved step 42").unwrap();
+    let told = next(&mut machine);
+    assert_eq!((told.ticket, told.result.unwrap().outcome), (waiting, Outcome::Done));
+}
+
+#[test]
+fn a_word_that_was_written_for_another_does_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ack");
+    std::fs::write(&path, "saved").unwrap();
+    let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    let job = Job::start(&["sleep", "60"]);
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let within = Duration::from_millis(400);
+    let by = Arc::new(Acknowledgement::File(path));
+    ticket(perform(&mut machine, Work::Await { by, within }));
+    assert_eq!(next(&mut machine).result, Err(StepError::TimedOut { within, left: 0 }));
+}
+
+/// Waits for the file's word, which does not come while `wrong` is there, and comes from the job's own file.
+fn not_taken(folder: &std::path::Path, wrong: impl FnOnce(&std::path::Path)) {
+    let path = folder.join("ack");
+    let mut machine = armed(Mode::Enforce, Vec::new());
+    wrong(&path);
+    let by = Arc::new(Acknowledgement::File(path.clone()));
+    let waiting = ticket(perform(&mut machine, Work::Await { by, within: LONG }));
+    let mut finished: Vec<Finished> = Vec::new();
+    let begun = crate::host::clock::now();
+    until("several looks", || {
+        machine.poll(&mut finished);
+        assert!(finished.is_empty(), "nothing was said: {finished:?}");
+        crate::host::clock::now().since(begun) > Duration::from_millis(1500)
+    });
+    std::fs::write(folder.join("next"), "saved").unwrap();
+    // Whatever the mask of new files is: in a folder that others can write, a private file of ours is not read.
+    std::fs::set_permissions(folder.join("next"), std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .unwrap();
+    std::fs::rename(folder.join("next"), &path).unwrap();
+    let told = next(&mut machine);
+    assert_eq!((told.ticket, told.result.unwrap().outcome), (waiting, Outcome::Done));
+}
+
+#[test]
+fn a_link_of_a_user_says_nothing_and_leads_nowhere() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let folder = tempfile::tempdir().unwrap();
+    // Of a user's, where we can make it so.
+    let _ = std::os::unix::fs::chown(folder.path(), Some(61_001), None);
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let Ok(terminal) = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY) else {
+        return crate::skip::skip("there are no pseudo-terminals");
+    };
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let name = std::path::PathBuf::from(name.to_str().unwrap());
+    not_taken(folder.path(), |path| std::os::unix::fs::symlink(&name, path).unwrap());
+    // The other end hangs up once it was opened and closed: it never was, and cannot have become ours.
+    let mut asked = [rustix::event::PollFd::new(&terminal, rustix::event::PollFlags::IN)];
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut asked, Some(&at_once)).unwrap();
+    assert!(!asked[0].revents().contains(rustix::event::PollFlags::HUP), "the terminal was opened");
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::write(&elsewhere, "saved").unwrap();
+    std::fs::remove_file(folder.path().join("ack")).unwrap();
+    not_taken(folder.path(), |path| std::os::unix::fs::symlink(&elsewhere, path).unwrap());
+}
+
+#[test]
+fn what_cannot_be_read_has_not_said_that_it_saved() {
+    use rustix::fs::{CWD, FileType, mknodat};
+    let folder = tempfile::tempdir().unwrap();
+    not_taken(folder.path(), |path| mknodat(CWD, path, FileType::Fifo, 0o600.into(), 0).unwrap());
+    std::fs::remove_file(folder.path().join("ack")).unwrap();
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip::skip("files of other users need root");
+    }
+    not_taken(folder.path(), |path| {
+        std::fs::write(path, "saved").unwrap();
+        std::os::unix::fs::chown(path, Some(61_002), None).unwrap();
+    });
+}
+
+#[test]
+fn a_word_that_is_being_written_is_not_taken_for_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("saved");
+    let mut machine = armed(Mode::Enforce, Vec::new());
+    let by = Arc::new(Acknowledgement::File(path.clone()));
+    perform(&mut machine, Work::Await { by, within: Duration::from_secs(60) }).unwrap();
+    let mut finished: Vec<Finished> = Vec::new();
+    // As a job does that opens the file, and is interrupted before it writes.
+    std::fs::write(&path, "").unwrap();
+    let begun = crate::host::clock::now();
+    until("two looks", || {
+        machine.poll(&mut finished);
+        assert!(finished.is_empty(), "nothing was said yet: {finished:?}");
+        crate::host::clock::now().since(begun) > Duration::from_millis(250)
+    });
+    std::fs::write(&path, "saving").unwrap();
+    assert!(matches!(next(&mut machine).result.unwrap().outcome, Outcome::Saving(_)));
+    // An empty file that stays is one that was touched.
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(next(&mut machine).result.unwrap().outcome, Outcome::Done);
+}

@@ -1,0 +1,263 @@
+//! The daemon's side: hands hooks to the helper, and keeps a helper running.
+
+use std::ffi::OsString;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::protocol::{Answer, Ending, LONGEST, Request, SLOWEST};
+use crate::host::child::{Helper, WorkerCommand};
+use crate::host::clock;
+use crate::protection::enforce::executor::Errand;
+use crate::protection::words::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
+
+/// Hooks that wait for their turn.
+const WAITING: usize = 16;
+/// How often a helper that nobody uses is looked after.
+const LOOK: Duration = Duration::from_secs(1);
+/// What the helper may take beside the hook itself.
+const SPARE: Duration = Duration::from_secs(3);
+/// What is kept of what a hook said, in bytes, in a failure's sentence.
+const SHORT: usize = 200;
+
+/// Starts hooks through the helper.
+#[derive(Debug)]
+pub struct Hooks {
+    requests: SyncSender<Request>,
+    ended: Receiver<Finished>,
+    status: Arc<Status>,
+}
+
+#[derive(Debug, Default)]
+struct Status {
+    pid: AtomicU32,
+    starts: AtomicU64,
+}
+
+impl Hooks {
+    /// Starts the helper, and a thread that talks to it; `proc` is where processes are listed.
+    ///
+    /// # Errors
+    /// The operating system's, where it gives no thread. A helper that cannot be started is tried again.
+    pub fn start(command: WorkerCommand, proc: &Path) -> io::Result<Self> {
+        let (requests, inbox) = sync_channel(WAITING);
+        let (report, ended) = sync_channel(2 * WAITING);
+        let status = Arc::new(Status::default());
+        let arguments = vec![OsString::from("--proc"), proc.as_os_str().to_owned()];
+        let mut keeper = Keeper { command, arguments, running: None, status: Arc::clone(&status) };
+        let (tell, started) = sync_channel(1);
+        let serve = move || {
+            // Here, because the helper ends with the thread that started it.
+            keeper.ensure();
+            // Whoever started this waits for it.
+            let _ = tell.send(());
+            keeper.serve(&inbox, &report);
+        };
+        std::thread::Builder::new().name("hooks".to_owned()).spawn(serve)?;
+        // Now, while there is memory. A thread that is gone has told nothing, which is no reason to wait.
+        let _ = started.recv();
+        Ok(Self { requests, ended, status })
+    }
+
+    /// The helper's pid; nothing while none runs.
+    pub fn pid(&self) -> Option<u32> {
+        Some(self.status.pid.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
+    }
+
+    /// How many helpers were started so far, the first one included.
+    pub fn starts(&self) -> u64 {
+        self.status.starts.load(Ordering::Relaxed)
+    }
+}
+
+impl Errand for Hooks {
+    fn begin(&mut self, ticket: Ticket, step: &Step) -> bool {
+        let Work::Hook { hook, input } = &step.work else { return false };
+        let request = Request {
+            id: ticket.0,
+            program: hook.program.clone(),
+            arguments: hook.arguments.clone(),
+            timeout_ms: u64::try_from(hook.timeout.as_millis()).unwrap_or(SLOWEST).min(SLOWEST),
+            input: input.as_ref().to_owned(),
+        };
+        self.requests.try_send(request).is_ok()
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>) {
+        finished.extend(self.ended.try_iter());
+    }
+}
+
+struct Running {
+    helper: Helper,
+    input: ChildStdin,
+    output: ChildStdout,
+}
+
+/// Lives on the thread.
+struct Keeper {
+    command: WorkerCommand,
+    arguments: Vec<OsString>,
+    running: Option<Running>,
+    status: Arc<Status>,
+}
+
+impl Keeper {
+    fn serve(&mut self, inbox: &Receiver<Request>, report: &SyncSender<Finished>) {
+        loop {
+            match inbox.recv_timeout(LOOK) {
+                Ok(request) => {
+                    let (result, said) = match self.ask(&request) {
+                        Ok(answer) => told(&answer),
+                        Err(error) => {
+                            self.stop();
+                            (Err(outside(format!("the hook helper failed: {error}"))), String::new())
+                        }
+                    };
+                    let ticket = Ticket(request.id);
+                    // Nobody asks any more where the report is full.
+                    let _ = report.try_send(Finished { ticket, result, said: said.into() });
+                    self.ensure();
+                }
+                Err(RecvTimeoutError::Timeout) => self.ensure(),
+                Err(RecvTimeoutError::Disconnected) => return self.stop(),
+            }
+        }
+    }
+
+    /// Starts a helper where none runs.
+    fn ensure(&mut self) {
+        if self.running.as_mut().is_some_and(|running| running.helper.ended().is_some()) {
+            self.running = None;
+            self.status.pid.store(0, Ordering::Relaxed);
+        }
+        if self.running.is_some() {
+            return;
+        }
+        if let Ok((helper, Some(input), Some(output))) = Helper::start(&self.command, &self.arguments) {
+            self.status.pid.store(helper.pid(), Ordering::Relaxed);
+            self.status.starts.fetch_add(1, Ordering::Relaxed);
+            self.running = Some(Running { helper, input, output });
+        }
+    }
+
+    fn stop(&mut self) {
+        if let Some(Running { mut helper, input, output }) = self.running.take() {
+            helper.kill();
+            drop((input, output));
+            let begun = clock::now();
+            while helper.ended().is_none() && clock::now().since(begun) < LOOK {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.status.pid.store(0, Ordering::Relaxed);
+    }
+
+    fn ask(&mut self, request: &Request) -> io::Result<Answer> {
+        self.ensure();
+        let limit = Duration::from_millis(request.timeout_ms) + SPARE;
+        let running = self.running.as_mut().ok_or_else(|| io::Error::other("it cannot be started"))?;
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        if line.len() > LONGEST {
+            return Err(io::Error::other("there is more to tell than fits"));
+        }
+        // Between two requests the helper reads, so that this waits only for one that hangs, and then not here.
+        rustix::io::ioctl_fionbio(&running.input, true)?;
+        let begun = clock::now();
+        write(&mut running.input, &line, || limit.saturating_sub(clock::now().since(begun)))?;
+        let mut answer = Vec::new();
+        loop {
+            let left = limit.saturating_sub(clock::now().since(begun));
+            await_fd(&running.output, PollFlags::IN, left)?;
+            let mut buffer = [0; 8192];
+            let read = running.output.read(&mut buffer)?;
+            if read == 0 {
+                return Err(io::Error::other("it ended"));
+            }
+            answer.extend_from_slice(&buffer[..read]);
+            if answer.ends_with(b"\n") {
+                let answer: Answer = serde_json::from_slice(&answer)?;
+                return if answer.id == request.id {
+                    Ok(answer)
+                } else {
+                    Err(io::Error::other("it answers another"))
+                };
+            }
+            if answer.len() > LONGEST {
+                return Err(io::Error::other("its answer is too long"));
+            }
+        }
+    }
+}
+
+fn write(pipe: &mut ChildStdin, mut bytes: &[u8], left: impl Fn() -> Duration) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match pipe.write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                await_fd(pipe, PollFlags::OUT, left())?
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn await_fd(fd: &impl std::os::fd::AsFd, what: PollFlags, limit: Duration) -> io::Result<()> {
+    let mut asked = [PollFd::from_borrowed_fd(fd.as_fd(), what)];
+    let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
+    match poll(&mut asked, Some(&limit)) {
+        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+        Ok(_) => Ok(()),
+        Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn outside(what: String) -> StepError {
+    StepError::Outside { what: what.into() }
+}
+
+/// What an answer means, and what the hook said.
+fn told(answer: &Answer) -> (Result<StepDone, StepError>, String) {
+    let said = answer.output.clone();
+    let first: String =
+        said.trim().chars().take(SHORT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let words = if first.is_empty() { String::new() } else { format!(": {first}") };
+    let result = match &answer.ending {
+        Ending::Exited(0) => Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: answer.micros }),
+        Ending::Exited(code) => Err(outside(format!("the hook ended with code {code}{words}"))),
+        Ending::Signalled(signal) => Err(outside(format!("the hook was ended by signal {signal}{words}"))),
+        Ending::TimedOut => Err(outside(format!("the hook took too long and was killed{words}"))),
+        Ending::Refused(why) => Err(outside(why.clone())),
+    };
+    (result, said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_is_a_sentence() {
+        let said = |ending, output: &str| {
+            let (result, said) = told(&Answer { id: 1, ending, output: output.to_owned(), micros: 5 });
+            assert_eq!(said, output);
+            result.map(|done| done.micros).map_err(|error| error.to_string())
+        };
+        assert_eq!(said(Ending::Exited(0), "fine"), Ok(5));
+        let code = said(Ending::Exited(3), "no\nroom\n");
+        assert_eq!(code, Err("the hook ended with code 3: no room".to_owned()));
+        let late = said(Ending::TimedOut, "");
+        assert_eq!(late, Err("the hook took too long and was killed".to_owned()));
+        assert_eq!(said(Ending::Refused("not ours".to_owned()), ""), Err("not ours".to_owned()));
+    }
+}

@@ -1,0 +1,252 @@
+//! What is left of the host's and of a group's memory, read through kept descriptors without allocating.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::host::cgroup::{Hierarchy, Version};
+use crate::model::units::Bytes;
+
+/// A `memory.stat` has about 2 KiB; what is needed of `/proc/meminfo` is in its first lines.
+const ROOM: usize = 8192;
+
+/// What is left, of how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Bytes until it is exhausted.
+    pub headroom: Bytes,
+    /// All there is.
+    pub total: Bytes,
+}
+
+/// The host's memory.
+#[derive(Debug)]
+pub struct HostMeter(OwnedFd);
+
+impl HostMeter {
+    /// Opens `meminfo` below `proc`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open(proc: &Path) -> io::Result<Self> {
+        Ok(Self(open(&proc.join("meminfo"))?))
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The operating system's, or `InvalidData` for text that is not understood.
+    pub fn read(&self) -> io::Result<Left> {
+        let mut room = [0; ROOM];
+        parse_host(text(&self.0, &mut room)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// A group, and every group above it that may have a limit.
+#[derive(Debug)]
+pub struct GroupMeter {
+    version: Version,
+    levels: Vec<Level>,
+}
+
+#[derive(Debug)]
+struct Level {
+    limit: OwnedFd,
+    usage: OwnedFd,
+    stat: OwnedFd,
+}
+
+impl GroupMeter {
+    /// Opens the files of the group at `path` and of all above it.
+    ///
+    /// # Errors
+    /// The operating system's, where there is no such group; one without limits to read, as where the memory controller
+    /// is on further up only (v2), is left out.
+    pub fn open(hierarchy: &Hierarchy, path: &str) -> io::Result<Self> {
+        let (limit, usage) = match hierarchy.version {
+            Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+            Version::V2 => ("memory.max", "memory.current"),
+        };
+        let mut levels = Vec::new();
+        let mut rest = path.trim_matches('/');
+        std::fs::metadata(hierarchy.root.join(rest))?;
+        loop {
+            let folder = hierarchy.root.join(rest);
+            let level = || {
+                Ok::<_, io::Error>(Level {
+                    limit: open(&folder.join(limit))?,
+                    usage: open(&folder.join(usage))?,
+                    stat: open(&folder.join("memory.stat"))?,
+                })
+            };
+            match level() {
+                Err(error) if error.kind() != io::ErrorKind::NotFound && !rest.is_empty() => {
+                    return Err(error);
+                }
+                level => levels.extend(level),
+            }
+            match rest.rsplit_once('/') {
+                Some((above, _)) => rest = above,
+                None if rest.is_empty() => break,
+                None => rest = "",
+            }
+        }
+        Ok(Self { version: hierarchy.version, levels })
+    }
+
+    /// The least that is left below any limit on the path; nothing where there is no limit that `host` does not have.
+    ///
+    /// # Errors
+    /// The operating system's, also once the group is gone, or `InvalidData`.
+    pub fn read(&self, host: Bytes) -> io::Result<Option<Left>> {
+        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+        let mut least: Option<Left> = None;
+        for level in &self.levels {
+            let mut room = [0; ROOM];
+            let limit = text(&level.limit, &mut room)?.trim_ascii();
+            // v1 says "none" with a number larger than any memory.
+            let limit = if limit == b"max" { None } else { Some(number(limit).ok_or_else(wrong)?) };
+            let Some(limit) = limit.filter(|limit| *limit < host.get()) else { continue };
+            let usage = number(text(&level.usage, &mut room)?.trim_ascii()).ok_or_else(wrong)?;
+            let stat = text(&level.stat, &mut room)?;
+            let cache = field(stat, self.inactive()).ok_or_else(wrong)?;
+            let headroom = limit.saturating_sub(usage.saturating_sub(cache));
+            if least.is_none_or(|least| headroom < least.headroom.get()) {
+                least = Some(Left { headroom: Bytes::new(headroom), total: Bytes::new(limit) });
+            }
+        }
+        Ok(least)
+    }
+
+    /// File cache that is given up first; v1 has it of the whole subtree under another name.
+    const fn inactive(&self) -> &'static [u8] {
+        match self.version {
+            Version::V1 => b"total_inactive_file",
+            Version::V2 => b"inactive_file",
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn text<'r>(file: &OwnedFd, room: &'r mut [u8; ROOM]) -> io::Result<&'r [u8]> {
+    let length = rustix::io::pread(file, &mut room[..], 0)?;
+    Ok(&room[..length])
+}
+
+/// `MemTotal` and `MemAvailable` of `/proc/meminfo` (proc_meminfo(5)).
+fn parse_host(text: &[u8]) -> Option<Left> {
+    let kib = |name: &[u8]| {
+        let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+        let digits = line.strip_prefix(b":")?.trim_ascii().strip_suffix(b" kB")?;
+        number(digits.trim_ascii()).and_then(Bytes::from_kib)
+    };
+    Some(Left { headroom: kib(b"MemAvailable")?, total: kib(b"MemTotal")? })
+}
+
+/// The value of a `name value` line.
+fn field(text: &[u8], name: &[u8]) -> Option<u64> {
+    let line = text
+        .split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(name).filter(|rest| rest.first() == Some(&b' ')))?;
+    number(line.trim_ascii())
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        sum.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn left(headroom: u64, total: u64) -> Left {
+        Left { headroom: Bytes::new(headroom), total: Bytes::new(total) }
+    }
+
+    #[test]
+    fn the_host_is_what_is_available() {
+        let folder = tempfile::tempdir().unwrap();
+        write(
+            folder.path(),
+            "meminfo",
+            "MemTotal:       1024 kB\nMemFree:  12 kB\nMemAvailable:    512 kB\nBuffers: 1 kB\n",
+        );
+        let meter = HostMeter::open(folder.path()).unwrap();
+        assert_eq!(meter.read().unwrap(), left(512 << 10, 1 << 20));
+        for broken in
+            ["", "MemTotal: 1 kB\n", "MemTotal: x kB\nMemAvailable: 1 kB", "MemAvailable: 5\nMemTotal: 5 kB"]
+        {
+            write(folder.path(), "meminfo", broken);
+            assert!(meter.read().is_err(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_limit_on_the_path_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { version: Version::V2, root: folder.path().to_owned() };
+        for (path, max, current) in [("a/b", "max", 100), ("a", "209715200", 150), (".", "1073741824", 400)] {
+            write(folder.path(), &format!("{path}/memory.max"), &format!("{max}\n"));
+            write(folder.path(), &format!("{path}/memory.current"), &format!("{}\n", current * MIB));
+            write(folder.path(), &format!("{path}/memory.stat"), "anon 5\ninactive_file 10485760\nx 1\n");
+        }
+        let host = Bytes::new(8 << 30);
+        let meter = GroupMeter::open(&hierarchy, "/a/b").unwrap();
+        assert_eq!(meter.read(host).unwrap(), Some(left(60 * MIB, 200 * MIB)));
+        assert_eq!(meter.read(Bytes::new(100 * MIB)).unwrap(), None, "no limit that the host does not have");
+        write(folder.path(), "a/memory.max", "nonsense\n");
+        assert!(meter.read(host).is_err());
+        assert!(GroupMeter::open(&hierarchy, "/none").is_err());
+    }
+
+    #[test]
+    fn a_group_without_the_controller_has_the_limits_above_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { version: Version::V2, root: folder.path().to_owned() };
+        write(folder.path(), "pod/memory.max", "209715200\n");
+        write(folder.path(), "pod/memory.current", "104857600\n");
+        write(folder.path(), "pod/memory.stat", "inactive_file 0\n");
+        std::fs::create_dir(folder.path().join("pod/task")).unwrap();
+        let meter = GroupMeter::open(&hierarchy, "/pod/task").unwrap();
+        assert_eq!(meter.read(Bytes::new(8 << 30)).unwrap(), Some(left(100 * MIB, 200 * MIB)));
+    }
+
+    #[test]
+    fn the_old_interface_has_other_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { version: Version::V1, root: folder.path().to_owned() };
+        write(folder.path(), "j/memory.limit_in_bytes", "104857600\n");
+        write(folder.path(), "j/memory.usage_in_bytes", "94371840\n");
+        write(folder.path(), "j/memory.stat", "inactive_file 1\ntotal_inactive_file 4194304\n");
+        let meter = GroupMeter::open(&hierarchy, "/j").unwrap();
+        assert_eq!(meter.read(Bytes::new(8 << 30)).unwrap(), Some(left(14 * MIB, 100 * MIB)));
+        write(folder.path(), "j/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(meter.read(Bytes::new(8 << 30)).unwrap(), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text: Vec<u8>) {
+            let _ = (parse_host(&text), field(&text, b"inactive_file"), number(&text));
+        }
+    }
+}

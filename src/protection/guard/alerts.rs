@@ -1,0 +1,94 @@
+//! Alerts that fire now, as Alertmanager told them, until it says that they are over.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::model::time::Timestamp;
+use crate::protection::options::target::Target;
+
+/// The most alerts remembered; more are refused.
+const MOST: usize = 256;
+/// One that was not said again for so long is forgotten where there is no room: nobody said that it is over, and
+/// Alertmanager repeats what fires every few hours.
+const OLD: Duration = Duration::from_secs(6 * 3600);
+
+/// Labels, sorted.
+pub type Labels = BTreeMap<String, String>;
+
+/// The alerts that fire.
+#[derive(Debug, Default)]
+pub struct Alerts {
+    firing: Mutex<BTreeMap<Labels, Timestamp>>,
+    /// Matched, unmatched, refused.
+    counts: [AtomicU64; 3],
+}
+
+impl Alerts {
+    /// An alert fires, or is over; whether it is for one of the targets.
+    pub fn hear(&self, labels: Labels, fires: bool, targets: &[Target], now: Timestamp) -> bool {
+        let mut firing = self.firing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !fires {
+            return firing.remove(&labels).is_some();
+        }
+        if firing.len() >= MOST {
+            firing.retain(|_, at| now.since(*at) < OLD);
+        }
+        let heeded = targets.iter().any(|target| heeds(target, &labels));
+        let room = firing.len() < MOST || firing.contains_key(&labels);
+        if heeded && room {
+            firing.insert(labels, now);
+        }
+        let count = if heeded { 0 } else { 1 };
+        self.counts[count].fetch_add(1, Ordering::Relaxed);
+        heeded && room
+    }
+
+    /// Somebody sent alerts and was refused.
+    pub fn refused(&self) {
+        self.counts[2].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// When the newest of the alerts for this target was told.
+    pub fn firing(&self, target: &Target) -> Option<Timestamp> {
+        let firing = self.firing.lock().unwrap_or_else(PoisonError::into_inner);
+        let for_it = firing.iter().filter(|(labels, _)| heeds(target, labels)).map(|(_, at)| *at);
+        for_it.max_by_key(|at| at.monotonic())
+    }
+
+    /// How many were matched, unmatched and refused, with the words for it.
+    pub fn counts(&self) -> [(&'static str, u64); 3] {
+        let count = |place: usize| self.counts[place].load(Ordering::Relaxed);
+        [("matched", count(0)), ("unmatched", count(1)), ("refused", count(2))]
+    }
+}
+
+fn heeds(target: &Target, labels: &Labels) -> bool {
+    target.heeds(|name| labels.get(name).map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protection::options::Protection;
+
+    #[test]
+    fn alerts_that_nobody_ends_make_room_in_time() {
+        let text =
+            "protection: {targets: [{name: a, workload: b, allow_users: [c], alert: {labels: {job: x}}}]}";
+        let config = crate::config::parse_str(text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
+        let targets = Protection::new(&config.rooms["protection"], config.sampling.interval).targets;
+        let alerts = Alerts::default();
+        let hear = |number: usize, second| {
+            let labels = [("job", "x".to_owned()), ("pod", number.to_string())];
+            let labels = labels.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+            alerts.hear(labels, true, &targets, Timestamp::from_secs(second))
+        };
+        assert!((0..MOST).all(|number| hear(number, 100)));
+        assert!(hear(7, 200), "one that is known");
+        assert!(!hear(MOST, 200));
+        assert!(hear(MOST, 100 + OLD.as_secs()));
+        assert_eq!(alerts.firing.lock().unwrap().len(), 2);
+    }
+}

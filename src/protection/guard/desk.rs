@@ -1,0 +1,101 @@
+//! Where alerts come in: from the HTTP server to whichever guard runs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::Shared;
+use crate::host::{clock, fs};
+use crate::model::time::Timestamp;
+use crate::serve::http::AlertDesk;
+
+/// A token has a few dozen bytes; more is another file.
+const LONGEST: u64 = 4096;
+
+/// The desk; what is behind it changes at a reload.
+#[derive(Debug, Default)]
+pub struct Desk(Mutex<Behind>);
+
+/// Strangers may knock as often as they like, and are logged once in so long; all are counted.
+const LOGGED: Duration = Duration::from_secs(60);
+
+/// Who hears the alerts, and what they must bring.
+#[derive(Debug, Default)]
+struct Behind {
+    shared: Option<Arc<Shared>>,
+    token: Option<PathBuf>,
+    /// When it was logged last that somebody was refused.
+    refused: Option<Timestamp>,
+}
+
+impl Desk {
+    /// Somebody else hears from now on.
+    pub(super) fn hand_over(&self, shared: Option<Arc<Shared>>, token: Option<PathBuf>) {
+        let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (behind.shared, behind.token) = (shared, token);
+    }
+
+    fn shared(&self) -> Option<Arc<Shared>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).shared.clone()
+    }
+}
+
+impl AlertDesk for Desk {
+    /// The file is read each time, so that a new token counts at once.
+    fn token(&self) -> Result<Option<String>, String> {
+        let path = self.0.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
+        let Some(path) = path else { return Ok(None) };
+        let read = fs::read_bounded(&path, LONGEST)
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| std::io::ErrorKind::InvalidData.into()));
+        match read.map(|text| text.trim().to_owned()) {
+            Ok(token) if token.is_empty() => Err("The token file is empty.".to_owned()),
+            Ok(token) => Ok(Some(token)),
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "The token for alerts cannot be read.");
+                Err("The token file cannot be read; the log says why.".to_owned())
+            }
+        }
+    }
+
+    fn hear(&self, labels: BTreeMap<String, String>, fires: bool) -> bool {
+        let Some(shared) = self.shared() else { return false };
+        shared.alerts.hear(labels, fires, &shared.targets, clock::now())
+    }
+
+    fn refused(&self) {
+        let now = clock::now();
+        let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = behind.refused.is_none_or(|before| now.since(before) >= LOGGED);
+        if due {
+            behind.refused = Some(now);
+        }
+        drop(behind);
+        if due {
+            tracing::warn!("Alerts were refused: nobody vouched for who sent them.");
+        }
+        if let Some(shared) = self.shared() {
+            shared.alerts.refused();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_read_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let desk = Desk::default();
+        assert_eq!(desk.token(), Ok(None));
+        desk.hand_over(None, Some(path.clone()));
+        assert!(desk.token().is_err());
+        std::fs::write(&path, "one\n").unwrap();
+        assert_eq!(desk.token(), Ok(Some("one".to_owned())));
+        std::fs::write(&path, " \n").unwrap();
+        assert!(desk.token().is_err());
+        assert!(!desk.hear(BTreeMap::new(), true));
+    }
+}

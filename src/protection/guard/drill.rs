@@ -1,0 +1,233 @@
+//! A drill: the whole ladder against a live target, with signal 0 in the place of every signal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::alerts::Alerts;
+use super::facts::SeatFacts;
+use super::gather::{Gather, Whys};
+use crate::app::serve;
+use crate::config::Config;
+use crate::engine::{Engine, Registries};
+use crate::events::Events;
+use crate::host::clock;
+use crate::model::frame::Frame;
+#[cfg(feature = "gpu")]
+use crate::model::source::Status;
+use crate::protection::enforce::executor::{self, Errands, Machine};
+use crate::protection::enforce::hooks;
+use crate::protection::options::signals;
+use crate::protection::options::target::{Selector, Target};
+use crate::protection::plan::{self, Plan, Trip};
+use crate::protection::policy::{Reason, State, Transition};
+use crate::protection::status::{Name, Report};
+use crate::protection::words::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
+use crate::sources::{Registration, process, workload};
+
+/// What would happen, in order.
+#[derive(Debug, Default)]
+pub struct Drill {
+    /// A job of the target's each: its name, and why nothing would be done for it.
+    pub jobs: Vec<Job>,
+}
+
+/// One job that the target names.
+#[derive(Debug)]
+pub struct Job {
+    /// The workload or cgroup; empty where the target names nobody now.
+    pub name: String,
+    /// How many processes may be touched, and may not.
+    pub members: u32,
+    /// How many are left out: other users', the kernel's, our own.
+    pub left_out: u32,
+    /// How many of them for each reason.
+    pub whys: Whys,
+    /// Why nothing may be done.
+    pub unfit: Option<&'static str>,
+    /// Every step.
+    pub steps: Vec<Walked>,
+}
+
+/// One step that was walked through.
+#[derive(Debug)]
+pub struct Walked {
+    /// The rung.
+    pub state: State,
+    /// What would be done.
+    pub what: String,
+    /// What would become of it.
+    pub outcome: String,
+    /// Whether it would fail.
+    pub fails: bool,
+    /// How long asking took, in microseconds.
+    pub micros: u64,
+}
+
+/// The rungs, in order.
+const LADDER: [State; 5] = [State::Warn, State::Soft, State::Checkpoint, State::Term, State::Kill];
+
+/// Walks through the ladder of the target `name`.
+///
+/// # Errors
+/// No such target, or nothing could be read.
+pub fn walk(config: &Config, name: &str) -> anyhow::Result<(Target, Drill)> {
+    let protection = serve::protection(config);
+    let known: Vec<&str> = protection.targets.iter().map(|target| target.name.as_str()).collect();
+    let target = protection.targets.iter().find(|target| target.name.as_str() == name);
+    let target = target.cloned().with_context(|| {
+        format!("there is no target `{name}` that is not off; there are: {}", known.join(", "))
+    })?;
+    let context = serve::context(&config.paths);
+    let roots = Arc::clone(&context.roots);
+    let never = executor::never(&roots.proc, &[]).context("who we are cannot be read")?;
+    let registries = Registries { sources: SOURCES, analyzers: &[] };
+    let mut engine = Engine::new(registries, config, context, Arc::new(Events::new()));
+    let frame = sample(&mut engine, &target);
+    let targets: Arc<[Target]> = Arc::from([target.clone()]);
+    let mut gather = Gather::new(targets, &roots, Some(never.clone()));
+    let facts = gather
+        .look(clock::now(), &frame, engine.facts(), &Alerts::default(), &Report::default())
+        .context("processes cannot be read")?;
+    let mut machine =
+        Machine::arm(executor::Mode::Drill, &roots.proc, &roots.cgroup, never, Errands::default())
+            .context("nobody could be signalled")?;
+    let mut drill = Drill::default();
+    let named = gather.names.seats.iter().zip(facts.seats);
+    for (seat, (names, facts)) in named.enumerate() {
+        let (Some(Name { workload: name, members, left_out, .. }), Some(facts)) = (names, facts) else {
+            continue;
+        };
+        let id = TargetId(u16::try_from(seat).unwrap_or(u16::MAX));
+        let mut unfit = facts.unfit.map(crate::protection::status::Unfit::label);
+        if let Some(scope) = facts.scope.clone()
+            && machine.bound(id, Some(scope)).is_err()
+        {
+            unfit = Some("bounds");
+        }
+        let steps = if unfit.is_none() && *members > 0 {
+            climb(&target, id, &facts, &mut machine)
+        } else {
+            Vec::new()
+        };
+        let whys = gather.whys.remove(&seat).unwrap_or_default();
+        drill.jobs.push(Job {
+            name: name.to_string(),
+            members: *members,
+            left_out: *left_out,
+            whys,
+            unfit,
+            steps,
+        });
+    }
+    Ok((target, drill))
+}
+
+/// What tells who belongs to whom.
+const SOURCES: &[&Registration] = &[
+    &process::REGISTRATION,
+    #[cfg(feature = "gpu")]
+    &crate::sources::gpu::REGISTRATION,
+    &workload::REGISTRATION,
+];
+
+/// A sample in which the target names somebody, or the last one where it does not: what tells of GPUs takes a moment to
+/// start. Who is known only by speaking on the job socket is known to the daemon that listens there, and not here.
+fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    const STEP: Duration = Duration::from_millis(200);
+    let begun = clock::now();
+    loop {
+        let frame = engine.tick(clock::now());
+        let by_workload = matches!(target.selector, Selector::Workload(_));
+        let workloads = &engine.facts().workload_of;
+        let named = workloads.iter().any(|member| target.selector.names_workload(&member.workload));
+        let over = clock::now().since(begun) >= PATIENCE;
+        if !by_workload || named || over || !may_tell(&frame) {
+            return frame;
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Whether there may be GPUs that were not told yet: without a driver there is nothing to wait for.
+#[cfg(feature = "gpu")]
+fn may_tell(frame: &Frame) -> bool {
+    use crate::sources::gpu::{REGISTRATION, metrics::NVML_STATUS};
+    let starting = frame.value(NVML_STATUS.desc.name, &[("status", "initializing")]) == Some(1.0);
+    starting || frame.sources.iter().any(|told| told.source == REGISTRATION.name && told.status == Status::Ok)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn may_tell(_frame: &Frame) -> bool {
+    false
+}
+
+fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine) -> Vec<Walked> {
+    let told: Arc<str> = Arc::from("{}");
+    let (mut plan, mut steps, mut from) = (Plan::default(), Vec::new(), State::Ok);
+    let reach = target.limits.reach.label();
+    for to in LADDER {
+        let at = clock::now();
+        let ask = to == State::Checkpoint;
+        let transition = Transition { at, from, to, reason: Reason::Alert, incident: 1, ask, counts: false };
+        from = to;
+        let Some(stage) = plan::stage_of(&transition) else { continue };
+        plan.make(&Trip {
+            id,
+            target,
+            transition: &transition,
+            stage,
+            roster: &facts.roster,
+            told: Some(&told),
+        });
+        let mut carried = Vec::new();
+        for planned in plan.steps() {
+            let above = planned.unless.and_then(|place| carried.get(usize::from(place)).copied());
+            if above == Some(true) {
+                carried.push(true);
+                continue;
+            }
+            let begun = clock::now();
+            let result = machine.perform(&planned.step);
+            let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
+            carried.push(matches!(&result, Ok(StepDone { outcome: Outcome::WouldHave | Outcome::Done, .. })));
+            let (outcome, fails) = told_of(&result);
+            steps.push(Walked { state: to, what: said(&planned.step.work), outcome, fails, micros });
+        }
+        if to.label() == reach {
+            break;
+        }
+    }
+    if let Some(hook) = &target.hook
+        && let Err(error) = hooks::check::program(&hook.program)
+    {
+        let what = format!("look at {}", hook.program.display());
+        let outcome = format!("{:#}", anyhow::Error::new(error));
+        steps.push(Walked { state: State::Soft, what, outcome, fails: true, micros: 0 });
+    }
+    steps
+}
+
+/// A step, with the name of its signal.
+fn said(work: &Work) -> String {
+    let Work::Signal { process, signal, only_if_caught } = work else { return work.to_string() };
+    let condition = if *only_if_caught { ", if it has a handler" } else { "" };
+    format!("send SIG{} to pid {}{condition}", signals::name(*signal), process.pid)
+}
+
+/// How a step would go, and whether that is a failure.
+fn told_of(result: &Result<StepDone, StepError>) -> (String, bool) {
+    match result {
+        Ok(StepDone { outcome: Outcome::Skipped(why), .. }) => {
+            (format!("skipped: {why:?}").to_lowercase(), false)
+        }
+        Ok(StepDone { outcome: Outcome::Started(_), processes, .. }) => {
+            (format!("{processes} are there"), false)
+        }
+        Ok(StepDone { processes: 0, .. }) => ("would be done".to_owned(), false),
+        Ok(StepDone { processes, .. }) => (format!("would reach {processes}"), false),
+        Err(error) => (error.to_string(), true),
+    }
+}

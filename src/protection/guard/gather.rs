@@ -1,0 +1,660 @@
+//! From a frame to facts: which jobs the targets name, who belongs to them, and what is foreseen for them.
+//!
+//! Runs on the sampler's thread after each frame, so that the guard allocates
+//! and searches nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::alerts::Alerts;
+use super::facts::{Facts, SeatFacts};
+use super::foresight::Traits;
+use super::seats::{Claim, Seats, Sitter, What};
+use super::users;
+use crate::host::capability;
+use crate::host::cgroup::{self, Hierarchy};
+use crate::host::roots::Roots;
+use crate::model::facts::{Facts as Told, Membership, ProcessRow, ProcessTable};
+use crate::model::frame::Frame;
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::protection::enforce::levels::GroupMeter;
+use crate::protection::options::target::{Selector, Target};
+use crate::protection::plan::victim::{self, Person, Roster};
+use crate::protection::policy::{Ladder, Members, Mode, Resource};
+use crate::protection::record::Remembered;
+use crate::protection::status::{Name, Names, Report, Unfit};
+use crate::protection::words::scope::{Member, Never, Scope};
+use crate::protection::words::step::Group;
+
+/// A job's name, its processes and those that go by its name and may not be touched.
+type Named<'t> = (Label, Vec<&'t ProcessRow>);
+
+/// Makes facts of frames.
+#[derive(Debug)]
+pub struct Gather {
+    targets: Arc<[Target]>,
+    /// By target; the first unknown user's name where one is.
+    users: Vec<Result<Vec<u32>, String>>,
+    never: Option<Never>,
+    /// The only user whose processes we may signal, where we may not signal all.
+    only: Option<u32>,
+    hierarchy: Option<Hierarchy>,
+    seats: Seats,
+    /// Who was asked for a checkpoint before, also by an earlier run.
+    remembered: Remembered,
+    /// Whether another daemon protects with the same folder of state.
+    rival: bool,
+    /// What the seats are called, for the labels.
+    pub names: Names,
+    /// Why processes are left out, by seat.
+    pub whys: BTreeMap<usize, Whys>,
+}
+
+/// How many processes are left out, by why.
+pub type Whys = BTreeMap<&'static str, u32>;
+
+/// The members of one job, raw and sifted.
+#[derive(Debug, Default)]
+struct Crowd {
+    people: Vec<Person>,
+    left_out: u32,
+    /// How many of them for each reason.
+    whys: Whys,
+    /// Whether init, or we ourselves, are among those that the target names.
+    wide: bool,
+    /// Whether there are some whom we may not signal.
+    beyond: bool,
+}
+
+impl Gather {
+    /// One for these targets; `never` is absent where we do not know who we are, and nobody is touched then.
+    pub fn new(targets: Arc<[Target]>, roots: &Roots, never: Option<Never>) -> Self {
+        Self::with(targets, roots, never, Remembered::default(), false)
+    }
+
+    /// The same, with what is remembered of earlier incidents; no target may act where there is a `rival`.
+    pub fn with(
+        targets: Arc<[Target]>,
+        roots: &Roots,
+        never: Option<Never>,
+        remembered: Remembered,
+        rival: bool,
+    ) -> Self {
+        let users = targets.iter().map(|target| users::numbers(&target.users, &roots.passwd)).collect();
+        let names = Names {
+            targets: targets.iter().map(|target| (target.name.clone(), target.limits.mode)).collect(),
+            ..Names::default()
+        };
+        let hierarchy = cgroup::memory_hierarchy(&roots.cgroup).ok().and_then(Result::ok);
+        let barred =
+            capability::effective(&roots.proc).is_some_and(|mask| !capability::holds(mask, capability::KILL));
+        let only = barred.then(|| rustix::process::geteuid().as_raw());
+        Self {
+            targets,
+            users,
+            never,
+            only,
+            hierarchy,
+            seats: Seats::new(),
+            remembered,
+            rival,
+            names,
+            whys: BTreeMap::new(),
+        }
+    }
+
+    /// The targets whose users are not all known here, with the first unknown one.
+    pub fn strangers(&self) -> impl Iterator<Item = (&Target, &str)> {
+        let unknown = self.targets.iter().zip(&self.users);
+        unknown.filter_map(|(target, users)| Some((target, users.as_ref().err()?.as_str())))
+    }
+
+    /// What this sample says. Nothing where the processes are not known any more: old facts are better than none. Where
+    /// they never were, every target is said to be unfit.
+    pub fn look(
+        &mut self,
+        now: Timestamp,
+        frame: &Frame,
+        told: &Told,
+        alerts: &Alerts,
+        report: &Report,
+    ) -> Option<Facts> {
+        let nobody = ProcessTable::default();
+        let known = told.processes.as_deref();
+        if known.is_none() && self.seats.all.iter().flatten().any(|sitter| sitter.claim.what != What::Nobody)
+        {
+            return None;
+        }
+        let table = known.unwrap_or(&nobody);
+        let jobs = self.jobs(table, told);
+        let busy = |place: usize| {
+            report.seats.get(place).and_then(Option::as_ref).is_some_and(|seat| {
+                seat.state.acts() || seat.state == crate::protection::policy::State::Verify
+            })
+        };
+        let claims: Vec<Claim> = jobs.keys().cloned().collect();
+        let places = self.seats.assign(now, &claims, busy);
+        let mut found: BTreeMap<usize, Vec<&ProcessRow>> = BTreeMap::new();
+        for (place, (name, rows)) in places.into_iter().zip(jobs.into_values()) {
+            let Some(place) = place else { continue };
+            if let Some(sitter) = &mut self.seats.all[place] {
+                sitter.name = name;
+            }
+            found.insert(place, rows);
+        }
+        let mut seats: Vec<Option<SeatFacts>> = self.seats.all.iter().map(|_| None).collect();
+        self.names.seats = vec![None; seats.len()];
+        self.whys.clear();
+        self.names.unseated = self.seats.unseated.iter().map(|(user, count)| (*user, *count)).collect();
+        for (place, seat) in seats.iter_mut().enumerate() {
+            let Some(mut sitter) = self.seats.all[place].take() else { continue };
+            let rows = found.remove(&place).unwrap_or_default();
+            let crowd = self.crowd(&sitter, &rows, told);
+            self.whys.insert(place, crowd.whys.clone());
+            self.names.seats[place] = Some(Name {
+                serial: sitter.serial,
+                workload: self.shown(&sitter),
+                user: sitter.claim.user,
+                members: u32::try_from(crowd.people.len()).unwrap_or(u32::MAX),
+                left_out: crowd.left_out,
+            });
+            let mut facts = self.facts(&mut sitter, &crowd, (now, frame, told, table), alerts);
+            if known.is_none() {
+                (facts.members, facts.unfit) = (None, facts.unfit.or(Some(Unfit::Unknown)));
+            }
+            *seat = Some(facts);
+            self.seats.all[place] = Some(sitter);
+        }
+        Some(Facts { at: now, seats })
+    }
+
+    /// What a job is called in labels: with its user where another user's has the same name.
+    fn shown(&self, sitter: &Sitter) -> Label {
+        let Claim { target, user, .. } = sitter.claim;
+        let alike = |other: &Sitter| {
+            (other.claim.target, &other.name) == (target, &sitter.name) && other.claim.user != user
+        };
+        match user.filter(|_| self.seats.all.iter().flatten().any(alike)) {
+            Some(user) => format!("{} (uid {user})", sitter.name).into(),
+            None => sitter.name.clone(),
+        }
+    }
+
+    /// The jobs that the targets name now, each with its processes and those that go by its name and may not be touched.
+    ///
+    /// A job is one user's, and a user whom the target does not allow has none. A target that names nobody has one
+    /// without a name.
+    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Told) -> BTreeMap<Claim, Named<'t>> {
+        let mut jobs: BTreeMap<Claim, Named<'_>> = BTreeMap::new();
+        for (target, selector) in self.targets.iter().map(|target| &target.selector).enumerate() {
+            let mut named: BTreeMap<What, Named<'_>> = BTreeMap::new();
+            match selector {
+                Selector::Workload(_) => {
+                    for Membership { process, workload } in &told.workload_of {
+                        let row = table.get(process.pid).filter(|row| row.key == *process);
+                        if let Some(row) = row.filter(|_| selector.names_workload(workload)) {
+                            let what = What::Workload(workload.key.clone());
+                            named
+                                .entry(what)
+                                .or_insert_with(|| (workload.name.clone(), Vec::new()))
+                                .1
+                                .push(row);
+                        }
+                    }
+                }
+                Selector::Cgroup(_) => {
+                    for row in &table.rows {
+                        let path = row.cgroup.as_ref().map(Label::as_str);
+                        if let Some(top) = path.and_then(|path| selector.names_group(path)) {
+                            let top = Label::from(top);
+                            let what = What::Group(top.clone());
+                            named.entry(what).or_insert_with(|| (top, Vec::new())).1.push(row);
+                        }
+                    }
+                }
+            }
+            let before = jobs.len();
+            let mut nobodys = Vec::new();
+            for (what, (name, rows)) in named {
+                let (allowed, others): (Vec<&ProcessRow>, _) =
+                    rows.into_iter().partition(|row| self.may_be_touched(target, row));
+                if allowed.is_empty() {
+                    nobodys.extend(others);
+                    continue;
+                }
+                // A group is one job, of who began it, and so is what a scheduler's group makes one; any other
+                // workload is one of each user.
+                let one = match &what {
+                    What::Workload(key) => key.user.is_none(),
+                    What::Group(_) | What::Nobody => true,
+                };
+                let seated = self.seats.all.iter().flatten().map(|sitter| &sitter.claim);
+                let known = seated.filter(|claim| claim.target == target && claim.what == what);
+                // It stays the same job when the process that began it ends.
+                let first = known.filter_map(|claim| claim.user).next().or_else(|| {
+                    allowed.iter().min_by_key(|row| (row.key.start, row.key.pid)).map(|row| row.uid)
+                });
+                for row in allowed {
+                    let user = if one { first } else { Some(row.uid) };
+                    let claim = Claim { target, what: what.clone(), user };
+                    jobs.entry(claim).or_insert_with(|| (name.clone(), others.clone())).1.push(row);
+                }
+            }
+            if jobs.len() == before {
+                let claim = Claim { target, what: What::Nobody, user: None };
+                jobs.insert(claim, (Label::default(), nobodys));
+            }
+        }
+        jobs
+    }
+
+    /// Whether the user of a process is one whom the target allows.
+    fn may_be_touched(&self, target: usize, row: &ProcessRow) -> bool {
+        self.users[target].as_ref().is_ok_and(|users| users.contains(&row.uid))
+    }
+
+    /// Sifts the processes of a job: who may be touched, and who may not.
+    fn crowd(&self, sitter: &Sitter, rows: &[&ProcessRow], told: &Told) -> Crowd {
+        let mut crowd = Crowd::default();
+        let target = sitter.claim.target;
+        let (Ok(_), Some(never)) = (&self.users[target], &self.never) else { return crowd };
+        for row in rows {
+            let ours = never.pids.contains(&row.key.pid);
+            crowd.wide |= ours || row.key.pid <= 2;
+            // What has ended and was not waited for has no memory and hears nothing.
+            if matches!(row.state, b'Z' | b'X') {
+                continue;
+            }
+            let enforces = self.targets[target].limits.mode == Mode::Enforce;
+            let beyond = enforces && self.only.is_some_and(|only| row.uid != only);
+            crowd.beyond |= beyond;
+            let why = if ours {
+                Some("memwarden itself")
+            } else if row.key.pid <= 2 || row.kernel {
+                Some("init or a thread of the kernel")
+            } else if !self.may_be_touched(target, row) {
+                Some("of a user that the target does not name")
+            } else {
+                beyond.then_some("of a user whom memwarden has no right to signal")
+            };
+            if let Some(why) = why {
+                crowd.left_out += 1;
+                *crowd.whys.entry(why).or_default() += 1;
+                continue;
+            }
+            crowd.people.push(Person {
+                key: row.key,
+                parent: row.parent,
+                resident: row.rss,
+                group: row.cgroup.clone(),
+                rank: told.gpu_processes.iter().any(|process| process.pid == row.key.pid)
+                    || told.ranks.iter().any(|rank| rank.key == Some(row.key)),
+            });
+        }
+        crowd
+    }
+
+    fn facts(
+        &self,
+        sitter: &mut Sitter,
+        crowd: &Crowd,
+        (now, frame, told, table): (Timestamp, &Frame, &Told, &ProcessTable),
+        alerts: &Alerts,
+    ) -> SeatFacts {
+        let target = &self.targets[sitter.claim.target];
+        let people = &crowd.people;
+        let members: BTreeSet<ProcessKey> = people.iter().map(|person| person.key).collect();
+        let others = table.rows.iter().filter(|row| !members.contains(&row.key));
+        let others = others.filter_map(|row| row.cgroup.as_ref().map(Label::as_str));
+        let group = victim::own_group(people, others).and_then(|path| self.group(path));
+        let scope = self.scope(sitter, target, people, group.as_ref());
+        let mut unfit = match (&self.users[sitter.claim.target], &self.never) {
+            (Err(_), _) => Some(Unfit::UnknownUser),
+            (_, None) => Some(Unfit::NoExecutor),
+            _ if self.rival && target.limits.mode == Mode::Enforce => Some(Unfit::Rival),
+            (Ok(_), Some(_)) if crowd.wide => Some(Unfit::TooWide),
+            (Ok(_), Some(_)) if crowd.beyond && crowd.people.is_empty() => Some(Unfit::NoPermission),
+            _ => None,
+        };
+        if let (Some(scope), Some(never)) = (&scope, &self.never)
+            && scope.sound(never).is_err()
+        {
+            unfit = unfit.or(Some(Unfit::Bounds));
+        }
+        let changed = scope.is_some() && scope != sitter.scope;
+        if changed {
+            sitter.scope.clone_from(&scope);
+        }
+        let common = match &sitter.claim.what {
+            What::Group(path) => Some(path.clone()),
+            _ => victim::common_group(people).map(Label::from),
+        };
+        let common = common.as_ref().map(Label::as_str);
+        let meter = self.meter(sitter, common.or_else(|| root(people)));
+        let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
+        let pids: BTreeSet<u32> = members.iter().map(|key| key.pid).collect();
+        let gpus = told.gpu_processes.iter().filter(|process| pids.contains(&process.pid));
+        let gpus: BTreeSet<&str> = gpus.map(|process| process.uuid.as_str()).collect();
+        let (workloads, mixed) = self.workloads(sitter.claim.target, &members, told, table);
+        let ranks = told.ranks.iter().filter(|rank| rank.key.is_some_and(|key| members.contains(&key)));
+        let traits = Traits {
+            pids,
+            ranks: ranks.map(|rank| (rank.workload.as_str(), rank.rank.as_str())).collect(),
+            workloads,
+            mixed,
+            group: common,
+            gpus: gpus.into_iter().collect(),
+            host: watched(Resource::Host),
+            gpu: watched(Resource::Gpu),
+            allocator: watched(Resource::Allocator),
+        };
+        let count = u32::try_from(people.len()).unwrap_or(u32::MAX);
+        let begins = !std::mem::replace(&mut sitter.begun, true);
+        SeatFacts {
+            serial: sitter.serial,
+            target: sitter.claim.target,
+            user: sitter.claim.user,
+            ladder: begins.then(|| {
+                let asked = self.remembered.asked(members.iter());
+                Ladder::new(target.limits.clone(), now).asked_before(asked)
+            }),
+            roster: Roster::new(people, target.victims, group).into(),
+            members: Some(Members { count, catching: None }),
+            scope: scope.filter(|_| changed),
+            meter,
+            gpu: traits.gpu_left(frame),
+            allocator: traits.allocator_left(frame),
+            forecast: traits.forecast(frame),
+            leak: traits.leak(frame),
+            alert: alerts.firing(target),
+            unfit,
+        }
+    }
+
+    /// The workloads whose sums are those of the members, and whether there are others that are not: some other user's
+    /// process goes by the same name. What root runs for a job belongs to it.
+    fn workloads<'t>(
+        &self,
+        target: usize,
+        members: &BTreeSet<ProcessKey>,
+        told: &'t Told,
+        table: &ProcessTable,
+    ) -> (BTreeSet<&'t str>, bool) {
+        let named = told.workload_of.iter().filter(|member| members.contains(&member.process));
+        let mut named: BTreeSet<&str> = named.map(|member| member.workload.name.as_str()).collect();
+        let before = named.len();
+        for member in told.workload_of.iter().filter(|member| !members.contains(&member.process)) {
+            let row = table.get(member.process.pid).filter(|row| row.key == member.process);
+            let own = row.is_none_or(|row| {
+                row.uid == 0 || (matches!(row.state, b'Z' | b'X') && self.may_be_touched(target, row))
+            });
+            if !own {
+                named.remove(member.workload.name.as_str());
+            }
+        }
+        let mixed = named.len() < before;
+        (named, mixed)
+    }
+
+    fn group(&self, path: Label) -> Option<Group> {
+        let folder = self.hierarchy.as_ref()?.root.join(path.as_str().trim_start_matches('/'));
+        let inode = rustix::fs::stat(&folder).ok()?.st_ino;
+        Some(Group { path, inode })
+    }
+
+    /// What reads the limits of a group, where it is another than before: also one made anew at the same path, since
+    /// descriptors of the one before it never say anything again.
+    fn meter(&self, sitter: &mut Sitter, path: Option<&str>) -> Option<Option<GroupMeter>> {
+        let group = path.and_then(|path| self.group(path.into()));
+        if sitter.group == group {
+            return None;
+        }
+        let meter = group.as_ref().zip(self.hierarchy.as_ref()).and_then(|(group, hierarchy)| {
+            let path = group.path.as_str();
+            let opened = GroupMeter::open(hierarchy, path);
+            opened.inspect_err(|error| tracing::debug!(path, %error, "A group's limits cannot be read.")).ok()
+        });
+        sitter.group = group;
+        Some(meter)
+    }
+
+    /// Who may be touched. Of a target that names cgroups: whoever is in the job's, by then; of one that names workloads:
+    /// the job's own group as a whole, and each process that is known with what descends from it.
+    fn scope(
+        &self,
+        sitter: &Sitter,
+        target: &Target,
+        people: &[Person],
+        own: Option<&Group>,
+    ) -> Option<Scope> {
+        let users = self.users[sitter.claim.target].as_ref().ok()?.clone();
+        if people.is_empty() {
+            return None;
+        }
+        let members = match &sitter.claim.what {
+            What::Group(path) => vec![Member::Group(self.group(path.clone())?)],
+            What::Workload(_) | What::Nobody => {
+                let pids: BTreeSet<u32> = people.iter().map(|person| person.key.pid).collect();
+                let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
+                members.extend(people.iter().map(|person| match pids.contains(&person.parent) {
+                    true => Member::Process(person.key),
+                    false => Member::Tree(person.key),
+                }));
+                members
+            }
+        };
+        Some(Scope { name: target.name.clone(), users, members })
+    }
+}
+
+/// The hierarchy's root, where all are in groups that have nothing else in common: it has a limit inside a container.
+fn root(people: &[Person]) -> Option<&'static str> {
+    (!people.is_empty() && people.iter().all(|person| person.group.is_some())).then_some("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::Bytes;
+    use crate::protection::options::Protection;
+
+    /// A host whose jobs are in groups below `cgroup`.
+    struct World {
+        folder: tempfile::TempDir,
+        gather: Gather,
+        at: Timestamp,
+        /// The user and the workload of each pid.
+        who: fn(u32) -> (u32, String),
+    }
+
+    impl World {
+        fn new(selector: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(folder.path().join("cgroup")).unwrap();
+            std::fs::write(folder.path().join("cgroup/cgroup.controllers"), "memory\n").unwrap();
+            let text = format!(
+                "protection: {{mode: enforce, targets: [{{name: t, {selector}, allow_users: ['7', '8']}}]}}"
+            );
+            let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
+            let targets =
+                Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
+            let never = Some(Never { own: 1000, pids: vec![1000], groups: Vec::new() });
+            let gather = Gather::new(targets, &Roots::under(folder.path()), never);
+            Self { folder, gather, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }
+        }
+
+        /// Makes a group with this much left, in MiB.
+        fn group(&self, path: &str, left: u64) {
+            let folder = self.folder.path().join("cgroup").join(path);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("memory.max"), format!("{}\n", 100 << 20)).unwrap();
+            std::fs::write(folder.join("memory.current"), format!("{}\n", (100 - left) << 20)).unwrap();
+            std::fs::write(folder.join("memory.stat"), "inactive_file 0\n").unwrap();
+        }
+
+        fn look(&mut self, rows: &[(u32, u32, &str)]) -> SeatFacts {
+            self.sample(Some(rows)).unwrap().seats.into_iter().flatten().next().unwrap()
+        }
+
+        fn sample(&mut self, rows: Option<&[(u32, u32, &str)]>) -> Option<Facts> {
+            let row = |(pid, parent, cgroup): &(u32, u32, &str)| ProcessRow {
+                key: ProcessKey { pid: *pid, start: 1 },
+                parent: *parent,
+                session: 0,
+                terminal: 0,
+                uid: (self.who)(*pid).0,
+                comm: "python".into(),
+                state: b'S',
+                kernel: false,
+                rss: Bytes::new(1),
+                cpu_ticks: 0,
+                threads: 1,
+                major_faults: 0,
+                cgroup: Some((*cgroup).into()),
+                naming_cgroup: None,
+            };
+            let table = rows.map(|rows| ProcessTable { rows: rows.iter().map(row).collect(), boot: None });
+            let all = table.iter().flat_map(|table| &table.rows);
+            let named = |row: &ProcessRow| match (self.who)(row.key.pid).1 {
+                job if job.starts_with("slurm") => Membership::in_group(row.key, &job),
+                other => Membership::named(row.key, &other),
+            };
+            let workload_of = all.map(named).collect();
+            let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
+            self.at = self.at.plus(std::time::Duration::from_secs(1));
+            let frame = Frame {
+                sequence: 1,
+                at: self.at,
+                families: Vec::new(),
+                sources: Vec::new(),
+                findings: Vec::new(),
+                timeline: Arc::default(),
+            };
+            self.gather.look(self.at, &frame, &told, &Alerts::default(), &Report::default())
+        }
+    }
+
+    fn left(meter: Option<Option<GroupMeter>>) -> Option<u64> {
+        meter.flatten()?.read(Bytes::new(1 << 40)).unwrap().map(|left| left.headroom.get() >> 20)
+    }
+
+    #[test]
+    fn a_group_made_anew_at_the_same_path_is_read_anew() {
+        for selector in ["cgroup: /jobs/a", "workload: w"] {
+            let mut world = World::new(selector);
+            world.group("jobs/a", 60);
+            assert_eq!(left(world.look(&[(10, 1, "/jobs/a")]).meter), Some(60));
+            assert!(world.look(&[(10, 1, "/jobs/a")]).meter.is_none(), "the same as before");
+            std::fs::rename(world.folder.path().join("cgroup/jobs/a"), world.folder.path().join("old"))
+                .unwrap();
+            world.group("jobs/a", 20);
+            assert_eq!(left(world.look(&[(20, 1, "/jobs/a")]).meter), Some(20), "{selector}");
+            std::fs::rename(world.folder.path().join("cgroup/jobs/a"), world.folder.path().join("gone"))
+                .unwrap();
+            assert!(matches!(world.look(&[]).meter, Some(None)), "{selector}");
+        }
+    }
+
+    #[test]
+    fn a_target_whose_processes_nobody_tells_is_unfit() {
+        let mut world = World::new("workload: w");
+        let facts = world.sample(None).unwrap().seats.into_iter().flatten().next().unwrap();
+        assert_eq!((facts.unfit, facts.members), (Some(Unfit::Unknown), None));
+        assert_eq!(world.look(&[(10, 1, "/jobs/a")]).unfit, None);
+        assert!(world.sample(None).is_none(), "what was known is better than nothing");
+    }
+
+    #[test]
+    fn whom_we_may_not_signal_is_left_out() {
+        let mut world = World::new("workload: w");
+        world.gather.only = Some(7);
+        let facts = world.look(&[(10, 1, "/jobs/a")]);
+        assert_eq!((facts.unfit, facts.members.unwrap().count), (None, 1));
+        world.gather.only = Some(8);
+        let facts = world.look(&[(10, 1, "/jobs/a")]);
+        assert_eq!((facts.unfit, facts.members.unwrap().count), (Some(Unfit::NoPermission), 0));
+        assert!(facts.roster.end.is_empty() && facts.scope.is_none());
+        let whys: Vec<_> = world.gather.whys.values().flatten().collect();
+        assert_eq!(whys, [(&"of a user whom memwarden has no right to signal", &1)]);
+    }
+
+    #[test]
+    fn the_limit_of_a_container_is_read_from_inside() {
+        let mut world = World::new("workload: w");
+        world.group(".", 30);
+        assert_eq!(left(world.look(&[(10, 1, "/")]).meter), Some(30));
+    }
+
+    #[test]
+    fn a_target_that_names_a_group_reaches_nobody_outside_it() {
+        let mut world = World::new("cgroup: /jobs/*");
+        world.group("jobs/a", 60);
+        let scope = world.look(&[(10, 1, "/jobs/a"), (11, 10, "/elsewhere")]).scope.unwrap();
+        let [Member::Group(group)] = scope.members.as_slice() else { panic!("{scope:?}") };
+        assert_eq!(group.path.as_str(), "/jobs/a");
+    }
+
+    /// The names, users, members and left out of all seats.
+    fn seated(world: &World) -> Vec<(String, Option<u32>, u32, u32)> {
+        let names = world.gather.names.seats.iter().flatten();
+        names.map(|name| (name.workload.to_string(), name.user, name.members, name.left_out)).collect()
+    }
+
+    #[test]
+    fn users_who_are_not_allowed_take_no_seat() {
+        let mut world = World::new("workload: \"job-*\"");
+        // Pids from 100 on are Mallory's: 70 workloads of its own, and a process that goes by the name of the real job.
+        world.who = |pid| match pid {
+            10 | 170 => (if pid == 10 { 7 } else { 9 }, "job-real".to_owned()),
+            _ => (9, format!("job-{pid}")),
+        };
+        let fakes: Vec<(u32, u32, &str)> = (100..171).map(|pid| (pid, 1, "/u/9")).collect();
+        let alone = world.sample(Some(&fakes)).unwrap().seats;
+        assert_eq!(alone.iter().flatten().count(), 1, "the target names nobody");
+        assert_eq!(seated(&world), [(String::new(), None, 0, 71)]);
+        let all: Vec<_> = std::iter::once((10, 1, "/u/7")).chain(fakes).collect();
+        world.sample(Some(&all)).unwrap();
+        world.sample(Some(&all)).unwrap();
+        assert_eq!(seated(&world), [("job-real".to_owned(), Some(7), 1, 1)]);
+        assert!(world.gather.names.unseated.is_empty());
+    }
+
+    #[test]
+    fn two_users_with_one_name_have_a_job_each() {
+        let mut world = World::new("workload: w");
+        world.who = |pid| (if pid < 20 { 7 } else { 8 }, "w".to_owned());
+        let facts = world.sample(Some(&[(10, 1, "/a"), (11, 10, "/a"), (20, 1, "/a")])).unwrap();
+        assert_eq!(
+            seated(&world),
+            [("w (uid 7)".to_owned(), Some(7), 2, 0), ("w (uid 8)".to_owned(), Some(8), 1, 0)]
+        );
+        let victims: Vec<Vec<u32>> = facts
+            .seats
+            .iter()
+            .flatten()
+            .map(|seat| seat.roster.largest.iter().map(|key| key.pid).collect())
+            .collect();
+        assert_eq!(victims, [vec![10, 11], vec![20]], "nobody ends for the other");
+    }
+
+    #[test]
+    fn a_schedulers_job_is_one_job_whoever_is_in_it() {
+        let mut world = World::new("workload: slurm-*");
+        world.who = |pid| (if pid < 20 { 7 } else { 8 }, "slurm-1".to_owned());
+        world.sample(Some(&[(10, 1, "/a"), (20, 10, "/a"), (21, 10, "/a")])).unwrap();
+        assert_eq!(seated(&world), [("slurm-1".to_owned(), Some(7), 3, 0)]);
+        let serial = world.gather.seats.all.iter().flatten().next().unwrap().serial;
+        world.sample(Some(&[(20, 1, "/a"), (21, 1, "/a")])).unwrap();
+        assert_eq!(seated(&world), [("slurm-1".to_owned(), Some(7), 2, 0)], "the launcher ended");
+        assert_eq!(world.gather.seats.all.iter().flatten().next().unwrap().serial, serial);
+    }
+
+    #[test]
+    fn where_another_daemon_protects_nobody_is_touched() {
+        let mut world = World::new("workload: w");
+        world.gather.rival = true;
+        assert_eq!(world.look(&[(10, 1, "/a")]).unfit, Some(Unfit::Rival));
+    }
+}

@@ -1,0 +1,193 @@
+//! The daemon's log of what the guard does, written by a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use super::journal::{Deed, Moved};
+use crate::model::units::Bytes;
+use crate::protection::options::target::Target;
+use crate::protection::policy::{Mode, Resource, Transition};
+use crate::protection::words::step::{Outcome, Skip, StepDone, StepError, Work};
+
+/// Words that may wait: an incident has a few, and one for each process.
+const QUEUE: usize = 2048;
+
+/// One word: nothing in it is allocated.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    Moved { target: usize, mode: Mode, transition: Transition, host: Option<Bytes>, limit: Option<Bytes> },
+    Stepped { target: usize, mode: Mode, step: &'static str, pid: u32, how: How, processes: u32, micros: u64 },
+    Ended { seat: usize, step: &'static str, how: How, micros: u64 },
+}
+
+/// How a step went.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Went(Outcome),
+    Refused(u32),
+    Errno(i32),
+    Late(u32),
+    Failed,
+}
+
+impl How {
+    const fn of(result: &Result<StepDone, StepError>) -> Self {
+        match result {
+            Ok(done) => Self::Went(done.outcome),
+            Err(StepError::Refused { pid, .. }) => Self::Refused(*pid),
+            Err(StepError::System { errno, .. }) => Self::Errno(*errno),
+            Err(StepError::TimedOut { left, .. }) => Self::Late(*left),
+            Err(_) => Self::Failed,
+        }
+    }
+
+    fn told(self) -> String {
+        match self {
+            Self::Went(Outcome::Done) => "done".to_owned(),
+            Self::Went(Outcome::Started(_)) => "started".to_owned(),
+            Self::Went(Outcome::Saving(_)) => "saving".to_owned(),
+            Self::Went(Outcome::WouldHave) => "would have".to_owned(),
+            Self::Went(Outcome::Skipped(Skip::Gone)) => "skipped: gone".to_owned(),
+            Self::Went(Outcome::Skipped(Skip::NotCaught)) => "skipped: not caught".to_owned(),
+            Self::Went(Outcome::Skipped(Skip::Unsupported)) => "skipped: unsupported".to_owned(),
+            Self::Went(Outcome::Skipped(Skip::Busy)) => "skipped: busy".to_owned(),
+            Self::Refused(pid) => format!("refused: pid {pid} is out of bounds"),
+            Self::Errno(errno) => format!("failed: errno {errno}"),
+            Self::Late(left) => format!("late: {left} are left"),
+            Self::Failed => "failed".to_owned(),
+        }
+    }
+}
+
+/// The guard's end of the log.
+#[derive(Debug)]
+pub(super) struct Scribe {
+    words: SyncSender<Word>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Scribe {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The operating system's, where it gives no thread.
+    pub(super) fn start(targets: Arc<[Target]>) -> std::io::Result<Self> {
+        let (words, heard) = sync_channel(QUEUE);
+        let lost = Arc::new(AtomicU64::new(0));
+        let dropped = Arc::clone(&lost);
+        let name = "guard-log".to_owned();
+        std::thread::Builder::new().name(name).spawn(move || write(&heard, &targets, &dropped))?;
+        Ok(Self { words, lost })
+    }
+
+    fn say(&self, word: Word) {
+        if self.words.try_send(word).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Scribe {
+    pub(super) fn moved(&self, moved: &Moved) {
+        let left = |resource| moved.observed.reading(resource).map(|reading| reading.value.headroom);
+        self.say(Word::Moved {
+            target: moved.target,
+            mode: moved.mode,
+            transition: moved.transition,
+            host: left(Resource::Host),
+            limit: left(Resource::Cgroup),
+        });
+    }
+
+    pub(super) fn after(&self, moved: &Moved, deed: &Deed<'_>) {
+        let pid = match &deed.step.work {
+            Work::Signal { process, .. } => process.pid,
+            _ => 0,
+        };
+        self.say(Word::Stepped {
+            target: moved.target,
+            mode: moved.mode,
+            step: deed.step.work.label(),
+            pid,
+            how: How::of(deed.result),
+            processes: deed.result.as_ref().map_or(0, |done| done.processes),
+            micros: deed.micros,
+        });
+    }
+
+    pub(super) fn ended(&self, seat: usize, step: &'static str, result: &Result<StepDone, StepError>) {
+        let micros = result.as_ref().map_or(0, |done| done.micros);
+        self.say(Word::Ended { seat, step, how: How::of(result), micros });
+    }
+}
+
+fn write(heard: &Receiver<Word>, targets: &[Target], lost: &AtomicU64) {
+    while let Ok(word) = heard.recv() {
+        match word {
+            Word::Moved { target, mode, transition, host, limit } => {
+                tell_move(name(targets, target), mode, &transition, host, limit);
+            }
+            Word::Stepped { target, mode, step, pid, how, processes, micros } => {
+                let target = name(targets, target);
+                let (mode, how) = (mode.label(), how.told());
+                tracing::info!(
+                    target_name = target,
+                    mode,
+                    step,
+                    pid,
+                    outcome = how,
+                    processes,
+                    micros,
+                    "A step of protection."
+                );
+            }
+            Word::Ended { seat, step, how, micros } => {
+                tracing::info!(seat, step, outcome = how.told(), micros, "A step of protection has ended.");
+            }
+        }
+        let count = lost.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            tracing::warn!(count, "Lines about protection were lost.");
+        }
+    }
+}
+
+fn name(targets: &[Target], place: usize) -> &str {
+    targets.get(place).map_or("", |target| target.name.as_str())
+}
+
+fn tell_move(target: &str, mode: Mode, transition: &Transition, host: Option<Bytes>, limit: Option<Bytes>) {
+    let (from, to, incident) = (transition.from.label(), transition.to.label(), transition.incident);
+    let left =
+        |headroom: Option<Bytes>| headroom.map_or_else(|| "unknown".to_owned(), |left| left.to_string());
+    let (host_left, limit_left, why) = (left(host), left(limit), transition.reason.to_string());
+    let verb = match (transition.acts(), mode) {
+        (true, Mode::Enforce) => "acts",
+        (true, _) => "would have acted",
+        (false, _) => "moved",
+    };
+    if transition.acts() || transition.to == transition.from {
+        tracing::warn!(
+            target_name = target,
+            from,
+            to,
+            incident,
+            why,
+            host_left,
+            limit_left,
+            "Protection {verb}."
+        );
+    } else {
+        tracing::info!(
+            target_name = target,
+            from,
+            to,
+            incident,
+            why,
+            host_left,
+            limit_left,
+            "Protection {verb}."
+        );
+    }
+}

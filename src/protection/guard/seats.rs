@@ -1,0 +1,304 @@
+//! Who sits where: each job that a target names has a seat of its own, and keeps it. Users share the seats.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::facts::SEATS;
+use crate::model::fair;
+use crate::model::ids::WorkloadKey;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::protection::words::scope::Scope;
+use crate::protection::words::step::Group;
+
+/// A job that is not there any more keeps its seat for this long: its incident, and the quiet time after it, are its own.
+const KEPT: Duration = Duration::from_secs(120);
+
+/// What makes a job one. Names are not it: others may choose them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    /// The target names nobody now.
+    Nobody,
+    /// A workload.
+    Workload(WorkloadKey),
+    /// The topmost group that the target names.
+    Group(Label),
+}
+
+/// A job that a target names now.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Claim {
+    pub(super) target: usize,
+    pub(super) what: What,
+    /// Whose job it is; absent where there is none.
+    pub(super) user: Option<u32>,
+}
+
+/// One job that has a seat.
+#[derive(Debug)]
+pub(super) struct Sitter {
+    pub(super) claim: Claim,
+    /// What it is called now; empty for nobody.
+    pub(super) name: Label,
+    pub(super) serial: u64,
+    pub(super) seen: Timestamp,
+    /// Whether the guard was given a ladder for it.
+    pub(super) begun: bool,
+    pub(super) scope: Option<Scope>,
+    /// The group whose limits are read.
+    pub(super) group: Option<Group>,
+}
+
+/// Every seat.
+#[derive(Debug)]
+pub(super) struct Seats {
+    pub(super) all: Vec<Option<Sitter>>,
+    last: u64,
+    /// When it was looked at before.
+    looked: Option<Timestamp>,
+    /// Jobs that found none in this sample, by user.
+    pub(super) unseated: BTreeMap<Option<u32>, u64>,
+}
+
+/// Who asks for a place, in the order in which a user's own have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// Something is being done for it: it is never sent away.
+    Busy,
+    /// It sits there.
+    Seated,
+    /// It has none yet.
+    New,
+    /// It is not there any more, and keeps its seat for a while.
+    Away,
+}
+
+#[derive(Debug)]
+struct Ask {
+    rank: Rank,
+    /// Those who sat down first come first.
+    serial: u64,
+    user: Option<u32>,
+    place: Option<usize>,
+    /// Its number among those who claim one now.
+    number: Option<usize>,
+}
+
+impl Seats {
+    pub(super) fn new() -> Self {
+        let all = (0..SEATS).map(|_| None).collect();
+        Self { all, last: 0, looked: None, unseated: BTreeMap::new() }
+    }
+
+    /// The seat of each job of this sample, divided between users; nothing where a job has none. `busy` is asked whether
+    /// an incident is under way in a seat.
+    pub(super) fn assign(
+        &mut self,
+        now: Timestamp,
+        claims: &[Claim],
+        busy: impl Fn(usize) -> bool,
+    ) -> Vec<Option<usize>> {
+        self.clear(now, &busy);
+        let asks = self.asks(claims, &busy);
+        let kept = keep(&asks);
+        self.unseated.clear();
+        for (ask, _) in asks.iter().zip(&kept).filter(|(_, kept)| !**kept) {
+            if let Some(place) = ask.place {
+                self.all[place] = None;
+            }
+            if ask.number.is_some() {
+                *self.unseated.entry(ask.user).or_default() += 1;
+            }
+        }
+        let mut places = vec![None; claims.len()];
+        for (ask, _) in asks.iter().zip(&kept).filter(|(_, kept)| **kept) {
+            let Some(number) = ask.number else { continue };
+            places[number] = ask.place.or_else(|| self.all.iter().position(Option::is_none));
+            if let Some(place) = places[number] {
+                self.sit(place, &claims[number], now);
+            }
+        }
+        places
+    }
+
+    fn asks(&self, claims: &[Claim], busy: impl Fn(usize) -> bool) -> Vec<Ask> {
+        let mut away: BTreeMap<&Claim, (usize, u64)> = BTreeMap::new();
+        for (place, sitter) in self.all.iter().enumerate() {
+            away.extend(sitter.as_ref().map(|sitter| (&sitter.claim, (place, sitter.serial))));
+        }
+        let rank = |place: usize, otherwise| if busy(place) { Rank::Busy } else { otherwise };
+        let mut asks: Vec<Ask> = claims
+            .iter()
+            .enumerate()
+            .map(|(number, claim)| {
+                let (user, number) = (claim.user, Some(number));
+                match away.remove(claim) {
+                    Some((place, serial)) => {
+                        Ask { rank: rank(place, Rank::Seated), serial, user, place: Some(place), number }
+                    }
+                    None => Ask { rank: Rank::New, serial: u64::MAX, user, place: None, number },
+                }
+            })
+            .collect();
+        asks.extend(away.into_iter().map(|(claim, (place, serial))| Ask {
+            rank: rank(place, Rank::Away),
+            serial,
+            user: claim.user,
+            place: Some(place),
+            number: None,
+        }));
+        asks.sort_by_key(|ask| (ask.rank, ask.serial));
+        asks
+    }
+
+    fn sit(&mut self, place: usize, claim: &Claim, now: Timestamp) {
+        self.last += 1;
+        let serial = self.last;
+        let sitter = self.all[place].get_or_insert_with(|| Sitter {
+            claim: claim.clone(),
+            name: Label::default(),
+            serial,
+            seen: now,
+            begun: false,
+            scope: None,
+            group: None,
+        });
+        sitter.seen = now;
+    }
+
+    /// Takes the seats of those who have been away for long, and of nobody once the target names somebody.
+    fn clear(&mut self, now: Timestamp, busy: impl Fn(usize) -> bool) {
+        let before = self.looked.replace(now);
+        for (place, seat) in self.all.iter_mut().enumerate() {
+            let away = seat.as_ref().is_some_and(|sitter| match sitter.claim.what == What::Nobody {
+                true => before.is_some_and(|before| before.since(sitter.seen) > Duration::ZERO),
+                false => now.since(sitter.seen) > KEPT,
+            });
+            if away && !busy(place) {
+                *seat = None;
+            }
+        }
+    }
+}
+
+/// Which of them have a place: as users share them, and whoever something is being done for in any case.
+fn keep(asks: &[Ask]) -> Vec<bool> {
+    let owners: Vec<Option<u32>> = asks.iter().map(|ask| ask.user).collect();
+    let mut kept = fair::divide(&owners, SEATS);
+    let mut over = 0;
+    for (ask, kept) in asks.iter().zip(&mut kept).filter(|(ask, kept)| ask.rank == Rank::Busy && !**kept) {
+        debug_assert!(ask.place.is_some(), "who is busy sits");
+        *kept = true;
+        over += 1;
+    }
+    let others = asks.iter().zip(&mut kept).rev().filter(|(ask, kept)| ask.rank != Rank::Busy && **kept);
+    others.take(over).for_each(|(_, kept)| *kept = false);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALICE: u32 = 1001;
+    const MALLORY: u32 = 1002;
+
+    fn claims(jobs: &[(usize, &str, u32)]) -> Vec<Claim> {
+        let claim = |(target, name, user): &(usize, &str, u32)| Claim {
+            target: *target,
+            what: if name.is_empty() { What::Nobody } else { What::Group((*name).into()) },
+            user: (!name.is_empty()).then_some(*user),
+        };
+        jobs.iter().map(claim).collect()
+    }
+
+    fn many(count: usize, user: u32) -> Vec<Claim> {
+        (0..count)
+            .map(|job| Claim { target: 0, what: What::Group(format!("job-{job}").into()), user: Some(user) })
+            .collect()
+    }
+
+    const NOBODY: fn(usize) -> bool = |_| false;
+
+    #[test]
+    fn a_job_keeps_its_seat_and_is_missed_for_a_while() {
+        let at = Timestamp::from_secs;
+        let mut seats = Seats::new();
+        let (a, b, c) = ((0, "a", 7), (0, "b", 7), (1, "a", 7));
+        assert_eq!(seats.assign(at(0), &claims(&[a, b, c]), NOBODY), [Some(0), Some(1), Some(2)]);
+        assert_eq!(seats.assign(at(100), &claims(&[b]), NOBODY), [Some(1)]);
+        assert_eq!(seats.assign(at(130), &claims(&[b]), |place| place == 0), [Some(1)]);
+        let taken: Vec<bool> = seats.all.iter().take(4).map(Option::is_some).collect();
+        assert_eq!(taken, [true, true, false, false]);
+        let serial = seats.all[1].as_ref().unwrap().serial;
+        assert_eq!(seats.assign(at(130), &claims(&[b, (2, "c", 7)]), |place| place == 0), [Some(1), Some(2)]);
+        assert_ne!(seats.all[2].as_ref().unwrap().serial, serial);
+        assert!(seats.unseated.is_empty());
+    }
+
+    #[test]
+    fn a_target_that_names_nobody_keeps_one_seat_until_it_names_somebody() {
+        let at = Timestamp::from_secs;
+        let mut seats = Seats::new();
+        let mut serials = |second, name: &str| {
+            seats.assign(at(second), &claims(&[(0, name, 7)]), NOBODY);
+            let sitters = seats.all.iter().flatten();
+            sitters
+                .map(|sitter| (sitter.serial, matches!(sitter.claim.what, What::Group(_))))
+                .collect::<Vec<_>>()
+        };
+        let first = serials(1, "");
+        assert_eq!((serials(2, ""), serials(3, "")), (first.clone(), first));
+        assert_eq!(serials(4, "a").len(), 2);
+        let named = serials(5, "a");
+        assert_eq!((named.len(), named[0].1), (1, true));
+    }
+
+    #[test]
+    fn seventy_jobs_of_one_user_leave_a_seat_for_another() {
+        let at = Timestamp::from_secs;
+        let mut seats = Seats::new();
+        let mut all = many(70, MALLORY);
+        let places = seats.assign(at(1), &all, NOBODY);
+        assert_eq!(places.iter().flatten().count(), SEATS);
+        assert_eq!(seats.unseated, [(Some(MALLORY), 6)].into_iter().collect());
+        let before: Vec<u64> = seats.all.iter().flatten().map(|sitter| sitter.serial).collect();
+        all.extend(claims(&[(0, "train", ALICE)]));
+        let places = seats.assign(at(2), &all, NOBODY);
+        assert!(places[70].is_some(), "Alice's job has its seat");
+        assert_eq!(seats.unseated, [(Some(MALLORY), 7)].into_iter().collect());
+        // Nobody else was moved, and nobody is as long as nothing changes.
+        let stay = |seats: &Seats| {
+            seats.all.iter().flatten().filter(|sitter| before.contains(&sitter.serial)).count()
+        };
+        assert_eq!(stay(&seats), SEATS - 1);
+        let again = seats.assign(at(3), &all, NOBODY);
+        assert_eq!((again, stay(&seats)), (places, SEATS - 1));
+    }
+
+    #[test]
+    fn who_has_gone_gives_up_a_seat_before_anybody_who_is_there() {
+        let at = Timestamp::from_secs;
+        let mut seats = Seats::new();
+        seats.assign(at(1), &many(64, MALLORY), NOBODY);
+        // Mallory's jobs have ended, and their seats would be kept for two minutes.
+        assert_eq!(seats.assign(at(2), &claims(&[(0, "train", ALICE)]), NOBODY).iter().flatten().count(), 1);
+        assert!(seats.unseated.is_empty(), "who is not there is missed by nobody");
+    }
+
+    #[test]
+    fn whom_something_is_being_done_for_is_never_sent_away() {
+        let at = Timestamp::from_secs;
+        let mut seats = Seats::new();
+        let mut all = many(64, MALLORY);
+        seats.assign(at(1), &all, NOBODY);
+        all.extend((0..20).map(|job| Claim {
+            target: 1,
+            what: What::Group(format!("a-{job}").into()),
+            user: Some(ALICE),
+        }));
+        let places = seats.assign(at(2), &all, |place| place < 60);
+        assert!(places[..60].iter().zip(0..).all(|(place, seat)| *place == Some(seat)));
+        assert_eq!(places[64..].iter().flatten().count(), 4, "those where nothing is under way make room");
+    }
+}

@@ -1,0 +1,546 @@
+//! The guard on files of its own, with a clock of its own and somebody who only notes what is asked of it.
+
+mod histories;
+mod stuck;
+mod thrift;
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+
+use super::facts::{Facts, Known, SEATS, SeatFacts};
+use super::journal::{Deed, Journal, Moved};
+use super::sitting::Sitting;
+use super::slot::Slot;
+use super::watch::{Hands, Watch};
+use crate::host::cgroup::{Hierarchy, Version};
+use crate::model::checkpoint::{self, Checkpoints};
+use crate::model::ids::ProcessKey;
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::enforce::levels::{GroupMeter, HostMeter};
+use crate::protection::options::Protection;
+use crate::protection::options::target::Target;
+use crate::protection::plan::victim::{Person, Roster};
+use crate::protection::policy::{
+    AckKind, Conditions, Ladder, Members, Mode, Observed, Reason, State, Transition,
+};
+use crate::protection::words::scope::{Member, Refusal, Scope};
+use crate::protection::words::step::{
+    Executor, Finished, Group, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// What was asked, in words.
+#[derive(Clone, Debug, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Carries nothing out; the processes of even pids catch everything.
+#[derive(Debug)]
+struct Noting {
+    notes: Notes,
+    name: &'static str,
+    next: u64,
+    finished: Vec<Finished>,
+    late: Option<Ticket>,
+    silent: bool,
+}
+
+impl Executor for Noting {
+    fn bound(&mut self, target: TargetId, scope: Option<Scope>) -> Result<(), Refusal> {
+        let who = scope.map_or(0, |scope| scope.members.len());
+        if !self.silent {
+            self.notes.0.lock().unwrap().push(format!("{}: {} has {who} members", self.name, target.0));
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
+        if !self.silent {
+            self.notes.0.lock().unwrap().push(format!("{}: {}", self.name, step.work));
+            if let Work::KillTree { roots } = &step.work
+                && let [root] = **roots
+            {
+                self.notes.0.lock().unwrap().push(format!("which is pid {}", root.pid));
+            }
+        }
+        let outcome = match &step.work {
+            Work::Signal { process, only_if_caught: true, .. } if process.pid % 2 == 1 => {
+                Outcome::Skipped(Skip::NotCaught)
+            }
+            Work::AwaitEnd { .. } | Work::Await { .. } => {
+                self.next += 1;
+                Outcome::Started(Ticket(self.next))
+            }
+            _ => Outcome::Done,
+        };
+        // Nobody ends within less than 5 s; that wait is over when there is a kill.
+        match (outcome, &step.work) {
+            (Outcome::Started(ticket), Work::AwaitEnd { within, .. }) if *within < Duration::from_secs(5) => {
+                self.late = Some(ticket);
+            }
+            (Outcome::Started(ticket), Work::AwaitEnd { .. }) => {
+                let done = StepDone { outcome: Outcome::Done, processes: 1, micros: 5 };
+                self.finished.push(Finished::new(ticket, Ok(done)));
+            }
+            (_, Work::KillTree { .. }) => {
+                let error = StepError::TimedOut { within: Duration::ZERO, left: 1 };
+                let late = self.late.take().map(|ticket| Finished::new(ticket, Err(error)));
+                self.finished.extend(late);
+            }
+            _ => {}
+        }
+        Ok(StepDone { outcome, processes: 1, micros: 1 })
+    }
+
+    fn touched(&self) -> &[Touched] {
+        &[]
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>) {
+        finished.append(&mut self.finished);
+    }
+
+    fn forget(&mut self, _target: TargetId) {}
+}
+
+impl Drop for Diary {
+    fn drop(&mut self) {
+        assert!(self.open == 0 || std::thread::panicking(), "every step has its pair");
+    }
+}
+
+#[derive(Debug)]
+struct Diary {
+    notes: Notes,
+    open: u32,
+    silent: bool,
+}
+
+impl Diary {
+    fn note(&self, what: impl FnOnce() -> String) {
+        if !self.silent {
+            self.notes.0.lock().unwrap().push(what());
+        }
+    }
+}
+
+impl Journal for Diary {
+    fn moved(&mut self, moved: &Moved) {
+        assert_eq!(self.open, 0, "every step has its pair");
+        if !self.silent {
+            let transition = &moved.transition;
+            let line =
+                format!("{} → {}: {}", transition.from.label(), transition.to.label(), transition.reason);
+            self.notes.0.lock().unwrap().push(line);
+        }
+    }
+
+    fn asks(&mut self, _at: Timestamp, roster: &Arc<Roster>) {
+        self.note(|| format!("remember that {} are asked", roster.ask.len()));
+    }
+
+    fn ends(&mut self, _at: Timestamp, target: usize, user: Option<u32>) {
+        self.note(|| format!("remember that a job of target {target} and user {user:?} is ended"));
+    }
+
+    fn before(&mut self, _at: Timestamp, _step: &Step) -> u64 {
+        self.open += 1;
+        u64::from(self.open)
+    }
+
+    fn after(&mut self, _at: Timestamp, _moved: &Moved, deed: &Deed<'_>) {
+        assert_eq!(deed.number, u64::from(self.open));
+        self.open -= 1;
+    }
+
+    fn ended(&mut self, _at: Timestamp, _seat: usize, _step: &'static str, _finished: &Finished) {}
+}
+
+/// A host with a group of 1 GiB.
+struct World {
+    folder: tempfile::TempDir,
+    watch: Watch,
+    slot: Arc<Slot<Facts>>,
+    now: Cell<Timestamp>,
+    notes: Notes,
+    targets: Arc<[Target]>,
+}
+
+fn targets(more: &str) -> Arc<[Target]> {
+    let text = format!(
+        "protection: {{mode: enforce, targets: [{{name: train, workload: train, allow_users: [ada]{more}}}]}}"
+    );
+    let config = crate::config::parse_str(&text, Path::new("f"), &crate::app::schema(), &[]).unwrap();
+    Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into()
+}
+
+impl World {
+    fn new(more: &str, silent: bool) -> Self {
+        let enforce = |notes: Notes| -> Box<dyn Executor> {
+            let finished = Vec::with_capacity(8);
+            Box::new(Noting { notes, name: "enforce", next: 0, finished, late: None, silent })
+        };
+        Self::with(more, silent, enforce)
+    }
+
+    fn with(more: &str, silent: bool, enforce: impl FnOnce(Notes) -> Box<dyn Executor>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let targets = targets(more);
+        let notes = Notes::default();
+        let slot = Arc::new(Slot::default());
+        let finished = Vec::with_capacity(8);
+        let observe =
+            Box::new(Noting { notes: notes.clone(), name: "observe", next: 0, finished, late: None, silent });
+        std::fs::write(folder.path().join("meminfo"), "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\n")
+            .unwrap();
+        let hands = Hands { enforce: Some(enforce(notes.clone())), observe };
+        let meter = HostMeter::open(folder.path()).ok();
+        let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent });
+        let watch = Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, diary);
+        let world = Self { folder, watch, slot, now: Cell::new(Timestamp::from_secs(100)), notes, targets };
+        world.uses(100);
+        world
+    }
+
+    fn uses(&self, mib: u64) {
+        let folder = self.folder.path().join("job");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("memory.max"), format!("{}\n", 1024 * MIB)).unwrap();
+        std::fs::write(folder.join("memory.current"), format!("{}\n", mib * MIB)).unwrap();
+        std::fs::write(folder.join("memory.stat"), "anon 1\ninactive_file 0\n").unwrap();
+    }
+
+    fn facts(&self, pids: &[u32], first: bool) -> Facts {
+        let person = |pid: u32| Person {
+            key: ProcessKey { pid, start: 1 },
+            parent: pid - 1,
+            resident: Bytes::new(300 * MIB),
+            group: None,
+            rank: false,
+        };
+        let people: Vec<Person> = pids.iter().map(|pid| person(*pid)).collect();
+        let hierarchy = Hierarchy { version: Version::V2, root: self.folder.path().to_owned() };
+        let meter = || GroupMeter::open(&hierarchy, "/job").ok();
+        let scope = || Scope {
+            name: "train".into(),
+            users: vec![7],
+            members: people.iter().map(|person| Member::Process(person.key)).collect(),
+        };
+        let count = u32::try_from(pids.len()).unwrap();
+        let mut seats: Vec<Option<SeatFacts>> = (0..SEATS).map(|_| None).collect();
+        seats[0] = Some(SeatFacts {
+            serial: 1,
+            target: 0,
+            user: Some(7),
+            ladder: first.then(|| Ladder::new(self.targets[0].limits.clone(), self.now.get())),
+            roster: Roster::new(&people, self.targets[0].victims, None).into(),
+            members: Some(Members { count, catching: None }),
+            scope: first.then(scope),
+            meter: first.then(meter),
+            gpu: Known::Absent,
+            allocator: Known::Absent,
+            forecast: None,
+            leak: None,
+            alert: None,
+            unfit: None,
+        });
+        Facts { at: self.now.get(), seats }
+    }
+
+    fn tell(&self, pids: &[u32], first: bool) {
+        self.slot.give(Box::new(self.facts(pids, first)), Facts::keep);
+    }
+
+    /// So many rounds, 100 ms apart.
+    fn rounds(&mut self, count: u32) -> Duration {
+        let mut pause = Duration::ZERO;
+        for _ in 0..count {
+            let now = &self.now;
+            let step = self.now.get().plus(Duration::from_millis(100));
+            now.set(step);
+            pause = self.watch.round(&|| now.get());
+        }
+        pause
+    }
+
+    fn state(&mut self) -> Option<State> {
+        self.watch.report().seats[0].map(|seat| seat.state)
+    }
+
+    #[track_caller]
+    fn check(&self, expected: Expect) {
+        expected.assert_eq(&self.notes.take().join("\n"));
+    }
+}
+
+#[test]
+fn a_job_is_asked_then_told_to_end() {
+    let mut world = World::new(", checkpoint: {grace: 3s}", false);
+    world.tell(&[10, 11, 12], true);
+    assert_eq!(world.rounds(3).as_millis(), 66, "the way to the soft level at 12 GiB/s");
+    world.check(expect!["enforce: 0 has 3 members"]);
+    world.uses(940);
+    world.rounds(25);
+    world.check(expect![[r#"
+        ok → warn: cgroup memory is near its soft level
+        warn → soft: the soft level of cgroup memory is crossed
+        enforce: write down what is known
+        soft → checkpoint: the soft level of cgroup memory is crossed
+        remember that 3 are asked
+        enforce: write down what is known
+        enforce: send signal 10 to pid 10, if it has a handler"#]]);
+    world.rounds(40);
+    world.tell(&[], false);
+    world.uses(10);
+    world.rounds(200);
+    world.check(expect![[r#"
+        checkpoint → term: the time to save is over
+        remember that a job of target 0 and user Some(7) is ended
+        enforce: write down what is known
+        enforce: send signal 15 to pid 12
+        enforce: send signal 15 to pid 11
+        enforce: send signal 15 to pid 10
+        enforce: wait up to 10 s for 3 processes to end
+        term → verify: no victim is left
+        verify → cooldown: memory is back
+        cooldown → ok: the quiet time is over"#]]);
+    let report = world.watch.report();
+    assert_eq!(report.targets[0].trips, 1);
+    assert!(report.targets[0].latency.is_some());
+}
+
+#[test]
+fn the_hard_level_kills_in_the_same_round() {
+    let mut world = World::new("", false);
+    world.tell(&[10, 11], true);
+    world.rounds(3);
+    world.notes.take();
+    world.uses(1020);
+    world.rounds(1);
+    world.check(expect![[r#"
+        ok → kill: the hard level of cgroup memory is crossed
+        remember that a job of target 0 and user Some(7) is ended
+        enforce: kill 2 processes and their children
+        enforce: take back the memory of 2 processes
+        enforce: wait up to 10 s for 2 processes to end
+        enforce: write down what is known"#]]);
+    assert_eq!(world.state(), Some(State::Kill));
+}
+
+#[test]
+fn observing_asks_nothing_of_who_can_act() {
+    let mut world = World::new(", mode: observe", false);
+    world.tell(&[10, 11], true);
+    world.rounds(3);
+    for mib in [940, 1020, 1020, 100, 1020] {
+        world.uses(mib);
+        world.rounds(60);
+    }
+    let notes = world.notes.take();
+    assert!(notes.iter().any(|note| note.contains("observe: kill 2 processes")), "{notes:#?}");
+    assert!(notes.iter().all(|note| !note.starts_with("enforce")), "{notes:#?}");
+    assert!(world.watch.report().targets[0].would.iter().sum::<u64>() > 0);
+}
+
+#[test]
+fn a_sampler_that_is_stuck_does_not_stop_it() {
+    let mut world = World::new("", false);
+    world.tell(&[10, 11], true);
+    world.rounds(5);
+    world.notes.take();
+    world.now.set(world.now.get().plus(Duration::from_secs(3600)));
+    world.uses(1020);
+    world.rounds(1);
+    let notes = world.notes.take();
+    assert!(notes.iter().any(|note| note.contains("kill 2 processes")), "{notes:#?}");
+}
+
+#[test]
+fn files_that_are_gone_make_it_blind_and_not_violent() {
+    let mut world = World::new(", host: {soft: \"\"}", false);
+    world.tell(&[10, 11], true);
+    world.uses(900);
+    world.rounds(3);
+    std::fs::write(world.folder.path().join("job/memory.current"), "garbage\n").unwrap();
+    world.rounds(40);
+    assert_eq!(world.state(), Some(State::Blind));
+    world.uses(100);
+    world.rounds(400);
+    assert_eq!(world.state(), Some(State::Ok));
+}
+
+#[test]
+fn who_leaves_takes_its_ladder_along() {
+    let mut world = World::new("", false);
+    world.tell(&[10], true);
+    world.rounds(1);
+    assert_eq!(world.state(), Some(State::Ok));
+    let mut facts = world.facts(&[10], false);
+    facts.seats[0] = None;
+    world.slot.give(Box::new(facts), Facts::keep);
+    world.rounds(1);
+    assert_eq!(world.state(), None);
+    world.check(expect![[r#"
+        enforce: 0 has 1 members
+        enforce: 0 has 0 members"#]]);
+}
+
+#[test]
+fn nothing_is_allocated_from_arming_to_the_kill() {
+    let mut world = World::new("", true);
+    world.tell(&[10, 11, 12], true);
+    world.rounds(3);
+    let facts = Box::new(world.facts(&[10, 11, 12], false));
+    world.slot.give(facts, Facts::keep);
+    let quiet = allocation_counter::measure(|| {
+        world.rounds(50);
+    });
+    assert_eq!((quiet.count_total, world.state()), (0, Some(State::Ok)));
+    world.uses(940);
+    let asked = allocation_counter::measure(|| {
+        world.rounds(30);
+    });
+    assert_eq!((asked.count_total, world.state()), (0, Some(State::Checkpoint)));
+    world.uses(1020);
+    let killed = allocation_counter::measure(|| {
+        world.rounds(1);
+    });
+    assert_eq!((killed.count_total, world.state()), (0, Some(State::Kill)));
+    assert!(world.watch.report().rounds > 80, "the same world that was measured");
+}
+
+#[test]
+fn who_was_asked_to_end_is_who_is_killed() {
+    let mut world = World::new(", victims: newest, checkpoint: {grace: 0s}, term_time: 3s", false);
+    world.tell(&[10, 11], true);
+    world.rounds(3);
+    world.uses(940);
+    world.rounds(25);
+    let notes = world.notes.take();
+    assert!(notes.iter().any(|note| note == "enforce: send signal 15 to pid 11"), "{notes:#?}");
+    // Another one is the newest by now.
+    world.tell(&[10, 11, 12], false);
+    world.rounds(40);
+    world.check(expect![[r#"
+        term → kill: the time to end is over
+        enforce: kill 1 processes and their children
+        which is pid 11
+        enforce: take back the memory of 1 processes
+        enforce: wait up to 10 s for 1 processes to end
+        enforce: write down what is known
+        kill → verify: the kill was carried out"#]]);
+}
+
+#[test]
+fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
+    let mut world = World::new(", pause: true, hook: {time: 10s}", false);
+    let group = Group { path: "/job".into(), inode: 5 };
+    let mut facts = world.facts(&[10, 11], true);
+    let grouped = |facts: &mut Facts, group: Option<Group>| {
+        let seat = facts.seats[0].as_mut().unwrap();
+        seat.roster = Arc::new(Roster { group, ..(*seat.roster).clone() });
+    };
+    grouped(&mut facts, Some(group));
+    world.slot.give(Box::new(facts), Facts::keep);
+    world.rounds(3);
+    world.uses(940);
+    world.rounds(25);
+    let notes = world.notes.take();
+    assert_eq!(notes.last().unwrap(), "enforce: stop /job", "{notes:#?}");
+    world.tell(&[10, 11], false);
+    world.uses(10);
+    world.rounds(40);
+    world.check(expect![[r#"
+        soft → warn: memory is back
+        enforce: let /job go on"#]]);
+}
+
+#[test]
+fn who_was_stopped_goes_on_when_the_hook_had_its_time_though_memory_stays_short() {
+    let mut world = World::new(", pause: true, reach: soft, hook: {time: 3s}", false);
+    let mut facts = world.facts(&[10, 11], true);
+    let seat = facts.seats[0].as_mut().unwrap();
+    let group = Some(Group { path: "/job".into(), inode: 5 });
+    seat.roster = Arc::new(Roster { group, ..(*seat.roster).clone() });
+    world.slot.give(Box::new(facts), Facts::keep);
+    world.rounds(3);
+    world.uses(940);
+    world.rounds(25);
+    let notes = world.notes.take();
+    assert_eq!(notes.last().unwrap(), "enforce: stop /job", "{notes:#?}");
+    world.rounds(60);
+    world.check(expect![[r#"enforce: let /job go on"#]]);
+}
+
+#[test]
+fn a_kill_comes_before_what_is_told_of_it() {
+    let mut world = World::new(", webhook: \"http://chat/s3cret\"", false);
+    world.tell(&[10, 11], true);
+    world.rounds(3);
+    world.notes.take();
+    world.uses(1020);
+    world.rounds(1);
+    world.check(expect![[r#"
+        ok → kill: the hard level of cgroup memory is crossed
+        remember that a job of target 0 and user Some(7) is ended
+        enforce: kill 2 processes and their children
+        enforce: take back the memory of 2 processes
+        enforce: wait up to 10 s for 2 processes to end
+        enforce: write down what is known
+        enforce: tell http://chat"#]]);
+}
+
+#[test]
+fn who_still_saves_holds_back_the_word_of_who_has_saved() {
+    let world = World::new("", true);
+    let facts = world.facts(&[10, 11], true);
+    let mut sitting = Sitting::new(facts.seats[0].as_ref().unwrap(), world.now.get());
+    let at = Timestamp::from_secs;
+    let heard = Checkpoints::new();
+    let note = |pid, state, second: u64| {
+        assert!(heard.note(ProcessKey { pid, start: 1 }, state, second * 1_000_000_000));
+    };
+    let mut listen = |second| {
+        sitting.listen(&heard, at(second));
+        sitting.ack.map(|ack| (ack.kind, ack.at))
+    };
+    // Before it was asked, and another's.
+    note(10, checkpoint::State::Saved, 99);
+    note(77, checkpoint::State::Saving, 102);
+    assert_eq!(listen(101), None, "it was asked for nothing yet");
+    let (from, to, reason) = (State::Soft, State::Checkpoint, Reason::Leak);
+    let transition = Transition { at: at(100), from, to, reason, incident: 1, ask: true, counts: false };
+    sitting.moved = Some(Moved {
+        seat: 0,
+        serial: 1,
+        target: 0,
+        mode: Mode::Enforce,
+        transition,
+        under_way: true,
+        observed: Observed::default(),
+        conditions: Conditions::default(),
+    });
+    let mut listen = |second| {
+        sitting.listen(&heard, at(second));
+        sitting.ack.map(|ack| (ack.kind, ack.at))
+    };
+    assert_eq!(listen(101), None);
+    note(10, checkpoint::State::Saving, 102);
+    note(11, checkpoint::State::Saving, 102);
+    assert_eq!(listen(102), Some((AckKind::Saving, at(102))));
+    note(10, checkpoint::State::Saved, 103);
+    assert_eq!(listen(103), Some((AckKind::Saving, at(102))), "the other is still at it");
+    note(11, checkpoint::State::Failed, 104);
+    assert_eq!(listen(104), Some((AckKind::Saved, at(104))));
+}

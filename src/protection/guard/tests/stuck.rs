@@ -1,0 +1,147 @@
+//! Victims that do not die, and waits for them that fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::{Notes, World};
+use crate::model::ids::ProcessKey;
+use crate::model::units::Bytes;
+use crate::protection::guard::facts::{Facts, SeatFacts};
+use crate::protection::plan::victim::{Person, Roster};
+use crate::protection::policy::{Ladder, State};
+use crate::protection::words::scope::{Refusal, Scope};
+use crate::protection::words::step::{
+    Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
+};
+
+/// Kills nobody, though it says so; whoever waits is told nothing before `gone`.
+#[derive(Debug, Default)]
+struct Stuck {
+    notes: Notes,
+    gone: Arc<AtomicBool>,
+    /// So many waits fail for want of descriptors.
+    failing: Arc<AtomicU32>,
+    waits: Vec<Ticket>,
+    next: u64,
+}
+
+impl Executor for Stuck {
+    fn bound(&mut self, _target: TargetId, _scope: Option<Scope>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
+        if matches!(step.work, Work::KillTree { .. } | Work::AwaitEnd { .. }) {
+            self.notes.0.lock().unwrap().push(format!("seat {}: {}", step.target.0, step.work.label()));
+        }
+        let mut outcome = Outcome::Done;
+        if matches!(step.work, Work::AwaitEnd { .. }) {
+            if self.failing.load(Ordering::Relaxed) > 0 {
+                self.failing.fetch_sub(1, Ordering::Relaxed);
+                return Err(StepError::System { call: "pidfd_open", pid: 10, errno: 24 });
+            }
+            self.next += 1;
+            self.waits.push(Ticket(self.next));
+            outcome = Outcome::Started(Ticket(self.next));
+        }
+        Ok(StepDone { outcome, processes: 1, micros: 1 })
+    }
+
+    fn touched(&self) -> &[Touched] {
+        &[]
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>) {
+        if self.gone.load(Ordering::Relaxed) {
+            let done = StepDone { outcome: Outcome::Done, processes: 1, micros: 5 };
+            finished.extend(self.waits.drain(..).map(|ticket| Finished::new(ticket, Ok(done))));
+        }
+    }
+
+    fn forget(&mut self, _target: TargetId) {}
+}
+
+/// Says how much of the 16 GiB of the host is available, in MiB.
+fn available(world: &World, mib: u64) {
+    use std::os::unix::fs::FileExt as _;
+    let text = format!("MemTotal: 16777216 kB\nMemAvailable: {:>8} kB\n", mib << 10);
+    let file = std::fs::File::options().write(true).open(world.folder.path().join("meminfo")).unwrap();
+    file.write_all_at(text.as_bytes(), 0).unwrap();
+}
+
+/// What the guard is told of a second job, of another user.
+fn another(world: &World, first: bool) -> Facts {
+    let mut facts = world.facts(&[10], first);
+    let person = Person {
+        key: ProcessKey { pid: 20, start: 1 },
+        parent: 1,
+        resident: Bytes::new(1 << 20),
+        group: None,
+        rank: false,
+    };
+    let of = facts.seats[0].as_ref().unwrap();
+    let scope = of.scope.clone();
+    facts.seats[1] = Some(SeatFacts {
+        serial: 2,
+        user: Some(8),
+        ladder: first.then(|| Ladder::new(world.targets[0].limits.clone(), world.now.get())),
+        roster: Roster::new(&[person], world.targets[0].victims, None).into(),
+        scope,
+        meter: None,
+        forecast: None,
+        leak: None,
+        alert: None,
+        unfit: None,
+        ..*of
+    });
+    facts
+}
+
+const HOST: &str = ", limit: {soft: \"\"}, host: {soft: 30%, hard: 10%}, verify_time: 5s";
+
+#[test]
+fn a_victim_that_does_not_die_keeps_nobody_else_from_being_protected() {
+    let mut world = World::with(HOST, true, |notes| Box::new(Stuck { notes, ..Stuck::default() }));
+    let facts = another(&world, true);
+    world.slot.give(Box::new(facts), Facts::keep);
+    world.rounds(3);
+    available(&world, 1000);
+    world.rounds(1);
+    assert_eq!(world.notes.take(), ["seat 0: kill_tree", "seat 0: await_end"], "one victim for one shortage");
+    world.rounds(40);
+    assert_eq!(world.notes.take(), [""; 0], "its memory may still come back");
+    world.rounds(30);
+    assert_eq!(world.notes.take(), ["seat 1: kill_tree", "seat 1: await_end"]);
+    let report = world.watch.report();
+    let seats = [0, 1].map(|seat| report.seats[seat].map(|seat| (seat.state, seat.overdue)));
+    assert_eq!(seats, [Some((State::Verify, true)), Some((State::Verify, false))]);
+}
+
+#[test]
+fn a_wait_that_fails_is_tried_again_and_ends() {
+    let (gone, failing) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(3)));
+    let mut world = World::with(HOST, true, |notes| {
+        Box::new(Stuck { notes, gone: Arc::clone(&gone), failing: Arc::clone(&failing), ..Stuck::default() })
+    });
+    world.tell(&[10], true);
+    world.rounds(3);
+    available(&world, 1000);
+    world.rounds(1);
+    assert_eq!(world.notes.take(), ["seat 0: kill_tree", "seat 0: await_end"]);
+    world.rounds(5);
+    assert_eq!(world.notes.take(), [""; 0], "not at once");
+    let before = world.now.get();
+    world.rounds(31);
+    assert_eq!(
+        world.notes.take(),
+        ["seat 0: await_end"; 3],
+        "about once a second, and not again once it waits"
+    );
+    assert!(world.now.get().since(before) < Duration::from_secs(4));
+    assert_eq!(world.state(), Some(State::Verify), "it is not known to be gone");
+    gone.store(true, Ordering::Relaxed);
+    available(&world, 12_000);
+    world.rounds(3);
+    assert_eq!(world.state(), Some(State::Cooldown));
+}

@@ -1,0 +1,136 @@
+//! What the guard allocates with its real hands, books and files: nothing, at rest and up to the kill.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::events::Events;
+use crate::host::cgroup::{Hierarchy, Version};
+use crate::host::clock;
+use crate::host::process;
+use crate::model::ids::ProcessKey;
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::enforce::executor::{self, Errands, Machine, Observer};
+use crate::protection::enforce::levels::{GroupMeter, HostMeter};
+use crate::protection::guard::facts::{Facts, Known, SEATS, SeatFacts};
+use crate::protection::guard::journal::Book;
+use crate::protection::guard::scribe::Scribe;
+use crate::protection::guard::slot::Slot;
+use crate::protection::guard::watch::{Hands, Watch};
+use crate::protection::options::Protection;
+use crate::protection::options::target::Target;
+use crate::protection::plan::victim::{Person, Roster};
+use crate::protection::policy::{Ladder, Members, State};
+use crate::protection::record::Records;
+use crate::protection::words::scope::Never;
+use crate::protection::words::scope::{Member, Scope};
+
+const MIB: u64 = 1 << 20;
+
+/// A process of the test's own; ended with it.
+struct Victim(Child);
+
+impl Victim {
+    #[expect(clippy::disallowed_methods, reason = "the test's own process")]
+    fn start() -> (Self, ProcessKey) {
+        let child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        let text = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap();
+        let key = ProcessKey { pid: child.id(), start: process::stat(&text).unwrap().start };
+        (Self(child), key)
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Says how much of 1 GiB the job's group uses.
+fn uses(folder: &Path, mib: u64) {
+    let group = folder.join("job");
+    std::fs::create_dir_all(&group).unwrap();
+    std::fs::write(group.join("memory.max"), format!("{}\n", 1024 * MIB)).unwrap();
+    std::fs::write(group.join("memory.current"), format!("{}\n", mib * MIB)).unwrap();
+    std::fs::write(group.join("memory.stat"), "anon 1\ninactive_file 0\n").unwrap();
+}
+
+fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Facts {
+    let person = Person { key, parent: 1, resident: Bytes::new(MIB), group: None, rank: false };
+    let hierarchy = Hierarchy { version: Version::V2, root: folder.to_owned() };
+    let user = rustix::process::getuid().as_raw();
+    let scope = Scope { name: "train".into(), users: vec![user], members: vec![Member::Tree(key)] };
+    let mut seats: Vec<Option<SeatFacts>> = (0..SEATS).map(|_| None).collect();
+    seats[0] = Some(SeatFacts {
+        serial: 1,
+        target: 0,
+        user: Some(7),
+        ladder: Some(Ladder::new(target.limits.clone(), at)),
+        roster: Roster::new(&[person], target.victims, None).into(),
+        members: Some(Members { count: 1, catching: None }),
+        scope: Some(scope),
+        meter: Some(GroupMeter::open(&hierarchy, "/job").ok()),
+        gpu: Known::Absent,
+        allocator: Known::Absent,
+        forecast: None,
+        leak: None,
+        alert: None,
+        unfit: None,
+    });
+    Facts { at, seats }
+}
+
+#[test]
+fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state/state.json");
+    let text = format!(
+        "state: {{file: {}}}\nprotection: {{mode: enforce, targets: [{{name: train, workload: train, \
+         allow_users: [ada], host: {{soft: 1%, hard: \"\"}}}}]}}",
+        state.display()
+    );
+    let config = crate::config::parse_str(&text, Path::new("f"), &crate::app::schema(), &[]).unwrap();
+    let records = Records::start(&config, Arc::new(Events::new())).unwrap();
+    let targets: Arc<[Target]> =
+        Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
+    let proc = Path::new("/proc");
+    // The jobs of this test are children of it, which the daemon itself never touches.
+    let never = Never { own: 0, ..executor::never(proc, &[]).unwrap() };
+    let errands = Errands { records: Some(records.errand()), ..Errands::default() };
+    let mode = executor::Mode::Enforce;
+    let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), errands).unwrap();
+    let hands = Hands { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
+    let (ledger, flight) = (records.ledger("ab12cd34"), Arc::clone(records.flight()));
+    let scribe = Scribe::start(Arc::clone(&targets)).unwrap();
+    let memory = records.memory();
+    let book = Box::new(Book::new(ledger, scribe, flight, memory, Arc::clone(&targets)));
+    let slot = Arc::new(Slot::default());
+    let meter = HostMeter::open(proc).ok();
+    let mut watch = Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, book);
+    let (mut victim, key) = Victim::start();
+    uses(folder.path(), 100);
+    let now = Cell::new(clock::now());
+    slot.give(Box::new(facts(&targets[0], key, folder.path(), now.get())), Facts::keep);
+    let mut rounds = |count: u32| {
+        let info = allocation_counter::measure(|| {
+            for _ in 0..count {
+                now.set(now.get().plus(Duration::from_millis(100)));
+                watch.round(&|| now.get());
+            }
+        });
+        (info.count_total, watch.report().seats[0].map(|seat| seat.state))
+    };
+    rounds(3);
+    assert_eq!(rounds(1_000), (0, Some(State::Ok)));
+    uses(folder.path(), 1020);
+    let (count, state) = rounds(1);
+    assert_eq!(state, Some(State::Kill));
+    assert!(count <= 1, "{count}: after the kill there is room for who is waited for, and for nothing else");
+    victim.0.wait().unwrap();
+    let flight = records.flight().lock().unwrap().samples().count();
+    assert!(flight > 500, "the same guard that was measured: {flight} samples");
+}

@@ -1,0 +1,47 @@
+//! What hooks and webhooks are told: one JSON object a move.
+
+use std::sync::Arc;
+
+use super::journal::Moved;
+use crate::protection::options::target::Target;
+use crate::protection::plan::victim::Roster;
+use crate::protection::policy::{Condition, Resource, Truth};
+
+/// The JSON of a move.
+pub(super) fn json(target: &Target, moved: &Moved, roster: &Roster) -> Arc<str> {
+    let transition = &moved.transition;
+    let mut resources = serde_json::Map::new();
+    for resource in Resource::ALL {
+        if let Some(reading) = moved.observed.reading(resource) {
+            let value = serde_json::json!({
+                "headroom_bytes": reading.value.headroom,
+                "total_bytes": reading.value.total,
+                "age_seconds": reading.age.as_secs_f64(),
+            });
+            resources.insert(resource.label().to_owned(), value);
+        }
+    }
+    let met = |wanted: Truth| -> Vec<&str> {
+        let conditions = moved.conditions.asked().filter(|(_, truth)| *truth == wanted);
+        conditions.map(|(condition, _): (Condition, _)| condition.label()).collect()
+    };
+    let pids: Vec<u32> = roster.largest.iter().map(|key| key.pid).collect();
+    let foreseen = moved.observed.forecast.and_then(|forecast| forecast.value).map(|forecast| forecast.p50);
+    let told = serde_json::json!({
+        "target": target.name,
+        "mode": moved.mode,
+        "incident": transition.incident,
+        "at_unix_seconds": transition.at.unix().as_secs_f64(),
+        "from": transition.from,
+        "to": transition.to,
+        "reason": transition.reason.label(),
+        "why": transition.reason.to_string(),
+        "resources": resources,
+        "seconds_to_exhaustion": foreseen,
+        "met": met(Truth::Met),
+        "unknown": met(Truth::Unknown),
+        "pids": pids,
+        "resident_bytes": roster.resident,
+    });
+    told.to_string().into()
+}

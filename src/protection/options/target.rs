@@ -1,0 +1,233 @@
+//! A target: who is protected, who may end for it, and how it is asked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::signals;
+use crate::model::facts::Workload;
+use crate::model::label::Label;
+use crate::model::pattern;
+use crate::protection::policy::{Limits, Mode, Reach, Trigger};
+use crate::protection::words::step::{Acknowledgement, Hook, SignalNumber};
+
+/// How a target names its processes. Patterns have the wildcards `*` and `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// Workloads, by name.
+    Workload(String),
+    /// Cgroups, by path.
+    Cgroup(String),
+}
+
+impl Selector {
+    /// Whether a workload is meant, by the name that is shown or by the one without what tells it from others: else
+    /// whoever makes one that looks like it first would take it from its target.
+    pub fn names_workload(&self, workload: &Workload) -> bool {
+        let fits = |wanted: &str, name: &Label| pattern::fits(wanted, name.as_str());
+        matches!(self, Self::Workload(wanted) if fits(wanted, &workload.name) || fits(wanted, &workload.plain))
+    }
+
+    /// Whether a cgroup, or one it is in, is meant; the topmost one that is.
+    pub fn names_group<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let Self::Cgroup(wanted) = self else { return None };
+        let ends = path.match_indices('/').map(|(place, _)| place).filter(|place| *place > 0);
+        let mut tops = ends.chain(std::iter::once(path.len())).map(|end| &path[..end]);
+        // A star takes slashes too, so the first path that fits is the topmost.
+        tops.find(|top| top.len() > 1 && pattern::fits(wanted, top))
+    }
+}
+
+/// Who ends for the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Victims {
+    /// All of it: a training job is of no use without one of its ranks.
+    Whole,
+    /// The process with most resident memory.
+    Largest,
+    /// The process that was started last.
+    Newest,
+}
+
+impl Victims {
+    /// The words of the configuration.
+    pub const WORDS: &'static [&'static str] = &["whole", "largest", "newest"];
+
+    /// The choice of a word; nothing where it is none of [`Victims::WORDS`].
+    pub fn of(word: &str) -> Option<Self> {
+        [Self::Whole, Self::Largest, Self::Newest].into_iter().find(|victims| victims.label() == word)
+    }
+
+    /// Its word.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Largest => "largest",
+            Self::Newest => "newest",
+        }
+    }
+}
+
+/// How a job is asked to save itself, and how it answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The signal.
+    pub signal: Option<SignalNumber>,
+    /// The file it writes when it has saved.
+    pub file: Option<Arc<Acknowledgement>>,
+    /// Whether it may answer over the job socket.
+    pub job: bool,
+}
+
+/// A target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Its name.
+    pub name: Label,
+    /// Whom it names.
+    pub selector: Selector,
+    /// The users whose processes may be touched, by name or number.
+    pub users: Vec<String>,
+    /// Who ends.
+    pub victims: Victims,
+    /// How it is asked to save itself.
+    pub ask: Ask,
+    /// What is started at the soft level.
+    pub hook: Option<Arc<Hook>>,
+    /// What is told each move.
+    pub webhook: Option<Arc<str>>,
+    /// Whether it is frozen while the hook tries.
+    pub pause: bool,
+    /// The labels of the alerts that are for it; none where no alert is.
+    pub alert: BTreeMap<String, String>,
+    /// When it acts.
+    pub limits: Limits,
+}
+
+impl Target {
+    /// Whether an alert with these labels is for it.
+    pub fn heeds<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+        let fits = |(name, wanted): (&String, &String)| {
+            label(name).is_some_and(|value| pattern::fits(wanted, value))
+        };
+        !self.alert.is_empty() && self.alert.iter().all(fits)
+    }
+}
+
+/// The policy as a sentence for people.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Limits { mode, reach, .. } = self.limits;
+        let verb = match mode {
+            Mode::Off => return write!(f, "{}: off.", self.name),
+            Mode::Observe => "would be",
+            Mode::Enforce => "is",
+        };
+        let whom = match &self.selector {
+            Selector::Workload(pattern) => format!("workload {pattern}"),
+            Selector::Cgroup(pattern) => format!("cgroup {pattern}"),
+        };
+        let levels = |hard: bool| {
+            let levels = self.limits.watched().filter_map(|(resource, levels)| {
+                let amount = if hard { levels.hard? } else { levels.soft };
+                Some(match resource.label() {
+                    "cgroup" => format!("{amount} of its cgroup's limit"),
+                    label => format!("{amount} of {label} memory"),
+                })
+            });
+            levels.collect::<Vec<_>>().join(" or ")
+        };
+        let mut when = Vec::new();
+        if self.limits.watched().next().is_some() {
+            when.push(format!("{} is left for {}", levels(false), time(self.limits.hold)));
+        }
+        let within = |trigger: Trigger| match self.limits.within(trigger.reach) {
+            reach if reach < Reach::Soft => None,
+            reach if reach < self.limits.reach => Some(format!(" (up to {})", reach.label())),
+            _ => Some(String::new()),
+        };
+        if let Some(most) = within(self.limits.forecast) {
+            when.push(format!("exhaustion is foreseen within {}{most}", time(self.limits.soft_within)));
+        }
+        if let Some(most) = within(self.limits.leak) {
+            when.push(format!("a leak is confirmed{most}"));
+        }
+        if let Some(most) = within(self.limits.alert) {
+            let labels = self.alert.iter().map(|(name, value)| format!("{name}={value}"));
+            when.push(format!("the alert {} fires{most}", labels.collect::<Vec<_>>().join(" ")));
+        }
+        write!(f, "{} ({}): {whom} of {}", self.name, mode.label(), self.users.join(", "))?;
+        write!(f, " {verb} helped when {}:", when.join(", or "))?;
+        if let Some(hook) = &self.hook {
+            write!(f, " {} is run;", hook.program.display())?;
+        }
+        if reach >= Reach::Checkpoint
+            && let Some(signal) = self.ask.signal
+        {
+            let (grace, longest) = (time(self.limits.grace), time(self.limits.longest_grace));
+            write!(
+                f,
+                " SIG{} asks it to save, with {grace} ({longest} if it says it is saving);",
+                signals::name(signal)
+            )?;
+        }
+        if reach >= Reach::Term {
+            write!(f, " SIGTERM, with {};", time(self.limits.term_time))?;
+        }
+        if reach == Reach::Kill {
+            let who = match self.victims {
+                Victims::Whole => "all of it",
+                Victims::Largest => "its largest process",
+                Victims::Newest => "its newest process",
+            };
+            write!(f, " SIGKILL to {who}")?;
+            if self.limits.watched().any(|(_, levels)| levels.hard.is_some()) {
+                write!(f, ", at once when {} is left", levels(true))?;
+            }
+        } else {
+            write!(f, " nothing beyond {}", reach.label())?;
+        }
+        write!(f, "; at most {} times an hour.", self.limits.most_per_hour)
+    }
+}
+
+fn time(duration: std::time::Duration) -> String {
+    match duration.as_millis() {
+        ms if ms % 60_000 == 0 && ms > 0 => format!("{} min", ms / 60_000),
+        ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
+        ms => format!("{ms} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_named_with_all_below_it() {
+        let selector = Selector::Cgroup("/slurm/uid_*/job_*".to_owned());
+        for (path, expected) in [
+            ("/slurm/uid_7/job_9", Some("/slurm/uid_7/job_9")),
+            ("/slurm/uid_7/job_9/step_0/task_1", Some("/slurm/uid_7/job_9")),
+            ("/slurm/uid_7", None),
+            ("/slurm", None),
+            ("/", None),
+            ("", None),
+            ("/system.slice", None),
+        ] {
+            assert_eq!(selector.names_group(path), expected, "{path}");
+        }
+        let workload = |name: &str, plain: &str| {
+            let process = crate::model::ids::ProcessKey { pid: 7, start: 7 };
+            let named = crate::model::facts::Membership::named(process, plain);
+            Workload { name: name.into(), ..Workload::clone(&named.workload) }
+        };
+        assert!(!selector.names_workload(&workload("/slurm/uid_7/job_9", "/slurm/uid_7/job_9")));
+        let names = |pattern: &str, name: &str| {
+            Selector::Workload(pattern.to_owned()).names_workload(&workload(name, "train"))
+        };
+        assert!(names("train", "train") && names("train", "train@ada") && names("*@ada", "train@ada"));
+        assert!(!names("*@ada", "train"));
+    }
+}

@@ -1,0 +1,23 @@
+//! SIGKILL: the whole group at once where the victims have one for themselves, their trees otherwise.
+
+use std::sync::Arc;
+
+use crate::protection::plan::{Action, Plan, Trip};
+use crate::protection::words::step::Work;
+
+/// Ends every victim.
+pub(super) struct Kill;
+
+impl Action for Kill {
+    fn plan(&self, trip: &Trip<'_>, out: &mut Plan) {
+        let place = out.steps().len();
+        if let Some(group) = trip.roster.group.clone() {
+            out.push(trip, Work::KillGroup { group });
+            // Where the group cannot be killed at once, its processes can.
+            let tree = Work::KillTree { roots: Arc::clone(&trip.roster.largest) };
+            out.push_unless(trip, tree, u16::try_from(place).ok());
+        } else {
+            out.push(trip, Work::KillTree { roots: Arc::clone(&trip.roster.largest) });
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What can be done, one small file each, and what is done on which rung.
+
+mod ask;
+mod await_end;
+mod hook;
+mod kill;
+mod pause;
+mod record;
+mod release;
+mod term;
+mod webhook;
+
+use super::Action;
+use crate::protection::words::step::Stage;
+
+/// The actions of a rung, in order. A kill comes before the record of it, which could wait for a disk.
+pub fn on(stage: Stage) -> &'static [&'static dyn Action] {
+    match stage {
+        Stage::Warn | Stage::Cooldown => &[&pause::Resume, &webhook::Webhook],
+        Stage::Soft => &[&record::Record, &pause::Pause, &hook::Hook, &webhook::Webhook],
+        Stage::Checkpoint => &[&record::Record, &pause::Resume, &ask::Ask, &ask::Await, &webhook::Webhook],
+        Stage::Term => {
+            &[&record::Record, &pause::Resume, &term::Term, &await_end::AwaitEnd, &webhook::Webhook]
+        }
+        Stage::Kill => {
+            &[&kill::Kill, &release::Release, &await_end::AwaitEnd, &record::Record, &webhook::Webhook]
+        }
+        Stage::Verify => &[&hook::Hook, &webhook::Webhook],
+    }
+}

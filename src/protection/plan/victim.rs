@@ -1,0 +1,342 @@
+//! Who is asked, who ends, and in which order.
+//!
+//! Ranks are asked before what launched them, so that a launcher does not end
+//! them first. Leaves end before what they hang from; launchers end last.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::units::Bytes;
+use crate::protection::options::target::Victims;
+use crate::protection::words::scope::within;
+use crate::protection::words::step::Group;
+
+/// One process that may be touched for a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Person {
+    /// Which process.
+    pub key: ProcessKey,
+    /// Its parent's pid.
+    pub parent: u32,
+    /// Resident memory.
+    pub resident: Bytes,
+    /// Its cgroup's path.
+    pub group: Option<Label>,
+    /// Whether it is known to be a rank: it uses a GPU, or said so itself.
+    pub rank: bool,
+}
+
+/// One who may be asked to save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The process.
+    pub key: ProcessKey,
+    /// The place of the nearest one above it that is asked before; once that one was asked, this one is not: a child
+    /// that was forked has its parent's handlers, and no state of its own to save.
+    pub above: Option<u16>,
+}
+
+/// A target's processes in the orders in which they are needed, made ready before they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster {
+    /// Who may be asked to save, in this order.
+    pub ask: Vec<Asked>,
+    /// Who is asked to end, in this order.
+    pub end: Vec<ProcessKey>,
+    /// The victims, the largest first.
+    pub largest: Arc<[ProcessKey]>,
+    /// The group that holds all victims and nobody else.
+    pub group: Option<Group>,
+    /// What the victims have resident.
+    pub resident: Bytes,
+}
+
+/// The most processes of one target that are signalled one by one; a kill reaches all.
+pub const MOST: usize = 4096;
+
+impl Roster {
+    /// The orders for a target with these members; `group` is the one that they have for themselves.
+    pub fn new(people: &[Person], victims: Victims, group: Option<Group>) -> Self {
+        let family = Family::new(people);
+        let chosen = family.chosen(victims);
+        let mut by_depth: Vec<usize> = chosen.clone();
+        by_depth
+            .sort_by_key(|place| (family.depth[*place], people[*place].key.start, people[*place].key.pid));
+        by_depth.truncate(MOST);
+        let key = |place: &usize| people[*place].key;
+        let end = by_depth.iter().rev().map(key).collect();
+        let mut largest = chosen.clone();
+        largest.sort_by_key(|place| (std::cmp::Reverse(people[*place].resident), people[*place].key));
+        Self {
+            ask: family.asked(),
+            end,
+            largest: largest.iter().map(key).collect(),
+            group: group.filter(|_| victims == Victims::Whole),
+            resident: chosen.iter().map(|place| people[*place].resident).sum(),
+        }
+    }
+}
+
+/// Who is whose child.
+struct Family<'p> {
+    people: &'p [Person],
+    /// By place.
+    parent: Vec<Option<usize>>,
+    depth: Vec<usize>,
+}
+
+impl<'p> Family<'p> {
+    fn new(people: &'p [Person]) -> Self {
+        let places: HashMap<u32, usize> =
+            people.iter().enumerate().map(|(place, person)| (person.key.pid, place)).collect();
+        let parent_of = |person: &Person| {
+            // A parent is older; a pid that was used again is not the parent.
+            let place = *places.get(&person.parent)?;
+            (people[place].key.start <= person.key.start && people[place].key != person.key).then_some(place)
+        };
+        let parent: Vec<_> = people.iter().map(parent_of).collect();
+        let depth = (0..people.len()).map(|place| above(&parent, place).count()).collect();
+        Self { people, parent, depth }
+    }
+
+    fn chosen(&self, victims: Victims) -> Vec<usize> {
+        let everybody = 0..self.people.len();
+        let head = match victims {
+            Victims::Whole => return everybody.collect(),
+            Victims::Largest => everybody.clone().max_by_key(|place| {
+                (self.people[*place].resident, std::cmp::Reverse(self.people[*place].key))
+            }),
+            Victims::Newest => everybody
+                .clone()
+                .max_by_key(|place| (self.people[*place].key.start, self.people[*place].key.pid)),
+        };
+        let Some(head) = head else { return Vec::new() };
+        everybody
+            .filter(|place| *place == head || above(&self.parent, *place).any(|above| above == head))
+            .collect()
+    }
+
+    /// Known ranks where there are any; otherwise everybody, the topmost first.
+    fn asked(&self) -> Vec<Asked> {
+        let ranks = self.people.iter().any(|person| person.rank);
+        let mut order: Vec<usize> =
+            (0..self.people.len()).filter(|place| !ranks || self.people[*place].rank).collect();
+        order.sort_by_key(|place| (self.depth[*place], self.people[*place].key));
+        order.truncate(MOST);
+        let placed: HashMap<usize, u16> = order
+            .iter()
+            .enumerate()
+            .filter_map(|(turn, place)| Some((*place, u16::try_from(turn).ok()?)))
+            .collect();
+        let asked = order.iter().map(|place| Asked {
+            key: self.people[*place].key,
+            above: above(&self.parent, *place)
+                .filter(|above| above != place)
+                .find_map(|above| placed.get(&above).copied()),
+        });
+        asked.collect()
+    }
+}
+
+/// The places above one, the nearest first; as many as there can be, so that a circle ends.
+fn above(parent: &[Option<usize>], place: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(parent[place], |above| parent[*above]).take(parent.len())
+}
+
+/// The deepest group that holds all members.
+pub fn common_group(people: &[Person]) -> Option<&str> {
+    let mut paths = people.iter().map(|person| person.group.as_ref().map(Label::as_str));
+    let first = paths.next()??;
+    let mut shared = first.trim_end_matches('/').len();
+    for path in paths {
+        let path = path?;
+        while !within(path, &first[..shared]) {
+            shared = first[..shared].rfind('/')?;
+        }
+    }
+    Some(&first[..shared]).filter(|group| !group.is_empty())
+}
+
+/// The deepest group that holds all members, where nobody else is in it.
+pub fn own_group<'o>(people: &[Person], mut others: impl Iterator<Item = &'o str>) -> Option<Label> {
+    let group = common_group(people)?;
+    (!others.any(|other| within(other, group))).then(|| group.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    /// `pid parent start mib [rank]` a line.
+    fn people(text: &str) -> Vec<Person> {
+        let person = |line: &str| {
+            let mut words = line.split_whitespace();
+            let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+            let (pid, parent, start, mib) = (number(), number(), number(), number());
+            let small = |number| u32::try_from(number).unwrap();
+            Person {
+                key: ProcessKey { pid: small(pid), start },
+                parent: small(parent),
+                resident: Bytes::new(mib << 20),
+                group: None,
+                rank: words.next().is_some(),
+            }
+        };
+        text.lines().filter(|line| !line.trim().is_empty()).map(person).collect()
+    }
+
+    #[track_caller]
+    fn check(text: &str, victims: Victims, expected: Expect) {
+        let roster = Roster::new(&people(text), victims, None);
+        let pids =
+            |keys: &[ProcessKey]| keys.iter().map(|key| key.pid.to_string()).collect::<Vec<_>>().join(" ");
+        let asked: Vec<String> = roster
+            .ask
+            .iter()
+            .map(|asked| match asked.above {
+                Some(above) => format!("{} unless {}", asked.key.pid, roster.ask[usize::from(above)].key.pid),
+                None => asked.key.pid.to_string(),
+            })
+            .collect();
+        expected.assert_eq(&format!(
+            "ask: {}\nend: {}\nlargest: {}\nresident: {}\n",
+            asked.join(", "),
+            pids(&roster.end),
+            pids(&roster.largest),
+            roster.resident
+        ));
+    }
+
+    /// A shell, torchrun, two ranks, a data loader's worker each.
+    const JOB: &str = "
+        10 1 100 2
+        11 10 101 90
+        12 11 102 4000
+        13 11 102 4100
+        14 12 103 500
+        15 13 104 500";
+
+    #[test]
+    fn leaves_end_first_and_the_launcher_last() {
+        check(
+            JOB,
+            Victims::Whole,
+            expect![[r#"
+            ask: 10, 11 unless 10, 12 unless 11, 13 unless 11, 14 unless 12, 15 unless 13
+            end: 15 14 13 12 11 10
+            largest: 13 12 14 15 11 10
+            resident: 9.0 GiB
+        "#]],
+        );
+    }
+
+    #[test]
+    fn known_ranks_are_the_only_ones_asked() {
+        check(
+            &JOB.replace("4000", "4000 rank").replace("4100", "4100 rank"),
+            Victims::Whole,
+            expect![[r#"
+            ask: 12, 13
+            end: 15 14 13 12 11 10
+            largest: 13 12 14 15 11 10
+            resident: 9.0 GiB
+        "#]],
+        );
+    }
+
+    #[test]
+    fn the_largest_ends_with_its_children() {
+        check(
+            JOB,
+            Victims::Largest,
+            expect![[r#"
+            ask: 10, 11 unless 10, 12 unless 11, 13 unless 11, 14 unless 12, 15 unless 13
+            end: 15 13
+            largest: 13 15
+            resident: 4.5 GiB
+        "#]],
+        );
+    }
+
+    #[test]
+    fn the_newest_ends_alone() {
+        check(
+            JOB,
+            Victims::Newest,
+            expect![[r#"
+            ask: 10, 11 unless 10, 12 unless 11, 13 unless 11, 14 unless 12, 15 unless 13
+            end: 15
+            largest: 15
+            resident: 500.0 MiB
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_circle_and_a_pid_used_again_end() {
+        check(
+            "7 8 5 1\n8 7 5 1\n9 9 5 1\n20 21 3 1\n21 1 9 1",
+            Victims::Whole,
+            expect![[r#"
+            ask: 9, 20, 21, 7 unless 8, 8 unless 7
+            end: 8 7 21 9 20
+            largest: 7 8 9 20 21
+            resident: 5.0 MiB
+        "#]],
+        );
+        check(
+            "",
+            Victims::Largest,
+            expect![[r#"
+            ask: 
+            end: 
+            largest: 
+            resident: 0 B
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_group_is_theirs_where_nobody_else_is_in_it() {
+        let member = |path: &str| Person { group: Some(path.into()), ..people("5 1 5 5").remove(0) };
+        let own = |paths: &[&str], others: &[&str]| {
+            let members: Vec<_> = paths.iter().map(|path| member(path)).collect();
+            own_group(&members, others.iter().copied()).map(|group| group.to_string())
+        };
+        assert_eq!(own(&["/a/b/1", "/a/b/2"], &["/a/c", "/"]).as_deref(), Some("/a/b"));
+        assert_eq!(own(&["/a/b", "/a/b/2"], &["/a/bc"]).as_deref(), Some("/a/b"));
+        assert_eq!(own(&["/a/b/1", "/a/b/2"], &["/a/b/3"]), None);
+        assert_eq!(own(&["/a", "/b"], &[]), None);
+        assert_eq!(own(&["/"], &[]), None);
+        assert_eq!(own(&[], &[]), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn everybody_ends_once_and_no_parent_before_its_child(
+            drawn in proptest::collection::vec((1_u32..40, 0_u64..5, 0_u64..9, proptest::bool::ANY), 0..30),
+            whole: bool,
+        ) {
+            let people: Vec<Person> = drawn.iter().zip(2_u32..).map(|((parent, start, size, rank), pid)| Person {
+                key: ProcessKey { pid, start: *start }, parent: *parent, resident: Bytes::new(*size), group: None, rank: *rank,
+            }).collect();
+            let roster = Roster::new(&people, if whole { Victims::Whole } else { Victims::Largest }, None);
+            let mut ends: Vec<_> = roster.end.clone();
+            ends.sort_unstable();
+            ends.dedup();
+            proptest::prop_assert_eq!(ends.len(), roster.end.len());
+            proptest::prop_assert_eq!(roster.largest.len(), roster.end.len());
+            proptest::prop_assert!(!whole || roster.end.len() == people.len());
+            for (turn, asked) in roster.ask.iter().enumerate() {
+                proptest::prop_assert!(asked.above.is_none_or(|above| usize::from(above) != turn));
+            }
+            for key in &roster.end {
+                proptest::prop_assert!(people.iter().any(|person| person.key == *key), "nobody from outside");
+            }
+        }
+    }
+}

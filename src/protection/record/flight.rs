@@ -1,0 +1,119 @@
+//! The last minutes of what is watched, at the rate it was read: a fixed room, the newest samples win.
+
+use std::time::Duration;
+
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::words::incident::Sample;
+
+/// The newest samples of everything that is watched.
+#[derive(Debug)]
+pub struct Flight {
+    samples: Vec<Kept>,
+    next: usize,
+}
+
+/// Samples that are kept: five minutes at 50 a second, or four hours at one.
+pub const KEPT: usize = 16_384;
+
+/// A sample in 48 bytes, as there are many: a daemon that only watches fills them for hours.
+#[derive(Debug)]
+struct Kept {
+    /// Nanoseconds on both clocks.
+    monotonic: u64,
+    unix: u64,
+    subject: Label,
+    /// Bytes, or [`NONE`].
+    used: u64,
+    limit: u64,
+}
+
+/// What is not known.
+const NONE: u64 = u64::MAX;
+
+impl From<Sample> for Kept {
+    fn from(sample: Sample) -> Self {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let bytes = |bytes: Option<Bytes>| bytes.map_or(NONE, Bytes::get);
+        Self {
+            monotonic: nanoseconds(sample.at.monotonic()),
+            unix: nanoseconds(sample.at.unix()),
+            subject: sample.subject,
+            used: bytes(sample.used),
+            limit: bytes(sample.limit),
+        }
+    }
+}
+
+impl From<&Kept> for Sample {
+    fn from(kept: &Kept) -> Self {
+        let bytes = |bytes| (bytes != NONE).then(|| Bytes::new(bytes));
+        Self {
+            at: Timestamp::new(Duration::from_nanos(kept.monotonic), Duration::from_nanos(kept.unix)),
+            subject: kept.subject.clone(),
+            used: bytes(kept.used),
+            limit: bytes(kept.limit),
+        }
+    }
+}
+
+impl Default for Flight {
+    fn default() -> Self {
+        Self::new(KEPT)
+    }
+}
+
+impl Flight {
+    /// One that keeps so many; its memory is taken here.
+    pub fn new(most: usize) -> Self {
+        Self { samples: Vec::with_capacity(most.max(1)), next: 0 }
+    }
+
+    /// Takes a sample in, in place of the oldest where there is no room.
+    pub fn push(&mut self, sample: Sample) {
+        if self.samples.len() < self.samples.capacity() {
+            self.samples.push(sample.into());
+        } else if let Some(place) = self.samples.get_mut(self.next) {
+            *place = sample.into();
+            self.next = (self.next + 1) % self.samples.len();
+        }
+    }
+
+    /// The samples, oldest first.
+    pub fn samples(&self) -> impl Iterator<Item = Sample> {
+        let (newer, older) = self.samples.split_at(self.next.min(self.samples.len()));
+        older.iter().chain(newer).map(Sample::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept_in_order() {
+        let mut flight = Flight::new(4);
+        let times = |flight: &Flight| -> Vec<u64> {
+            flight.samples().map(|sample| sample.at.monotonic().as_secs()).collect()
+        };
+        for second in 0..10 {
+            let at = Timestamp::from_secs(second);
+            flight.push(Sample { at, subject: "host".into(), used: None, limit: None });
+            if second == 2 {
+                assert_eq!(times(&flight), [0, 1, 2]);
+            }
+        }
+        assert_eq!(times(&flight), [6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn a_sample_is_small_and_comes_back_as_it_was() {
+        assert_eq!(size_of::<Kept>(), 48);
+        let at = Timestamp::new(Duration::new(7, 9), Duration::new(1_790_000_000, 999_999_999));
+        for (used, limit) in [(Some(Bytes::new(0)), None), (None, Some(Bytes::new(1 << 60)))] {
+            let sample = Sample { at, subject: "host".into(), used, limit };
+            assert_eq!(Sample::from(&Kept::from(sample.clone())), sample);
+        }
+    }
+}

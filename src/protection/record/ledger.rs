@@ -1,0 +1,246 @@
+//! Where the guard puts what it does: each move, and each step before and after it.
+//!
+//! Nothing here waits or takes memory: lines are written in a buffer that is
+//! there, into the audit log's room, and folders are somebody else's work.
+
+use std::fmt::{Display, Write as _};
+use std::sync::Arc;
+
+use super::audit::AuditLog;
+use super::recorder::Recorder;
+use crate::host::clock;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::protection::words::audit::{Entry, Occasion, PROCESSES_A_LINE, Reading};
+use crate::protection::words::incident::name_into;
+use crate::protection::words::step::{
+    Finished, Outcome, Step, StepDone, StepError, TargetId, Ticket, Touched,
+};
+
+/// Targets whose incidents are told apart.
+const SEATS: usize = 256;
+/// Room for the name of an incident, in bytes.
+const NAME: usize = 96;
+/// Room for lines that wait, in bytes.
+const SPILL: usize = 256 * 1024;
+/// Steps that go on at a time.
+const GOING: usize = 1024;
+
+/// A move of a target's ladder.
+#[derive(Clone, Copy)]
+pub struct Turn<'a> {
+    /// When.
+    pub at: Timestamp,
+    /// Whose, as the executor calls it.
+    pub seat: TargetId,
+    /// The target's name.
+    pub target: &'a Label,
+    /// `observe`, `enforce` or `drill`.
+    pub mode: &'static str,
+    /// Where it stood.
+    pub from: &'static str,
+    /// Where it stands.
+    pub to: &'static str,
+    /// Why.
+    pub reason: &'a dyn Display,
+    /// What that rests on.
+    pub readings: &'a [Reading],
+    /// Whether an incident is under way with this move.
+    pub under_way: bool,
+    /// The policy as a sentence.
+    pub policy: &'a Arc<str>,
+}
+
+impl std::fmt::Debug for Turn<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Turn").field("from", &self.from).field("to", &self.to).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Seat {
+    id: TargetId,
+    target: Label,
+    mode: &'static str,
+    /// The incident's name; empty while there is none.
+    incident: String,
+}
+
+/// The guard's book.
+#[derive(Debug)]
+pub struct Ledger {
+    audit: AuditLog,
+    recorder: Arc<Recorder>,
+    config: String,
+    line: Vec<u8>,
+    /// Lines that wait for a reader of the log to let go of it.
+    spill: Vec<u8>,
+    reason: String,
+    seats: Vec<Seat>,
+    /// Room for the names of incidents.
+    names: Vec<String>,
+    number: u64,
+    going: Vec<(Ticket, TargetId, u64)>,
+}
+
+impl Ledger {
+    pub(super) fn new(audit: AuditLog, recorder: Arc<Recorder>, config: &str) -> Self {
+        Self {
+            audit,
+            recorder,
+            config: config.to_owned(),
+            line: Vec::with_capacity(16 * 1024),
+            spill: Vec::with_capacity(SPILL),
+            reason: String::with_capacity(512),
+            seats: Vec::with_capacity(SEATS),
+            names: (0..SEATS).map(|_| String::with_capacity(NAME)).collect(),
+            number: 0,
+            going: Vec::with_capacity(GOING),
+        }
+    }
+
+    /// A ladder moved. An incident begins with the first move that is under way, and ends with the first that is not.
+    pub fn moved(&mut self, turn: &Turn<'_>) {
+        let place = self.seat(turn);
+        let begins = turn.under_way && self.seats[place].incident.is_empty();
+        if begins {
+            let mut incident = std::mem::take(&mut self.seats[place].incident);
+            name_into(turn.at, turn.target.as_str(), &mut incident);
+            if self.seats.iter().any(|other| other.incident == incident) {
+                // Two jobs of one target, in the same millisecond. Writing to a text cannot fail.
+                let _ = write!(incident, "-{}", turn.seat.0);
+            }
+            self.seats[place].incident = incident;
+            self.recorder.began(turn.at, turn.target, turn.mode, &self.seats[place].incident, turn.policy);
+        }
+        self.reason.clear();
+        // Writing to a text cannot fail.
+        let _ = write!(self.reason, "{}", turn.reason);
+        let reason = std::mem::take(&mut self.reason);
+        let Turn { from, to, readings, .. } = *turn;
+        self.put(turn.at, turn.seat, &Entry::Moved { from, to, reason: &reason, readings });
+        self.reason = reason;
+        if !turn.under_way {
+            self.left(turn.at, turn.seat);
+        }
+    }
+
+    /// Whoever was in a seat is gone: an incident that is under way there is over, and is not the next one's.
+    pub fn left(&mut self, at: Timestamp, seat: TargetId) {
+        let seat = self.seats.iter_mut().find(|known| known.id == seat && !known.incident.is_empty());
+        if let Some(seat) = seat {
+            self.recorder.ended(at, &seat.incident);
+            seat.incident.clear();
+        }
+    }
+
+    /// A step is about to be carried out. Returns its number, for [`Ledger::after`].
+    pub fn before(&mut self, at: Timestamp, step: &Step) -> u64 {
+        self.number += 1;
+        self.put(at, step.target, &Entry::Before { number: self.number, step });
+        self.number
+    }
+
+    /// It was carried out, or was not, in so many microseconds.
+    pub fn after(
+        &mut self,
+        at: Timestamp,
+        number: u64,
+        step: &Step,
+        result: &Result<StepDone, StepError>,
+        micros: u64,
+        touched: &[Touched],
+    ) {
+        self.put(at, step.target, &Entry::After { number, result, micros });
+        for processes in touched.chunks(PROCESSES_A_LINE) {
+            self.put(at, step.target, &Entry::Reached { number, processes });
+        }
+        if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = result {
+            if self.going.len() == GOING {
+                // Nobody is told the end of what is not waited for any more: the oldest are such.
+                self.going.remove(0);
+            }
+            self.going.push((*ticket, step.target, number));
+        }
+    }
+
+    /// A step that went on has ended, or the job says that it is saving.
+    pub fn ended(&mut self, at: Timestamp, finished: &Finished) {
+        let known = self.going.iter().position(|(ticket, ..)| *ticket == finished.ticket);
+        let (seat, number) = known.map_or((TargetId(u16::MAX), None), |place| {
+            let (_, seat, number) = self.going[place];
+            (seat, Some(number))
+        });
+        self.put(at, seat, &Entry::Ended { number, finished });
+        let goes_on = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
+        if let Some(place) = known.filter(|_| !goes_on) {
+            self.going.remove(place);
+        }
+    }
+
+    /// The name of the incident that is under way for a target.
+    pub fn incident(&self, seat: TargetId) -> Option<&str> {
+        let seat = self.seats.iter().find(|known| known.id == seat)?;
+        Some(seat.incident.as_str()).filter(|incident| !incident.is_empty())
+    }
+
+    fn seat(&mut self, turn: &Turn<'_>) -> usize {
+        let found = self.seats.iter().position(|seat| seat.id == turn.seat);
+        let place = found.unwrap_or_else(|| {
+            self.seats.push(Seat {
+                id: turn.seat,
+                target: turn.target.clone(),
+                mode: turn.mode,
+                incident: self.names.pop().unwrap_or_default(),
+            });
+            self.seats.len() - 1
+        });
+        let seat = &mut self.seats[place];
+        seat.target.clone_from(turn.target);
+        seat.mode = turn.mode;
+        place
+    }
+
+    fn put(&mut self, at: Timestamp, seat: TargetId, entry: &Entry<'_>) {
+        let seat = self.seats.iter().find(|known| known.id == seat);
+        let occasion = Occasion {
+            at,
+            incident: seat.map_or("", |seat| &seat.incident),
+            target: seat.map_or("", |seat| seat.target.as_str()),
+            mode: seat.map_or("", |seat| seat.mode),
+            config: &self.config,
+        };
+        entry.write(&occasion, &mut self.line);
+        self.settle();
+        let waits = !self.spill.is_empty() || !self.audit.try_put(&self.line);
+        if waits && self.spill.len() + self.line.len() <= SPILL {
+            self.spill.extend_from_slice(&self.line);
+        } else if waits {
+            // Only a reader that stands still for long can bring this about.
+            self.audit.put(&self.line);
+        }
+    }
+
+    /// Hands over the lines that wait, in their order, where that can be done at once; called now and then.
+    pub fn settle(&mut self) {
+        let mut done = 0;
+        for line in self.spill.split_inclusive(|byte| *byte == b'\n') {
+            if !self.audit.try_put(line) {
+                break;
+            }
+            done += line.len();
+        }
+        if done > 0 {
+            self.spill.drain(..done);
+        }
+    }
+}
+
+impl Drop for Ledger {
+    /// What is under way has nobody any more who could tell of it.
+    fn drop(&mut self) {
+        for seat in self.seats.iter().filter(|seat| !seat.incident.is_empty()) {
+            self.recorder.left(clock::now(), &seat.incident);
+        }
+    }
+}

@@ -1,0 +1,608 @@
+//! What protection did and must not forget: whom it asked for a checkpoint, whose jobs it ended, whom it killed.
+//!
+//! Each is a line of a file in the folder of state. A thread of its own writes
+//! it: into the page cache, which outlives this process, and no further, so
+//! that nobody waits for a disk. Times are those of the clock that counts from
+//! the boot, with the boot's id.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::host::{clock, fs};
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::protection::plan::victim::Roster;
+use crate::protection::words::step::Touched;
+
+/// The window of the rate limits.
+const HOUR: Duration = Duration::from_secs(3600);
+/// The longest time between two requests that can be configured.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Words that wait: the processes of one kill are 128 words.
+const WAITING: usize = 256;
+/// Processes in one word.
+const CHUNK: usize = 32;
+/// How long a request waits for its line at most: a thread that is woken up, and a write into the page cache.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// The largest file that is read.
+const LARGEST: u64 = 64 << 20;
+/// When so much was added to the file it is written anew, without what is too old.
+const ADDED: usize = 4 << 20;
+
+/// A job that was ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Its target's name.
+    pub target: String,
+    /// Whose it was, where that is known.
+    pub user: Option<u32>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Fact {
+    /// These are about to be asked for a checkpoint: pid and start time.
+    Asked(Vec<(u32, u64)>),
+    /// A job is about to be ended.
+    Ended { target: String, user: Option<u32> },
+    /// These were killed.
+    Killed(Vec<(u32, u64)>),
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Line {
+    /// The boot that the next figure counts from.
+    boot: String,
+    boot_milliseconds: u64,
+    unix_milliseconds: u64,
+    fact: Fact,
+}
+
+/// What the guard says. Nothing in it is allocated for it.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated during a kill")]
+enum Word {
+    Asked(Timestamp, Arc<Roster>),
+    Ended(Timestamp, Label, Option<u32>),
+    Killed(Timestamp, [ProcessKey; CHUNK], usize),
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    asked: HashMap<ProcessKey, Timestamp>,
+    killed: HashMap<ProcessKey, Timestamp>,
+    ended: Vec<End>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    known: Mutex<Known>,
+    /// Words that were said, and that were written down or could not be.
+    said: AtomicU64,
+    written: AtomicU64,
+}
+
+/// What is remembered, for whoever asks.
+#[derive(Clone, Debug, Default)]
+pub struct Remembered(Arc<Shared>);
+
+impl Remembered {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When one of these processes was asked for a checkpoint last.
+    pub fn asked<'k>(&self, keys: impl Iterator<Item = &'k ProcessKey>) -> Option<Timestamp> {
+        let known = self.known();
+        keys.filter_map(|key| known.asked.get(key).copied()).max_by_key(|at| at.monotonic())
+    }
+
+    /// Whether protection killed this process.
+    pub fn killed(&self, key: ProcessKey) -> bool {
+        self.known().killed.contains_key(&key)
+    }
+
+    /// What was ended within the hour, oldest first.
+    pub fn ends(&self, now: Timestamp) -> Vec<End> {
+        let known = self.known();
+        let mut ends: Vec<End> = known.ended.iter().filter(|end| now.since(end.at) < HOUR).cloned().collect();
+        ends.sort_by_key(|end| end.at.monotonic());
+        ends
+    }
+}
+
+/// The guard's way to it.
+#[derive(Debug)]
+pub struct Memory {
+    words: SyncSender<Word>,
+    shared: Arc<Shared>,
+    /// Whether the last line was waited for in vain.
+    behind: bool,
+}
+
+impl Memory {
+    /// These are about to be asked for a checkpoint. Waits until that is written down, for a moment at most, and not at
+    /// all while an earlier line is not written: a disk that hangs must not keep a job from being asked.
+    pub fn asked(&mut self, at: Timestamp, roster: &Arc<Roster>) {
+        let number = self.say(Word::Asked(at, Arc::clone(roster)));
+        let written = || self.shared.written.load(Ordering::Acquire);
+        if self.behind && written() + 1 < number {
+            return;
+        }
+        let begun = clock::now();
+        self.behind = loop {
+            if written() >= number {
+                break false;
+            }
+            if clock::now().since(begun) >= PATIENCE {
+                break true;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        };
+    }
+
+    /// A job is about to be ended, which the rate limits count. Waits for nothing.
+    pub fn ended(&self, at: Timestamp, target: &Label, user: Option<u32>) {
+        self.say(Word::Ended(at, target.clone(), user));
+    }
+
+    /// These were killed. Waits for nothing.
+    pub fn killed(&self, at: Timestamp, touched: &[Touched]) {
+        let mut keys = [ProcessKey { pid: 0, start: 0 }; CHUNK];
+        for chunk in touched.chunks(CHUNK) {
+            let killed = chunk.iter().filter(|touched| touched.errno == 0);
+            let count = killed.zip(&mut keys).map(|(touched, key)| *key = touched.key).count();
+            self.say(Word::Killed(at, keys, count));
+        }
+    }
+
+    /// Says a word, and how many were said by then. One that finds no room is lost: the disk hangs.
+    fn say(&self, word: Word) -> u64 {
+        let before = self.shared.said.fetch_add(1, Ordering::AcqRel);
+        if self.words.try_send(word).is_err() {
+            self.shared.written.fetch_add(1, Ordering::AcqRel);
+        }
+        before + 1
+    }
+}
+
+/// The thread that writes, for the whole life of the daemon.
+#[derive(Debug)]
+pub(super) struct Archive {
+    words: SyncSender<Word>,
+    shared: Arc<Shared>,
+    /// Told once what an earlier run wrote was read.
+    read: Mutex<Receiver<()>>,
+}
+
+impl Archive {
+    /// Starts it, for a file in the folder of state, if there is one; `boot` is the id of this boot.
+    pub(super) fn start(path: Option<PathBuf>, boot: String) -> io::Result<Self> {
+        let (words, heard) = sync_channel(WAITING);
+        let (tell, read) = sync_channel(1);
+        let shared = Arc::<Shared>::default();
+        let mut writer =
+            Writer { path, boot, shared: Arc::clone(&shared), file: None, added: 0, failing: false };
+        std::thread::Builder::new().name("remember".to_owned()).spawn(move || {
+            writer.read();
+            // Whoever started us may have given up.
+            let _ = tell.send(());
+            drop(tell);
+            // Without what is too old.
+            writer.renew();
+            writer.serve(&heard);
+        })?;
+        Ok(Self { words, shared, read: Mutex::new(read) })
+    }
+
+    /// What is remembered. Waits for the file to be read, for a moment: a disk that hangs must not keep the node from
+    /// being protected.
+    pub(super) fn remembered(&self) -> Remembered {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // It is told once; later on nobody tells, and nobody is left who could.
+        if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = read.recv_timeout(PATIENCE) {
+            tracing::warn!("What was done before the start cannot be read; the rate limits begin anew.");
+        }
+        self.known()
+    }
+
+    /// What is remembered by now.
+    pub(super) fn known(&self) -> Remembered {
+        Remembered(Arc::clone(&self.shared))
+    }
+
+    /// The guard's way to it.
+    pub(super) fn memory(&self) -> Memory {
+        Memory { words: self.words.clone(), shared: Arc::clone(&self.shared), behind: false }
+    }
+}
+
+struct Writer {
+    path: Option<PathBuf>,
+    boot: String,
+    shared: Arc<Shared>,
+    file: Option<File>,
+    /// Bytes since it was written anew.
+    added: usize,
+    failing: bool,
+}
+
+impl Writer {
+    /// Reads what an earlier run wrote.
+    fn read(&self) {
+        let Some(path) = &self.path else { return };
+        let now = clock::now();
+        match read(path) {
+            Ok(text) => self.known().take_all(&text, &self.boot, now),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(
+                path = %path.display(), %error,
+                "What was done before the start cannot be read; the rate limits begin anew."
+            ),
+        }
+    }
+
+    fn serve(&mut self, heard: &Receiver<Word>) {
+        while let Ok(word) = heard.recv() {
+            let (at, fact) = fact(&word);
+            {
+                let mut known = self.known();
+                known.forget_old(at);
+                known.take(at, &fact);
+            }
+            self.write(at, fact);
+            self.shared.written.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&mut self, at: Timestamp, fact: Fact) {
+        if self.path.is_none() {
+            return;
+        }
+        if self.file.is_none() || self.added > ADDED {
+            // This fact is known by now, and comes with the others.
+            self.renew();
+            return;
+        }
+        let mut text = serde_json::to_vec(&line(&self.boot, at, fact)).unwrap_or_default();
+        text.push(b'\n');
+        let Some(file) = &mut self.file else { return };
+        let written = file.write_all(&text);
+        self.added += text.len();
+        if written.is_err() {
+            self.file = None;
+        }
+        self.said(written);
+    }
+
+    /// Writes the whole file anew, and opens it for what comes.
+    fn renew(&mut self) {
+        let Some(path) = self.path.clone() else { return };
+        self.file = None;
+        let lines = self.known().lines(&self.boot);
+        let written = (|| {
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
+            fs::write_atomically(&path, |out| out.write_all(&lines))?;
+            open(&path, File::options().append(true))
+        })();
+        let told = written.map(|file| {
+            self.file = Some(file);
+            self.added = 0;
+        });
+        self.said(told);
+    }
+
+    /// Says once that writing fails, and once that it does no more.
+    fn said(&mut self, written: io::Result<()>) {
+        match written {
+            Ok(()) if std::mem::take(&mut self.failing) => {
+                tracing::info!("What protection does is kept over a restart again.");
+            }
+            Ok(()) => {}
+            Err(error) if !std::mem::replace(&mut self.failing, true) => tracing::error!(
+                %error,
+                "What protection does cannot be kept over a restart: after one, jobs may be asked again too early."
+            ),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Opens the file itself, never what a link in its place names.
+fn open(path: &Path, how: &mut std::fs::OpenOptions) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = how.custom_flags(i32::try_from(flags.bits()).unwrap_or(0)).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    open(path, File::options().read(true))?.take(LARGEST).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn fact(word: &Word) -> (Timestamp, Fact) {
+    let pair = |key: ProcessKey| (key.pid, key.start);
+    match word {
+        Word::Asked(at, roster) => {
+            let ask = roster.ask.iter().map(|asked| asked.key);
+            let mut keys: Vec<ProcessKey> = ask.chain(roster.end.iter().copied()).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            (*at, Fact::Asked(keys.into_iter().map(pair).collect()))
+        }
+        Word::Ended(at, target, user) => {
+            (*at, Fact::Ended { target: target.as_str().to_owned(), user: *user })
+        }
+        Word::Killed(at, keys, count) => {
+            (*at, Fact::Killed(keys.iter().take(*count).map(|key| pair(*key)).collect()))
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn line(boot: &str, at: Timestamp, fact: Fact) -> Line {
+    Line {
+        boot: boot.to_owned(),
+        boot_milliseconds: millis(at.monotonic()),
+        unix_milliseconds: millis(at.unix()),
+        fact,
+    }
+}
+
+impl Line {
+    /// When it was, on this boot's clock. What was before the last boot has only the clock that may be set; what that has
+    /// in the future was just now.
+    fn at(&self, boot: &str, now: Timestamp) -> Timestamp {
+        let (then, unix) =
+            (Duration::from_millis(self.boot_milliseconds), Duration::from_millis(self.unix_milliseconds));
+        if self.boot == boot && then <= now.monotonic() {
+            return Timestamp::new(then, unix);
+        }
+        let ago = now.unix().saturating_sub(unix);
+        Timestamp::new(now.monotonic().saturating_sub(ago), now.unix().saturating_sub(ago))
+    }
+}
+
+/// The processes of each time, as one line has them.
+fn together(
+    times: &HashMap<ProcessKey, Timestamp>,
+) -> impl Iterator<Item = (Timestamp, Vec<(u32, u64)>)> + use<> {
+    let mut together: BTreeMap<(Duration, Duration), Vec<(u32, u64)>> = BTreeMap::new();
+    for (key, at) in times {
+        together.entry((at.monotonic(), at.unix())).or_default().push((key.pid, key.start));
+    }
+    together.into_iter().map(|((monotonic, unix), pairs)| (Timestamp::new(monotonic, unix), pairs))
+}
+
+impl Known {
+    /// Takes in the lines of a file; what is no line is passed over, such as the last one of a run that was killed.
+    fn take_all(&mut self, text: &str, boot: &str, now: Timestamp) {
+        for line in text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
+            let old = now.unix().saturating_sub(Duration::from_millis(line.unix_milliseconds)) >= HOUR;
+            match &line.fact {
+                // Processes do not outlive a boot; nor does an hour begin anew with it.
+                Fact::Ended { .. } if line.boot != boot && old => {}
+                Fact::Asked(_) | Fact::Killed(_) if line.boot != boot => {}
+                fact => self.take(line.at(boot, now), fact),
+            }
+        }
+        self.forget_old(now);
+    }
+
+    fn take(&mut self, at: Timestamp, fact: &Fact) {
+        let keys = |pairs: &[(u32, u64)]| {
+            let key = |(pid, start): &(u32, u64)| (ProcessKey { pid: *pid, start: *start }, at);
+            pairs.iter().map(key).collect::<Vec<_>>()
+        };
+        match fact {
+            Fact::Asked(pairs) => self.asked.extend(keys(pairs)),
+            Fact::Killed(pairs) => self.killed.extend(keys(pairs)),
+            Fact::Ended { target, user } => self.ended.push(End { target: target.clone(), user: *user, at }),
+        }
+    }
+
+    fn forget_old(&mut self, now: Timestamp) {
+        self.asked.retain(|_, at| now.since(*at) < DAY);
+        // Whoever was killed may stay for long before it ends.
+        self.killed.retain(|_, at| now.since(*at) < DAY);
+        self.ended.retain(|end| now.since(end.at) < HOUR);
+    }
+
+    /// Everything, as a file has it.
+    fn lines(&self, boot: &str) -> Vec<u8> {
+        let mut facts: Vec<(Timestamp, Fact)> = Vec::new();
+        facts.extend(
+            self.ended.iter().map(|end| (end.at, Fact::Ended { target: end.target.clone(), user: end.user })),
+        );
+        facts.extend(together(&self.asked).map(|(at, pairs)| (at, Fact::Asked(pairs))));
+        facts.extend(together(&self.killed).map(|(at, pairs)| (at, Fact::Killed(pairs))));
+        facts.sort_by_key(|(at, _)| at.monotonic());
+        let mut text = Vec::new();
+        for (at, fact) in facts {
+            // A text takes every byte, and every key is a text.
+            let _ = serde_json::to_writer(&mut text, &line(boot, at, fact));
+            text.push(b'\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protection::options::target::Victims;
+    use crate::protection::plan::victim::Person;
+
+    const ONE: ProcessKey = ProcessKey { pid: 10, start: 100 };
+    const TWO: ProcessKey = ProcessKey { pid: 11, start: 101 };
+
+    fn roster(keys: &[ProcessKey]) -> Arc<Roster> {
+        let person = |key: &ProcessKey| Person {
+            key: *key,
+            parent: 1,
+            resident: crate::model::units::Bytes::ZERO,
+            group: None,
+            rank: false,
+        };
+        let people: Vec<Person> = keys.iter().map(person).collect();
+        Roster::new(&people, Victims::Whole, None).into()
+    }
+
+    fn touched(key: ProcessKey, errno: i32) -> Touched {
+        Touched { key, uid: 0, comm: [0; 16], resident: 0, errno }
+    }
+
+    fn start(path: &Path, boot: &str) -> Archive {
+        Archive::start(Some(path.to_owned()), boot.to_owned()).unwrap()
+    }
+
+    /// Waits until everything that was said is written.
+    fn settle(archive: &Archive) {
+        let begun = clock::now();
+        while archive.shared.written.load(Ordering::Acquire) < archive.shared.said.load(Ordering::Acquire) {
+            assert!(clock::now().since(begun) < Duration::from_secs(30), "waited too long");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn what_was_done_is_known_to_the_next_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/protection.jsonl");
+        let now = clock::now();
+        let first = start(&path, "a");
+        let mut memory = first.memory();
+        memory.asked(now, &roster(&[ONE]));
+        memory.ended(now, &"train".into(), Some(7));
+        memory.killed(now, &[touched(ONE, 0), touched(TWO, 1)]);
+        settle(&first);
+        let check = |archive: &Archive, same_boot: bool| {
+            let known = archive.remembered();
+            let asked = known.asked([TWO, ONE].iter()).map(|at| at.monotonic().as_millis());
+            assert_eq!(asked, same_boot.then_some(now.monotonic().as_millis()));
+            assert_eq!(known.asked([TWO].iter()), None);
+            assert_eq!((known.killed(ONE), known.killed(TWO)), (same_boot, false));
+            let ends = known.ends(now);
+            assert_eq!(
+                ends.iter().map(|end| (end.target.as_str(), end.user)).collect::<Vec<_>>(),
+                [("train", Some(7))]
+            );
+        };
+        check(&first, true);
+        // Nothing tells the first one to end: it may be killed at any time.
+        check(&start(&path, "a"), true);
+        check(&start(&path, "a"), true);
+        check(&start(&path, "b"), false);
+        let later = now.plus(HOUR);
+        assert_eq!(start(&path, "b").remembered().ends(later), []);
+    }
+
+    #[test]
+    fn only_the_first_who_asks_waits_for_the_file() {
+        use std::sync::mpsc::RecvTimeoutError;
+        let archive = Archive::start(None, String::new()).unwrap();
+        archive.remembered();
+        let told = archive.read.lock().unwrap().recv_timeout(Duration::from_secs(30));
+        assert_eq!(told, Err(RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
+    fn a_file_that_has_grown_is_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("protection.jsonl");
+        let archive = start(&path, "a");
+        archive.remembered();
+        let memory = archive.memory();
+        let keys: Vec<ProcessKey> = (1..400).map(|pid| ProcessKey { pid, start: 1 }).collect();
+        let roster = roster(&keys);
+        for _ in 0..1_200 {
+            memory.say(Word::Asked(clock::now(), Arc::clone(&roster)));
+            settle(&archive);
+        }
+        assert!(std::fs::metadata(&path).unwrap().len() < 5 << 20);
+        assert!(start(&path, "a").remembered().asked(keys.iter()).is_some());
+    }
+
+    #[test]
+    fn the_time_of_a_line_is_the_boots_and_not_the_clocks() {
+        let at = Timestamp::new(Duration::from_secs(500), Duration::from_secs(1_000_000));
+        let ended = Fact::Ended { target: "train".to_owned(), user: None };
+        let text = serde_json::to_string(&line("a", at, ended)).unwrap();
+        let known = |boot: &str, now: Timestamp| {
+            let mut known = Known::default();
+            known.take_all(&text, boot, now);
+            known.ended.first().map(|end| now.since(end.at).as_secs())
+        };
+        // The clock was set back, or ahead by a day.
+        for unix in [900_000, 1_000_060, 1_086_400] {
+            let now = Timestamp::new(Duration::from_secs(560), Duration::from_secs(unix));
+            assert_eq!(known("a", now), Some(60));
+        }
+        let rebooted = Timestamp::new(Duration::from_secs(5_000), Duration::from_secs(1_000_060));
+        assert_eq!(known("b", rebooted), Some(60));
+        let long_ago = Timestamp::new(Duration::from_secs(5), Duration::from_secs(1_086_400));
+        assert_eq!(known("b", long_ago), None);
+    }
+
+    #[test]
+    fn what_is_no_line_is_passed_over_and_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("protection.jsonl");
+        let elsewhere = folder.path().join("elsewhere");
+        std::fs::write(&elsewhere, "mine").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let archive = start(&path, "a");
+        let mut memory = archive.memory();
+        memory.asked(clock::now(), &roster(&[ONE]));
+        settle(&archive);
+        assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "mine");
+        let whole = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("x\n{whole}{}", &whole[..whole.len() / 2])).unwrap();
+        assert!(start(&path, "a").remembered().asked([ONE].iter()).is_some());
+    }
+
+    #[test]
+    fn without_a_folder_it_is_remembered_until_the_end() {
+        let archive = Archive::start(None, String::new()).unwrap();
+        archive.memory().asked(clock::now(), &roster(&[ONE]));
+        settle(&archive);
+        assert!(archive.remembered().asked([ONE].iter()).is_some());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text: String) {
+            Known::default().take_all(&text, "a", Timestamp::from_secs(9));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Groups that an earlier run stopped and did not let go on: it was killed while their hook tried.
+//!
+//! The audit log tells: a freeze that was about to be done, and no thaw that was.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::protection::enforce::executor;
+use crate::protection::words::step::Group;
+
+/// Whether a line is about stopping somebody or letting somebody go on; most are not, and are not taken apart.
+fn concerns(line: &str) -> bool {
+    line.contains("\"do\":\"freeze\"") || line.contains("\"do\":\"thaw\"")
+}
+
+/// The groups that stand still, by the lines of an audit log, oldest first.
+fn left(lines: &str) -> Vec<Group> {
+    let mut left: Vec<Group> = Vec::new();
+    // The step that was begun last and concerns us: its number, and what becomes of the group if it is done.
+    let mut open: Option<(u64, bool, Group)> = None;
+    for line in lines.lines() {
+        let ends = |(number, ..): &(u64, bool, Group)| line.contains(&format!("\"number\":{number},"));
+        if !concerns(line) && !open.as_ref().is_some_and(ends) {
+            continue;
+        }
+        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+        let Some(number) = line["number"].as_u64().filter(|_| line["mode"] == "enforce") else { continue };
+        match line["entry"].as_str() {
+            Some("before") => {
+                let (Some(path), Some(inode)) =
+                    (line["step"]["group"]["path"].as_str(), line["step"]["group"]["inode"].as_u64())
+                else {
+                    continue;
+                };
+                let group = Group { path: path.into(), inode };
+                let freezes = line["step"]["do"] == "freeze";
+                // Whoever died before it could say so may have done it.
+                if freezes && !left.contains(&group) {
+                    left.push(group.clone());
+                }
+                open = Some((number, freezes, group));
+            }
+            Some("after") => {
+                let Some((_, freezes, group)) = open.take_if(|(begun, ..)| *begun == number) else {
+                    continue;
+                };
+                if freezes != (line["outcome"] == "done") {
+                    left.retain(|known| *known != group);
+                }
+            }
+            _ => {}
+        }
+    }
+    left
+}
+
+/// What the files of an audit log say, the older one first; `length` is how much of the newer one is not our own.
+fn read(path: &Path, length: u64) -> String {
+    let older = PathBuf::from(format!("{}.1", path.display()));
+    let mut bytes = Vec::new();
+    for (path, most) in [(older.as_path(), u64::MAX), (path, length)] {
+        // Without one there is nothing to let go.
+        let _ = std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Lets everybody go on whom an earlier run left standing, by the audit log at `path` as it is now.
+///
+/// On a thread of its own, for the disk may hang.
+pub(super) fn let_go(path: PathBuf, cgroup: PathBuf) {
+    let Ok(length) = std::fs::metadata(&path).map(|metadata| metadata.len()) else { return };
+    let work = move || {
+        for group in left(&read(&path, length)) {
+            match executor::let_go(&cgroup, &group) {
+                Ok(()) => tracing::warn!(
+                    group = group.path.as_str(),
+                    "Whom an earlier run had stopped may go on: it ended before it could let go."
+                ),
+                // Most often it is gone.
+                Err(error) => {
+                    tracing::info!(group = group.path.as_str(), %error, "A group that was stopped is not let go.");
+                }
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("paused".to_owned()).spawn(work) {
+        tracing::error!(%error, "Whom an earlier run stopped is not let go on.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(lines: &[(&str, u64, &str)], expected: &[&str]) {
+        let line = |(entry, number, what): &(&str, u64, &str)| match *entry {
+            "before" => {
+                let (verb, path) = what.split_once(' ').unwrap();
+                format!(
+                    r#"{{"mode":"enforce","entry":"before","number":{number},"step":{{"do":"{verb}","group":{{"path":"{path}","inode":7}}}}}}"#
+                )
+            }
+            _ => format!(
+                r#"{{"mode":"enforce","entry":"after","number":{number},"took_us":1,"outcome":"{what}"}}"#
+            ),
+        };
+        let text: Vec<String> = lines.iter().map(line).collect();
+        let left = left(&text.join("\n"));
+        assert_eq!(left.iter().map(|group| group.path.as_str()).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn who_was_stopped_and_not_let_go_is_found() {
+        let stopped = [("before", 4, "freeze /a"), ("after", 4, "done")];
+        check(&stopped, &["/a"]);
+        check(&stopped[..1], &["/a"]);
+        check(&[("before", 4, "freeze /a"), ("after", 4, "skipped")], &[]);
+        check(&[stopped[0], stopped[1], ("before", 9, "thaw /a"), ("after", 9, "done")], &[]);
+        check(&[stopped[0], stopped[1], ("before", 9, "thaw /a")], &["/a"]);
+        check(&[stopped[0], stopped[1], ("before", 9, "thaw /b"), ("after", 9, "done")], &["/a"]);
+        // A run that began anew counts from the beginning.
+        check(&[stopped[0], stopped[1], ("before", 4, "freeze /b"), ("after", 4, "done")], &["/a", "/b"]);
+        assert_eq!(left("\n{\"do\":\"freeze\"\nx"), []);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text: String) {
+            left(&text);
+        }
+    }
+}

@@ -1,0 +1,690 @@
+//! Makes a folder of each incident, on a thread that may wait for a disk.
+//!
+//! A folder is written as soon as its incident begins, again every few seconds
+//! while it goes on, and at its end: whatever happens to us, there is one.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::SharedFlight;
+use super::audit::AuditLog;
+use super::report::{chart, csv, report};
+use super::store::{self, RECORD, Store};
+use super::strikes::VICTIM;
+use super::summary::summary;
+use crate::host::clock;
+use crate::model::label::Label;
+use crate::model::printable;
+use crate::model::time::Timestamp;
+use crate::plot::{self, Theme, svg};
+use crate::protection::enforce::executor::Errand;
+use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample};
+use crate::protection::words::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
+
+/// How often an incident that goes on is written anew.
+const EVERY: Duration = Duration::from_secs(2);
+/// Words that wait.
+const WAITING: usize = 64;
+/// Lines of one incident that are kept, in bytes.
+const LINES: usize = 4 << 20;
+/// Victims of the kernel that are remembered.
+const VICTIMS: usize = 64;
+/// Pixels of the chart.
+const WIDTH: u32 = 1200;
+const HEIGHT: u32 = 600;
+
+/// The name of an incident, in room of its own; names have less than 96 bytes of ASCII.
+#[derive(Clone, Copy, Debug)]
+struct Id {
+    bytes: [u8; 96],
+    length: usize,
+}
+
+impl Id {
+    fn of(id: &str) -> Self {
+        let mut bytes = [0; 96];
+        let length = id.len().min(bytes.len());
+        bytes[..length].copy_from_slice(&id.as_bytes()[..length]);
+        Self { bytes, length }
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+#[derive(Debug)]
+enum Word {
+    /// A policy's incident. This and its end take no memory, since the guard says them.
+    Began {
+        id: Id,
+        at: Timestamp,
+        target: Label,
+        mode: &'static str,
+        policy: Arc<str>,
+    },
+    Ended {
+        id: Id,
+        at: Timestamp,
+    },
+    /// Nobody looks after an incident that goes on.
+    Left {
+        id: Id,
+        at: Timestamp,
+    },
+    Record(Box<Incident>),
+    /// Write all that is open, and say so.
+    Flush(SyncSender<()>),
+    /// The same, as a step of a plan.
+    Step(Ticket, SyncSender<Finished>),
+}
+
+/// How the writing of folders fares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Folders that were written to their end.
+    pub written: u64,
+    /// Words that were lost because the disk is too slow.
+    pub lost: u64,
+    /// Why the last folder could not be written; nothing where it could.
+    pub trouble: Option<String>,
+}
+
+/// Who is told of incidents.
+#[derive(Debug)]
+pub struct Recorder {
+    words: SyncSender<Word>,
+    status: Arc<Mutex<Status>>,
+    /// Beside the status: who is told of a lost word must not wait for it.
+    lost: AtomicU64,
+}
+
+fn locked(status: &Mutex<Status>) -> std::sync::MutexGuard<'_, Status> {
+    status.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder {
+    pub(super) fn start(
+        store: Option<Store>,
+        audit: AuditLog,
+        proc: PathBuf,
+        flight: SharedFlight,
+        trouble: Option<String>,
+    ) -> std::io::Result<Self> {
+        let (words, inbox) = sync_channel(WAITING);
+        let status = Arc::new(Mutex::new(Status { trouble, ..Status::default() }));
+        let place = audit.since(0).1;
+        let host = sysinfo::System::host_name().unwrap_or_default();
+        let mut writer = Writer {
+            store,
+            audit,
+            place,
+            proc,
+            flight,
+            host,
+            open: Vec::new(),
+            victims: Vec::new(),
+            status: Arc::clone(&status),
+        };
+        std::thread::Builder::new().name("incidents".to_owned()).spawn(move || writer.serve(&inbox))?;
+        Ok(Self { words, status, lost: AtomicU64::new(0) })
+    }
+
+    /// An incident begins.
+    pub(super) fn began(
+        &self,
+        at: Timestamp,
+        target: &Label,
+        mode: &'static str,
+        id: &str,
+        policy: &Arc<str>,
+    ) {
+        let (target, policy) = (target.clone(), Arc::clone(policy));
+        self.tell(Word::Began { id: Id::of(id), at, target, mode, policy });
+    }
+
+    /// An incident is over.
+    pub(super) fn ended(&self, at: Timestamp, id: &str) {
+        self.tell(Word::Ended { id: Id::of(id), at });
+    }
+
+    /// Nobody looks after an incident any more, which went on: the daemon ends, or its configuration is another.
+    pub(super) fn left(&self, at: Timestamp, id: &str) {
+        self.tell(Word::Left { id: Id::of(id), at });
+    }
+
+    /// Something that is over already.
+    pub fn record(&self, incident: Incident) {
+        self.tell(Word::Record(Box::new(incident)));
+    }
+
+    /// Has everything written, and waits for it at most so long; whether it was.
+    pub fn flush(&self, within: Duration) -> bool {
+        let (done, heard) = sync_channel(1);
+        self.words.try_send(Word::Flush(done)).is_ok() && heard.recv_timeout(within).is_ok()
+    }
+
+    /// How it fares.
+    pub fn status(&self) -> Status {
+        Status { lost: self.lost.load(Ordering::Relaxed), ..locked(&self.status).clone() }
+    }
+
+    fn tell(&self, word: Word) {
+        if self.words.try_send(word).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Carries out the step that writes down what is known.
+#[derive(Debug)]
+pub(super) struct RecordErrand {
+    recorder: Arc<Recorder>,
+    report: SyncSender<Finished>,
+    ended: Receiver<Finished>,
+}
+
+impl RecordErrand {
+    pub(super) fn new(recorder: Arc<Recorder>) -> Self {
+        let (report, ended) = sync_channel(WAITING);
+        Self { recorder, report, ended }
+    }
+}
+
+impl Errand for RecordErrand {
+    fn begin(&mut self, ticket: Ticket, _step: &Step) -> bool {
+        self.recorder.words.try_send(Word::Step(ticket, self.report.clone())).is_ok()
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>) {
+        finished.extend(self.ended.try_iter());
+    }
+}
+
+/// The fact that says why nobody saw the end of an incident.
+const INTERRUPTED: &str = "interrupted";
+
+/// An incident that goes on.
+struct Open {
+    incident: Incident,
+    processes: String,
+    lines: Vec<u8>,
+    /// Whether there is more to write than the last time.
+    news: bool,
+    /// Whether it is over and its last lines are still on their way.
+    late: bool,
+}
+
+struct Writer {
+    store: Option<Store>,
+    audit: AuditLog,
+    /// Up to where the audit log was read.
+    place: u64,
+    proc: PathBuf,
+    flight: SharedFlight,
+    host: String,
+    open: Vec<Open>,
+    /// The pids that the kernel killed, the newest last.
+    victims: Vec<String>,
+    status: Arc<Mutex<Status>>,
+}
+
+impl Writer {
+    fn serve(&mut self, inbox: &Receiver<Word>) {
+        self.finish_old();
+        loop {
+            let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { EVERY };
+            let word = inbox.recv_timeout(wait);
+            self.read();
+            match word {
+                Ok(Word::Began { id, at, target, mode, policy }) => self.begin(Incident {
+                    id: id.as_str().to_owned(),
+                    target: target.as_str().to_owned(),
+                    mode: mode.to_owned(),
+                    began_unix_seconds: at.unix().as_secs_f64(),
+                    policy: (*policy).to_owned(),
+                    ..Incident::default()
+                }),
+                Ok(Word::Ended { id, at }) => self.end(id.as_str(), at),
+                Ok(Word::Left { id, at }) => {
+                    let known = self.open.iter_mut().find(|open| open.incident.id == id.as_str());
+                    if let Some(open) = known {
+                        let why = "memwarden ended, or was given another configuration, while it went on";
+                        open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
+                    }
+                    self.end(id.as_str(), at);
+                    // No last move comes, which would be waited for.
+                    if let Some(place) = self.open.iter().position(|open| open.incident.id == id.as_str()) {
+                        self.close(place);
+                    }
+                }
+                Ok(Word::Record(incident)) if self.told_already(&incident) => {}
+                Ok(Word::Record(incident)) => {
+                    self.begin(*incident);
+                    self.close(self.open.len() - 1);
+                }
+                Ok(Word::Flush(done)) => {
+                    self.write_news();
+                    // Whoever asked may have given up.
+                    let _ = done.send(());
+                }
+                Ok(Word::Step(ticket, report)) => {
+                    // Nobody asks any more where the report is full.
+                    let _ = report.try_send(Finished::new(ticket, self.write_step()));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    while let Some(place) = self.open.iter().position(|open| open.late) {
+                        self.close(place);
+                    }
+                    self.write_news();
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    for place in (0..self.open.len()).rev() {
+                        self.close(place);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether a death belongs to an incident that is told anyway: a policy's, or the kernel's.
+    fn told_already(&mut self, incident: &Incident) -> bool {
+        let victim = incident.facts.get(VICTIM).and_then(|pid| pid.as_str());
+        if incident.cause != Cause::Killed {
+            self.victims.extend(victim.map(str::to_owned));
+            let old = self.victims.len().saturating_sub(VICTIMS);
+            self.victims.drain(..old);
+            return false;
+        }
+        let known = |pid: &str| self.victims.iter().any(|known| known == pid);
+        let by_kernel = victim.is_some_and(|victims| victims.split(' ').any(known));
+        let by_policy =
+            |open: &Open| open.incident.target == incident.target && open.incident.mode == "enforce";
+        by_kernel || self.open.iter().any(by_policy)
+    }
+
+    /// Closes the records that an earlier run left open: it ended, or was ended, while they went on.
+    fn finish_old(&mut self) {
+        let Some(store) = &self.store else { return };
+        for listed in store.list().unwrap_or_default() {
+            let record = store.read(&listed.id, RECORD).ok();
+            let record = record.and_then(|bytes| serde_json::from_slice::<Incident>(&bytes).ok());
+            let Some(mut incident) = record.filter(|record| record.ended_unix_seconds.is_none()) else {
+                continue;
+            };
+            let moves = incident.moves.iter().map(|step| step.unix_seconds);
+            let last = moves.chain(incident.steps.iter().map(|step| step.unix_seconds));
+            incident.ended_unix_seconds = Some(last.fold(incident.began_unix_seconds, f64::max));
+            incident.facts.insert(INTERRUPTED.to_owned(), "memwarden ended while it went on".into());
+            tracing::warn!(incident = listed.id, "memwarden ended in the middle of an incident.");
+            let files = vec![record_of(&incident), ("report.md".to_owned(), report(&incident).into_bytes())];
+            if let Err(error) = store.write(&listed.id, &files) {
+                tracing::warn!(%error, "The record of an earlier run cannot be closed.");
+            }
+        }
+    }
+
+    fn begin(&mut self, mut incident: Incident) {
+        SCHEMA.clone_into(&mut incident.schema);
+        incident.host.clone_from(&self.host);
+        env!("CARGO_PKG_VERSION").clone_into(&mut incident.version);
+        if incident.summary.is_empty() {
+            incident.summary = format!("Memory of {} ran low.", incident.target);
+        }
+        let processes = store::processes(&self.proc);
+        let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
+        self.open.push(Open { incident, processes, lines: Vec::new(), news: true, late: false });
+        // What was said before the word came is read once more, for this one alone; what came since then is read next.
+        let (lines, head) = self.audit.since(0);
+        let unread = usize::try_from(head - self.place).unwrap_or(usize::MAX);
+        let last = self.open.len() - 1;
+        take(&mut self.open[last], &lines[..lines.len().saturating_sub(unread)]);
+        self.write_news();
+    }
+
+    /// Hands every open incident the lines that are new.
+    fn read(&mut self) {
+        let (lines, place) = self.audit.since(self.place);
+        self.place = place;
+        for open in &mut self.open {
+            take(open, &lines);
+        }
+    }
+
+    /// Closes an incident, at once where the line of its last move is there: the guard never waits to put one in.
+    fn end(&mut self, id: &str, at: Timestamp) {
+        let Some(place) = self.open.iter().position(|open| open.incident.id == id) else { return };
+        let open = &mut self.open[place];
+        let ended = at.unix().as_secs_f64();
+        open.incident.ended_unix_seconds = Some(ended);
+        open.late = open.incident.moves.last().is_none_or(|last| last.unix_seconds < ended - 1e-3);
+        open.news = true;
+        if !open.late {
+            self.close(place);
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        self.open[place].news = true;
+        let written = self.write(place);
+        let closed = self.open.remove(place);
+        if written {
+            locked(&self.status).written += 1;
+            tracing::info!(incident = closed.incident.id, "An incident is recorded.");
+        }
+    }
+
+    fn write_step(&mut self) -> Result<StepDone, StepError> {
+        let begun = clock::now();
+        if self.store.is_none() {
+            return Ok(StepDone { outcome: Outcome::Skipped(Skip::Unsupported), processes: 0, micros: 0 });
+        }
+        self.write_news();
+        match &locked(&self.status).trouble {
+            Some(trouble) => Err(StepError::Outside { what: trouble.as_str().into() }),
+            None => {
+                let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
+                Ok(StepDone { outcome: Outcome::Done, processes: 0, micros })
+            }
+        }
+    }
+
+    fn write_news(&mut self) {
+        for place in 0..self.open.len() {
+            if self.open[place].news {
+                self.write(place);
+            }
+        }
+    }
+
+    fn write(&mut self, place: usize) -> bool {
+        let Some(store) = &self.store else { return false };
+        let open = &mut self.open[place];
+        open.incident.lost_lines = self.audit.status().lost;
+        open.incident.summary = summary(&open.incident);
+        let samples = self.flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples: Vec<_> = samples.samples().collect();
+        let files = files(open, &samples);
+        let written = store.write(&open.incident.id, &files);
+        let mut status = locked(&self.status);
+        match written {
+            Ok(_) => {
+                open.news = false;
+                status.trouble = None;
+                true
+            }
+            Err(error) => {
+                let error = format!("{:#}", anyhow::Error::new(error));
+                if status.trouble.replace(error.clone()).is_none() {
+                    tracing::error!(error, "An incident cannot be written.");
+                }
+                false
+            }
+        }
+    }
+}
+
+fn take(open: &mut Open, lines: &[u8]) {
+    let marker = format!("\"incident\":\"{}\"", open.incident.id);
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        let ours = line.windows(marker.len()).any(|part| part == marker.as_bytes());
+        if ours && open.lines.len() + line.len() <= LINES {
+            open.lines.extend_from_slice(line);
+            open.incident.read(line);
+            open.news = true;
+        }
+    }
+}
+
+fn record_of(incident: &Incident) -> (String, Vec<u8>) {
+    let text = serde_json::to_string_pretty(incident).unwrap_or_default();
+    (RECORD.to_owned(), printable::json(&text).into_owned().into_bytes())
+}
+
+fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
+    let incident = &open.incident;
+    // Other targets' memory is not part of the story, unless nobody knows whose story it is.
+    let own = |sample: &Sample| sample.subject.as_str() == incident.target;
+    let known = samples.iter().any(own);
+    let told = |sample: &&Sample| !known || own(sample) || sample.subject.as_str() == "host";
+    let samples: Vec<Sample> = samples.iter().filter(told).cloned().collect();
+    let picture = plot::draw(&chart(incident, &samples), WIDTH, HEIGHT, &Theme::LIGHT);
+    let mut files = vec![
+        record_of(incident),
+        ("report.md".to_owned(), report(incident).into_bytes()),
+        ("processes.csv".to_owned(), open.processes.clone().into_bytes()),
+        ("audit.jsonl".to_owned(), open.lines.clone()),
+        ("memory.svg".to_owned(), svg::render(&picture).into_bytes()),
+    ];
+    files.extend(csv(&samples));
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::ProcessKey;
+    use crate::model::units::Bytes;
+    use crate::protection::record::ledger::{Ledger, Turn};
+    use crate::protection::words::audit::Reading;
+    use crate::protection::words::step::{SignalNumber, Stage, TargetId, Touched, Work};
+    use std::sync::LazyLock;
+
+    #[track_caller]
+    fn until(mut check: impl FnMut() -> bool) {
+        let begun = clock::now();
+        while !check() {
+            assert!(clock::now().since(begun) < Duration::from_secs(20), "waited too long");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    struct Room {
+        folder: tempfile::TempDir,
+        store: Store,
+        recorder: Arc<Recorder>,
+        ledger: Ledger,
+    }
+
+    fn room(folder: tempfile::TempDir) -> Room {
+        let store = Store::new(folder.path().join("incidents"), 10, 1 << 30);
+        let audit = AuditLog::start(None).unwrap();
+        let flight = SharedFlight::default();
+        flight.lock().unwrap().push(Sample {
+            at: Timestamp::from_secs(9),
+            subject: "host".into(),
+            used: Some(Bytes::new(5)),
+            limit: Some(Bytes::new(10)),
+        });
+        let proc = folder.path().join("proc");
+        std::fs::create_dir_all(&proc).unwrap();
+        let recorder = Recorder::start(Some(store.clone()), audit.clone(), proc, flight, None).unwrap();
+        let recorder = Arc::new(recorder);
+        let ledger = Ledger::new(audit, Arc::clone(&recorder), "ab12");
+        Room { folder, store, recorder, ledger }
+    }
+
+    fn turn<'a>(second: u64, target: &'a Label, from: &'static str, to: &'static str) -> Turn<'a> {
+        static POLICY: LazyLock<Arc<str>> = LazyLock::new(|| "job (enforce): SIGTERM, then SIGKILL.".into());
+        const READINGS: &[Reading] = &[Reading {
+            what: "headroom_bytes",
+            value: Some(7.0),
+            threshold: Some(9.0),
+            age_seconds: Some(0.1),
+        }];
+        Turn {
+            at: Timestamp::from_secs(second),
+            seat: TargetId(3),
+            target,
+            mode: "enforce",
+            from,
+            to,
+            reason: &"headroom is low",
+            readings: READINGS,
+            under_way: !matches!(to, "ok"),
+            policy: &POLICY,
+        }
+    }
+
+    fn read(store: &Store, id: &str) -> Incident {
+        serde_json::from_slice(&store.read(id, RECORD).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_ladder_leaves_a_folder_that_tells_its_story() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job a");
+        let (store, ledger) = (room.store.clone(), &mut room.ledger);
+        ledger.moved(&turn(10, &job, "warn", "soft"));
+        let id = ledger.incident(TargetId(3)).unwrap().to_owned();
+        assert_eq!(id, "19700101T000010.000Z-job-a");
+        // It is there while the incident goes on.
+        until(|| store.read(&id, RECORD).is_ok());
+        let key = ProcessKey { pid: 77, start: 5 };
+        let work = Work::Signal { process: key, signal: SignalNumber::KILL, only_if_caught: false };
+        let step = Step { target: TargetId(3), stage: Stage::Kill, work };
+        ledger.moved(&turn(11, &job, "soft", "kill"));
+        let number = ledger.before(Timestamp::from_secs(11), &step);
+        let done = Ok(StepDone { outcome: Outcome::Started(Ticket(5)), processes: 40, micros: 30 });
+        let touched: Vec<Touched> = (0..40)
+            .map(|pid| Touched {
+                key: ProcessKey { pid, start: 1 },
+                uid: 0,
+                comm: [0; 16],
+                resident: 1,
+                errno: 0,
+            })
+            .collect();
+        ledger.after(Timestamp::from_secs(11), number, &step, &done, 30, &touched);
+        let late = StepError::TimedOut { within: Duration::from_secs(1), left: 2 };
+        ledger.ended(Timestamp::from_secs(13), &Finished::new(Ticket(5), Err(late)));
+        ledger.moved(&turn(14, &job, "cooldown", "ok"));
+        assert_eq!(ledger.incident(TargetId(3)), None);
+        until(|| room.recorder.status().written == 1);
+        let incident = read(&store, &id);
+        assert_eq!((incident.moves.len(), incident.steps.len(), incident.processes().len()), (3, 1, 40));
+        assert_eq!(incident.ended_unix_seconds, Some(14.0));
+        assert_eq!(incident.summary, "Memory of job a ran low; it was killed.");
+        assert_eq!((incident.config.as_str(), incident.policy.is_empty()), ("ab12", false));
+        let step = &incident.steps[0];
+        assert_eq!((step.result.as_deref(), step.ended_after_seconds), (Some("failed"), Some(2.0)));
+        for file in ["report.md", "memory.svg", "memory-host.csv", "processes.csv", "audit.jsonl"] {
+            assert!(!store.read(&id, file).unwrap().is_empty(), "{file}");
+        }
+        drop(room.folder);
+    }
+
+    #[test]
+    fn two_jobs_of_a_target_have_an_incident_each() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job");
+        room.ledger.moved(&turn(10, &job, "warn", "soft"));
+        room.ledger.moved(&Turn { seat: TargetId(4), ..turn(10, &job, "warn", "soft") });
+        let [one, other] = [3, 4].map(|seat| room.ledger.incident(TargetId(seat)).unwrap().to_owned());
+        assert_eq!((one.as_str(), other), ("19700101T000010.000Z-job", format!("{one}-4")));
+        room.ledger.moved(&turn(11, &job, "soft", "kill"));
+        assert!(room.recorder.flush(Duration::from_secs(20)));
+        // Whoever comes after one that left has an incident of its own.
+        room.ledger.left(Timestamp::from_secs(12), TargetId(3));
+        assert_eq!(room.ledger.incident(TargetId(3)), None);
+        assert!(room.recorder.flush(Duration::from_secs(20)));
+        assert_eq!(read(&room.store, &one).ended_unix_seconds, Some(12.0));
+        let moves = [one.clone(), format!("{one}-4")].map(|id| read(&room.store, &id).moves.len());
+        assert_eq!(moves, [2, 1]);
+    }
+
+    #[test]
+    fn an_incident_that_a_restart_cut_short_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().join("incidents"), 10, 1 << 30);
+        let open = Incident {
+            id: "i1".to_owned(),
+            began_unix_seconds: 5.0,
+            moves: vec![crate::protection::words::incident::Move { unix_seconds: 8.0, ..Default::default() }],
+            ..Incident::default()
+        };
+        store.write("i1", &[record_of(&open)]).unwrap();
+        let room = room(folder);
+        assert!(room.recorder.flush(Duration::from_secs(20)));
+        let closed = read(&room.store, "i1");
+        assert_eq!(closed.ended_unix_seconds, Some(8.0));
+        assert_eq!(closed.facts["interrupted"], "memwarden ended while it went on");
+    }
+
+    #[test]
+    fn what_the_kernel_did_is_recorded_at_once() {
+        let room = room(tempfile::tempdir().unwrap());
+        let incident = Incident {
+            id: "i1".to_owned(),
+            cause: Cause::KernelOom,
+            summary: "The kernel killed a process.".to_owned(),
+            ..Incident::default()
+        };
+        room.recorder.record(incident);
+        until(|| room.recorder.status().written == 1);
+        let read = read(&room.store, "i1");
+        assert_eq!((read.cause, read.summary.as_str()), (Cause::KernelOom, "The kernel killed a process."));
+    }
+
+    #[test]
+    fn a_death_that_is_told_already_is_not_told_twice() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job");
+        let record = |id: &str, cause, target: &str, pid: &str| Incident {
+            id: id.to_owned(),
+            cause,
+            target: target.to_owned(),
+            facts: [(VICTIM.to_owned(), pid.into())].into_iter().collect(),
+            ..Incident::default()
+        };
+        room.recorder.record(record("i1", Cause::KernelOom, "/a", "5"));
+        room.recorder.record(record("i2", Cause::Killed, "other", "5"));
+        room.ledger.moved(&turn(10, &job, "warn", "soft"));
+        room.recorder.record(record("i3", Cause::Killed, "job", "6"));
+        room.recorder.record(record("i4", Cause::Killed, "other", "7"));
+        assert!(room.recorder.flush(Duration::from_secs(20)));
+        let listed: Vec<String> = room.store.list().unwrap().into_iter().map(|listed| listed.id).collect();
+        assert_eq!(listed, ["19700101T000010.000Z-job", "i1", "i4"]);
+    }
+
+    #[test]
+    fn a_step_of_the_plan_has_it_written_first() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job");
+        room.ledger.moved(&turn(10, &job, "warn", "soft"));
+        let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
+        let mut errand = RecordErrand::new(Arc::clone(&room.recorder));
+        let step = Step { target: TargetId(3), stage: Stage::Soft, work: Work::Record };
+        assert!(errand.begin(Ticket(8), &step));
+        let mut finished = Vec::new();
+        until(|| {
+            errand.poll(&mut finished);
+            !finished.is_empty()
+        });
+        assert_eq!(
+            (finished[0].ticket, finished[0].result.as_ref().unwrap().outcome),
+            (Ticket(8), Outcome::Done)
+        );
+        assert_eq!(read(&room.store, &id).moves.len(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_said_and_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("incidents"), "in the way").unwrap();
+        let mut room = room(folder);
+        let job = Label::from("job");
+        room.ledger.moved(&turn(10, &job, "warn", "soft"));
+        until(|| room.recorder.status().trouble.is_some());
+        room.ledger.moved(&turn(11, &job, "soft", "ok"));
+        room.ledger.moved(&turn(12, &job, "warn", "soft"));
+        std::fs::remove_file(room.folder.path().join("incidents")).unwrap();
+        room.ledger.moved(&turn(13, &job, "soft", "ok"));
+        until(|| room.recorder.status().written == 1);
+        assert_eq!(room.recorder.status().trouble, None);
+    }
+}

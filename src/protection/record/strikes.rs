@@ -1,0 +1,260 @@
+//! Sees in the frames what the kernel's OOM killer did, and tells of watched processes that `SIGKILL` ended.
+//!
+//! Who sent the signal is not known: the kernel tells nobody.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use serde_json::{Map, json};
+
+use crate::model::frame::Frame;
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::enforce::deaths::Death;
+use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample, name};
+use crate::sources::{kmsg, memory};
+
+/// The fact that names a victim's pid.
+pub(super) const VICTIM: &str = "victim_pid";
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+pub(super) struct Strikes {
+    /// Absent before the first frame that has the counter: what it says then was before us.
+    kills: Option<f64>,
+}
+
+/// The host as a subject: thousands of samples share the text.
+static HOST: LazyLock<Label> = LazyLock::new(|| "host".into());
+
+/// What a frame says of the host.
+pub(super) fn host(frame: &Frame) -> Option<Sample> {
+    let bytes = |name: &str| frame.value(name, &[]).map(bytes);
+    let used = bytes(memory::metrics::USED.desc.name);
+    let limit = bytes(memory::metrics::TOTAL.desc.name);
+    (used.is_some() || limit.is_some()).then(|| Sample { at: frame.at, subject: HOST.clone(), used, limit })
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes came from a whole number")]
+fn bytes(value: f64) -> Bytes {
+    Bytes::new(value.max(0.0) as u64)
+}
+
+impl Strikes {
+    /// An incident where the kernel killed since the frame before.
+    pub(super) fn look(&mut self, frame: &Frame) -> Option<Incident> {
+        let counted = family(frame, kmsg::metrics::OOM_KILLS.desc.name)?;
+        let kills: f64 = counted.points.iter().map(|point| point.value).sum();
+        let before = self.kills.replace(kills)?;
+        (kills > before).then(|| incident(frame, kills - before))
+    }
+}
+
+fn family<'f>(frame: &'f Frame, name: &str) -> Option<&'f crate::model::point::Family> {
+    frame.families.iter().find(|family| family.desc.name == name)
+}
+
+fn incident(frame: &Frame, kills: f64) -> Incident {
+    let victim = family(frame, kmsg::metrics::LAST_VICTIM.desc.name).and_then(|family| family.points.first());
+    let label = |place: usize| victim.and_then(|point| point.labels.get(place)).map_or("", Label::as_str);
+    let (scope, comm, pid, cgroup) = (label(0), label(1), label(2), label(3));
+    let (uid, workload) = (label(4), label(5));
+    let mut facts = Map::new();
+    facts.insert("kills".to_owned(), json!(kills));
+    let named = [("scope", scope), ("comm", comm), ("pid", pid), ("cgroup", cgroup)];
+    for (key, value) in named.into_iter().chain([("uid", uid), ("workload", workload)]) {
+        if !value.is_empty() {
+            facts.insert(format!("victim_{key}"), value.into());
+        }
+    }
+    let resident = family(frame, kmsg::metrics::LAST_VICTIM_RESIDENT.desc.name);
+    for point in resident.into_iter().flat_map(|family| &family.points) {
+        let kind = point.labels.first().map_or("", Label::as_str);
+        facts.insert(format!("victim_resident_{kind}_bytes"), json!(point.value));
+    }
+    for finding in &frame.findings {
+        facts.insert(format!("finding_{}_{}", finding.analyzer, finding.subject), json!(finding.summary));
+    }
+    let whose = match scope {
+        "cgroup" => "a cgroup's",
+        "host" => "the host's",
+        _ => "some",
+    };
+    let who = if comm.is_empty() { "a process".to_owned() } else { format!("{comm} (pid {pid})") };
+    let about = if cgroup.is_empty() { "oom" } else { cgroup };
+    let unix = frame.at.unix().as_secs_f64();
+    Incident {
+        schema: SCHEMA.to_owned(),
+        id: name(frame.at, about),
+        cause: Cause::KernelOom,
+        target: cgroup.to_owned(),
+        began_unix_seconds: unix,
+        ended_unix_seconds: Some(unix),
+        summary: format!("The kernel killed {who}: {whose} memory had run out."),
+        facts,
+        ..Incident::default()
+    }
+}
+
+/// Watched processes that `SIGKILL` ended, told once for all of a job that go together.
+#[derive(Debug, Default)]
+pub(super) struct Kills {
+    /// Those whose killer may still be told: by protection, which writes down a kill after it was done, or by the kernel.
+    waiting: Vec<(Timestamp, Death)>,
+    /// When each target's were told last.
+    told: BTreeMap<Label, Timestamp>,
+}
+
+impl Kills {
+    /// The incidents of what ended, one for each target, and none for a target that has just had one. Whoever is `ours`
+    /// was killed by protection, and told of there.
+    pub(super) fn look(
+        &mut self,
+        frame: &Frame,
+        deaths: Vec<Death>,
+        ours: impl Fn(ProcessKey) -> bool,
+    ) -> Vec<Incident> {
+        /// Many times what any kill takes from the signal to the line about it.
+        const SETTLED: Duration = Duration::from_secs(2);
+        /// How long a job of many processes takes to be gone after the first one.
+        const LULL: Duration = Duration::from_secs(30);
+        /// `SIGKILL`.
+        const KILL: i32 = 9;
+        self.told.retain(|_, told| frame.at.since(*told) < LULL);
+        let mut killed: BTreeMap<&Label, Vec<u32>> = BTreeMap::new();
+        let by_kill = deaths.into_iter().filter(|death| death.signal == Some(KILL));
+        self.waiting.extend(by_kill.map(|death| (frame.at, death)));
+        let settled: Vec<Death> = self
+            .waiting
+            .extract_if(.., |(seen, _)| frame.at.since(*seen) >= SETTLED)
+            .map(|(_, death)| death)
+            .collect();
+        for death in settled.iter().filter(|death| !ours(death.key)) {
+            killed.entry(&death.owner).or_default().push(death.key.pid);
+        }
+        let mut incidents = Vec::new();
+        for (owner, pids) in killed {
+            tracing::warn!(target_name = owner.as_str(), ?pids, "Watched processes were ended by SIGKILL.");
+            if self.told.insert(owner.clone(), frame.at).is_none() {
+                incidents.push(killed_of(frame, owner, &pids));
+            }
+        }
+        incidents
+    }
+}
+
+fn killed_of(frame: &Frame, owner: &Label, pids: &[u32]) -> Incident {
+    let unix = frame.at.unix().as_secs_f64();
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let who = match &*pids {
+        [pid] => format!("Process {pid} of {owner} was"),
+        many => format!("{} processes of {owner} were", many.len()),
+    };
+    let facts = [(VICTIM.to_owned(), json!(pids.join(" "))), ("signal".to_owned(), json!(9))];
+    Incident {
+        schema: SCHEMA.to_owned(),
+        id: name(frame.at, &format!("{owner}-{}", pids[0])),
+        cause: Cause::Killed,
+        target: owner.as_str().to_owned(),
+        began_unix_seconds: unix,
+        ended_unix_seconds: Some(unix),
+        summary: format!("{who} ended by SIGKILL; who sent it is not known."),
+        facts: facts.into_iter().collect(),
+        ..Incident::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::point::Batch;
+    use crate::model::time::Timestamp;
+    use crate::model::units::{Count, Flag};
+
+    fn frame(second: u64, kills: Option<u64>) -> Frame {
+        let mut out = Batch::default();
+        if let Some(kills) = kills {
+            out.put(&kmsg::metrics::OOM_KILLS, &["cgroup".into()], Count(kills));
+            out.put(&kmsg::metrics::OOM_KILLS, &["host".into()], Count(0));
+            let labels =
+                ["cgroup".into(), "python3".into(), "77".into(), "/jobs/a".into(), "1000".into(), "a".into()];
+            out.put(&kmsg::metrics::LAST_VICTIM, &labels, Flag(true));
+            out.put(&kmsg::metrics::LAST_VICTIM_RESIDENT, &["anon".into()], Bytes::new(2 << 30));
+        }
+        out.put(&memory::metrics::TOTAL, &[], Bytes::new(100));
+        let at = Timestamp::from_secs(second);
+        Frame {
+            sequence: 1,
+            at,
+            families: out.seal().0,
+            sources: Vec::new(),
+            findings: Vec::new(),
+            timeline: std::sync::Arc::default(),
+        }
+    }
+
+    #[test]
+    fn each_strike_is_one_incident() {
+        let mut strikes = Strikes::default();
+        assert_eq!(strikes.look(&frame(1, None)), None);
+        assert_eq!(strikes.look(&frame(2, Some(3))), None, "what was before us is not ours to tell");
+        assert_eq!(strikes.look(&frame(3, Some(3))), None);
+        let incident = strikes.look(&frame(4, Some(5))).unwrap();
+        assert_eq!(incident.summary, "The kernel killed python3 (pid 77): a cgroup's memory had run out.");
+        assert_eq!(
+            (incident.id.as_str(), incident.target.as_str()),
+            ("19700101T000004.000Z-jobs-a", "/jobs/a")
+        );
+        assert_eq!(incident.facts["kills"], json!(2.0));
+        assert_eq!(incident.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
+        assert_eq!(strikes.look(&frame(5, Some(5))), None);
+    }
+
+    #[test]
+    fn what_sigkill_ends_together_is_one_incident() {
+        let death = |pid, signal| Death {
+            key: crate::model::ids::ProcessKey { pid, start: 1 },
+            owner: "job".into(),
+            signal,
+        };
+        let mut kills = Kills::default();
+        let mut look =
+            |second, deaths: &[Death]| kills.look(&frame(second, None), deaths.to_vec(), |_| false);
+        assert_eq!(look(7, &[death(5, None), death(6, Some(15))]), []);
+        assert_eq!(look(7, &[death(5, Some(9)), death(6, Some(9)), death(7, Some(15))]), []);
+        let told = look(9, &[]);
+        let [incident] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((incident.id.as_str(), incident.cause), ("19700101T000009.000Z-job-5", Cause::Killed));
+        assert_eq!(incident.facts[VICTIM], json!("5 6"));
+        assert_eq!(incident.summary, "2 processes of job were ended by SIGKILL; who sent it is not known.");
+        assert_eq!(look(10, &[death(8, Some(9))]), []);
+        assert_eq!(look(12, &[]), []);
+        assert_eq!(look(60, &[death(9, Some(9))]), []);
+        assert_eq!(look(62, &[]).len(), 1);
+    }
+
+    #[test]
+    fn a_kill_of_our_own_is_told_nowhere_else_though_its_line_comes_late() {
+        let key = |pid| ProcessKey { pid, start: 1 };
+        let death = |pid| Death { key: key(pid), owner: "job".into(), signal: Some(9) };
+        let mut kills = Kills::default();
+        // The death is seen before protection has said that it killed.
+        assert_eq!(kills.look(&frame(9, None), vec![death(5), death(6)], |_| false), []);
+        assert_eq!(kills.look(&frame(10, None), vec![], |_| false), []);
+        let told = kills.look(&frame(11, None), vec![], |killed| killed == key(5));
+        let [incident] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(incident.summary, "Process 6 of job was ended by SIGKILL; who sent it is not known.");
+        // Also long after its incident is over.
+        assert_eq!(kills.look(&frame(900, None), vec![death(5)], |killed| killed == key(5)), []);
+        assert_eq!(kills.look(&frame(902, None), vec![], |killed| killed == key(5)), []);
+    }
+
+    #[test]
+    fn the_host_is_a_sample() {
+        let sample = host(&frame(1, None)).unwrap();
+        assert_eq!((sample.used, sample.limit), (None, Some(Bytes::new(100))));
+    }
+}

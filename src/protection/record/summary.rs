@@ -1,0 +1,244 @@
+//! What happened in an incident, in one sentence: what was really done, not what was due.
+
+use crate::protection::policy::{Reason, State};
+use crate::protection::words::incident::{Incident, Move, StepRecord};
+use crate::protection::words::step::Stage;
+
+/// The sentence, from the moves of the ladder; what was said before where there are none.
+pub(super) fn summary(incident: &Incident) -> String {
+    if incident.moves.is_empty() {
+        return incident.summary.clone();
+    }
+    let enforced = incident.mode == "enforce";
+    let mut said: Vec<&str> = Vec::new();
+    for step in incident.moves.iter().filter(|step| step.from != step.to) {
+        said.extend_from_slice(if enforced { was(incident, step) } else { would(step) });
+    }
+    let target = &incident.target;
+    match (enforced, said.is_empty()) {
+        (_, true) => format!("Memory of {target} ran low; it was watched closely."),
+        (true, false) => format!("Memory of {target} ran low; it {}.", list(&said)),
+        (false, false) => {
+            format!("Memory of {target} ran low; nothing was done. Protection would have {}.", list(&said))
+        }
+    }
+}
+
+fn goes(step: &Move, to: State) -> bool {
+    step.to == to.label()
+}
+
+fn because(step: &Move, reason: Reason) -> bool {
+    step.reason == reason.to_string()
+}
+
+/// What became of the steps of a rung that reach processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    /// At least one process was.
+    Some,
+    /// None was: they were skipped, refused, or failed.
+    None,
+    /// None was meant to be.
+    Unmeant,
+    /// It is not known: the record breaks off before the end of a step.
+    Unknown,
+}
+
+fn reached(incident: &Incident, stage: Stage) -> Reached {
+    let signals = |step: &&StepRecord| {
+        let verb = step.step["do"].as_str().unwrap_or_default();
+        step.step["stage"] == stage.label() && matches!(verb, "signal" | "kill_group" | "kill_tree")
+    };
+    let steps: Vec<&StepRecord> = incident.steps.iter().filter(signals).collect();
+    let arrived = |step: &StepRecord| step.reached.iter().any(|process| process["errno"] == 0);
+    if steps.is_empty() {
+        Reached::Unmeant
+    } else if steps.iter().any(|step| arrived(step) || step.outcome == "done") {
+        Reached::Some
+    } else if steps.iter().any(|step| step.result.is_none() && step.outcome.is_null()) {
+        Reached::Unknown
+    } else {
+        Reached::None
+    }
+}
+
+/// What a move did to the job.
+fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
+    if goes(step, State::Checkpoint) {
+        return match reached(incident, Stage::Checkpoint) {
+            Reached::Some => &["was asked to save itself"],
+            Reached::None => &["could not be asked to save itself"],
+            Reached::Unmeant => &["was given time to save itself"],
+            Reached::Unknown => &[],
+        };
+    }
+    if goes(step, State::Term) {
+        let saved = because(step, Reason::Saved);
+        return match (saved, reached(incident, Stage::Term)) {
+            (true, Reached::Some) => &["saved", "was asked to end"],
+            (true, Reached::Unknown) => &["saved"],
+            (true, _) => &["saved", "could not be asked to end"],
+            (false, Reached::Some) => &["was asked to end"],
+            (false, Reached::Unknown) => &[],
+            (false, _) => &["could not be asked to end"],
+        };
+    }
+    if goes(step, State::Kill) {
+        return match reached(incident, Stage::Kill) {
+            Reached::Some => &["was killed"],
+            Reached::Unknown => &[],
+            _ => &["could not be killed"],
+        };
+    }
+    if because(step, Reason::Gone) {
+        return &["ended"];
+    }
+    let went_on = step.from != State::Verify.label() && because(step, Reason::Recovered);
+    if went_on { &["has its memory back"] } else { &[] }
+}
+
+/// What it would have done.
+fn would(step: &Move) -> &'static [&'static str] {
+    if goes(step, State::Checkpoint) {
+        return &["asked it to save itself"];
+    }
+    if goes(step, State::Term) {
+        return &["asked it to end"];
+    }
+    if goes(step, State::Kill) { &["killed it"] } else { &[] }
+}
+
+/// "a", "a and b", "a, b and c".
+fn list(parts: &[&str]) -> String {
+    match parts {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [before @ .., last] => format!("{} and {last}", before.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protection::policy::Resource;
+    use expect_test::expect;
+
+    #[track_caller]
+    fn check(mode: &str, moves: &[(State, State, Reason)], expected: &expect_test::Expect) {
+        let signal = r#"{"do":"signal","stage":"checkpoint"}"#;
+        let term = r#"{"do":"signal","stage":"term"}"#;
+        let kill = r#"{"do":"kill_tree","stage":"kill"}"#;
+        check_steps(mode, moves, &[(signal, "done"), (term, "done"), (kill, "done")], expected);
+    }
+
+    #[track_caller]
+    fn check_steps(
+        mode: &str,
+        moves: &[(State, State, Reason)],
+        steps: &[(&str, &str)],
+        expected: &expect_test::Expect,
+    ) {
+        let steps = steps.iter().map(|(step, outcome)| StepRecord {
+            step: serde_json::from_str(step).unwrap(),
+            outcome: serde_json::from_str(outcome).unwrap_or_else(|_| (*outcome).into()),
+            ..StepRecord::default()
+        });
+        let moves = moves.iter().map(|(from, to, reason)| Move {
+            from: from.label().to_owned(),
+            to: to.label().to_owned(),
+            reason: reason.to_string(),
+            ..Move::default()
+        });
+        let (target, mode) = ("job".to_owned(), mode.to_owned());
+        expected.assert_eq(&summary(&Incident {
+            target,
+            mode,
+            moves: moves.collect(),
+            steps: steps.collect(),
+            ..Incident::default()
+        }));
+    }
+
+    #[test]
+    fn the_ladder_is_told_in_a_sentence() {
+        use State::{Checkpoint, Cooldown, Kill, Soft, Term, Verify, Warn};
+        let level = Reason::Level(Resource::Cgroup);
+        check("enforce", &[(Warn, Soft, level)], &expect!["Memory of job ran low; it was watched closely."]);
+        let saved = [
+            (Warn, Soft, level),
+            (Soft, Checkpoint, level),
+            (Checkpoint, Term, Reason::Saved),
+            (Term, Verify, Reason::Gone),
+            (Verify, Cooldown, Reason::Recovered),
+        ];
+        check(
+            "enforce",
+            &saved,
+            &expect![
+                "Memory of job ran low; it was asked to save itself, saved, was asked to end and ended."
+            ],
+        );
+        let deaf = [
+            (Soft, Checkpoint, level),
+            (Checkpoint, Term, Reason::GraceOver),
+            (Term, Kill, Reason::TermOver),
+            (Kill, Verify, Reason::Killed),
+            (Verify, Verify, Reason::Unkillable),
+        ];
+        check(
+            "enforce",
+            &deaf,
+            &expect!["Memory of job ran low; it was asked to save itself, was asked to end and was killed."],
+        );
+        check(
+            "observe",
+            &deaf,
+            &expect![
+                "Memory of job ran low; nothing was done. Protection would have asked it to save itself, asked it to \
+                 end and killed it."
+            ],
+        );
+        check(
+            "enforce",
+            &[(Soft, Checkpoint, level), (Checkpoint, Cooldown, Reason::Recovered)],
+            &expect!["Memory of job ran low; it was asked to save itself and has its memory back."],
+        );
+    }
+
+    #[test]
+    fn only_what_was_done_is_told() {
+        use State::{Checkpoint, Kill, Soft, Term};
+        let level = Reason::Level(Resource::Cgroup);
+        let moves = [
+            (Soft, Checkpoint, level),
+            (Checkpoint, Term, Reason::NobodyCatches),
+            (Term, Kill, Reason::TermOver),
+        ];
+        let ask = r#"{"do":"signal","stage":"checkpoint"}"#;
+        let term = r#"{"do":"signal","stage":"term"}"#;
+        let kill = r#"{"do":"kill_group","stage":"kill"}"#;
+        let record = r#"{"do":"record","stage":"checkpoint"}"#;
+        let not_caught = r#"{"skipped":"not_caught"}"#;
+        check_steps(
+            "enforce",
+            &moves,
+            &[(record, "done"), (ask, not_caught), (ask, not_caught), (term, "done"), (kill, "done")],
+            &expect![
+                "Memory of job ran low; it could not be asked to save itself, was asked to end and was killed."
+            ],
+        );
+        check_steps(
+            "enforce",
+            &moves,
+            &[(ask, not_caught), (ask, "done"), (term, r#"{"skipped":"gone"}"#), (kill, "null")],
+            &expect!["Memory of job ran low; it was asked to save itself and could not be asked to end."],
+        );
+        check_steps(
+            "enforce",
+            &moves[..1],
+            &[(record, "done")],
+            &expect!["Memory of job ran low; it was given time to save itself."],
+        );
+    }
+}

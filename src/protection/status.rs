@@ -1,0 +1,321 @@
+//! What the guard says of itself: plain values that are copied without allocating, and put into frames elsewhere.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::metrics as m;
+use super::policy::{Condition, Conditions, Mode, Reading, Resource, State, Truth};
+use super::words::step::{Outcome, Work};
+use crate::model::label::Label;
+use crate::model::point::Batch;
+use crate::model::shortage::Shortage;
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Count, Flag, Seconds};
+
+/// Why a target is disarmed, beside the rate limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unfit {
+    /// Nobody can be signalled: what that needs could not be made ready.
+    NoExecutor,
+    /// All its processes are of users whom we may not signal: `CAP_KILL` is missing.
+    NoPermission,
+    /// A user in `allow_users` is not known on this host.
+    UnknownUser,
+    /// It names the init process, memwarden itself, or what started it.
+    TooWide,
+    /// Its bounds were refused.
+    Bounds,
+    /// What it names was not told lately: sources that are off or stuck.
+    Unknown,
+    /// Another memwarden protects with the same folder of state: two would ask and end the same jobs.
+    Rival,
+}
+
+impl Unfit {
+    /// The value of the `reason` label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NoExecutor => "no_executor",
+            Self::NoPermission => "no_permission",
+            Self::UnknownUser => "unknown_user",
+            Self::TooWide => "too_wide",
+            Self::Bounds => "bounds",
+            Self::Unknown => "unknown",
+            Self::Rival => "other_daemon",
+        }
+    }
+}
+
+/// The kinds of steps, in the order of the counters.
+pub const STEPS: [&str; 11] = [
+    "record",
+    "hook",
+    "signal",
+    "await",
+    "kill_group",
+    "kill_tree",
+    "release",
+    "freeze",
+    "thaw",
+    "webhook",
+    "await_end",
+];
+
+/// How steps go, in the order of the counters.
+pub const OUTCOMES: [&str; 4] = ["done", "started", "skipped", "failed"];
+
+/// What is counted of one target since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TargetReport {
+    /// Incidents.
+    pub trips: u64,
+    /// Moves, by the state they led to.
+    pub moves: [u64; State::ALL.len()],
+    /// Moves that would have touched somebody, by the state they led to.
+    pub would: [u64; State::ALL.len()],
+    /// Steps, by kind and outcome.
+    pub steps: [[u64; OUTCOMES.len()]; STEPS.len()],
+    /// From reading to signal, the last time.
+    pub latency: Option<Duration>,
+    /// From kill to the end, the last time.
+    pub teardown: Option<Duration>,
+    /// Incidents that may still end a job in this hour.
+    pub left: u32,
+}
+
+impl TargetReport {
+    /// Counts a step.
+    pub fn step(&mut self, work: &Work, outcome: Option<Outcome>) {
+        let outcome = match outcome {
+            Some(Outcome::Done) => 0,
+            Some(Outcome::Started(_) | Outcome::Saving(_)) => 1,
+            Some(Outcome::Skipped(_) | Outcome::WouldHave) => 2,
+            None => 3,
+        };
+        if let Some(step) = STEPS.iter().position(|label| *label == work.label()) {
+            self.steps[step][outcome] += 1;
+        }
+    }
+}
+
+/// How the ladder in one seat stands.
+#[derive(Clone, Copy, Debug)]
+pub struct SeatReport {
+    /// The place of its target.
+    pub target: usize,
+    /// Tells who sits there from who sat there before.
+    pub serial: u64,
+    /// Where the ladder stands.
+    pub state: State,
+    /// Whether the time of the victims is over.
+    pub overdue: bool,
+    /// The conditions of the last step.
+    pub conditions: Conditions,
+    /// Why it is not fit.
+    pub unfit: Option<Unfit>,
+    /// What was read last.
+    pub readings: [Option<Reading>; 4],
+    /// The age of the oldest of them.
+    pub age: Option<Duration>,
+}
+
+/// Everything the guard says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// By target.
+    pub targets: Vec<TargetReport>,
+    /// By seat.
+    pub seats: Vec<Option<SeatReport>>,
+    /// Incidents that may still end a job in this hour on the host.
+    pub host_left: u32,
+    /// Steps since the start.
+    pub rounds: u64,
+    /// When the last one was.
+    pub at: Option<Timestamp>,
+    /// How late it woke at worst.
+    pub lag: Duration,
+    /// CPU time of the thread.
+    pub cpu: Duration,
+    /// Whether its memory is locked.
+    pub locked: bool,
+}
+
+impl Report {
+    /// An empty report with room for everything.
+    pub fn new(targets: usize, seats: usize) -> Self {
+        Self { targets: vec![TargetReport::default(); targets], seats: vec![None; seats], ..Self::default() }
+    }
+
+    /// Copies another of the same size, without allocating.
+    pub fn copy(&mut self, other: &Self) {
+        self.targets.clone_from_slice(&other.targets);
+        self.seats.clone_from_slice(&other.seats);
+        let Self { host_left, rounds, at, lag, cpu, locked, .. } = *other;
+        (self.host_left, self.rounds, self.at, self.lag, self.cpu, self.locked) =
+            (host_left, rounds, at, lag, cpu, locked);
+    }
+
+    /// Whether an incident is under way in any seat whose target `enforces`. Where nothing is done, nothing is cut short,
+    /// and a shortage that stays would go on for ever; so would a victim that stays past its time after a kill.
+    pub fn incident(&self, enforces: impl Fn(usize) -> bool) -> bool {
+        let under_way =
+            |seat: &SeatReport| seat.state.acts() || (seat.state == State::Verify && !seat.overdue);
+        self.seats.iter().flatten().any(|seat| under_way(seat) && enforces(seat.target))
+    }
+}
+
+/// What is called how, for the labels.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// By target: its name and mode.
+    pub targets: Vec<(Label, Mode)>,
+    /// The most incidents of the whole host in an hour that end a job.
+    pub most_per_hour: u32,
+    /// By seat.
+    pub seats: Vec<Option<Name>>,
+    /// Jobs without a seat, by user.
+    pub unseated: Vec<(Option<u32>, u64)>,
+}
+
+/// Who is in a seat.
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// Tells who sits there from who sat there before.
+    pub serial: u64,
+    /// The workload or cgroup.
+    pub workload: Label,
+    /// Whose job it is; absent where there is none.
+    pub user: Option<u32>,
+    /// How many of its processes may be touched.
+    pub members: u32,
+    /// How many may not.
+    pub left_out: u32,
+}
+
+/// Puts a report into a frame.
+pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
+    if names.targets.is_empty() {
+        return;
+    }
+    for ((name, mode), target) in names.targets.iter().zip(&report.targets) {
+        put_target(name, *mode, target, out);
+    }
+    let mut disarmed: BTreeMap<Option<u32>, u64> = BTreeMap::new();
+    for (seat, known) in report.seats.iter().zip(&names.seats) {
+        if let (Some(seat), Some(Name { serial, workload, members, left_out, user })) = (seat, known)
+            && seat.serial == *serial
+            && let Some((target, _)) = names.targets.get(seat.target)
+        {
+            let labels = [target.clone(), workload.clone()];
+            out.put(&m::MEMBERS, &labels, Count(u64::from(*members)));
+            out.put(&m::LEFT_OUT, &labels, Count(u64::from(*left_out)));
+            put_seat(&labels, seat, out);
+            let limited = seat.unfit.is_none() && seat.conditions.get(Condition::RateLeft) == Truth::NotMet;
+            if limited && seat.state == State::Disarmed {
+                *disarmed.entry(*user).or_default() += 1;
+            }
+        }
+    }
+    put_shortages(names, disarmed, out);
+    out.put(&m::HOST_LEFT, &[], Count(u64::from(report.host_left)));
+    out.put(&m::ROUNDS, &[], Count(report.rounds));
+    out.put_some(&m::ROUND_AGE, &[], report.at.map(|then| at.since(then).into()));
+    out.put(&m::LAG, &[], report.lag.into());
+    out.put(&m::CPU, &[], report.cpu.into());
+    out.put(&m::LOCKED, &[], Flag(report.locked));
+    out.put(&m::UNSEATED, &[], Count(names.unseated.iter().map(|(_, count)| count).sum()));
+}
+
+/// What the limits leave without protection, and whose it is.
+fn put_shortages(names: &Names, disarmed: BTreeMap<Option<u32>, u64>, out: &mut Batch) {
+    let mut state = |limit, user, left_out, most| {
+        out.facts.shortages.push(Shortage { limit, user, left_out, most });
+    };
+    for (user, left_out) in &names.unseated {
+        state("protection_seats", *user, *left_out, names.seats.len() as u64);
+    }
+    for (user, left_out) in disarmed {
+        state("protection_per_hour", user, left_out, u64::from(names.most_per_hour));
+    }
+}
+
+fn put_target(name: &Label, mode: Mode, target: &TargetReport, out: &mut Batch) {
+    for other in [Mode::Observe, Mode::Enforce] {
+        out.put(&m::MODE, &[name.clone(), other.label().into()], Flag(mode == other));
+    }
+    out.put(&m::TRIPS, std::slice::from_ref(name), Count(target.trips));
+    for (place, state) in State::ALL.into_iter().enumerate() {
+        let labels = [name.clone(), state.label().into()];
+        out.put(&m::MOVES, &labels, Count(target.moves[place]));
+        if state.acts() {
+            out.put(&m::WOULD_ACT, &labels, Count(target.would[place]));
+        }
+    }
+    for (step, counts) in STEPS.iter().zip(&target.steps) {
+        // A step that never was has no series but where it could matter most.
+        if counts.iter().any(|count| *count > 0) || matches!(*step, "signal" | "kill_tree" | "kill_group") {
+            for (outcome, count) in OUTCOMES.iter().zip(counts) {
+                out.put(&m::STEPS, &[name.clone(), (*step).into(), (*outcome).into()], Count(*count));
+            }
+        }
+    }
+    out.put_some(&m::SIGNAL_LATENCY, std::slice::from_ref(name), target.latency.map(Seconds::from));
+    out.put_some(&m::TEARDOWN, std::slice::from_ref(name), target.teardown.map(Seconds::from));
+    out.put(&m::LEFT, std::slice::from_ref(name), Count(u64::from(target.left)));
+}
+
+fn put_seat(labels: &[Label; 2], seat: &SeatReport, out: &mut Batch) {
+    let and = |last: &'static str| [labels[0].clone(), labels[1].clone(), last.into()];
+    for state in State::ALL {
+        out.put(&m::STATE, &and(state.label()), Flag(state == seat.state));
+    }
+    for condition in Condition::ALL {
+        let known = match seat.conditions.get(*condition) {
+            Truth::Met => Some(true),
+            Truth::NotMet => Some(false),
+            Truth::Unknown | Truth::Unasked => None,
+        };
+        out.put_some(&m::CONDITION, &and(condition.label()), known.map(Flag));
+    }
+    if let Some(unfit) = seat.unfit {
+        out.put(&m::UNFIT, &and(unfit.label()), Flag(true));
+    }
+    for resource in Resource::ALL {
+        let headroom: Option<Bytes> = seat.readings[resource.place()].map(|reading| reading.headroom);
+        out.put_some(&m::HEADROOM, &and(resource.label()), headroom);
+    }
+    out.put_some(&m::DECISION_AGE, labels, seat.age.map(Seconds::from));
+    out.put(&m::OVERDUE, labels, Flag(seat.overdue));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_enforces_has_an_incident_that_is_waited_for() {
+        let mut report = Report::new(2, 2);
+        assert!(!report.incident(|_| true));
+        report.seats[1] = Some(SeatReport {
+            target: 1,
+            serial: 1,
+            state: State::Verify,
+            overdue: false,
+            conditions: Conditions::default(),
+            unfit: None,
+            readings: [None; 4],
+            age: None,
+        });
+        assert_eq!(
+            (report.incident(|target| target == 1), report.incident(|target| target == 0)),
+            (true, false)
+        );
+        // Who stays after a kill may stay for ever, and is not asked again; who stays before one may be killed yet.
+        for (state, waited_for) in [(State::Verify, false), (State::Term, true)] {
+            if let Some(seat) = &mut report.seats[1] {
+                (seat.state, seat.overdue) = (state, true);
+            }
+            assert_eq!(report.incident(|_| true), waited_for);
+        }
+    }
+}

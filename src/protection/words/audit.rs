@@ -1,0 +1,342 @@
+//! The lines of the audit log: what is about to be done, and what became of it.
+//!
+//! One JSON object a line. Of each step there is one `before` and one `after`
+//! with the same number; what went on after it ends with an `ended`. A line is
+//! written into a buffer of the caller's, so that none has to be found when
+//! there is no memory.
+
+use serde::Serialize;
+
+use super::step::{Finished, Outcome, Step, StepDone, StepError, Touched};
+use crate::model::printable::is_hidden;
+use crate::model::time::Timestamp;
+
+/// The version of the lines' shape.
+const SCHEMA: &str = "memwarden.audit/1";
+/// Processes in one line; more come in the next.
+pub const PROCESSES_A_LINE: usize = 32;
+
+/// What every line of an incident has.
+#[derive(Clone, Copy, Debug)]
+pub struct Occasion<'a> {
+    /// When.
+    pub at: Timestamp,
+    /// The incident's name; empty outside incidents.
+    pub incident: &'a str,
+    /// The target's name.
+    pub target: &'a str,
+    /// `observe`, `enforce` or `drill`.
+    pub mode: &'a str,
+    /// The first digits of the configuration's hash.
+    pub config: &'a str,
+}
+
+/// One thing that a decision rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Reading {
+    /// What it is, with its unit as the last word: `headroom_bytes`.
+    pub what: &'static str,
+    /// How much, where it is known.
+    pub value: Option<f64>,
+    /// The threshold it is held against, where there is one.
+    pub threshold: Option<f64>,
+    /// How old it is, in seconds.
+    pub age_seconds: Option<f64>,
+}
+
+/// What a line says.
+#[derive(Clone, Copy, Debug)]
+pub enum Entry<'a> {
+    /// The ladder moves.
+    Moved {
+        /// Where it stood.
+        from: &'a str,
+        /// Where it stands.
+        to: &'a str,
+        /// Why, one sentence.
+        reason: &'a str,
+        /// What that rests on.
+        readings: &'a [Reading],
+    },
+    /// A step is about to be carried out.
+    Before {
+        /// Its number in the log's life.
+        number: u64,
+        /// The step.
+        step: &'a Step,
+    },
+    /// It was carried out, or not.
+    After {
+        /// Its number.
+        number: u64,
+        /// What became of it.
+        result: &'a Result<StepDone, StepError>,
+        /// How long it took, in microseconds, whatever became of it.
+        micros: u64,
+    },
+    /// Whom it reached; at most [`PROCESSES_A_LINE`].
+    Reached {
+        /// The step's number.
+        number: u64,
+        /// The processes.
+        processes: &'a [Touched],
+    },
+    /// What went on has ended.
+    Ended {
+        /// The step's number, where it is known.
+        number: Option<u64>,
+        /// How.
+        finished: &'a Finished,
+    },
+    /// So many lines before this one could be written nowhere.
+    Lost {
+        /// How many.
+        lines: u64,
+    },
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    unix_seconds: f64,
+    boot_seconds: f64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    incident: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    target: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    mode: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    config: &'a str,
+    #[serde(flatten)]
+    said: Said<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "entry", rename_all = "snake_case")]
+enum Said<'a> {
+    Moved {
+        from: &'a str,
+        to: &'a str,
+        reason: &'a str,
+        readings: &'a [Reading],
+    },
+    Before {
+        number: u64,
+        step: &'a Step,
+    },
+    After {
+        number: u64,
+        took_us: u64,
+        #[serde(flatten)]
+        end: End<'a>,
+    },
+    Reached {
+        number: u64,
+        processes: Shown<'a>,
+    },
+    Ended {
+        number: Option<u64>,
+        said: &'a str,
+        #[serde(flatten)]
+        end: End<'a>,
+    },
+    Lost {
+        lines: u64,
+    },
+}
+
+/// How a step went, in one shape for both ways.
+#[derive(Serialize)]
+struct End<'a> {
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<Outcome>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    processes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errno: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Displayed<'a>>,
+}
+
+/// An error, written as it is shown, without a text of its own.
+struct Displayed<'a>(&'a StepError);
+
+impl Serialize for Displayed<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self.0)
+    }
+}
+
+struct Shown<'a>(&'a [Touched]);
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().take(PROCESSES_A_LINE).map(Process::of))
+    }
+}
+
+/// A process that was reached, as records show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct Process<'a> {
+    /// Its pid.
+    pub pid: u32,
+    /// When it started, in clock ticks after boot.
+    pub start: u64,
+    /// Its real user.
+    pub uid: u32,
+    /// Its name, without control characters.
+    #[serde(borrow)]
+    pub comm: std::borrow::Cow<'a, str>,
+    /// Its resident memory.
+    pub resident_bytes: u64,
+    /// The error's number, 0 for none.
+    pub errno: i32,
+}
+
+impl<'a> Process<'a> {
+    /// The record of a process.
+    pub fn of(touched: &'a Touched) -> Self {
+        let comm = touched.comm.split(|byte| *byte == 0).next().unwrap_or_default();
+        let comm = match std::str::from_utf8(comm) {
+            Ok(plain) if !plain.contains(is_hidden) => plain.into(),
+            _ => String::from_utf8_lossy(comm).replace(is_hidden, "?").into(),
+        };
+        let Touched { key, uid, resident, errno, .. } = *touched;
+        Self { pid: key.pid, start: key.start, uid, comm, resident_bytes: resident, errno }
+    }
+}
+
+impl<'a> End<'a> {
+    fn of(result: &'a Result<StepDone, StepError>) -> Self {
+        let blank = Self { result: "ok", outcome: None, processes: None, errno: None, error: None };
+        match result {
+            Ok(done) => Self { outcome: Some(done.outcome), processes: Some(done.processes), ..blank },
+            Err(error) => {
+                Self { result: "failed", errno: error.errno(), error: Some(Displayed(error)), ..blank }
+            }
+        }
+    }
+}
+
+impl Entry<'_> {
+    /// Writes the line with its newline into `line`, which is cleared first.
+    pub fn write(&self, occasion: &Occasion<'_>, line: &mut Vec<u8>) {
+        line.clear();
+        let said = match *self {
+            Entry::Moved { from, to, reason, readings } => Said::Moved { from, to, reason, readings },
+            Entry::Before { number, step } => Said::Before { number, step },
+            Entry::After { number, result, micros } => {
+                Said::After { number, took_us: micros, end: End::of(result) }
+            }
+            Entry::Reached { number, processes } => Said::Reached { number, processes: Shown(processes) },
+            Entry::Ended { number, finished } => {
+                Said::Ended { number, said: &finished.said, end: End::of(&finished.result) }
+            }
+            Entry::Lost { lines } => Said::Lost { lines },
+        };
+        let Occasion { at, incident, target, mode, config } = *occasion;
+        let (unix, boot) = (at.unix().as_secs_f64(), at.monotonic().as_secs_f64());
+        let shown = Line {
+            schema: SCHEMA,
+            unix_seconds: unix,
+            boot_seconds: boot,
+            incident,
+            target,
+            mode,
+            config,
+            said,
+        };
+        // Every key is a text and the buffer takes all bytes, so that nothing can fail.
+        let _ = serde_json::to_writer(&mut *line, &shown);
+        line.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::ProcessKey;
+    use crate::protection::words::step::{SignalNumber, Stage, TargetId, Ticket, Work};
+
+    const OCCASION: Occasion<'_> = Occasion {
+        at: Timestamp::from_secs(7),
+        incident: "i-1",
+        target: "job",
+        mode: "enforce",
+        config: "ab12",
+    };
+
+    fn check(entry: &Entry<'_>, expected: &expect_test::Expect) {
+        let mut line = b"old".to_vec();
+        entry.write(&OCCASION, &mut line);
+        let text = String::from_utf8(line).unwrap();
+        assert!(text.ends_with('\n') && text.matches('\n').count() == 1);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap();
+        let same = r#"{"schema":"memwarden.audit/1","unix_seconds":7.0,"boot_seconds":7.0,"incident":"i-1","target":"job","mode":"enforce","config":"ab12","#;
+        expected.assert_eq(text.trim_end().strip_prefix(same).unwrap());
+    }
+
+    #[test]
+    fn a_step_is_a_pair_of_lines() {
+        let process = ProcessKey { pid: 77, start: 5 };
+        let work = Work::Signal { process, signal: SignalNumber::TERM, only_if_caught: false };
+        let step = Step { target: TargetId(2), stage: Stage::Term, work };
+        check(
+            &Entry::Before { number: 3, step: &step },
+            &expect_test::expect![[
+                r#""entry":"before","number":3,"step":{"target":2,"stage":"term","do":"signal","process":{"pid":77,"start":5},"signal":15,"only_if_caught":false}}"#
+            ]],
+        );
+        let done = Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: 40 });
+        check(
+            &Entry::After { number: 3, result: &done, micros: 40 },
+            &expect_test::expect![[
+                r#""entry":"after","number":3,"took_us":40,"result":"ok","outcome":"done","processes":1}"#
+            ]],
+        );
+        let failed = Err(StepError::System { call: "pidfd_send_signal", pid: 77, errno: 1 });
+        check(
+            &Entry::After { number: 4, result: &failed, micros: 9 },
+            &expect_test::expect![[
+                r#""entry":"after","number":4,"took_us":9,"result":"failed","errno":1,"error":"pidfd_send_signal pid 77: errno 1"}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn moves_and_ends_are_lines_too() {
+        let readings =
+            [Reading { what: "headroom_bytes", value: Some(5.0), threshold: None, age_seconds: Some(0.01) }];
+        check(
+            &Entry::Moved { from: "ok", to: "warn", reason: "low", readings: &readings },
+            &expect_test::expect![[
+                r#""entry":"moved","from":"ok","to":"warn","reason":"low","readings":[{"what":"headroom_bytes","value":5.0,"threshold":null,"age_seconds":0.01}]}"#
+            ]],
+        );
+        let error = StepError::Outside { what: "the hook ended with code 3".into() };
+        let mut finished = Finished::new(Ticket(1), Err(error));
+        finished.said = "no \"room\"\n".into();
+        check(
+            &Entry::Ended { number: Some(3), finished: &finished },
+            &expect_test::expect![[
+                r#""entry":"ended","number":3,"said":"no \"room\"\n","result":"failed","error":"the hook ended with code 3"}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn a_process_may_have_any_name() {
+        let mut comm = [0; 16];
+        comm[..5].copy_from_slice(b"a\n\xff\"b");
+        let key = ProcessKey { pid: 1, start: 2 };
+        let touched = Touched { key, uid: 3, comm, resident: 4, errno: 0 };
+        check(
+            &Entry::Reached { number: 1, processes: &[touched] },
+            &expect_test::expect![[
+                r#""entry":"reached","number":1,"processes":[{"pid":1,"start":2,"uid":3,"comm":"a?�\"b","resident_bytes":4,"errno":0}]}"#
+            ]],
+        );
+    }
+}

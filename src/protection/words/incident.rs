@@ -1,0 +1,316 @@
+//! What happened in an incident, put together from the lines of the audit log.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+
+/// The version of the record's shape.
+pub const SCHEMA: &str = "memwarden.incident/1";
+
+/// One reading of what is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// When.
+    pub at: Timestamp,
+    /// Of what: `host`, or a target's name.
+    pub subject: Label,
+    /// What is used, where it is known.
+    pub used: Option<Bytes>,
+    /// The most that can be.
+    pub limit: Option<Bytes>,
+}
+
+/// A name for what begins now: its time in UTC, and whom it is about. Names sort by time.
+pub fn name(at: Timestamp, about: &str) -> String {
+    let mut out = String::new();
+    name_into(at, about, &mut out);
+    out
+}
+
+/// Writes the [`name`] into a text, which is cleared first; 90 bytes are enough.
+pub fn name_into(at: Timestamp, about: &str, out: &mut String) {
+    out.clear();
+    let millis = at.unix().as_millis();
+    let seconds = u64::try_from(millis / 1000).unwrap_or(u64::MAX);
+    let (year, month, day) = date(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    // Writing to a text cannot fail.
+    let _ = write!(out, "{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{:03}Z-", millis % 1000);
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    out.extend(about.trim_matches(|c: char| plain(c) == '-').chars().map(plain).take(60));
+}
+
+/// The date of a day after 1970-01-01 (Gregorian; H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+fn date(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
+/// Why there is a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A policy acted, or would have.
+    #[default]
+    Policy,
+    /// The kernel's OOM killer struck.
+    KernelOom,
+    /// A watched process was ended by `SIGKILL`, by whomever.
+    Killed,
+}
+
+impl Cause {
+    /// Its word.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::KernelOom => "kernel_oom",
+            Self::Killed => "killed",
+        }
+    }
+}
+
+/// One move of the ladder.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Move {
+    /// When, in seconds since 1970.
+    pub unix_seconds: f64,
+    /// Where it stood.
+    pub from: String,
+    /// Where it stands.
+    pub to: String,
+    /// Why.
+    pub reason: String,
+    /// What that rested on, with age and threshold.
+    pub readings: Vec<Value>,
+}
+
+/// One step, from before to its end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Its number in the audit log.
+    pub number: u64,
+    /// When it began, in seconds since 1970.
+    pub unix_seconds: f64,
+    /// What was asked for, as in the audit log.
+    pub step: Value,
+    /// `ok` or `failed`; nothing where the record breaks off before.
+    pub result: Option<String>,
+    /// How it went, as in the audit log.
+    pub outcome: Value,
+    /// How long the call took, in microseconds.
+    pub took_us: Option<u64>,
+    /// How many processes it reached, or would have.
+    pub processes: Option<u64>,
+    /// The error's number (errno(3)).
+    pub errno: Option<i64>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Seconds from the beginning to the end, of a step that went on.
+    pub ended_after_seconds: Option<f64>,
+    /// What a hook said.
+    pub said: String,
+    /// Whom it reached.
+    pub reached: Vec<Value>,
+}
+
+/// All that is known of an incident.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Incident {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Its name, which is its folder's.
+    pub id: String,
+    /// The host's name.
+    pub host: String,
+    /// The version of memwarden.
+    pub version: String,
+    /// Why there is a record.
+    pub cause: Cause,
+    /// The target's name, or the victim's group.
+    pub target: String,
+    /// `observe`, `enforce` or `drill`; empty where no policy acted.
+    pub mode: String,
+    /// The first digits of the configuration's hash.
+    pub config: String,
+    /// When it began, in seconds since 1970.
+    pub began_unix_seconds: f64,
+    /// When it was over; nothing while it goes on.
+    pub ended_unix_seconds: Option<f64>,
+    /// What happened, one sentence.
+    pub summary: String,
+    /// The policy as a sentence.
+    pub policy: String,
+    /// The moves.
+    pub moves: Vec<Move>,
+    /// The steps.
+    pub steps: Vec<StepRecord>,
+    /// Numbers that belong to it, such as what the kernel said of its victim.
+    pub facts: serde_json::Map<String, Value>,
+    /// Lines of the audit log that could be written nowhere, up to now.
+    pub lost_lines: u64,
+}
+
+impl Incident {
+    /// Takes in the lines of the audit log that name this incident; others, and what is no line, are passed over.
+    pub fn read(&mut self, lines: &[u8]) {
+        for line in lines.split(|byte| *byte == b'\n') {
+            let Ok(Value::Object(line)) = serde_json::from_slice(line) else { continue };
+            if line.get("incident").and_then(Value::as_str) == Some(&self.id) {
+                self.take(&line);
+            }
+        }
+    }
+
+    fn take(&mut self, line: &serde_json::Map<String, Value>) {
+        let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let at = line.get("unix_seconds").and_then(Value::as_f64).unwrap_or_default();
+        for (own, key) in
+            [(&mut self.target, "target"), (&mut self.mode, "mode"), (&mut self.config, "config")]
+        {
+            if own.is_empty() {
+                *own = text(key);
+            }
+        }
+        if let ("moved", Some(Value::Array(readings))) = (text("entry").as_str(), line.get("readings")) {
+            self.moves.push(Move {
+                unix_seconds: at,
+                from: text("from"),
+                to: text("to"),
+                reason: text("reason"),
+                readings: readings.clone(),
+            });
+            return;
+        }
+        let Some(number) = line.get("number").and_then(Value::as_u64) else { return };
+        match text("entry").as_str() {
+            "before" => self.steps.push(StepRecord {
+                number,
+                unix_seconds: at,
+                step: line.get("step").cloned().unwrap_or_default(),
+                ..StepRecord::default()
+            }),
+            entry => {
+                let Some(step) = self.steps.iter_mut().rev().find(|step| step.number == number) else {
+                    return;
+                };
+                match entry {
+                    "after" => {
+                        step.took_us = line.get("took_us").and_then(Value::as_u64);
+                        step.close(line);
+                    }
+                    "ended" => {
+                        step.ended_after_seconds = Some(at - step.unix_seconds);
+                        step.said.push_str(&text("said"));
+                        step.close(line);
+                    }
+                    "reached" => {
+                        let reached = line.get("processes").and_then(Value::as_array);
+                        step.reached.extend(reached.into_iter().flatten().cloned());
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Every process that was reached, each once, with the steps that did.
+    pub fn processes(&self) -> Vec<(&Value, Vec<u64>)> {
+        let mut found: Vec<(&Value, Vec<u64>)> = Vec::new();
+        for step in &self.steps {
+            for process in &step.reached {
+                let same = |(known, _): &&mut (&Value, Vec<u64>)| {
+                    known["pid"] == process["pid"] && known["start"] == process["start"]
+                };
+                match found.iter_mut().find(same) {
+                    Some((_, steps)) => steps.push(step.number),
+                    None => found.push((process, vec![step.number])),
+                }
+            }
+        }
+        found
+    }
+}
+
+impl StepRecord {
+    fn close(&mut self, line: &serde_json::Map<String, Value>) {
+        let text = |key: &str| line.get(key).and_then(Value::as_str).map(str::to_owned);
+        self.result = text("result");
+        self.outcome = line.get("outcome").cloned().unwrap_or_default();
+        self.error = text("error");
+        self.errno = line.get("errno").and_then(Value::as_i64);
+        self.processes = line.get("processes").and_then(Value::as_u64).or(self.processes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = r#"{"entry":"moved","incident":"i","unix_seconds":1.0,"target":"job","mode":"enforce","config":"ab","from":"ok","to":"warn","reason":"low","readings":[{"what":"headroom_bytes","value":5.0}]}
+{"entry":"before","incident":"i","unix_seconds":2.0,"number":7,"step":{"do":"hook"}}
+{"entry":"before","incident":"other","unix_seconds":2.0,"number":8,"step":{}}
+{"entry":"after","incident":"i","unix_seconds":2.1,"number":7,"took_us":12,"result":"ok","outcome":{"started":1},"processes":0}
+{"entry":"ended","incident":"i","unix_seconds":4.5,"number":7,"said":"done\n","result":"ok","outcome":"done","processes":1}
+{"entry":"before","incident":"i","unix_seconds":5.0,"number":9,"step":{"do":"kill_tree"}}
+{"entry":"reached","incident":"i","unix_seconds":5.0,"number":9,"processes":[{"pid":3,"start":1},{"pid":4,"start":2}]}
+{"entry":"before","incident":"i","unix_seconds":6.0,"number":10,"step":{"do":"release"}}
+{"entry":"reached","incident":"i","unix_seconds":6.0,"number":10,"processes":[{"pid":4,"start":2}]}
+{"entry":"after","incident":"i","unix_seconds":6.0,"number":99,"result":"ok"}
+no line
+"#;
+
+    #[test]
+    fn lines_become_a_story() {
+        let mut incident = Incident { id: "i".to_owned(), ..Incident::default() };
+        incident.read(LINES.as_bytes());
+        assert_eq!(
+            (incident.target.as_str(), incident.mode.as_str(), incident.moves.len()),
+            ("job", "enforce", 1)
+        );
+        let [hook, kill, release] = incident.steps.as_slice() else { panic!("{:?}", incident.steps) };
+        assert_eq!((hook.took_us, hook.said.as_str(), hook.processes), (Some(12), "done\n", Some(1)));
+        assert_eq!((hook.outcome.as_str(), hook.ended_after_seconds), (Some("done"), Some(2.5)));
+        assert_eq!((kill.result.as_deref(), kill.reached.len()), (None, 2), "the record breaks off");
+        assert_eq!(release.number, 10);
+        let told: Vec<(u64, Vec<u64>)> = incident
+            .processes()
+            .into_iter()
+            .map(|(process, steps)| (process["pid"].as_u64().unwrap(), steps))
+            .collect();
+        assert_eq!(told, [(3, vec![9]), (4, vec![9, 10])]);
+    }
+
+    #[test]
+    fn names_sort_by_time_and_are_file_names() {
+        let named = |seconds, about| name(Timestamp::from_secs(seconds), about);
+        assert_eq!(named(0, "job"), "19700101T000000.000Z-job");
+        assert_eq!(named(1_709_164_799, "/slurm/uid_7/../x y"), "20240228T235959.000Z-slurm-uid_7----x-y");
+        assert_eq!(named(1_709_164_800, ""), "20240229T000000.000Z-");
+        assert_eq!(named(1_735_689_599, "é"), "20241231T235959.000Z-");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>, cut in 0_usize..1500, hit: u8) {
+            let mut incident = Incident { id: "i".to_owned(), ..Incident::default() };
+            incident.read(&bytes);
+            let mut text = LINES.as_bytes().to_vec();
+            let place = cut % text.len();
+            text[place] = hit;
+            incident.read(&text);
+            let _ = incident.processes();
+        }
+    }
+}

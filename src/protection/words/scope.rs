@@ -1,0 +1,304 @@
+//! Who may be reached: the bounds of a target, and what is never touched.
+//!
+//! Pure: whoever asks brings what the kernel says of the process. The plan
+//! asks when it chooses, and the executor asks again before it signals.
+
+use super::step::Group;
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+
+/// Who belongs to a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// A group and everything below it.
+    Group(Group),
+    /// A process and everything that descends from it.
+    Tree(ProcessKey),
+    /// One process.
+    Process(ProcessKey),
+}
+
+/// The bounds of one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// The target's name.
+    pub name: Label,
+    /// The users whose processes may be reached; root is no exception and must be named.
+    pub users: Vec<u32>,
+    /// Who belongs to it.
+    pub members: Vec<Member>,
+}
+
+/// What no target may reach: ourselves, who started us, and the group that we are in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Never {
+    /// Our own pid: whoever descends from us is a helper of ours, whenever it was started. 0 where nobody is.
+    pub own: u32,
+    /// Our own pid, those of our helpers, and of our ancestors.
+    pub pids: Vec<u32>,
+    /// Our own group's path, for each hierarchy, beginning with `/`.
+    pub groups: Vec<Label>,
+}
+
+/// What the kernel says of a process, just now.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'c> {
+    /// Which process it is.
+    pub key: ProcessKey,
+    /// Its real, effective and saved user.
+    pub users: [u32; 3],
+    /// Whether it is a thread of the kernel.
+    pub kernel: bool,
+    /// Its group's path in the hierarchy of the target.
+    pub group: Option<&'c str>,
+    /// Its parent, its parent's parent and so on, as far as they are known.
+    pub ancestors: &'c [ProcessKey],
+}
+
+/// Why a process is out of bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// It is pid 1, or no pid at all.
+    #[error("it is init")]
+    Init,
+    /// It is a thread of the kernel.
+    #[error("it is a thread of the kernel")]
+    Kernel,
+    /// It is memwarden, a helper of its, or one of its ancestors.
+    #[error("it is memwarden or one of its ancestors")]
+    Ourselves,
+    /// It is in the group that memwarden is in, or the group is that one or above it.
+    #[error("it is in the group of memwarden")]
+    OurGroup,
+    /// Another user's, in any of the user ids it has.
+    #[error("its user is not allowed")]
+    User,
+    /// It does not belong to the target.
+    #[error("it does not belong to the target")]
+    NoMember,
+}
+
+impl Refusal {
+    /// The value of the `refusal` label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Init => "init",
+            Self::Kernel => "kernel",
+            Self::Ourselves => "ourselves",
+            Self::OurGroup => "our_group",
+            Self::User => "user",
+            Self::NoMember => "no_member",
+        }
+    }
+}
+
+/// Whether `path` is the group `top`, or below it; everything is below `/`.
+pub fn within(path: &str, top: &str) -> bool {
+    let top = top.trim_end_matches('/');
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl Never {
+    /// Whether a group may be acted on as a whole: not the root, not ours, nothing above ours.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admits_group(&self, path: &str) -> Result<(), Refusal> {
+        if path.trim_matches('/').is_empty() {
+            return Err(Refusal::Init);
+        }
+        if self.groups.iter().any(|own| within(own.as_str(), path)) {
+            return Err(Refusal::OurGroup);
+        }
+        Ok(())
+    }
+}
+
+impl Scope {
+    /// Whether a process may be reached.
+    ///
+    /// # Errors
+    /// The first reason why not.
+    pub fn admits(&self, candidate: &Candidate<'_>, never: &Never) -> Result<(), Refusal> {
+        if candidate.key.pid <= 1 {
+            return Err(Refusal::Init);
+        }
+        if candidate.kernel {
+            return Err(Refusal::Kernel);
+        }
+        let ours = |pid: u32| never.own != 0 && pid == never.own;
+        if never.pids.contains(&candidate.key.pid)
+            || candidate.ancestors.iter().any(|ancestor| ours(ancestor.pid))
+        {
+            return Err(Refusal::Ourselves);
+        }
+        if !candidate.users.iter().all(|user| self.users.contains(user)) {
+            return Err(Refusal::User);
+        }
+        // Who is named, or descends from who is, may share a group with a memwarden that was started by hand.
+        let named = self.members.iter().any(|member| match member {
+            Member::Group(_) => false,
+            Member::Tree(root) => *root == candidate.key || candidate.ancestors.contains(root),
+            Member::Process(key) => *key == candidate.key,
+        });
+        if named {
+            return Ok(());
+        }
+        let Some(path) = candidate.group else { return Err(Refusal::NoMember) };
+        let in_target = self.members.iter().any(|member| match member {
+            Member::Group(group) => {
+                !group.path.as_str().trim_matches('/').is_empty() && within(path, group.path.as_str())
+            }
+            Member::Tree(_) | Member::Process(_) => false,
+        });
+        // A group that is the hierarchy's root holds everybody who is in no group: it is not "ours".
+        let in_ours =
+            !path.trim_matches('/').is_empty() && never.groups.iter().any(|own| own.as_str() == path);
+        match (in_target, in_ours) {
+            (false, _) => Err(Refusal::NoMember),
+            (true, true) => Err(Refusal::OurGroup),
+            (true, false) => Ok(()),
+        }
+    }
+
+    /// Whether the bounds themselves are sound: no member is memwarden, what started it, init, or a group above it.
+    ///
+    /// # Errors
+    /// Why they must not be used at all.
+    pub fn sound(&self, never: &Never) -> Result<(), Refusal> {
+        for member in &self.members {
+            match member {
+                Member::Group(group) => never.admits_group(group.path.as_str())?,
+                Member::Tree(key) | Member::Process(key) if key.pid <= 1 => return Err(Refusal::Init),
+                Member::Tree(key) | Member::Process(key) if never.pids.contains(&key.pid) => {
+                    return Err(Refusal::Ourselves);
+                }
+                Member::Tree(_) | Member::Process(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a group may be acted on as a whole: it is one of the target's groups, or below one, and not ours.
+    ///
+    /// # Errors
+    /// The first reason why not.
+    pub fn admits_group(&self, path: &str, never: &Never) -> Result<(), Refusal> {
+        never.admits_group(path)?;
+        let belongs = self.members.iter().any(|member| match member {
+            Member::Group(group) => within(path, group.path.as_str()),
+            Member::Tree(_) | Member::Process(_) => false,
+        });
+        if belongs { Ok(()) } else { Err(Refusal::NoMember) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: ProcessKey = ProcessKey { pid: 50, start: 5 };
+
+    fn scope() -> Scope {
+        Scope {
+            name: "job".into(),
+            users: vec![1000],
+            members: vec![
+                Member::Tree(ROOT),
+                Member::Group(Group { path: "/jobs/a".into(), inode: 9 }),
+                Member::Process(ProcessKey { pid: 70, start: 7 }),
+            ],
+        }
+    }
+
+    fn never() -> Never {
+        Never { own: 10, pids: vec![10, 11], groups: vec!["/system.slice/memwarden.service".into()] }
+    }
+
+    #[track_caller]
+    fn check(
+        pid: u32,
+        start: u64,
+        user: u32,
+        group: &str,
+        ancestors: &[ProcessKey],
+        expected: Option<Refusal>,
+    ) {
+        let candidate = Candidate {
+            key: ProcessKey { pid, start },
+            users: [user; 3],
+            kernel: false,
+            group: Some(group),
+            ancestors,
+        };
+        assert_eq!(scope().admits(&candidate, &never()).err(), expected);
+    }
+
+    #[test]
+    fn only_members_of_allowed_users_are_reached() {
+        check(50, 5, 1000, "/", &[], None);
+        check(50, 6, 1000, "/", &[], Some(Refusal::NoMember));
+        check(51, 6, 1000, "/", &[ROOT], None);
+        check(51, 6, 0, "/", &[ROOT], Some(Refusal::User));
+        check(60, 6, 1000, "/jobs/a/b", &[], None);
+        check(60, 6, 1000, "/jobs/ab", &[], Some(Refusal::NoMember));
+        check(70, 7, 1000, "/", &[], None);
+        check(1, 1, 1000, "/jobs/a", &[ROOT], Some(Refusal::Init));
+        check(10, 1, 1000, "/jobs/a", &[ROOT], Some(Refusal::Ourselves));
+        check(51, 6, 1000, "/system.slice/memwarden.service", &[ROOT], None);
+        let (own, parent) = (ProcessKey { pid: 10, start: 1 }, ProcessKey { pid: 11, start: 1 });
+        check(60, 6, 1000, "/jobs/a", &[own, parent], Some(Refusal::Ourselves));
+        check(60, 6, 1000, "/jobs/a", &[parent], None);
+    }
+
+    #[test]
+    fn bounds_that_hold_us_are_not_sound() {
+        let sound = |member: Member| Scope { members: vec![member], ..scope() }.sound(&never()).err();
+        let group = |path: &str| Member::Group(Group { path: path.into(), inode: 1 });
+        let tree = |pid| Member::Tree(ProcessKey { pid, start: 1 });
+        assert_eq!(sound(group("/")), Some(Refusal::Init));
+        assert_eq!(sound(group("/system.slice")), Some(Refusal::OurGroup));
+        assert_eq!(sound(tree(1)), Some(Refusal::Init));
+        assert_eq!(sound(tree(11)), Some(Refusal::Ourselves));
+        assert_eq!((sound(tree(12)), sound(group("/jobs"))), (None, None));
+    }
+
+    #[test]
+    fn one_foreign_user_id_is_enough_to_refuse() {
+        let mut candidate =
+            Candidate { key: ROOT, users: [1000, 0, 1000], kernel: false, group: None, ancestors: &[] };
+        assert_eq!(scope().admits(&candidate, &never()), Err(Refusal::User));
+        candidate.users = [1000; 3];
+        candidate.kernel = true;
+        assert_eq!(scope().admits(&candidate, &never()), Err(Refusal::Kernel));
+    }
+
+    #[test]
+    fn no_group_is_killed_that_we_are_in() {
+        let admits = |path: &str| scope().admits_group(path, &never()).err();
+        assert_eq!(admits("/jobs/a"), None);
+        assert_eq!(admits("/jobs/a/b"), None);
+        assert_eq!(admits("/jobs"), Some(Refusal::NoMember));
+        assert_eq!(admits("/"), Some(Refusal::Init));
+        assert_eq!(admits("/system.slice"), Some(Refusal::OurGroup));
+        assert_eq!(admits("/system.slice/memwarden.service"), Some(Refusal::OurGroup));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nobody_outside_is_admitted(
+            pid in 0_u32..100, start in 0_u64..10, user in 0_u32..3, kernel: bool,
+            group in "(/jobs|/system.slice|/)(/a|/b|/memwarden.service)?",
+        ) {
+            let mut scope = scope();
+            scope.users = vec![1];
+            let key = ProcessKey { pid, start };
+            let candidate = Candidate { key, users: [user; 3], kernel, group: Some(&group), ancestors: &[] };
+            if scope.admits(&candidate, &never()).is_ok() {
+                let member = key == ROOT || key == ProcessKey { pid: 70, start: 7 } || within(&group, "/jobs/a");
+                assert!(member && user == 1 && !kernel && pid > 1 && ![10, 11].contains(&pid));
+            }
+        }
+    }
+}

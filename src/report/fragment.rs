@@ -1,0 +1,268 @@
+//! `fragment`: how much of the free memory is of use for large blocks.
+//!
+//! Of a GPU nothing can be said from outside: the driver shows what an allocator reserved, not the holes in it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::curve::Statistics;
+use super::record::Kind;
+use super::sight;
+use super::text::{UNKNOWN, bytes, or_unknown, percent, table};
+use super::unseen::{self, Unseen};
+use super::{About, Body, Page, Recorder};
+use crate::plot::report::{Report, Series};
+
+/// The order of a huge page of 2 MiB where pages have 4 KiB: what training nodes want large blocks for.
+const HUGE: u32 = 9;
+/// Orders in the table for people.
+const SHOWN: [u32; 5] = [0, 3, 6, HUGE, 10];
+/// Columns that a narrow page does without, the first one first: orders 10, 0, 3, 6.
+const SPARE: [usize; 4] = [6, 2, 3, 4];
+/// Allocators told one by one.
+const ALLOCATORS: usize = 20;
+/// A change of the index by less than this between the halves of the watch is none.
+const STEADY: f64 = 0.02;
+
+#[derive(Serialize)]
+struct Zone<'a> {
+    node: &'a str,
+    zone: &'a str,
+    free_bytes: Option<f64>,
+    /// By order: 2^order pages.
+    unusable_free_ratio: BTreeMap<u32, Statistics>,
+    /// By order: the change of the mean from the first half of the watch to the second.
+    unusable_free_change_ratio: BTreeMap<u32, f64>,
+}
+
+/// The allocator of a rank on one device.
+#[derive(Serialize)]
+struct Allocator<'a> {
+    workload: &'a str,
+    rank: &'a str,
+    device: &'a str,
+    gpu: &'a str,
+    state: &'a str,
+    stuck_bytes: Option<f64>,
+    stuck_share_ratio: Option<f64>,
+}
+
+const GPU_NOTE: &str = "GPUs: from outside of a job the holes in its memory cannot be seen; it takes the allocator's own \
+    figures, or a snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.";
+
+pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
+    let narrow = recorder.focus.is_narrow() || recorder.focus.devices.is_some();
+    let allocators = allocators(recorder);
+    let mut text = String::new();
+    allocator_table(&mut text, &allocators, page);
+    if narrow {
+        return narrowed(recorder, allocators, text, page, unseen);
+    }
+    let zones = zones(recorder);
+    let mut rows = vec![vec![String::new(), "free".to_owned()]];
+    rows[0].extend(SHOWN.map(|order| format!("order {order}")));
+    rows[0].push("trend".to_owned());
+    for zone in &zones {
+        let mut row = vec![format!("node {} {}", zone.node, zone.zone), or_unknown(zone.free_bytes, bytes)];
+        for order in SHOWN {
+            let now = zone.unusable_free_ratio.get(&order).map(|found| found.current);
+            row.push(or_unknown(now, percent));
+        }
+        row.push(trend(zone));
+        rows.push(row);
+    }
+    text.push_str("Share of the free memory that is in blocks too small for one of 2^order pages\n");
+    table(&mut text, &rows, page, &SPARE);
+    unseen::rows(&mut text, unseen);
+    let threshold = about.threshold;
+    let largest = largest(&zones);
+    let worst = largest.and_then(|zone| zone.unusable_free_ratio.get(&HUGE).map(|found| (zone, found)));
+    let alarm = threshold.is_some_and(|share| worst.is_some_and(|(_, found)| found.current > share));
+    let verdict = match worst {
+        Some((zone, found)) => format!(
+            "Of the free memory of node {} {}, {} cannot hold a huge page (order {HUGE}); {}.",
+            zone.node,
+            zone.zone,
+            percent(found.current),
+            trend(zone)
+        ),
+        None => "The kernel tells nothing of its free blocks here.".to_owned(),
+    };
+    text.push_str(&format!("{verdict}\n"));
+    if worst.is_some_and(|(_, found)| found.current > 0.5) {
+        text.push_str(
+            "  Huge pages and large network buffers may not be had at once: sysctl vm.compact_memory=1 compacts, \
+             and a larger vm.min_free_kbytes keeps more in large blocks.\n",
+        );
+    }
+    if let Some(share) = threshold.filter(|_| alarm) {
+        text.push_str(&format!("  above the threshold of {}\n", percent(share)));
+    }
+    let findings = findings(&mut text, recorder, page);
+    if findings.is_empty() && allocators.is_empty() {
+        text.push_str(&format!("{GPU_NOTE}\n"));
+    }
+    Body {
+        json: json!({ "zones": zones, "page_order_of_huge_pages": HUGE, "allocators": allocators,
+            "findings": findings, "gpus": GPU_NOTE }),
+        plot: plot(recorder, largest, verdict),
+        text,
+        alarm,
+        found: !zones.is_empty(),
+    }
+}
+
+/// A report of some allocators only: the host's free memory belongs to no workload and no GPU.
+fn narrowed(
+    recorder: &Recorder,
+    allocators: Vec<Allocator<'_>>,
+    mut text: String,
+    page: Page,
+    unseen: &[Unseen],
+) -> Body {
+    unseen::rows(&mut text, unseen);
+    let bad = allocators.iter().filter(|allocator| allocator.state != "fine").count();
+    let verdict = match (allocators.len(), bad) {
+        (0, _) => "No allocator tells anything of what was asked for.".to_owned(),
+        (_, 0) => "No allocator is fragmented.".to_owned(),
+        (all, bad) => format!("{bad} of {all} allocators are fragmented or on the way."),
+    };
+    let verdict = unseen::beside(verdict, unseen);
+    text.push_str(&format!("{verdict}\n"));
+    let findings = findings(&mut text, recorder, page);
+    Body {
+        json: json!({ "allocators": allocators, "findings": findings }),
+        plot: Report { subtitle: verdict, ..Report::default() },
+        text,
+        alarm: false,
+        found: !allocators.is_empty(),
+    }
+}
+
+/// What the analyzer states of what is meant, for people and for programs.
+fn findings(text: &mut String, recorder: &Recorder, page: Page) -> Vec<serde_json::Value> {
+    let stated = recorder.last.findings.iter();
+    let stated =
+        stated.filter(|stated| stated.analyzer == "fragmentation" && recorder.focus.has(&stated.subject));
+    let tell = |finding: &sight::Stated| {
+        text.push_str(&format!("  {} ({})\n", finding.summary, page.paint.word(&finding.state)));
+        if !finding.advice.is_empty() {
+            text.push_str(&format!("    {}\n", finding.advice));
+        }
+        json!({ "subject": finding.subject, "state": finding.state, "summary": finding.summary,
+            "recommendation": finding.advice })
+    };
+    stated.map(tell).collect()
+}
+
+/// The allocators that are meant, those that are not fine first.
+fn allocators(recorder: &Recorder) -> Vec<Allocator<'_>> {
+    let sight = &recorder.last;
+    let states = sight.rows(sight::ALLOCATOR_STATE).iter().filter(|row| row.value > 0.0);
+    let mut found: Vec<_> = states
+        .filter(|row| {
+            let gpu = row.label("gpu");
+            recorder.focus.has_workload(row.label("workload")) && recorder.focus.has_gpu(gpu, gpu)
+        })
+        .map(|row| {
+            let labels = ["workload", "rank", "device", "gpu"].map(|name| (name, row.label(name)));
+            let [workload, rank, device, gpu] = labels.map(|(_, value)| value);
+            Allocator {
+                workload,
+                rank,
+                device,
+                gpu,
+                state: row.label("state"),
+                stuck_bytes: sight.value(sight::ALLOCATOR_STUCK, &labels),
+                stuck_share_ratio: sight.value(sight::ALLOCATOR_STUCK_SHARE, &labels),
+            }
+        })
+        .collect();
+    found.sort_by_key(|allocator| allocator.state == "fine");
+    found
+}
+
+fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) {
+    if allocators.is_empty() {
+        return;
+    }
+    text.push_str("Allocators of jobs: memory that is free in them and cannot be given back\n");
+    let mut rows = vec![["", "rank", "device", "gpu", "stuck", "share", "state"].map(str::to_owned).to_vec()];
+    rows.extend(allocators.iter().take(ALLOCATORS).map(|own| {
+        let gpu = if own.gpu.is_empty() { UNKNOWN } else { own.gpu };
+        vec![
+            own.workload.to_owned(),
+            own.rank.to_owned(),
+            own.device.to_owned(),
+            gpu.to_owned(),
+            or_unknown(own.stuck_bytes, bytes),
+            or_unknown(own.stuck_share_ratio, percent),
+            own.state.to_owned(),
+        ]
+    }));
+    table(text, &rows, page, &[2, 3]);
+    if allocators.len() > ALLOCATORS {
+        text.push_str(&format!("  and {} more that are no worse\n", allocators.len() - ALLOCATORS));
+    }
+}
+
+fn zones(recorder: &Recorder) -> Vec<Zone<'_>> {
+    let mut all: BTreeMap<(&str, &str), Zone<'_>> = BTreeMap::new();
+    for ((kind, of, _), curve) in recorder.curves.range((Kind::Zone, String::new(), "")..) {
+        let mut parts = of.split(' ');
+        let (Some(node), Some(zone), Some(order)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let (Kind::Zone, Ok(order), Some(found)) = (kind, order.parse(), curve.statistics()) else {
+            continue;
+        };
+        let labels = [("node", node), ("zone", zone)];
+        let entry = all.entry((node, zone)).or_insert_with(|| Zone {
+            node,
+            zone,
+            free_bytes: recorder.last.value(sight::HOST_ZONE_FREE, &labels),
+            unusable_free_ratio: BTreeMap::new(),
+            unusable_free_change_ratio: BTreeMap::new(),
+        });
+        entry.unusable_free_ratio.insert(order, found);
+        let values: Vec<f64> = curve.points().into_iter().filter_map(|point| point.1).collect();
+        let (first, second) = values.split_at(values.len() / 2);
+        if let (Some(first), Some(second)) = (mean(first), mean(second)) {
+            entry.unusable_free_change_ratio.insert(order, second - first);
+        }
+    }
+    all.into_values().collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The zone with the most free memory: the others are small on purpose.
+fn largest<'z, 'a>(zones: &'z [Zone<'a>]) -> Option<&'z Zone<'a>> {
+    zones.iter().max_by(|a, b| a.free_bytes.unwrap_or(0.0).total_cmp(&b.free_bytes.unwrap_or(0.0)))
+}
+
+fn trend(zone: &Zone<'_>) -> String {
+    match zone.unusable_free_change_ratio.get(&HUGE) {
+        Some(change) if *change > STEADY => "rising".to_owned(),
+        Some(change) if *change < -STEADY => "falling".to_owned(),
+        Some(_) => "steady".to_owned(),
+        None => "not known".to_owned(),
+    }
+}
+
+fn plot(recorder: &Recorder, zone: Option<&Zone<'_>>, subtitle: String) -> Report {
+    let series = zone.into_iter().flat_map(|zone| {
+        SHOWN.iter().skip(1).filter_map(move |order| {
+            let of = format!("{} {} {order}", zone.node, zone.zone);
+            let points = recorder.curve(Kind::Zone, &of, sight::HOST_UNUSABLE)?.points();
+            let name = format!("node {} {}, order {order}", zone.node, zone.zone);
+            Some(Series { name, unit: "ratio".to_owned(), points, limit_bytes: None })
+        })
+    });
+    Report { subtitle, series: series.collect(), ..Report::default() }
+}

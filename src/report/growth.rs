@@ -1,0 +1,126 @@
+//! What may leak, as it was seen: the state of its growth and the evidence for it.
+
+use std::collections::BTreeMap;
+
+use super::curve::Curve;
+use super::focus::Focus;
+use super::sight::{self, Index, Sight};
+use crate::model::finding::Subject;
+use crate::plot::report::Mark;
+
+/// Subjects kept at most; of those that are gone, the calm ones make room first.
+const MOST: usize = 500;
+
+/// States, the calmest first.
+const STATES: [&str; 5] = ["insufficient", "steady", "warming", "growing", "leaking"];
+
+/// What is known of one subject.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Growth {
+    /// The watched memory.
+    pub(super) used: Curve,
+    pub(super) state: String,
+    pub(super) per_second: Option<f64>,
+    /// Seconds since the first sight; negative where it began before.
+    pub(super) since: Option<f64>,
+    pub(super) confidence: Option<f64>,
+    pub(super) rise: Option<f64>,
+    pub(super) window: Option<f64>,
+    /// Slopes in standard errors, by envelope: floor, center, peak.
+    pub(super) scores: BTreeMap<String, f64>,
+    /// What grows, in the analyzer's words.
+    pub(super) summary: Option<String>,
+    pub(super) advice: Option<String>,
+    pub(super) comm: String,
+    pub(super) seen: f64,
+}
+
+/// Everything that was followed.
+#[derive(Debug, Default)]
+pub(super) struct Growths {
+    pub(super) all: BTreeMap<Subject, Growth>,
+}
+
+/// The place of a state among the states; unknown is the lowest.
+pub(super) fn rank(state: &str) -> usize {
+    STATES.iter().position(|known| *known == state).unwrap_or(0)
+}
+
+impl Growths {
+    /// Takes what is said now; gives the moments at which something was found to leak.
+    pub(super) fn take(&mut self, sight: &Sight, focus: &Focus, now: f64, begun_unix: f64) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        let index = sight.index(&[
+            sight::LEAK_GROWTH,
+            sight::LEAK_SINCE,
+            sight::LEAK_CONFIDENCE,
+            sight::LEAK_RISE,
+            sight::LEAK_WINDOW,
+            sight::LEAK_SCORE,
+        ]);
+        for row in sight.rows(sight::LEAK_STATE).iter().filter(|row| row.value == 1.0) {
+            let subject = row.subject();
+            if !focus.has(&subject) {
+                continue;
+            }
+            let growth = self.all.entry(subject.clone()).or_default();
+            let state = row.label("state");
+            // Its workload tells it for a process.
+            let own = subject.resource.as_str() != "process";
+            if own && state == "leaking" && growth.state != "leaking" {
+                marks.push(Mark { t_s: now, text: format!("{subject}: found to leak"), alarm: true });
+            }
+            state.clone_into(&mut growth.state);
+            growth.take((sight, &index), &subject, now, begun_unix);
+        }
+        while self.all.len() > MOST {
+            let gone = self.all.iter().filter(|(_, growth)| growth.seen < now);
+            let Some(calm) = gone.min_by_key(|(_, growth)| rank(&growth.state)).map(|(s, _)| s.clone())
+            else {
+                break;
+            };
+            self.all.remove(&calm);
+        }
+        marks
+    }
+}
+
+impl Growth {
+    fn take(&mut self, (sight, index): (&Sight, &Index<'_>), subject: &Subject, now: f64, begun_unix: f64) {
+        self.seen = now;
+        let first = |name| index.first(name, subject);
+        self.per_second = first(sight::LEAK_GROWTH);
+        self.since = first(sight::LEAK_SINCE).map(|unix| unix - begun_unix);
+        self.confidence = first(sight::LEAK_CONFIDENCE);
+        (self.rise, self.window) = (first(sight::LEAK_RISE), first(sight::LEAK_WINDOW));
+        let scores = index.rows(sight::LEAK_SCORE, subject);
+        self.scores = scores.map(|row| (row.label("envelope").to_owned(), row.value)).collect();
+        let finding = sight.finding("leak", subject);
+        self.summary = finding.map(|finding| finding.summary.clone());
+        self.advice = finding.map(|finding| finding.advice.clone());
+        if let Some(used) = watched(sight, subject, &mut self.comm) {
+            self.used.push(now, used);
+        }
+    }
+}
+
+/// The figure that is watched for leaks: anonymous and shared memory where it is told apart.
+fn watched(sight: &Sight, subject: &Subject, comm: &mut String) -> Option<f64> {
+    let (workload, pid) = (("workload", subject.workload.as_str()), ("pid", subject.pid.as_str()));
+    let sum = |anon, shared, whole, labels: &[(&str, &str)]| {
+        let parts = sight.value(anon, labels).zip(sight.value(shared, labels));
+        parts.map(|(anon, shared)| anon + shared).or_else(|| sight.value(whole, labels))
+    };
+    match subject.resource.as_str() {
+        "workload" => sum(sight::WORKLOAD_ANON, sight::WORKLOAD_SHARED, sight::WORKLOAD_RSS, &[workload]),
+        "process" => {
+            let mut rows = sight.rows(sight::PROCESS_RSS).iter();
+            if let Some(row) = rows.find(|row| row.label("pid") == pid.1) {
+                row.label("comm").clone_into(comm);
+            }
+            sum(sight::PROCESS_ANON, sight::PROCESS_SHARED, sight::PROCESS_RSS, &[workload, pid])
+        }
+        "gpu_process" => sight.value(sight::GPU_PROCESS, &[("uuid", subject.uuid.as_str()), pid]),
+        _ => None,
+    }
+}

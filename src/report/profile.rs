@@ -1,0 +1,256 @@
+//! `profile`: what is used now and was used at most, by kind, by GPU, by workload, by process.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::curve::Statistics;
+use super::record::{Kind, Process};
+use super::sight;
+use super::text::{UNKNOWN, bytes, clock, or_unknown, percent, table};
+use super::unseen::{self, Unseen};
+use super::{About, Body, Page, Recorder};
+use crate::plot::report::{Report, Series};
+
+/// Processes told one by one.
+const PROCESSES: usize = 10;
+/// Columns that a narrow page does without, the first one first: p95, mean, min, peak at.
+const SPARE: [usize; 4] = [4, 3, 2, 6];
+/// Workloads drawn, the largest first.
+const DRAWN: usize = 4;
+
+/// What is told of the host, by name for people and key of the JSON.
+const HOST: [(&str, &str, &str); 5] = [
+    ("host used", "used_bytes", sight::HOST_USED),
+    ("  anonymous", "anonymous_bytes", sight::HOST_ANON),
+    ("  shared", "shared_bytes", sight::HOST_SHARED),
+    ("  file cache", "cached_bytes", sight::HOST_CACHED),
+    ("swap used", "swap_used_bytes", sight::HOST_SWAP),
+];
+/// What is told of a workload.
+pub(super) const WORKLOAD: [(&str, &str, &str); 6] = [
+    ("resident", "resident_bytes", sight::WORKLOAD_RSS),
+    ("anonymous", "anonymous_bytes", sight::WORKLOAD_ANON),
+    ("file", "file_bytes", sight::WORKLOAD_FILE),
+    ("shared", "shared_bytes", sight::WORKLOAD_SHARED),
+    ("swap", "swap_bytes", sight::WORKLOAD_SWAP),
+    ("GPU", "gpu_bytes", sight::WORKLOAD_GPU),
+];
+
+#[derive(Serialize)]
+struct Gpu<'a> {
+    gpu: &'a str,
+    uuid: String,
+    name: String,
+    used_bytes: Option<Statistics>,
+    limit_bytes: Option<f64>,
+    used_ratio: Option<f64>,
+    peak_used_ratio: Option<f64>,
+    utilization_ratio: Option<Statistics>,
+}
+
+pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
+    let (narrow, mut text, mut over) = (recorder.focus.is_narrow(), String::new(), Vec::new());
+    let total =
+        recorder.curve(Kind::Host, "", sight::HOST_TOTAL).and_then(|curve| curve.last()).map(|last| last.1);
+    let mut rows = vec![["", "current", "min", "mean", "p95", "peak", "peak at"].map(str::to_owned).to_vec()];
+    for (name, _, metric) in HOST.iter().filter(|_| !narrow) {
+        rows.extend(recorder.statistics(Kind::Host, "", metric).map(|found| line(name, &found, bytes)));
+    }
+    let used = recorder.statistics(Kind::Host, "", sight::HOST_USED);
+    if let (Some(used), Some(total), false) = (used, total, narrow) {
+        rows.push(line("utilization", &scaled(&used, 1.0 / total), percent));
+        over.extend(above(about, used.max / total).then(|| format!("host: {}", percent(used.max / total))));
+    }
+    let gpus = gpus(recorder);
+    for gpu in &gpus {
+        let name = format!("gpu {}", gpu.gpu);
+        rows.extend(gpu.used_bytes.map(|found| line(&format!("{name} used"), &found, bytes)));
+        rows.extend(gpu.utilization_ratio.map(|found| line(&format!("{name} busy"), &found, percent)));
+        if let Some(share) = gpu.peak_used_ratio.filter(|share| above(about, *share)) {
+            over.push(format!("{name}: {}", percent(share)));
+        }
+    }
+    let workloads = workloads(recorder);
+    for name in &workloads {
+        for (kind, _, metric) in WORKLOAD {
+            let found = recorder.statistics(Kind::Workload, name, metric).filter(|found| found.max > 0.0);
+            rows.extend(found.map(|found| line(&format!("{name} {kind}"), &found, bytes)));
+        }
+    }
+    table(&mut text, &rows, page, &SPARE);
+    unseen::rows(&mut text, unseen);
+    if let (Some(used), Some(total), false) = (used, total, narrow) {
+        text.push_str(&format!("Host: {} of {} used.\n", bytes(used.current), bytes(total)));
+    }
+    let seen = gpus.iter().filter(|gpu| !unseen.iter().any(|own| own.gpu == gpu.gpu));
+    for Gpu { gpu, name, used_bytes, limit_bytes, used_ratio, .. } in seen {
+        if let (Some(used), Some(limit), Some(share)) = (used_bytes, limit_bytes, used_ratio) {
+            let (used, limit, share) = (bytes(used.current), bytes(*limit), percent(*share));
+            text.push_str(&format!("GPU {gpu}: {used} of {limit} used, {share}{}.\n", of_model(name)));
+        }
+    }
+    let processes = largest(recorder);
+    if !processes.is_empty() {
+        text.push_str("Largest processes\n");
+        let head = ["", "workload", "current", "peak", "peak at"].map(str::to_owned).to_vec();
+        let rows = std::iter::once(head).chain(processes.iter().map(|(pid, process)| {
+            let workload =
+                if process.workload.is_empty() { UNKNOWN.to_owned() } else { process.workload.clone() };
+            let now = if process.seen < recorder.now { "ended".to_owned() } else { bytes(process.current) };
+            vec![
+                format!("{} {pid}", process.comm),
+                workload,
+                now,
+                bytes(process.peak),
+                clock(process.peak_at),
+            ]
+        }));
+        table(&mut text, &rows.collect::<Vec<_>>(), Page { paint: Default::default(), ..page }, &[4, 1]);
+    }
+    if !over.is_empty() {
+        let share = or_unknown(about.threshold, percent);
+        text.push_str(&format!("Above the threshold of {share}: {}\n", over.join(", ")));
+    }
+    let plot = plot(recorder, &workloads, total);
+    Body {
+        text,
+        json: json(recorder, total, &gpus, &workloads, &processes),
+        plot,
+        alarm: !over.is_empty(),
+        found: used.is_some() && (!narrow || !workloads.is_empty()),
+    }
+}
+
+fn of_model(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" ({name})") }
+}
+
+fn above(about: &About, share: f64) -> bool {
+    about.threshold.is_some_and(|threshold| share > threshold)
+}
+
+fn line(name: &str, found: &Statistics, show: fn(f64) -> String) -> Vec<String> {
+    let Statistics { current, min, mean, p95, max, max_at_seconds } = *found;
+    vec![name.to_owned(), show(current), show(min), show(mean), show(p95), show(max), clock(max_at_seconds)]
+}
+
+fn scaled(found: &Statistics, by: f64) -> Statistics {
+    let Statistics { current, min, mean, p95, max, max_at_seconds } = *found;
+    let [current, min, mean, p95, max] = [current, min, mean, p95, max].map(|value| value * by);
+    Statistics { current, min, mean, p95, max, max_at_seconds }
+}
+
+fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
+    let info = recorder.last.rows(sight::GPU_INFO);
+    let of = |gpu| {
+        let row = info.iter().find(|row| row.label("gpu") == gpu);
+        let used_bytes = recorder.statistics(Kind::Gpu, gpu, sight::GPU_USED);
+        let last =
+            |metric| recorder.curve(Kind::Gpu, gpu, metric).and_then(|curve| curve.last()).map(|last| last.1);
+        let limit = last(sight::GPU_USED).zip(last(sight::GPU_FREE)).map(|(used, free)| used + free);
+        let share =
+            |bytes: Option<f64>| bytes.zip(limit.filter(|limit| *limit > 0.0)).map(|(b, limit)| b / limit);
+        Gpu {
+            gpu,
+            uuid: row.map_or("", |row| row.label("uuid")).to_owned(),
+            name: row.map_or("", |row| row.label("name")).to_owned(),
+            used_bytes,
+            limit_bytes: limit,
+            used_ratio: share(used_bytes.map(|used| used.current)),
+            peak_used_ratio: share(used_bytes.map(|used| used.max)),
+            utilization_ratio: recorder.statistics(Kind::Gpu, gpu, sight::GPU_UTILIZATION),
+        }
+    };
+    recorder.all(Kind::Gpu).into_iter().map(of).collect()
+}
+
+/// The largest at their peak first.
+fn workloads(recorder: &Recorder) -> Vec<&str> {
+    let peak =
+        |name: &str| recorder.statistics(Kind::Workload, name, sight::WORKLOAD_RSS).map_or(0.0, |s| s.max);
+    let mut names = recorder.all(Kind::Workload);
+    names.sort_by(|a, b| peak(b).total_cmp(&peak(a)));
+    names
+}
+
+/// The processes with the largest peaks.
+pub(super) fn largest(recorder: &Recorder) -> Vec<(u32, &Process)> {
+    let mut all: Vec<_> = recorder.processes.iter().map(|(pid, process)| (*pid, process)).collect();
+    all.sort_by(|a, b| b.1.peak.total_cmp(&a.1.peak));
+    all.truncate(PROCESSES);
+    all
+}
+
+/// Every kind that was seen of a workload, by its key in the JSON.
+pub(super) fn kinds(recorder: &Recorder, name: &str) -> BTreeMap<&'static str, Statistics> {
+    let found = |(_, key, metric): (&str, &'static str, &'static str)| {
+        Some((key, recorder.statistics(Kind::Workload, name, metric)?))
+    };
+    WORKLOAD.into_iter().filter_map(found).collect()
+}
+
+fn json(
+    recorder: &Recorder,
+    total: Option<f64>,
+    gpus: &[Gpu<'_>],
+    workloads: &[&str],
+    processes: &[(u32, &Process)],
+) -> serde_json::Value {
+    let used = recorder.statistics(Kind::Host, "", sight::HOST_USED);
+    let mut host: BTreeMap<&str, serde_json::Value> = HOST
+        .iter()
+        .filter_map(|(_, key, metric)| Some((*key, json!(recorder.statistics(Kind::Host, "", metric)?))))
+        .collect();
+    host.insert("total_bytes", json!(total));
+    host.insert("current_memory_bytes", json!(used.map(|used| used.current)));
+    host.insert("peak_memory_bytes", json!(used.map(|used| used.max)));
+    let ratio = used.zip(total.filter(|total| *total > 0.0)).map(|(used, total)| scaled(&used, 1.0 / total));
+    host.insert("utilization_ratio", json!(ratio));
+    let workloads = workloads.iter().map(|name| json!({ "workload": name, "memory": kinds(recorder, name) }));
+    let processes = processes.iter().map(|(pid, process)| process_json(*pid, process));
+    json!({
+        "host_memory": host,
+        "gpus": gpus,
+        "workloads": workloads.collect::<Vec<_>>(),
+        "largest_processes": processes.collect::<Vec<_>>(),
+    })
+}
+
+/// One process as JSON.
+pub(super) fn process_json(pid: u32, process: &Process) -> serde_json::Value {
+    json!({
+        "pid": pid,
+        "comm": process.comm,
+        "workload": process.workload,
+        "resident_bytes": process.current,
+        "peak_resident_bytes": process.peak,
+        "peak_at_seconds": process.peak_at,
+        "last_seen_seconds": process.seen,
+    })
+}
+
+fn plot(recorder: &Recorder, workloads: &[&str], total: Option<f64>) -> Report {
+    let mut series = Vec::new();
+    let mut add = |kind, of: &str, metric, name: String, limit| {
+        if let Some(curve) = recorder.curve(kind, of, metric) {
+            let points = curve.points();
+            series.push(Series { name, unit: "bytes".to_owned(), points, limit_bytes: limit });
+        }
+    };
+    if !recorder.focus.is_narrow() {
+        add(Kind::Host, "", sight::HOST_USED, "host used".to_owned(), total);
+    }
+    for gpu in gpus(recorder) {
+        add(Kind::Gpu, gpu.gpu, sight::GPU_USED, format!("GPU {}", gpu.gpu), gpu.limit_bytes);
+    }
+    for name in workloads.iter().take(DRAWN) {
+        add(Kind::Workload, name, sight::WORKLOAD_RSS, format!("{name} resident"), None);
+    }
+    let used = recorder.statistics(Kind::Host, "", sight::HOST_USED).zip(total);
+    let subtitle = used.map(|(used, total)| {
+        format!("host: {} of {}, peak {}", bytes(used.current), bytes(total), bytes(used.max))
+    });
+    Report { subtitle: subtitle.unwrap_or_default(), series, ..Report::default() }
+}

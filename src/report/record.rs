@@ -1,0 +1,253 @@
+//! What is remembered of everything that was seen, in bounded memory.
+
+use std::collections::BTreeMap;
+
+use super::curve::{Curve, Statistics};
+use super::focus::Focus;
+use super::growth::Growths;
+use super::resource::Resources;
+use super::sight::{self, Sight};
+use super::training::Training;
+use crate::model::timeline::Timeline;
+use crate::plot::report::Mark;
+
+/// Series kept at most; those beyond are counted.
+const MOST_CURVES: usize = 2_000;
+/// Processes whose peaks are kept at most; the smallest make room.
+const MOST_PROCESSES: usize = 1_000;
+/// Marks kept at most, the first ones.
+const MOST_MARKS: usize = 200;
+
+/// What is watched of one host, GPU or workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Host,
+    Gpu,
+    Workload,
+    Zone,
+}
+
+/// One watched series: of what, of which, and the metric.
+pub(super) type Key = (Kind, String, &'static str);
+
+/// The peak of one process.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) workload: String,
+    pub(super) comm: String,
+    pub(super) peak: f64,
+    pub(super) peak_at: f64,
+    pub(super) current: f64,
+    /// When it was last seen.
+    pub(super) seen: f64,
+}
+
+/// Remembers sights.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    pub(super) focus: Focus,
+    begun: Option<(f64, f64)>,
+    /// Seconds since the first sight.
+    pub(super) now: f64,
+    pub(super) samples: u64,
+    sequence: u64,
+    pub(super) curves: BTreeMap<Key, Curve>,
+    pub(super) curves_left_out: u64,
+    pub(super) processes: BTreeMap<u32, Process>,
+    pub(super) resources: Resources,
+    pub(super) growths: Growths,
+    pub(super) training: Training,
+    pub(super) marks: Vec<Mark>,
+    kills: Option<f64>,
+    /// The newest sight.
+    pub(super) last: Sight,
+    /// The CPU seconds of each workload when it was first seen, and now.
+    pub(super) cpu: BTreeMap<String, (f64, f64)>,
+}
+
+/// The metrics of a workload that are watched.
+const OF_WORKLOAD: [&str; 8] = [
+    sight::WORKLOAD_RSS,
+    sight::WORKLOAD_ANON,
+    sight::WORKLOAD_FILE,
+    sight::WORKLOAD_SHARED,
+    sight::WORKLOAD_SWAP,
+    sight::WORKLOAD_PROCESS_PEAK,
+    sight::WORKLOAD_EXITED_PEAK,
+    sight::WORKLOAD_EXITED,
+];
+const OF_HOST: [&str; 6] = [
+    sight::HOST_TOTAL,
+    sight::HOST_USED,
+    sight::HOST_ANON,
+    sight::HOST_SHARED,
+    sight::HOST_CACHED,
+    sight::HOST_SWAP,
+];
+
+impl Recorder {
+    /// Nothing seen, and what to look at.
+    pub fn new(focus: Focus) -> Self {
+        Self { focus, ..Self::default() }
+    }
+
+    /// Takes what is known now; returns whether it was new.
+    pub fn take(&mut self, sight: Sight) -> bool {
+        if self.begun.is_some() && sight.sequence == self.sequence {
+            return false;
+        }
+        self.focus.learn(&sight);
+        let (begun, begun_unix) = *self.begun.get_or_insert((sight.seconds, sight.unix_seconds));
+        self.now = (sight.seconds - begun).max(self.now);
+        (self.samples, self.sequence) = (self.samples + 1, sight.sequence);
+        self.curves(&sight);
+        self.processes(&sight);
+        self.training.take(&sight, &self.focus, self.now);
+        let mut marks = self.resources.take(&sight, &self.focus, self.now);
+        marks.extend(self.growths.take(&sight, &self.focus, self.now, begun_unix));
+        let kills = sight.value(sight::OOM_KILLS, &[]);
+        if let (Some(before), Some(now)) = (self.kills, kills)
+            && now > before
+        {
+            marks.push(Mark {
+                t_s: self.now,
+                text: "the kernel killed a process for memory".to_owned(),
+                alarm: true,
+            });
+        }
+        self.kills = kills.or(self.kills);
+        self.marks.extend(marks);
+        self.marks.truncate(MOST_MARKS);
+        self.last = sight;
+        true
+    }
+
+    /// How many sights were taken.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Whether any rank of a job told anything.
+    pub fn trained(&self) -> bool {
+        self.training.seen()
+    }
+
+    /// Takes how the ranks of a job ended; whether it is known of all that were seen.
+    pub fn ended(&mut self, timeline: &Timeline) -> bool {
+        self.training.ended(timeline)
+    }
+
+    /// Seconds from the first sight to the newest.
+    pub fn seconds(&self) -> f64 {
+        self.now
+    }
+
+    /// When the first sight was, in seconds since 1970; absent before it.
+    pub(super) fn started(&self) -> Option<f64> {
+        self.begun.map(|(_, unix)| unix)
+    }
+
+    /// The name of the host, where it is known.
+    pub(super) fn host(&self) -> &str {
+        self.last.rows(sight::HOST_INFO).first().map_or("", |row| row.label("hostname"))
+    }
+
+    pub(super) fn curve(&self, kind: Kind, of: &str, metric: &'static str) -> Option<&Curve> {
+        self.curves.get(&(kind, of.to_owned(), metric))
+    }
+
+    pub(super) fn statistics(&self, kind: Kind, of: &str, metric: &'static str) -> Option<Statistics> {
+        self.curve(kind, of, metric)?.statistics()
+    }
+
+    /// All of a kind that were ever seen.
+    pub(super) fn all(&self, kind: Kind) -> Vec<&str> {
+        let mut names: Vec<&str> =
+            self.curves.keys().filter(|key| key.0 == kind).map(|key| key.1.as_str()).collect();
+        names.dedup();
+        names
+    }
+
+    fn put(&mut self, key: Key, value: f64) {
+        if !self.curves.contains_key(&key) && self.curves.len() >= MOST_CURVES {
+            self.curves_left_out += 1;
+            return;
+        }
+        self.curves.entry(key).or_default().push(self.now, value);
+    }
+
+    fn curves(&mut self, sight: &Sight) {
+        for metric in OF_HOST {
+            if let Some(value) = sight.value(metric, &[]) {
+                self.put((Kind::Host, String::new(), metric), value);
+            }
+        }
+        for metric in [sight::GPU_USED, sight::GPU_FREE, sight::GPU_UTILIZATION] {
+            for row in sight.rows(metric) {
+                let gpu = row.label("gpu");
+                if self.focus.has_gpu(gpu, row.label("uuid")) {
+                    self.put((Kind::Gpu, gpu.to_owned(), metric), row.value);
+                }
+            }
+        }
+        for metric in OF_WORKLOAD {
+            for row in sight.rows(metric) {
+                let name = row.label("workload");
+                if self.focus.has_workload(name) {
+                    self.put((Kind::Workload, name.to_owned(), metric), row.value);
+                }
+            }
+        }
+        let mut sums: BTreeMap<(&'static str, String), f64> = BTreeMap::new();
+        for metric in [sight::WORKLOAD_GPU, sight::WORKLOAD_PROCESSES] {
+            for row in sight.rows(metric).iter().filter(|row| self.focus.has_workload(row.label("workload")))
+            {
+                *sums.entry((metric, row.label("workload").to_owned())).or_default() += row.value;
+            }
+        }
+        for ((metric, workload), sum) in sums {
+            self.put((Kind::Workload, workload, metric), sum);
+        }
+        for row in sight.rows(sight::WORKLOAD_CPU) {
+            let name = row.label("workload");
+            if self.focus.has_workload(name) && (self.cpu.len() < MOST_CURVES || self.cpu.contains_key(name))
+            {
+                self.cpu.entry(name.to_owned()).or_insert((row.value, row.value)).1 = row.value;
+            }
+        }
+        for row in sight.rows(sight::HOST_UNUSABLE) {
+            let of = format!("{} {} {}", row.label("node"), row.label("zone"), row.label("order"));
+            self.put((Kind::Zone, of, sight::HOST_UNUSABLE), row.value);
+        }
+    }
+
+    fn processes(&mut self, sight: &Sight) {
+        for row in sight.rows(sight::PROCESS_RSS) {
+            let workload = row.label("workload");
+            let Ok(pid) = row.label("pid").parse() else { continue };
+            if !self.focus.has_workload(workload) {
+                continue;
+            }
+            let process = self.processes.entry(pid).or_insert_with(|| Process {
+                workload: workload.to_owned(),
+                comm: row.label("comm").to_owned(),
+                peak: 0.0,
+                peak_at: self.now,
+                current: 0.0,
+                seen: self.now,
+            });
+            // A process may become a member, or run another program.
+            workload.clone_into(&mut process.workload);
+            row.label("comm").clone_into(&mut process.comm);
+            (process.current, process.seen) = (row.value, self.now);
+            if row.value > process.peak {
+                (process.peak, process.peak_at) = (row.value, self.now);
+            }
+        }
+        while self.processes.len() > MOST_PROCESSES {
+            let smallest = self.processes.iter().min_by(|a, b| a.1.peak.total_cmp(&b.1.peak));
+            let Some(pid) = smallest.map(|(pid, _)| *pid) else { break };
+            self.processes.remove(&pid);
+        }
+    }
+}

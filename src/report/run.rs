@@ -1,0 +1,179 @@
+//! `run`: what a command used, at most and when, and whether it leaked.
+
+use serde_json::json;
+
+use super::record::Kind;
+use super::sight;
+use super::text::{Paint, bytes, clock, table, time};
+use super::unseen::{self, Unseen};
+use super::{Body, Page, Recorder, leak, profile};
+use crate::model::finding::Subject;
+use crate::plot::report::{Mark, Report, Series};
+
+/// Processes of the command that are told one by one.
+const PROCESSES: usize = 5;
+
+/// How a command ended.
+#[derive(Clone, Debug, Default)]
+pub struct Ended {
+    /// The command, for people.
+    pub command: String,
+    /// The name of its workload.
+    pub workload: String,
+    /// Its exit code, where it ended by itself.
+    pub code: Option<i32>,
+    /// The signal that ended it, by number.
+    pub signal: Option<i32>,
+    /// From its start to its end, in seconds.
+    pub seconds: f64,
+    /// User and system CPU time of all of its processes, those that lived between two samples included;
+    /// absent where the kernel did not tell.
+    pub cpu_seconds: Option<f64>,
+}
+
+impl Ended {
+    /// How it ended, in words.
+    fn words(&self) -> String {
+        match (self.code, self.signal) {
+            (Some(0), _) => "succeeded".to_owned(),
+            (Some(code), _) => format!("ended with code {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}{}", name_of(signal)),
+            (None, None) => "ended".to_owned(),
+        }
+    }
+}
+
+/// The names of the signals that end programs (signal(7)).
+fn name_of(signal: i32) -> &'static str {
+    match signal {
+        1 => " (HUP)",
+        2 => " (INT)",
+        3 => " (QUIT)",
+        4 => " (ILL)",
+        6 => " (ABRT)",
+        7 => " (BUS)",
+        8 => " (FPE)",
+        9 => " (KILL; perhaps by the kernel, for memory)",
+        10 => " (USR1)",
+        11 => " (SEGV)",
+        12 => " (USR2)",
+        13 => " (PIPE)",
+        15 => " (TERM)",
+        _ => "",
+    }
+}
+
+pub(super) fn body(ended: &Ended, recorder: &Recorder, page: Page, unseen: &[Unseen]) -> Body {
+    let paint = page.paint;
+    let mut text = format!("  `{}` {} after {}", ended.command, ended.words(), time(ended.seconds));
+    if let Some(cpu) = ended.cpu_seconds {
+        text.push_str(&format!(", {} of CPU time", time(cpu)));
+    }
+    let plural = if recorder.samples == 1 { "" } else { "s" };
+    text.push_str(&format!(", {} sample{plural}\n", recorder.samples));
+    let name = ended.workload.as_str();
+    let kinds = profile::kinds(recorder, name);
+    let seen = !kinds.is_empty();
+    if seen {
+        let mut rows = vec![["", "peak", "at", "mean", "last"].map(str::to_owned).to_vec()];
+        for (kind, key, _) in profile::WORKLOAD {
+            let found = kinds.get(key).filter(|found| found.max > 0.0 || key == "resident_bytes");
+            rows.extend(found.map(|found| {
+                let [peak, mean, last] = [found.max, found.mean, found.current].map(bytes);
+                vec![kind.to_owned(), peak, clock(found.max_at_seconds), mean, last]
+            }));
+        }
+        table(&mut text, &rows, page, &[3, 2]);
+        told_processes(&mut text, recorder, name, page);
+    } else {
+        text.push_str("  It ended before its memory could be sampled.\n");
+    }
+    unseen::rows(&mut text, unseen);
+    recorder.training.tell(&mut text, page);
+    let subject = Subject::workload(&name.into());
+    let verdict = verdict(recorder, &subject, seen);
+    text.push_str(&format!("{verdict}\n"));
+    let leaks = leak::ranked(recorder);
+    for (subject, growth) in
+        leaks.iter().filter(|(_, growth)| growth.state == "leaking" || growth.state == "growing")
+    {
+        leak::explain(&mut text, subject, growth, paint);
+    }
+    let alarm = leaks.iter().any(|(_, growth)| growth.state == "leaking");
+    let processes = profile::largest(recorder);
+    let json = json!({
+        "command": ended.command,
+        "workload": name,
+        "exit_code": ended.code,
+        "signal": ended.signal,
+        "duration_seconds": ended.seconds,
+        "cpu_seconds": ended.cpu_seconds,
+        "memory": kinds,
+        "training": recorder.training.json(),
+        "largest_processes":
+            processes.iter().map(|(pid, process)| profile::process_json(*pid, process)).collect::<Vec<_>>(),
+        "verdict": verdict,
+        "leaks": leaks.iter().map(|(subject, growth)| leak::row(subject, growth)).collect::<Vec<_>>(),
+    });
+    Body { text, json, plot: plot(ended, recorder, &subject, verdict), alarm, found: seen }
+}
+
+fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page) {
+    let count = recorder.statistics(Kind::Workload, name, sight::WORKLOAD_PROCESSES);
+    let exited =
+        recorder.statistics(Kind::Workload, name, sight::WORKLOAD_EXITED).map_or(0.0, |found| found.max);
+    let one = [sight::WORKLOAD_PROCESS_PEAK, sight::WORKLOAD_EXITED_PEAK]
+        .into_iter()
+        .filter_map(|metric| recorder.statistics(Kind::Workload, name, metric))
+        .map(|found| found.max)
+        .fold(0.0, f64::max);
+    let most = count.map_or(1.0, |found| found.max);
+    if most <= 1.0 && exited == 0.0 {
+        return;
+    }
+    text.push_str(&format!(
+        "  up to {most:.0} processes at once, {exited:.0} ended before the command; the largest had {} resident at its peak\n",
+        bytes(one)
+    ));
+    let rows = profile::largest(recorder).into_iter().take(PROCESSES).map(|(pid, process)| {
+        vec![format!("  {} {pid}", process.comm), bytes(process.peak), clock(process.peak_at)]
+    });
+    table(text, &rows.collect::<Vec<_>>(), Page { paint: Paint::Plain, ..page }, &[2]);
+}
+
+fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {
+    let growth = recorder.growths.all.get(subject);
+    match growth.map_or("insufficient", |growth| growth.state.as_str()) {
+        "leaking" => "It leaks.".to_owned(),
+        "growing" => "It grows, which may yet end: watch it for longer.".to_owned(),
+        "warming" => "It grows, and ever slower: a warm-up, or a cache that fills. No leak.".to_owned(),
+        "steady" => "No leak.".to_owned(),
+        _ if seen => "Leak: no verdict, it was too short.".to_owned(),
+        _ => "Leak: no verdict.".to_owned(),
+    }
+}
+
+fn plot(ended: &Ended, recorder: &Recorder, subject: &Subject, verdict: String) -> Report {
+    let series = profile::WORKLOAD.into_iter().filter_map(|(name, _, metric)| {
+        let curve = recorder.curve(Kind::Workload, &ended.workload, metric)?;
+        let peak = curve.peak()?.1;
+        let points = curve.points();
+        (peak > 0.0).then(|| Series {
+            name: name.to_owned(),
+            unit: "bytes".to_owned(),
+            points,
+            limit_bytes: None,
+        })
+    });
+    let growth = recorder.growths.all.get(subject);
+    let bands = growth.and_then(|growth| leak::stretch(subject, growth)).into_iter().collect();
+    let end = Mark { t_s: recorder.now, text: ended.words(), alarm: ended.code != Some(0) };
+    Report {
+        title: format!("memwarden run: {}", ended.command),
+        subtitle: format!("{} after {}. {verdict}", ended.words(), time(ended.seconds)),
+        series: series.collect(),
+        bands,
+        events: vec![end],
+        ..Report::default()
+    }
+}

@@ -1,0 +1,333 @@
+//! What a report looks at: the part of a frame that reports tell, from this process or from a daemon's JSON.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Deserialize;
+
+use crate::model::finding::Subject;
+use crate::model::frame::Frame;
+use crate::model::printable::escaped;
+
+macro_rules! names {
+    ($($id:ident = $name:literal;)+) => {
+        $(pub(super) const $id: &str = $name;)+
+        /// Every metric that a report reads.
+        pub(super) const NAMES: &[&str] = &[$($name),+];
+    };
+}
+
+names! {
+    HOST_INFO = "memwarden_host_info";
+    HOST_TOTAL = "memwarden_host_memory_total_bytes";
+    HOST_USED = "memwarden_host_memory_used_bytes";
+    HOST_ANON = "memwarden_host_memory_anon_bytes";
+    HOST_SHARED = "memwarden_host_memory_shared_bytes";
+    HOST_CACHED = "memwarden_host_memory_cached_bytes";
+    HOST_SWAP = "memwarden_host_swap_used_bytes";
+    HOST_UNUSABLE = "memwarden_host_unusable_free_ratio";
+    HOST_ZONE_FREE = "memwarden_host_zone_free_bytes";
+    OOM_KILLS = "memwarden_host_oom_kills_total";
+    CGROUP_LIMIT = "memwarden_cgroup_memory_limit_bytes";
+    NVML_STATUS = "memwarden_nvml_status";
+    GPU_INFO = "memwarden_gpu_info";
+    GPU_STATUS = "memwarden_gpu_status";
+    GPU_AGE = "memwarden_gpu_sample_age_seconds";
+    GPU_USED = "memwarden_gpu_memory_used_bytes";
+    GPU_FREE = "memwarden_gpu_memory_free_bytes";
+    GPU_UTILIZATION = "memwarden_gpu_utilization_ratio";
+    GPU_PROCESS = "memwarden_gpu_process_memory_bytes";
+    WORKLOAD_RSS = "memwarden_workload_rss_bytes";
+    WORKLOAD_ANON = "memwarden_workload_rss_anon_bytes";
+    WORKLOAD_FILE = "memwarden_workload_rss_file_bytes";
+    WORKLOAD_SHARED = "memwarden_workload_rss_shmem_bytes";
+    WORKLOAD_SWAP = "memwarden_workload_swap_bytes";
+    WORKLOAD_GPU = "memwarden_workload_gpu_memory_bytes";
+    WORKLOAD_CPU = "memwarden_workload_cpu_seconds_total";
+    WORKLOAD_PROCESSES = "memwarden_workload_processes";
+    WORKLOAD_EXITED = "memwarden_workload_processes_exited_total";
+    WORKLOAD_PROCESS_PEAK = "memwarden_workload_process_peak_rss_bytes";
+    WORKLOAD_EXITED_PEAK = "memwarden_workload_exited_process_peak_rss_bytes";
+    PROCESS_RSS = "memwarden_process_rss_bytes";
+    PROCESS_ANON = "memwarden_process_rss_anon_bytes";
+    PROCESS_SHARED = "memwarden_process_rss_shmem_bytes";
+    HEADROOM = "memwarden_forecast_headroom_bytes";
+    GROWTH = "memwarden_forecast_growth_bytes_per_second";
+    TTE = "memwarden_forecast_time_to_exhaustion_seconds";
+    PROBABILITY = "memwarden_forecast_exhaustion_probability_ratio";
+    RISK = "memwarden_forecast_risk";
+    ALLOCATOR_STATE = "memwarden_fragmentation_allocator_state";
+    ALLOCATOR_STUCK = "memwarden_fragmentation_allocator_stuck_bytes";
+    ALLOCATOR_STUCK_SHARE = "memwarden_fragmentation_allocator_stuck_share_ratio";
+    LEAK_STATE = "memwarden_leak_state";
+    LEAK_GROWTH = "memwarden_leak_growth_bytes_per_second";
+    LEAK_SINCE = "memwarden_leak_since_timestamp_seconds";
+    LEAK_CONFIDENCE = "memwarden_leak_confidence_ratio";
+    LEAK_RISE = "memwarden_leak_rise_bytes";
+    LEAK_WINDOW = "memwarden_leak_window_seconds";
+    LEAK_SCORE = "memwarden_leak_score";
+    TRAINING_STEP = "memwarden_training_step";
+    TRAINING_STEPS = "memwarden_training_steps_total";
+    TRAINING_TOKENS = "memwarden_training_tokens_total";
+    TRAINING_LOSS = "memwarden_training_loss";
+    TRAINING_FLOPS = "memwarden_training_flops_per_second";
+    TRAINING_MFU = "memwarden_training_mfu_ratio";
+    PHASE_SECONDS = "memwarden_training_phase_seconds_total";
+    PHASE_COUNT = "memwarden_training_phases_total";
+    PHASE_PEAK = "memwarden_training_phase_allocated_peak_bytes";
+    TRAINING_INFO = "memwarden_rank_info";
+    ALLOCATOR_ALLOCATED = "memwarden_training_allocator_allocated_bytes";
+    ALLOCATOR_PEAK = "memwarden_training_allocator_allocated_peak_bytes";
+    ALLOCATOR_RESERVED_PEAK = "memwarden_training_allocator_reserved_peak_bytes";
+}
+
+/// What was known at one time, as far as reports tell it.
+#[derive(Clone, Debug, Default)]
+pub struct Sight {
+    /// The number of the frame: the same number is the same frame.
+    pub sequence: u64,
+    /// When it was sampled, in seconds on a clock that only this series of sights shares.
+    pub seconds: f64,
+    /// When it was sampled, in seconds since 1970.
+    pub unix_seconds: f64,
+    pub(super) sources: Vec<SourceState>,
+    pub(super) findings: Vec<Stated>,
+    series: HashMap<String, Vec<Row>>,
+}
+
+/// How one source fared.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct SourceState {
+    pub(super) source: String,
+    pub(super) status: String,
+    #[serde(default)]
+    pub(super) why: Option<String>,
+}
+
+/// What an analyzer states.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Stated {
+    pub(super) analyzer: String,
+    pub(super) subject: Subject,
+    pub(super) state: String,
+    pub(super) summary: String,
+    #[serde(default)]
+    pub(super) advice: String,
+}
+
+/// One series.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Row {
+    labels: BTreeMap<String, String>,
+    pub(super) value: f64,
+}
+
+impl Row {
+    /// A label's value; empty where there is none.
+    pub(super) fn label(&self, name: &str) -> &str {
+        self.labels.get(name).map_or("", String::as_str)
+    }
+
+    /// What the series of an analyzer is about.
+    pub(super) fn subject(&self) -> Subject {
+        let label = |name| self.label(name).into();
+        Subject {
+            resource: label("resource"),
+            cgroup: label("cgroup"),
+            gpu: label("gpu"),
+            uuid: label("uuid"),
+            workload: label("workload"),
+            pid: label("pid"),
+            zone: label("zone"),
+            ..Subject::default()
+        }
+    }
+}
+
+/// Series by what they are about.
+#[derive(Debug, Default)]
+pub(super) struct Index<'s>(BTreeMap<Subject, Vec<(&'static str, &'s Row)>>);
+
+impl<'s> Index<'s> {
+    /// The series of a metric that are about this.
+    pub(super) fn rows(&self, name: &'static str, subject: &Subject) -> impl Iterator<Item = &'s Row> {
+        let of = self.0.get(subject).map_or(&[][..], Vec::as_slice);
+        of.iter().filter(move |(own, _)| *own == name).map(|(_, row)| *row)
+    }
+
+    /// The value of the first of them; absent where there is none.
+    pub(super) fn first(&self, name: &'static str, subject: &Subject) -> Option<f64> {
+        self.rows(name, subject).next().map(|row| row.value)
+    }
+}
+
+impl Sight {
+    /// The sight of a frame of this process.
+    pub fn of(frame: &Frame) -> Self {
+        let mut series = HashMap::new();
+        for family in frame.families.iter().filter(|family| NAMES.contains(&family.desc.name)) {
+            let rows = family.points.iter().map(|point| {
+                let labels = family.desc.labels.iter().zip(point.labels.iter());
+                let labels = labels.filter(|(_, value)| !value.is_empty());
+                Row {
+                    labels: labels.map(|(name, value)| ((*name).to_owned(), value.to_string())).collect(),
+                    value: point.value,
+                }
+            });
+            series.insert(family.desc.name.to_owned(), rows.collect());
+        }
+        let sources = frame.sources.iter().map(|report| SourceState {
+            source: report.source.to_owned(),
+            status: report.status.label().to_owned(),
+            why: report.why.clone(),
+        });
+        let findings = frame.findings.iter().map(|finding| Stated {
+            analyzer: finding.analyzer.to_owned(),
+            subject: finding.subject.clone(),
+            state: finding.state.to_owned(),
+            summary: finding.summary.clone(),
+            advice: finding.advice.to_owned(),
+        });
+        let sight = Self {
+            sequence: frame.sequence,
+            seconds: frame.at.monotonic().as_secs_f64(),
+            unix_seconds: frame.at.unix().as_secs_f64(),
+            sources: sources.collect(),
+            findings: findings.collect(),
+            series,
+        };
+        sight.printable()
+    }
+
+    /// The same with every name as it can be shown: reports put them into tables and sentences.
+    fn printable(mut self) -> Self {
+        let show = |text: &mut String| {
+            if let Cow::Owned(shown) = escaped(text) {
+                *text = shown;
+            }
+        };
+        for source in &mut self.sources {
+            show(&mut source.source);
+            show(&mut source.status);
+            source.why.as_mut().map(show);
+        }
+        for stated in &mut self.findings {
+            stated.subject = std::mem::take(&mut stated.subject).printable();
+            [&mut stated.state, &mut stated.summary, &mut stated.advice].into_iter().for_each(show);
+        }
+        self.series.values_mut().flatten().flat_map(|row| row.labels.values_mut()).for_each(show);
+        self
+    }
+
+    /// The sight of a frame that a daemon serves as JSON.
+    ///
+    /// # Errors
+    /// What the JSON lacks or where it is damaged, with line and column.
+    pub fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Served {
+            sequence: u64,
+            unix_seconds: f64,
+            sources: Vec<SourceState>,
+            findings: Vec<Stated>,
+            metrics: Vec<Metric>,
+        }
+        #[derive(Deserialize)]
+        struct Metric {
+            name: String,
+            series: Vec<Row>,
+        }
+        let served: Served = serde_json::from_slice(json)?;
+        let wanted = served.metrics.into_iter().filter(|metric| NAMES.contains(&metric.name.as_str()));
+        Ok(Self {
+            sequence: served.sequence,
+            seconds: served.unix_seconds,
+            unix_seconds: served.unix_seconds,
+            sources: served.sources,
+            findings: served.findings,
+            series: wanted.map(|metric| (metric.name, metric.series)).collect(),
+        }
+        .printable())
+    }
+
+    /// Every series of a metric.
+    pub(super) fn rows(&self, name: &str) -> &[Row] {
+        self.series.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// The value of the first series of a metric that has these labels; absent where there is none.
+    pub(super) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let has = |row: &&Row| labels.iter().all(|(label, value)| row.label(label) == *value);
+        self.rows(name).iter().find(has).map(|row| row.value)
+    }
+
+    /// The series of some of the analyzers' metrics by what they are about.
+    pub(super) fn index(&self, names: &[&'static str]) -> Index<'_> {
+        let mut index = Index::default();
+        for name in names {
+            for row in self.rows(name) {
+                index.0.entry(row.subject()).or_default().push((name, row));
+            }
+        }
+        index
+    }
+
+    /// What an analyzer states of this.
+    pub(super) fn finding(&self, analyzer: &str, subject: &Subject) -> Option<&Stated> {
+        self.findings.iter().find(|stated| stated.analyzer == analyzer && stated.subject == *subject)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::http::tests::frames;
+    use crate::serve::json;
+
+    #[test]
+    fn every_name_is_in_the_catalog() {
+        let known: Vec<&str> = crate::catalog::all().map(|desc| desc.name).collect();
+        for name in NAMES
+            .iter()
+            .filter(|name| cfg!(feature = "gpu") || !(name.contains("_gpu_") || name.contains("_nvml_")))
+        {
+            assert!(known.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_frame_and_its_json_look_the_same() {
+        let frame = frames::node();
+        let (own, served) = (Sight::of(&frame), Sight::read(&json::encode(&frame)).unwrap());
+        assert_eq!(own.value(HOST_TOTAL, &[]), Some(68_719_476_736.0));
+        assert_eq!(own.series.len(), served.series.len());
+        for (name, rows) in &own.series {
+            assert_eq!(format!("{rows:?}"), format!("{:?}", served.rows(name)));
+        }
+        assert_eq!(format!("{:?}", own.sources), format!("{:?}", served.sources));
+        assert!(Sight::read(b"{}").is_err());
+    }
+
+    #[test]
+    fn no_name_moves_a_cursor() {
+        let json = br#"{"sequence":1,"unix_seconds":1.0,
+            "sources":[{"source":"x","status":"failed","why":"\u001b[2J"}],
+            "findings":[{"analyzer":"leak","subject":{"resource":"workload","workload":"a\u202eb\nc"},
+                "state":"leaking","summary":"a\u202eb\nc grows"}],
+            "metrics":[{"name":"memwarden_workload_rss_bytes",
+                "series":[{"labels":{"resource":"workload","workload":"a\u202eb\nc"},"value":1.0}]}]}"#;
+        let sight = Sight::read(json).unwrap();
+        assert_eq!(sight.sources[0].why.as_deref(), Some("\\x1b[2J"));
+        let row = &sight.rows(WORKLOAD_RSS)[0];
+        assert_eq!(row.label("workload"), "a\\u{202e}b\\nc");
+        let stated = sight.finding("leak", &row.subject()).expect("both are shown alike");
+        assert_eq!(stated.summary, "a\\u{202e}b\\nc grows");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(json in ".{0,200}") {
+            let _ = Sight::read(json.as_bytes());
+        }
+    }
+}

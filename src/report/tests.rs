@@ -1,0 +1,418 @@
+//! Every report over frames that are made up.
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::plot;
+
+/// A node of 8 GiB whose workload `run` has `anon` MiB, as a daemon serves it.
+fn frame(second: u32, anon: f64, more: &[Value]) -> Sight {
+    let mib = 1_048_576.0;
+    let metric = |name: &str, labels: Value, value: f64| json!({ "name": name, "series": [{ "labels": labels, "value": value }] });
+    let run = || json!({ "workload": "run" });
+    let process = || json!({ "workload": "run", "pid": "7", "comm": "python3" });
+    let mut metrics = vec![
+        metric("memwarden_host_info", json!({ "hostname": "node01" }), 1.0),
+        metric("memwarden_host_memory_total_bytes", json!({}), 8192.0 * mib),
+        metric("memwarden_host_memory_used_bytes", json!({}), (2048.0 + anon) * mib),
+        metric("memwarden_host_memory_anon_bytes", json!({}), (1000.0 + anon) * mib),
+        metric("memwarden_workload_rss_bytes", run(), (anon + 16.0) * mib),
+        metric("memwarden_workload_rss_anon_bytes", run(), anon * mib),
+        metric("memwarden_workload_rss_file_bytes", run(), 16.0 * mib),
+        metric("memwarden_workload_rss_shmem_bytes", run(), 0.0),
+        metric("memwarden_process_rss_bytes", process(), (anon + 16.0) * mib),
+        metric("memwarden_host_zone_free_bytes", json!({ "node": "0", "zone": "Normal" }), 4096.0 * mib),
+        metric(
+            "memwarden_host_unusable_free_ratio",
+            json!({ "node": "0", "zone": "Normal", "order": "9" }),
+            0.5 + f64::from(second) / 100.0,
+        ),
+    ];
+    metrics.extend(more.iter().cloned());
+    let text = json!({
+        "sequence": second, "unix_seconds": 1.7e9 + f64::from(second), "metrics": metrics,
+        "sources": [{ "source": "gpu", "status": "unavailable", "why": "no NVIDIA driver" }],
+        "findings": [
+            { "analyzer": "exhaustion", "subject": { "resource": "host" }, "state": "high",
+              "summary": "Memory of host may run out: exhaustion within 15 minutes is more likely than not.",
+              "advice": "Save a checkpoint." },
+            { "analyzer": "leak", "subject": { "resource": "workload", "workload": "run" }, "state": "leaking",
+              "summary": "The anonymous memory of workload run leaks, for 1 minutes now.", "advice": "Look." }],
+    });
+    Sight::read(text.to_string().as_bytes()).unwrap()
+}
+
+/// What the analyzers add once they know.
+fn known() -> Vec<Value> {
+    let host = |more: Value| {
+        let mut labels = json!({ "resource": "host" });
+        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        labels
+    };
+    let run = |key: &str, value: &str| json!({ "resource": "workload", "workload": "run", key: value });
+    let one = |name: &str, rows: Vec<(Value, f64)>| {
+        let series: Vec<_> =
+            rows.into_iter().map(|(labels, value)| json!({ "labels": labels, "value": value })).collect();
+        json!({ "name": name, "series": series })
+    };
+    vec![
+        one("memwarden_forecast_headroom_bytes", vec![(host(json!({})), 3e9), (run("a", "b"), 3e9)]),
+        one("memwarden_forecast_growth_bytes_per_second", vec![(host(json!({})), 2e7)]),
+        one(
+            "memwarden_forecast_time_to_exhaustion_seconds",
+            vec![
+                (host(json!({ "estimate": "p10" })), 100.0),
+                (host(json!({ "estimate": "p50" })), 150.0),
+                (host(json!({ "estimate": "p90" })), 240.0),
+            ],
+        ),
+        one(
+            "memwarden_forecast_exhaustion_probability_ratio",
+            vec![(host(json!({ "horizon": "15m" })), 0.875), (host(json!({ "horizon": "60m" })), 0.9)],
+        ),
+        one(
+            "memwarden_forecast_risk",
+            vec![(host(json!({ "level": "low" })), 0.0), (host(json!({ "level": "high" })), 1.0)],
+        ),
+        one("memwarden_leak_state", vec![(run("state", "steady"), 0.0), (run("state", "leaking"), 1.0)]),
+        one("memwarden_leak_growth_bytes_per_second", vec![(run("a", "b"), 1e6)]),
+        one("memwarden_leak_since_timestamp_seconds", vec![(run("a", "b"), 1.7e9 + 2.0)]),
+        one("memwarden_leak_confidence_ratio", vec![(run("a", "b"), 0.97)]),
+        one("memwarden_leak_rise_bytes", vec![(run("a", "b"), 6e7)]),
+        one("memwarden_leak_window_seconds", vec![(run("a", "b"), 60.0)]),
+        one("memwarden_leak_score", vec![(run("envelope", "floor"), 9.5), (run("envelope", "peak"), 8.25)]),
+    ]
+}
+
+fn recorder(focus: Focus) -> Recorder {
+    let mut recorder = Recorder::new(focus);
+    for second in 0..10 {
+        assert!(recorder.take(frame(second, 100.0 * f64::from(second), &[])));
+    }
+    assert!(recorder.take(frame(10, 400.0, &known())));
+    assert!(!recorder.take(frame(10, 999.0, &[])), "the same frame twice");
+    recorder
+}
+
+fn check(kind: Kind, focus: Focus, threshold: Option<f64>, alarm: bool, expected: Expect) -> Told {
+    let about = About { interval_seconds: 1.0, threshold, ..About::default() };
+    let told = tell(kind, &recorder(focus), &about, Paint::Plain);
+    expected.assert_eq(&told.text);
+    assert_eq!((told.alarm, told.found), (alarm, true));
+    // What is written can be drawn.
+    let text = serde_json::to_vec(&told.json).unwrap();
+    assert_eq!(plot::report::read(&text).unwrap(), told.plot);
+    assert_eq!(told.json["schema"], SCHEMA);
+    told
+}
+
+#[test]
+fn profile() {
+    let told = check(
+        Kind::Profile,
+        Focus::default(),
+        Some(0.3),
+        true,
+        expect![[r#"
+        memwarden profile: node01, 11 samples in 10 s
+                           current         min       mean        p95       peak   peak at
+          host used        2.4 GiB     2.0 GiB    2.4 GiB    2.9 GiB    2.9 GiB  00:00:09
+            anonymous      1.4 GiB  1000.0 MiB    1.4 GiB    1.9 GiB    1.9 GiB  00:00:09
+          utilization         30 %        25 %       30 %       36 %       36 %  00:00:09
+          run resident   416.0 MiB    16.0 MiB  461.5 MiB  916.0 MiB  916.0 MiB  00:00:09
+          run anonymous  400.0 MiB         0 B  445.5 MiB  900.0 MiB  900.0 MiB  00:00:09
+          run file        16.0 MiB    16.0 MiB   16.0 MiB   16.0 MiB   16.0 MiB  00:00:00
+        Host: 2.4 GiB of 8.0 GiB used.
+        Largest processes
+                     workload    current       peak   peak at
+          python3 7       run  416.0 MiB  916.0 MiB  00:00:09
+        Above the threshold of 30 %: host: 36 %
+        GPUs: not visible: no NVIDIA driver.
+    "#]],
+    );
+    assert_eq!(told.json["host_memory"]["peak_memory_bytes"], (2048.0 + 900.0) * 1_048_576.0);
+    assert_eq!(told.json["workloads"][0]["memory"]["anonymous_bytes"]["max_at_seconds"], 9.0);
+}
+
+#[test]
+fn oom() {
+    let told = check(
+        Kind::Oom,
+        Focus::default(),
+        None,
+        true,
+        expect![[r#"
+        memwarden oom: node01, 11 samples in 10 s
+                             used    limit  share       growth  runs out in           p10 to p90  P(15 min)  P(60 min)  risk
+          host            2.4 GiB  8.0 GiB   30 %  +19.1 MiB/s   2 min 30 s  1 min 40 s to 4 min       88 %       90 %  high
+          workload run  400.0 MiB  3.2 GiB   12 %            -            -                    -          -          -     -
+        Memory of host runs out in 2 min 30 s if it goes on as it does.
+          host: high, because exhaustion within 15 minutes is more likely than not (confidence 0.88).
+            Save a checkpoint.
+        GPUs: not visible: no NVIDIA driver.
+    "#]],
+    );
+    let host = &told.json["resources"][0];
+    assert_eq!(host["risk_level"], "high");
+    assert_eq!(host["confidence_ratio"], 0.875);
+    assert_eq!(host["time_to_exhaustion"]["p50_seconds"], 150.0);
+    assert_eq!(told.plot.forecast.unwrap().series.as_deref(), Some("host used"));
+}
+
+#[test]
+fn leak() {
+    let narrow = Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
+    let told = check(
+        Kind::Leak,
+        narrow,
+        None,
+        true,
+        expect![[r#"
+        memwarden leak: node01, 11 samples in 10 s
+                          state     memory      growth     since  confidence      rise  window
+          workload run  leaking  400.0 MiB  +3.4 GiB/h  00:00:02        0.97  57.2 MiB   1 min
+        workload run leaks by 3.4 GiB an hour.
+          workload run: leaking, 3.4 GiB an hour, since 00:00:02.
+            Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center -, peak 8.2.
+            What grows: anonymous memory.
+            Look.
+        GPUs: not visible: no NVIDIA driver.
+    "#]],
+    );
+    assert_eq!(told.json["subjects"][0]["kind"], "anonymous memory");
+    assert_eq!(told.json["subjects"][0]["since_seconds"], 2.0);
+}
+
+#[test]
+fn fragment() {
+    let told = check(
+        Kind::Fragment,
+        Focus::default(),
+        Some(0.55),
+        true,
+        expect![[r#"
+        memwarden fragment: node01, 11 samples in 10 s
+        Share of the free memory that is in blocks too small for one of 2^order pages
+                            free  order 0  order 3  order 6  order 9  order 10   trend
+          node 0 Normal  4.0 GiB        -        -        -     60 %         -  rising
+        Of the free memory of node 0 Normal, 60 % cannot hold a huge page (order 9); rising.
+          Huge pages and large network buffers may not be had at once: sysctl vm.compact_memory=1 compacts, and a larger vm.min_free_kbytes keeps more in large blocks.
+          above the threshold of 55 %
+        GPUs: from outside of a job the holes in its memory cannot be seen; it takes the allocator's own figures, or a snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.
+        GPUs: not visible: no NVIDIA driver.
+    "#]],
+    );
+    assert_eq!(told.json["zones"][0]["unusable_free_ratio"]["9"]["max"], 0.6);
+}
+
+#[test]
+fn run() {
+    let ended = Ended {
+        command: "python3 train.py".to_owned(),
+        workload: "run".to_owned(),
+        code: Some(3),
+        seconds: 10.5,
+        cpu_seconds: Some(8.0),
+        ..Ended::default()
+    };
+    let narrow = Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
+    let told = tell_run(&ended, &recorder(narrow), &About::default(), Paint::Plain);
+    expect![[r#"
+        memwarden run: python3 train.py
+          `python3 train.py` ended with code 3 after 11 s, 8 s of CPU time, 11 samples
+                          peak        at       mean       last
+          resident   916.0 MiB  00:00:09  461.5 MiB  416.0 MiB
+          anonymous  900.0 MiB  00:00:09  445.5 MiB  400.0 MiB
+          file        16.0 MiB  00:00:00   16.0 MiB   16.0 MiB
+        It leaks.
+          workload run: leaking, 3.4 GiB an hour, since 00:00:02.
+            Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center -, peak 8.2.
+            What grows: anonymous memory.
+            Look.
+    "#]]
+    .assert_eq(&told.text);
+    assert_eq!(told.json["exit_code"], 3);
+    assert_eq!(told.plot.bands[0].from_s, 2.0);
+}
+
+#[test]
+fn nothing_seen_is_said_and_nothing_is_invented() {
+    let empty = Recorder::new(Focus::default());
+    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {
+        let told = tell(kind, &empty, &About::default(), Paint::Plain);
+        assert!(!told.found && !told.alarm, "{kind:?}");
+        assert!(!told.text.contains(" 0 B"), "{}", told.text);
+    }
+    let told = tell_run(&Ended::default(), &empty, &About::default(), Paint::Plain);
+    assert!(told.text.contains("ended before its memory could be sampled"), "{}", told.text);
+}
+
+#[test]
+fn a_daemon_tells_to_which_workload_a_process_belongs() {
+    let focus = Focus { pids: ["7".to_owned()].into(), ..Focus::default() };
+    let recorder = recorder(focus);
+    assert!(recorder.focus.has_workload("run") && !recorder.focus.has_workload("other"));
+}
+
+/// The series of one metric.
+fn family(name: &str, rows: &[(Value, f64)]) -> Value {
+    let series = rows.iter().map(|(labels, value)| json!({ "labels": labels, "value": value }));
+    json!({ "name": name, "series": series.collect::<Vec<_>>() })
+}
+
+/// A node whose GPU 1 has hung for 12 s; what the forecast says of GPU 0 is calm.
+fn one_hangs() -> Vec<Value> {
+    let gpu = |index: &str, more: Value| {
+        let mut labels = json!({ "gpu": index, "uuid": format!("GPU-{index}") });
+        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        labels
+    };
+    let subject = |more: Value| {
+        let mut labels = gpu("0", json!({ "resource": "gpu" }));
+        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        labels
+    };
+    let status = |index, status| (gpu(index, json!({ "status": status })), 1.0);
+    vec![
+        family("memwarden_gpu_status", &[status("0", "ok"), status("1", "hung")]),
+        family(
+            "memwarden_gpu_sample_age_seconds",
+            &[(gpu("0", json!({})), 0.5), (gpu("1", json!({})), 12.0)],
+        ),
+        family("memwarden_gpu_memory_used_bytes", &[(gpu("0", json!({})), 4e9)]),
+        family("memwarden_gpu_memory_free_bytes", &[(gpu("0", json!({})), 4e9)]),
+        family("memwarden_forecast_headroom_bytes", &[(subject(json!({})), 4e9)]),
+        family(
+            "memwarden_forecast_exhaustion_probability_ratio",
+            &[(subject(json!({ "horizon": "60m" })), 0.0)],
+        ),
+        family("memwarden_forecast_risk", &[(subject(json!({ "level": "low" })), 1.0)]),
+    ]
+}
+
+#[test]
+fn a_gpu_that_does_not_answer_is_told_and_no_verdict_covers_it() {
+    let mut recorder = Recorder::new(Focus::default());
+    recorder.take(frame(0, 1.0, &one_hangs()));
+    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {
+        let told = tell(kind, &recorder, &About::default(), Paint::Plain);
+        assert!(told.unseen, "{kind:?}");
+        assert!(
+            told.text.contains("  gpu 1  unknown: no answer for 12 s (hung)\n"),
+            "{kind:?}: {}",
+            told.text
+        );
+        assert_eq!(told.json["unseen"][0]["uuid"], "GPU-1");
+    }
+    let told = tell(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    assert!(
+        told.text.contains("Nothing that is seen is foreseen to run out. Not seen: gpu 1 (hung)."),
+        "{}",
+        told.text
+    );
+    let told = tell_run(&Ended::default(), &recorder, &About::default(), Paint::Plain);
+    assert!(told.text.contains("  gpu 1  unknown: "), "{}", told.text);
+    let first = Focus { devices: Some(["0".to_owned()].into()), ..Focus::default() };
+    let mut recorder = Recorder::new(first);
+    recorder.take(frame(0, 1.0, &one_hangs()));
+    let told = tell(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    assert!(!told.unseen && !told.text.contains("gpu 1"), "the other GPU was not asked for: {}", told.text);
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_said_with_those_that_are() {
+    let absent = |names: &[&str]| {
+        let devices = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        let mut recorder = Recorder::new(Focus { devices, ..Focus::default() });
+        recorder.take(frame(0, 1.0, &one_hangs()));
+        recorder.absent_devices(false)
+    };
+    assert_eq!(absent(&["1", "GPU-0"]), None);
+    assert_eq!(absent(&["0", "7"]).as_deref(), Some("there is no GPU 7; there is 0 (GPU-0), 1 (GPU-1)"));
+    let mut recorder = Recorder::new(Focus { devices: Some(["0".to_owned()].into()), ..Focus::default() });
+    recorder.take(frame(0, 1.0, &[]));
+    assert_eq!(recorder.absent_devices(false), None, "NVML may be on its way");
+    assert_eq!(
+        recorder.absent_devices(true).as_deref(),
+        Some("GPU 0 cannot be seen: no GPU is visible (no NVIDIA driver)")
+    );
+}
+
+#[test]
+fn an_allocator_that_the_daemon_warns_of_is_told() {
+    let subject = |more: Value| {
+        let mut labels = json!({ "resource": "allocator", "workload": "run", "pid": "7", "gpu": "0" });
+        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        labels
+    };
+    let rank = json!({ "workload": "run", "rank": "3", "pid": "7" });
+    let device = json!({ "workload": "run", "rank": "3", "device": "0", "gpu": "0" });
+    let more = [
+        family("memwarden_rank_info", &[(rank, 1.0)]),
+        family("memwarden_training_allocator_allocated_bytes", &[(device, 6e9)]),
+        family("memwarden_forecast_headroom_bytes", &[(subject(json!({})), 2e9)]),
+        family("memwarden_forecast_risk", &[(subject(json!({ "level": "high" })), 1.0)]),
+    ];
+    let mut recorder = Recorder::new(Focus::default());
+    recorder.take(frame(0, 1.0, &more));
+    let told = tell(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    assert!(told.alarm && told.text.contains("The risk of allocator 0 run pid 7 is high"), "{}", told.text);
+    assert_eq!(told.json["resources"][0]["used_ratio"], 0.75);
+}
+
+#[test]
+fn allocators_can_be_chosen() {
+    let of = |workload: &str, gpu: &str, state: &str| {
+        (json!({ "workload": workload, "rank": "0", "device": "0", "gpu": gpu, "state": state }), 1.0)
+    };
+    let states = [of("run", "0", "fragmented"), of("other", "1", "fine")];
+    let more = [family("memwarden_fragmentation_allocator_state", &states)];
+    let told = |focus| {
+        let mut recorder = Recorder::new(focus);
+        recorder.take(frame(0, 1.0, &more));
+        tell(Kind::Fragment, &recorder, &About::default(), Paint::Plain)
+    };
+    let all = told(Focus::default());
+    assert_eq!(all.json["allocators"].as_array().unwrap().len(), 2);
+    let run = told(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
+    assert!(
+        run.text.contains("1 of 1 allocators are fragmented") && !run.text.contains("node 0"),
+        "{}",
+        run.text
+    );
+    let second = told(Focus { devices: Some(["1".to_owned()].into()), ..Focus::default() });
+    assert!(second.text.contains("other") && !second.text.contains("run"), "{}", second.text);
+    let none = told(Focus { workloads: ["absent".to_owned()].into(), ..Focus::default() });
+    assert!(!none.found);
+}
+
+#[test]
+fn growth_that_began_before_the_watch_is_told_by_its_age() {
+    let more = || {
+        let mut more = known();
+        let since = json!({ "resource": "workload", "workload": "run" });
+        more.retain(|metric| metric["name"] != "memwarden_leak_since_timestamp_seconds");
+        more.push(family("memwarden_leak_since_timestamp_seconds", &[(since, 1.7e9 - 600.0)]));
+        more
+    };
+    let mut recorder = Recorder::new(Focus::default());
+    recorder.take(frame(0, 400.0, &more()));
+    let text = tell(Kind::Leak, &recorder, &About::default(), Paint::Plain).text;
+    assert!(text.contains("leaking, 3.4 GiB an hour, began 10 min ago."), "{text}");
+    assert!(!text.contains("00:00:00"), "{text}");
+}
+
+#[test]
+fn a_narrow_terminal_keeps_the_columns_that_decide() {
+    let recorder = recorder(Focus::default());
+    for (kind, head, last) in [(Kind::Oom, "runs out in", "risk"), (Kind::Leak, "growth", "confidence")] {
+        for columns in [80, 100] {
+            let page = Page { columns: Some(columns), ..Page::default() };
+            let text = tell(kind, &recorder, &About::default(), page).text;
+            let table: Vec<&str> = text.lines().skip(1).take(3).collect();
+            assert!(table.iter().all(|line| line.chars().count() <= columns), "{columns}: {text}");
+            assert!(table[0].contains(head) && table[0].contains(last), "{columns}: {text}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Basic authentication by the bcrypt hashes of the web-config file.
+//!
+//! bcrypt is slow by design, so it runs on a thread for blocking work, one at a
+//! time, and a success is remembered: not the password, but its HMAC under a
+//! random key that lives as long as the process. A failure is never remembered,
+//! so guessing pays in full and cannot push out who is known; and an unknown
+//! user costs what a known one does, so that time does not tell who exists.
+//! Few may wait for their turn, so that guessing cannot take every connection.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{HeaderMap, header};
+use tokio::sync::Semaphore;
+use tokio_rustls::rustls::crypto::{self, tls13::OkmBlock};
+use tokio_rustls::rustls::{CipherSuite, SupportedCipherSuite};
+
+use super::meter::Request;
+
+/// Successes remembered; a node has a handful of scrapers.
+const REMEMBERED: usize = 100;
+/// Checks that wait for their turn; at the usual cost of 10 the last of them waits for less than a second.
+const QUEUE: usize = 8;
+/// A header longer than this holds no password that bcrypt reads, which stops at 72 bytes.
+const LONGEST: usize = 2 * 1024;
+
+/// Whether a request may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It may.
+    Welcome,
+    /// The user or the password is wrong, or missing.
+    Stranger,
+    /// Too many wait to be judged.
+    Crowded,
+}
+
+/// Who may ask; nobody listed means everybody.
+#[derive(Debug)]
+pub(super) struct Users {
+    hashes: BTreeMap<String, String>,
+    memory: Arc<Memory>,
+}
+
+/// What outlives a change of the users' file.
+#[derive(Debug)]
+pub(super) struct Memory {
+    key: [u8; 32],
+    known: Mutex<VecDeque<Vec<u8>>>,
+    queue: Semaphore,
+    one_at_a_time: Arc<Semaphore>,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        let mut key = [0; 32];
+        crypto::ring::default_provider()
+            .secure_random
+            .fill(&mut key)
+            .expect("the kernel's random numbers cannot fail once the system has started");
+        Self {
+            key,
+            known: Mutex::default(),
+            queue: Semaphore::new(QUEUE),
+            one_at_a_time: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// The HMAC of user, hash and password; each with its length before it, so that no two triples are one text.
+    fn tag(&self, user: &str, hash: &str, password: &[u8]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for part in [user.as_bytes(), hash.as_bytes(), password] {
+            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            text.extend_from_slice(part);
+        }
+        let suite = crypto::ring::ALL_CIPHER_SUITES.iter().find_map(|suite| match suite {
+            SupportedCipherSuite::Tls13(suite)
+                if suite.common.suite == CipherSuite::TLS13_AES_128_GCM_SHA256 =>
+            {
+                Some(*suite)
+            }
+            _ => None,
+        });
+        let suite = suite.expect("TLS 1.3 requires this suite of every implementation");
+        suite.hkdf_provider.hmac_sign(&OkmBlock::new(&self.key), &text).as_ref().to_vec()
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, VecDeque<Vec<u8>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Users {
+    pub(super) fn new(hashes: BTreeMap<String, String>, memory: Arc<Memory>) -> Self {
+        Self { hashes, memory }
+    }
+
+    /// Whether anybody is listed.
+    pub(super) fn anybody(&self) -> bool {
+        !self.hashes.is_empty()
+    }
+
+    /// Judges the `Authorization` header of a request.
+    pub(super) async fn check(&self, headers: &HeaderMap, open: &Request) -> Verdict {
+        let Some(example) = self.hashes.values().next() else { return Verdict::Welcome };
+        let Some((user, password)) = headers.get(header::AUTHORIZATION).and_then(credentials) else {
+            return Verdict::Stranger;
+        };
+        // For an unknown user the hash of another is computed all the same, and its result not looked at.
+        let hash = self.hashes.get(&user);
+        let tag = self.memory.tag(&user, hash.unwrap_or(example), &password);
+        if hash.is_some() && self.memory.known().contains(&tag) {
+            return Verdict::Welcome;
+        }
+        let turn = {
+            // Known user or not, so that being turned away does not tell either.
+            let Ok(_place) = self.memory.queue.try_acquire() else { return Verdict::Crowded };
+            let _waits = open.waits();
+            Arc::clone(&self.memory.one_at_a_time).acquire_owned().await
+        };
+        let Ok(turn) = turn else { return Verdict::Stranger };
+        // Another connection may have been let in with the same password meanwhile.
+        if hash.is_some() && self.memory.known().contains(&tag) {
+            return Verdict::Welcome;
+        }
+        let tried = hash.unwrap_or(example).clone();
+        let right = tokio::task::spawn_blocking(move || {
+            // The turn ends with the work, not with the client that may have given up on it.
+            let _turn = turn;
+            bcrypt::verify(password, &tried).unwrap_or(false)
+        });
+        if !right.await.unwrap_or(false) || hash.is_none() {
+            return Verdict::Stranger;
+        }
+        let mut known = self.memory.known();
+        if known.len() == REMEMBERED {
+            known.pop_front();
+        }
+        known.push_back(tag);
+        Verdict::Welcome
+    }
+}
+
+/// User and password of a `Basic` authorization.
+fn credentials(value: &header::HeaderValue) -> Option<(String, Vec<u8>)> {
+    let text = value.to_str().ok().filter(|text| text.len() <= LONGEST)?;
+    let (scheme, encoded) = text.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = base64(encoded.trim().as_bytes())?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    let user = String::from_utf8(decoded[..colon].to_vec()).ok()?;
+    Some((user, decoded[colon + 1..].to_vec()))
+}
+
+/// Base64 with padding (RFC 4648 section 4); nothing where it is not that.
+fn base64(text: &[u8]) -> Option<Vec<u8>> {
+    if text.is_empty() || !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let padding = text.iter().rev().take(2).take_while(|byte| **byte == b'=').count();
+    let digits = &text[..text.len() - padding];
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    for group in digits.chunks(4) {
+        let mut bits = 0_u32;
+        for place in 0..4 {
+            let digit = match group.get(place) {
+                None => 0,
+                Some(byte @ b'A'..=b'Z') => byte - b'A',
+                Some(byte @ b'a'..=b'z') => byte - b'a' + 26,
+                Some(byte @ b'0'..=b'9') => byte - b'0' + 52,
+                Some(b'+') => 62,
+                Some(b'/') => 63,
+                Some(_) => return None,
+            };
+            bits = bits << 6 | u32::from(digit);
+        }
+        out.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
+    }
+    Some(out)
+}
+
+/// Reads an `Authorization` header, for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz_authorization(value: &header::HeaderValue) {
+    let _ = credentials(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::http::meter::{Meter, Phase, Times};
+    use std::time::Duration;
+
+    fn request(user: &str, password: &str) -> HeaderMap {
+        let credentials = format!("{user}:{password}");
+        let mut headers = HeaderMap::new();
+        let value = format!("Basic {}", crate::serve::http::tests::client::base64(credentials.as_bytes()));
+        headers.insert(header::AUTHORIZATION, value.parse().unwrap());
+        headers
+    }
+
+    /// The lowest cost there is: tests need no security.
+    fn users(list: &[(&str, &str)]) -> Users {
+        let hash = |(user, password): &(&str, &str)| ((*user).to_owned(), bcrypt::hash(password, 4).unwrap());
+        Users::new(list.iter().map(hash).collect(), Arc::new(Memory::new()))
+    }
+
+    fn meter() -> Arc<Meter> {
+        let minute = Duration::from_secs(60);
+        Arc::new(Meter::new(Times { header: minute, request: minute, idle: minute }))
+    }
+
+    async fn judge(users: &Users, headers: &HeaderMap) -> Verdict {
+        users.check(headers, &meter().request()).await
+    }
+
+    #[tokio::test]
+    async fn passwords_are_checked() {
+        let users = users(&[("alice", "secret"), ("bob", "")]);
+        assert_eq!(judge(&users, &HeaderMap::new()).await, Verdict::Stranger);
+        assert_eq!(judge(&users, &request("alice", "wrong")).await, Verdict::Stranger);
+        assert_eq!(judge(&users, &request("carol", "secret")).await, Verdict::Stranger);
+        assert_eq!(judge(&users, &request("", "")).await, Verdict::Stranger);
+        assert_eq!(users.memory.known().len(), 0, "failures are not remembered");
+        for _ in 0..2 {
+            assert_eq!(judge(&users, &request("alice", "secret")).await, Verdict::Welcome);
+            assert_eq!(judge(&users, &request("bob", "")).await, Verdict::Welcome);
+        }
+        assert_eq!(users.memory.known().len(), 2);
+        // An unknown user with the password of the one whose hash stands in for the missing one.
+        assert_eq!(judge(&users, &request("mallory", "secret")).await, Verdict::Stranger);
+    }
+
+    #[tokio::test]
+    async fn a_changed_hash_forgets_the_old_password() {
+        let before = users(&[("alice", "old")]);
+        assert_eq!(judge(&before, &request("alice", "old")).await, Verdict::Welcome);
+        let hashes = [("alice".to_owned(), bcrypt::hash("new", 4).unwrap())].into();
+        let after = Users::new(hashes, Arc::clone(&before.memory));
+        assert_eq!(judge(&after, &request("alice", "old")).await, Verdict::Stranger);
+        assert_eq!(judge(&after, &request("alice", "new")).await, Verdict::Welcome);
+    }
+
+    #[tokio::test]
+    async fn few_wait_for_their_turn() {
+        let users = Arc::new(users(&[("alice", "secret"), ("bob", "secret")]));
+        assert_eq!(judge(&users, &request("alice", "secret")).await, Verdict::Welcome);
+        let turn = Arc::clone(&users.memory.one_at_a_time).acquire_owned().await.unwrap();
+        let mut waiting = tokio::task::JoinSet::new();
+        let meters: Vec<_> = (0..QUEUE).map(|_| meter()).collect();
+        for meter in &meters {
+            let (users, open) = (Arc::clone(&users), meter.request());
+            waiting.spawn(async move { users.check(&request("alice", "wrong"), &open).await });
+        }
+        while users.memory.queue.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(meters.iter().all(|meter| meter.phase().0 == Phase::Waiting), "they may make room");
+        for (user, password) in [("alice", "wrong"), ("bob", "secret"), ("nobody", "wrong")] {
+            assert_eq!(judge(&users, &request(user, password)).await, Verdict::Crowded, "{user}");
+        }
+        assert_eq!(judge(&users, &request("alice", "secret")).await, Verdict::Welcome, "known already");
+        drop(turn);
+        assert_eq!(waiting.join_all().await, [Verdict::Stranger; QUEUE]);
+        assert_eq!(judge(&users, &request("bob", "secret")).await, Verdict::Welcome);
+    }
+
+    #[tokio::test]
+    async fn the_memory_is_bounded() {
+        let memory = Arc::new(Memory::new());
+        for n in 0..REMEMBERED + 5 {
+            let user = format!("u{n}");
+            let users =
+                Users::new([(user.clone(), bcrypt::hash("x", 4).unwrap())].into(), Arc::clone(&memory));
+            assert_eq!(judge(&users, &request(&user, "x")).await, Verdict::Welcome);
+        }
+        assert_eq!(memory.known().len(), REMEMBERED);
+    }
+
+    #[test]
+    fn base64_is_read_strictly() {
+        assert_eq!(base64(b"YTpi").as_deref(), Some(b"a:b".as_slice()));
+        assert_eq!(base64(b"YTo=").as_deref(), Some(b"a:".as_slice()));
+        assert_eq!(base64(b"YQ==").as_deref(), Some(b"a".as_slice()));
+        for wrong in ["", "YTp", "Y===", "YT=i", "YT i", "YTp-", "===="] {
+            assert_eq!(base64(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn base64_reads_back(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 1..40)) {
+            let text = crate::serve::http::tests::client::base64(&bytes);
+            proptest::prop_assert_eq!(base64(text.as_bytes()), Some(bytes));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `/api/v1/incidents`: what protection did and why, for those who may.
+//!
+//! The records are readable by their owner only, and what a hook printed is
+//! among them. Over HTTP they go to nobody whom the web-config file does not
+//! authenticate, by a password or by a client certificate.
+
+use std::io::ErrorKind;
+
+use http::{StatusCode, header};
+
+use super::answer::Answer;
+use crate::protection::record::report;
+use crate::protection::record::store::{IncidentError, RECORD, Store};
+use crate::serve::page;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The list of incidents.
+    List,
+    /// The record of one.
+    Record(String),
+    /// One file of one.
+    File(String, String),
+}
+
+impl Wanted {
+    const LIST: &'static str = "/api/v1/incidents";
+
+    /// What a path asks for; nothing where it is no path of incidents.
+    pub(super) fn of(path: &str) -> Option<Self> {
+        let rest = path.strip_prefix(Self::LIST)?;
+        if rest.is_empty() {
+            return Some(Self::List);
+        }
+        let rest = rest.strip_prefix('/')?;
+        Some(match rest.split_once('/') {
+            None => Self::Record(rest.to_owned()),
+            Some((id, file)) => Self::File(id.to_owned(), file.to_owned()),
+        })
+    }
+
+    fn content_type(&self) -> &'static str {
+        let Self::File(_, name) = self else { return "application/json" };
+        match name.rsplit_once('.').map(|(_, extension)| extension) {
+            Some("json") => "application/json",
+            Some("csv") => "text/csv; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            _ => "text/plain; charset=utf-8",
+        }
+    }
+}
+
+/// The answer; `known` is whether the client is authenticated.
+pub(super) async fn answer(store: Option<&Store>, wanted: Wanted, known: bool) -> Answer {
+    if !known {
+        return Answer::say(
+            StatusCode::FORBIDDEN,
+            "Incidents are served to authenticated clients only: list basic_auth_users, or require client \
+             certificates, in the file of web.config_file. `memwarden incidents` on this host reads them as root.",
+        );
+    }
+    let content_type = wanted.content_type();
+    let Some(store) = store.cloned() else {
+        return match wanted {
+            Wanted::List => {
+                Answer::page(content_type, br#"{"schema_version":1,"incidents":[]}"#.as_slice().into())
+            }
+            Wanted::Record(_) | Wanted::File(..) => none(),
+        };
+    };
+    let listing = wanted == Wanted::List;
+    // A disk may take its time, and the request's time limit ends only the wait for it.
+    let read = tokio::task::spawn_blocking(move || match wanted {
+        Wanted::List => report::json(&store),
+        Wanted::Record(id) => store.read(&id, RECORD),
+        Wanted::File(id, file) => store.read(&id, &file),
+    });
+    match read.await {
+        Ok(Ok(bytes)) => Answer::page(content_type, bytes.into())
+            .with(header::CACHE_CONTROL, "no-store")
+            .with(header::CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY),
+        Ok(Err(IncidentError::Name(_))) => none(),
+        Ok(Err(IncidentError::Io { source, .. })) if !listing && source.kind() == ErrorKind::NotFound => {
+            none()
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "Incidents cannot be read.");
+            Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "Incidents cannot be read; the log says why.")
+        }
+        Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
+    }
+}
+
+fn none() -> Answer {
+    Answer::say(StatusCode::NOT_FOUND, "There is no such incident.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_the_list_a_record_or_a_file() {
+        assert_eq!(Wanted::of("/api/v1/incidents"), Some(Wanted::List));
+        assert_eq!(Wanted::of("/api/v1/incidents/a"), Some(Wanted::Record("a".to_owned())));
+        let file = Wanted::of("/api/v1/incidents/a/memory.svg").unwrap();
+        assert_eq!(file, Wanted::File("a".to_owned(), "memory.svg".to_owned()));
+        assert_eq!(file.content_type(), "image/svg+xml");
+        assert_eq!(Wanted::of("/api/v1/incidentsx"), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! The HTTP server: routes, limits, TLS and users.
+//!
+//! `connection` serves one client within `meter`'s deadlines, `lobby`
+//! keeps room for the next one, `gate` refuses requests made by pages of other
+//! sites, `routes` answers, `web_config` says who may ask. No client can hold up another: every wait has an end.
+
+mod alerts;
+mod answer;
+mod auth;
+mod connection;
+mod freshness;
+mod gate;
+mod incidents;
+mod listen;
+mod lobby;
+mod meter;
+mod routes;
+#[cfg(test)]
+pub(crate) mod tests;
+mod web_config;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+pub use alerts::AlertDesk;
+#[cfg(any(fuzzing, test))]
+pub(crate) use auth::fuzz_authorization;
+#[cfg(any(fuzzing, test))]
+pub(crate) use web_config::fuzz_document;
+pub use web_config::{WebConfigError, check_web_config};
+
+use crate::config::Web;
+use crate::engine::Frames;
+use crate::events::Events;
+use crate::protection::record::store::Store;
+use connection::{Limits, Shared};
+use routes::Routes;
+use web_config::WebConfig;
+
+/// How a reload is asked for; the application answers once it is done.
+pub trait Reload: Send + Sync {
+    /// Asks for a reload. The receiver gets its outcome, an error as the sentence to show.
+    fn request(&self) -> oneshot::Receiver<Result<(), String>>;
+}
+
+/// What a server needs.
+pub struct Setup {
+    /// Addresses, limits and switches.
+    pub web: Web,
+    /// What is served.
+    pub frames: Frames,
+    /// Where answers and limits are counted.
+    pub events: Arc<Events>,
+    /// What `/-/reload` calls.
+    pub reload: Box<dyn Reload>,
+    /// Who hears what is posted to `/api/v1/alerts`.
+    pub alerts: Arc<dyn AlertDesk>,
+    /// The host's own name, which requests may name beside addresses; nothing where it is not known.
+    pub host_name: Option<String>,
+    /// Where incidents are; nothing where none is kept.
+    pub incidents: Option<Store>,
+    /// From which age of the newest frame on `/-/ready` says 503.
+    pub stale_after: watch::Receiver<Duration>,
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("web", &self.web).finish_non_exhaustive()
+    }
+}
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be had.
+    #[error("cannot listen on {address}{}", hint(*.address, .source))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The web-config file is wrong.
+    #[error("cannot use the web-config file {}", .path.display())]
+    WebConfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: WebConfigError,
+    },
+}
+
+fn hint(address: SocketAddr, source: &std::io::Error) -> String {
+    match source.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("; port {} is taken, set web.listen_addresses to another", address.port())
+        }
+        _ => String::new(),
+    }
+}
+
+/// A server whose addresses are bound; it answers once [`Server::run`] is awaited.
+#[derive(Debug)]
+pub struct Server {
+    listeners: Vec<std::net::TcpListener>,
+    shared: Arc<Shared>,
+    frames: Frames,
+}
+
+/// How long requests in flight may go on after the shutdown; the caller is promised 2 s in all.
+const DRAIN: Duration = Duration::from_millis(1_800);
+
+impl Server {
+    /// Binds every address and reads the web-config file.
+    ///
+    /// # Errors
+    /// [`ServeError`], for the first address that cannot be had or a web-config file that is refused.
+    pub fn bind(setup: Setup) -> Result<Self, ServeError> {
+        let web_config = match &setup.web.config_file {
+            Some(path) => WebConfig::read(path)
+                .map_err(|source| ServeError::WebConfig { path: path.clone(), source })?,
+            None => WebConfig::none(),
+        };
+        let listeners = setup
+            .web
+            .listen
+            .iter()
+            .map(|listen| {
+                listen::bind(listen.0).map_err(|source| ServeError::Listen { address: listen.0, source })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let frames = setup.frames.clone();
+        let limits = Limits::of(&setup.web);
+        let lobby = lobby::Lobby::new(setup.web.max_connections);
+        let events = Arc::clone(&setup.events);
+        let shared = Shared { limits, lobby, events, routes: Routes::new(setup, web_config) };
+        Ok(Self { listeners, shared: Arc::new(shared), frames })
+    }
+
+    /// The addresses in fact, where port 0 has become a number.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Serves until `shutdown` says true or its sender is gone; then requests in flight get to finish, for under 2 s.
+    pub async fn run(self, shutdown: watch::Receiver<bool>) {
+        let Self { listeners, shared, mut frames } = self;
+        let mut acceptors = JoinSet::new();
+        for listener in listeners {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => {
+                    acceptors.spawn(accept(listener, Arc::clone(&shared), shutdown.clone()));
+                }
+                Err(error) => tracing::error!(error = %error, "A listening socket cannot be used."),
+            }
+        }
+        let watch = async {
+            loop {
+                // Noting each frame as it comes keeps `/-/ready` right when nobody asks for long.
+                let frame = frames.borrow_and_update().clone();
+                shared.routes.note(frame.as_ref()).await;
+                if frames.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = watch => {}
+            () = async { while acceptors.join_next().await.is_some() {} } => {}
+        }
+    }
+}
+
+/// Accepts on one socket until the shutdown, then waits for its connections.
+async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
+    /// Long enough for a descriptor to be given back, short enough for a scrape to wait.
+    const PAUSE: Duration = Duration::from_millis(50);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    if let Some(guest) = shared.admit() {
+                        connections.spawn(connection::serve(stream, guest, Arc::clone(&shared), shutdown.clone()));
+                    }
+                }
+                Err(error) if connection_error(&error) => {}
+                Err(error) => {
+                    tracing::warn!(error = %error, "A connection could not be accepted.");
+                    shared.make_room();
+                    tokio::time::sleep(PAUSE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            () = connection::stopped(&mut shutdown) => break,
+        }
+    }
+    drop(listener);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    // What is still running after that is aborted with the set.
+    let _ = tokio::time::timeout(DRAIN, finished).await;
+}
+
+/// Errors of one connection that was reset before it was accepted; the socket itself is fine.
+fn connection_error(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}

@@ -1,0 +1,397 @@
+//! What is answered to which request.
+//!
+//! The order of the checks: web-config file in order, rate limit, site, user, body
+//! size, path, method, and for what takes work a free place. A request that
+//! finds no place waits up to half of the request's time, so that a burst of
+//! scrapes is served rather than refused; health is answered without a place.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
+
+use super::alerts::{self, AlertDesk};
+use super::answer::{Answer, Sent};
+use super::auth::Verdict;
+use super::freshness::Freshness;
+use super::gate::Gate;
+use super::incidents::{self, Wanted};
+use super::meter;
+use super::web_config::WebConfig;
+use super::{Reload, Setup};
+
+use crate::engine::Frames;
+use crate::events::{Events, HttpLimit};
+use crate::host::clock;
+use crate::model::frame::Frame;
+use crate::protection::record::store::Store;
+use crate::serve::prometheus::negotiate;
+use crate::serve::prometheus::pages::{Form, Pages};
+use crate::serve::{page, timeline};
+
+/// No request but one needs a body; this much is read and dropped so that the connection can go on.
+const BODY: usize = 4 * 1024;
+
+/// Answers requests.
+pub(super) struct Routes {
+    frames: Frames,
+    pages: Pages,
+    freshness: Freshness,
+    started: tokio::time::Instant,
+    stale_after: watch::Receiver<Duration>,
+    openmetrics: bool,
+    reload: Option<Box<dyn Reload>>,
+    alerts: Arc<dyn AlertDesk>,
+    gate: Gate,
+    incidents: Option<Store>,
+    places: Semaphore,
+    request_timeout: Duration,
+    header_timeout: Duration,
+    events: Arc<Events>,
+    web_config: WebConfig,
+}
+
+impl std::fmt::Debug for Routes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Routes").finish_non_exhaustive()
+    }
+}
+
+/// What is proven of the client.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Users are listed, and it is one of them.
+    user: bool,
+    /// It has a certificate of an authority that the web-config file names.
+    certificate: bool,
+}
+
+impl Known {
+    /// Whether it is somebody whom the web-config file lets in.
+    const fn client(self) -> bool {
+        self.user || self.certificate
+    }
+}
+
+enum Route {
+    Status,
+    Metrics,
+    Frame,
+    Findings,
+    Timeline,
+    Incidents(Wanted),
+    Healthy,
+    Ready,
+    Reload,
+    Alerts,
+}
+
+impl Route {
+    fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/" => Self::Status,
+            "/metrics" => Self::Metrics,
+            "/api/v1/frame" => Self::Frame,
+            "/api/v1/findings" => Self::Findings,
+            "/api/v1/timeline" => Self::Timeline,
+            "/-/healthy" => Self::Healthy,
+            "/-/ready" => Self::Ready,
+            "/-/reload" => Self::Reload,
+            "/api/v1/alerts" => Self::Alerts,
+            path => Self::Incidents(Wanted::of(path)?),
+        })
+    }
+
+    const fn allow(&self) -> &'static str {
+        match self {
+            Self::Reload => "POST, PUT",
+            Self::Alerts => "POST",
+            _ => "GET, HEAD",
+        }
+    }
+
+    fn allows(&self, method: &Method) -> bool {
+        match self {
+            Self::Reload => matches!(*method, Method::POST | Method::PUT),
+            Self::Alerts => *method == Method::POST,
+            _ => matches!(*method, Method::GET | Method::HEAD),
+        }
+    }
+}
+
+impl Routes {
+    pub(super) fn new(setup: Setup, web_config: WebConfig) -> Self {
+        Self {
+            frames: setup.frames,
+            pages: Pages::new(),
+            freshness: Freshness::default(),
+            started: tokio::time::Instant::now(),
+            stale_after: setup.stale_after,
+            openmetrics: setup.web.openmetrics,
+            reload: setup.web.enable_lifecycle.then_some(setup.reload),
+            alerts: setup.alerts,
+            gate: Gate::new(&setup.web.allowed_hosts, setup.host_name),
+            incidents: setup.incidents,
+            places: Semaphore::new(setup.web.max_requests.min(Semaphore::MAX_PERMITS)),
+            request_timeout: setup.web.request_timeout,
+            header_timeout: setup.web.header_timeout,
+            events: setup.events,
+            web_config,
+        }
+    }
+
+    /// Notes that this is the newest frame now.
+    pub(super) async fn note(&self, frame: Option<&Arc<Frame>>) {
+        if let Some(frame) = frame {
+            self.freshness.age(frame);
+            self.pages.prepare(frame).await;
+        }
+    }
+
+    /// Whether connections begin with a TLS handshake; fixed when the server is bound.
+    pub(super) fn tls_on(&self) -> bool {
+        self.web_config.tls_on()
+    }
+
+    /// The TLS handshake by the certificates that are on disk now.
+    pub(super) async fn handshake(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        let Some(config) = self.web_config.tls() else {
+            return Err(std::io::Error::other("no certificate was ever loaded"));
+        };
+        tokio_rustls::TlsAcceptor::from(config).accept(stream).await
+    }
+
+    /// The answer to one request; never fails.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        open: meter::Request,
+        local: IpAddr,
+    ) -> Response<Sent> {
+        let head = request.method() == Method::HEAD;
+        let http2 = request.version() == http::Version::HTTP_2;
+        // Making an answer may take three quarters of the request's time; the rest is for sending it.
+        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request, &open, local)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.events.http_limited(HttpLimit::Time);
+                Answer::say(StatusCode::SERVICE_UNAVAILABLE, "The answer took too long.").closing()
+            }
+        };
+        self.events.http_answered(answer.code());
+        answer.finish(open, head, http2)
+    }
+
+    async fn guarded(&self, request: Request<Incoming>, open: &meter::Request, local: IpAddr) -> Answer {
+        let rules = match self.web_config.current() {
+            Ok(rules) => rules,
+            Err(()) => {
+                return Answer::say(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "The web-config file is broken; the log says how.",
+                )
+                .closing();
+            }
+        };
+        if !self.web_config.within_rate() {
+            return self.too_many();
+        }
+        let (parts, body) = request.into_parts();
+        if let Some(refusal) = self.gate.refusal(&parts, local) {
+            return refusal;
+        }
+        let known = Known { user: rules.users.anybody(), certificate: rules.certificates_verified };
+        let mut answer = match rules.users.check(&parts.headers, open).await {
+            Verdict::Welcome => self.routed(parts, body, open, known).await,
+            Verdict::Stranger => Answer::say(StatusCode::UNAUTHORIZED, "Unauthorized.")
+                .with(header::WWW_AUTHENTICATE, "Basic realm=\"memwarden\", charset=\"UTF-8\"")
+                .closing(),
+            Verdict::Crowded => self.too_many(),
+        };
+        for (name, value) in &rules.headers {
+            answer.set(name.clone(), value.clone());
+        }
+        answer
+    }
+
+    fn too_many(&self) -> Answer {
+        self.events.http_limited(HttpLimit::Rate);
+        Answer::say(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing()
+    }
+
+    async fn routed(&self, parts: Parts, body: Incoming, open: &meter::Request, known: Known) -> Answer {
+        let route = Route::of(parts.uri.path());
+        let wanted = matches!(route, Some(Route::Alerts)) && parts.method == Method::POST;
+        let body = match self.read(body, open, if wanted { alerts::BODY } else { BODY }).await {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        };
+        let Some(route) = route else {
+            return Answer::say(StatusCode::NOT_FOUND, "There is no such page.");
+        };
+        if !route.allows(&parts.method) {
+            let sentence = format!("This page answers {} only.", route.allow());
+            return Answer::say(StatusCode::METHOD_NOT_ALLOWED, sentence).with(header::ALLOW, route.allow());
+        }
+        match route {
+            Route::Healthy => return self.healthy(),
+            Route::Ready => return self.ready(),
+            Route::Reload => return self.reloaded(open).await,
+            Route::Alerts => return alerts::answer(&self.alerts, known.user, &parts.headers, body).await,
+            Route::Status
+            | Route::Metrics
+            | Route::Frame
+            | Route::Findings
+            | Route::Timeline
+            | Route::Incidents(_) => {}
+        }
+        let place = {
+            let _waits = open.waits();
+            timeout(self.request_timeout / 2, self.places.acquire()).await
+        };
+        // The place is given back before the answer is sent: it is for work, and sending a shared buffer is none.
+        let Ok(Ok(_place)) = place else {
+            self.events.http_limited(HttpLimit::Requests);
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "Too many requests at once.")
+                .with(header::RETRY_AFTER, "1");
+        };
+        match route {
+            Route::Status => self.status(),
+            Route::Timeline => self.timeline(parts.uri.query().unwrap_or_default()),
+            Route::Metrics => {
+                let accept = values(&parts.headers, header::ACCEPT);
+                let format = negotiate::format(accept, self.openmetrics);
+                self.page(Form::Metrics(format), &parts.headers).await
+            }
+            Route::Findings => self.page(Form::Findings, &parts.headers).await,
+            Route::Incidents(wanted) => {
+                incidents::answer(self.incidents.as_ref(), wanted, known.client()).await
+            }
+            _ => self.page(Form::Json, &parts.headers).await,
+        }
+    }
+
+    /// Reads a body within the limit.
+    ///
+    /// # Errors
+    /// An answer where it is refused.
+    async fn read(&self, body: Incoming, open: &meter::Request, most: usize) -> Result<Vec<u8>, Answer> {
+        // Only the client can end this, so it must not keep others out.
+        let _waits = open.waits();
+        match timeout(self.header_timeout, Limited::new(body, most).collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                self.events.http_limited(HttpLimit::Size);
+                let sentence = format!("A body has at most {most} bytes.");
+                Err(Answer::say(StatusCode::PAYLOAD_TOO_LARGE, sentence).closing())
+            }
+            Ok(Err(_)) => Err(Answer::say(StatusCode::BAD_REQUEST, "The body ended early.").closing()),
+            Err(_) => {
+                self.events.http_limited(HttpLimit::Time);
+                Err(Answer::say(StatusCode::REQUEST_TIMEOUT, "The body took too long.").closing())
+            }
+        }
+    }
+
+    async fn page(&self, form: Form, headers: &http::HeaderMap) -> Answer {
+        let Some(frame) = self.frame() else {
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
+                .with(header::RETRY_AFTER, "1");
+        };
+        let encoding = negotiate::encoding(values(headers, header::ACCEPT_ENCODING));
+        let Ok(body) = self.pages.get(&frame, form, encoding).await else {
+            tracing::error!(sequence = frame.sequence, "The frame could not be rendered.");
+            return Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The sample could not be rendered.");
+        };
+        let answer = Answer::page(form.content_type(), body).with(header::VARY, "Accept, Accept-Encoding");
+        match encoding {
+            negotiate::Encoding::Gzip => answer.with(header::CONTENT_ENCODING, "gzip"),
+            negotiate::Encoding::Identity => answer,
+        }
+    }
+
+    /// Made for each who asks: hardly two ask for the same.
+    fn timeline(&self, query: &str) -> Answer {
+        let filter = match timeline::Filter::parse(query) {
+            Ok(filter) => filter,
+            Err(sentence) => return Answer::say(StatusCode::BAD_REQUEST, sentence),
+        };
+        let Some(frame) = self.frame() else {
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
+                .with(header::RETRY_AFTER, "1");
+        };
+        Answer::page("application/json", timeline::encode(&frame, &filter).into())
+    }
+
+    fn status(&self) -> Answer {
+        let frame = self.frame();
+        let age = frame.as_ref().map(|frame| self.freshness.age(frame));
+        let html = page::page(frame.as_deref(), age, self.started.elapsed(), *self.stale_after.borrow());
+        Answer::page("text/html; charset=utf-8", html.into())
+            .with(header::CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY)
+            .with(header::CACHE_CONTROL, "no-store")
+    }
+
+    /// It answers, whatever the sampler does.
+    fn healthy(&self) -> Answer {
+        match self.events.stalled(clock::now()) {
+            None => Answer::say(StatusCode::OK, "memwarden is healthy."),
+            Some(stalled) => {
+                Answer::say(StatusCode::OK, format!("memwarden answers, but sampling is stuck: {stalled}."))
+            }
+        }
+    }
+
+    fn ready(&self) -> Answer {
+        let stalled = self.events.stalled(clock::now());
+        let at = stalled.map_or_else(String::new, |stalled| format!(": {stalled}"));
+        let Some(frame) = self.frame() else {
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, format!("There is no sample yet{at}."));
+        };
+        let age = self.freshness.age(&frame);
+        let stale_after = *self.stale_after.borrow();
+        if age > stale_after {
+            let sentence = format!(
+                "The newest sample is {:.1} s old, more than {:.1} s: sampling is stuck{at}.",
+                age.as_secs_f64(),
+                stale_after.as_secs_f64()
+            );
+            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, sentence);
+        }
+        Answer::say(StatusCode::OK, "memwarden is ready.")
+    }
+
+    async fn reloaded(&self, open: &meter::Request) -> Answer {
+        let Some(reload) = &self.reload else {
+            return Answer::say(
+                StatusCode::FORBIDDEN,
+                "Lifecycle API is not enabled; set web.enable_lifecycle or pass --web.enable-lifecycle.",
+            );
+        };
+        let outcome = reload.request();
+        // A reload goes on without the one that asked for it.
+        let _waits = open.waits();
+        match outcome.await {
+            Ok(Ok(())) => Answer::say(StatusCode::OK, "Reloaded."),
+            Ok(Err(error)) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, error),
+            Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
+        }
+    }
+
+    fn frame(&self) -> Option<Arc<Frame>> {
+        self.frames.borrow().clone()
+    }
+}
+
+/// The values of a header that are text.
+fn values(headers: &http::HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
+    headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
+}
