@@ -123,7 +123,7 @@ fn source(socket: &Path) -> anyhow::Result<Box<dyn Source>> {
         kmsg: paths.kmsg.clone(),
         passwd: paths.passwd.clone(),
     };
-    let context = Context { roots: Arc::new(roots), worker: None };
+    let context = Context { roots: Arc::new(roots), worker: None, checkpoints: Arc::default() };
     Ok((training::REGISTRATION.build)(&config.sources["training"].settings, &context))
 }
 

@@ -403,7 +403,11 @@ mod tests {
 
     #[test]
     fn a_source_may_fail_panic_and_recover() {
-        let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
+        let context = Context {
+            roots: Arc::new(Roots::under(Path::new("/nonexistent"))),
+            worker: None,
+            checkpoints: Arc::default(),
+        };
         let events = Arc::new(Events::new());
         let config = config("sampling: {interval: 1s, peak_window: 2s}");
         let mut engine = Engine::new(only(&[&REGISTRATION]), &config, context.clone(), events);
@@ -473,7 +477,11 @@ mod tests {
             check: |_| Vec::new(),
             build: |_, _| Box::new(Attentive(false)),
         };
-        let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
+        let context = Context {
+            roots: Arc::new(Roots::under(Path::new("/nonexistent"))),
+            worker: None,
+            checkpoints: Arc::default(),
+        };
         let mut engine =
             Engine::new(only(&[&ATTENTIVE]), &config(""), context.clone(), Arc::new(Events::new()));
         engine.control(Control::ReleaseGpu);
@@ -498,7 +506,11 @@ mod tests {
             check: |_| Vec::new(),
             build: |_, _| Box::new(Moody(&CALM_TURNS)),
         };
-        let context = Context { roots: Arc::new(Roots::under(Path::new("/nonexistent"))), worker: None };
+        let context = Context {
+            roots: Arc::new(Roots::under(Path::new("/nonexistent"))),
+            worker: None,
+            checkpoints: Arc::default(),
+        };
         let mut engine = Engine::new(only(&[&CALM]), &config(""), context, Arc::new(Events::new()));
         // The monotonic clock goes on by a second; the other is set back by a day, then forward by a year.
         let day = 86_400;

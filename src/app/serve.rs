@@ -19,6 +19,7 @@ use crate::events::Events;
 use crate::host::child::WorkerCommand;
 use crate::host::clock;
 use crate::host::roots::Roots;
+use crate::model::checkpoint::Checkpoints;
 use crate::model::source::{Control, Reporter};
 use crate::protection::guard::warden::Warden;
 use crate::protection::options::{PROTECTION, Protection};
@@ -101,6 +102,7 @@ struct Daemon<'a> {
     perf_log: Option<PerfLog>,
     owners: Arc<Owners>,
     warden: Warden,
+    checkpoints: Arc<Checkpoints>,
     /// Whether the guard was seen to make its rounds.
     guards: bool,
     #[cfg(feature = "otlp")]
@@ -116,8 +118,9 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let records =
         Records::start(&config, Arc::clone(&events)).context("cannot start the records of protection")?;
     let records = Arc::new(records);
+    let checkpoints: Arc<Checkpoints> = Arc::default();
     record::tell_needs(&config.paths.proc, &events);
-    let mut warden = Warden::new(hook_helper, Arc::clone(&records));
+    let mut warden = Warden::new(hook_helper, Arc::clone(&records), Arc::clone(&checkpoints));
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         frames: frames.clone(),
@@ -125,7 +128,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         reload: Box::new(ReloadRequests(reload)),
         alerts: Arc::clone(warden.desk()) as _,
         host_name: sysinfo::System::host_name().ok(),
-        incidents: records.store().cloned(),
+        incidents: records.store().cloned().map(|store| Arc::new(store) as _),
         stale_after: judged,
     })?;
     let addresses = server.addresses();
@@ -134,7 +137,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     events.config_loaded(clock::now(), &options.shown_file());
     #[cfg(feature = "otlp")]
     let push = Push::start(&config, &frames, &events, instance(&addresses));
-    let context = context(&config.paths);
+    let context = context(&config.paths, Arc::clone(&checkpoints));
     warden.configure(protection(&config), &context.roots);
     let post = Arc::clone(warden.post());
     let owners = Arc::new(Owners::new(&config.paths.passwd));
@@ -155,6 +158,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         perf_log,
         owners,
         warden,
+        checkpoints,
         guards: true,
         #[cfg(feature = "otlp")]
         push,
@@ -251,7 +255,7 @@ impl Daemon<'_> {
         if config.log.format != self.config.log.format || config.web != self.config.web {
             tracing::warn!("The sections web and log.format take effect at the next start.");
         }
-        let context = context(&config.paths);
+        let context = context(&config.paths, Arc::clone(&self.checkpoints));
         self.warden.configure(protection(&config), &context.roots);
         self.sampler.ask(Request::Configure(Box::new(config.clone()), context));
         self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
@@ -296,7 +300,7 @@ fn perf_log(config: &Config, frames: &Frames, owners: &Arc<Owners>) -> Option<Pe
 }
 
 /// Where the sources read, as the configuration says.
-pub fn context(paths: &Paths) -> Context {
+pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>) -> Context {
     Context {
         roots: Arc::new(Roots {
             proc: paths.proc.clone(),
@@ -306,6 +310,7 @@ pub fn context(paths: &Paths) -> Context {
             passwd: paths.passwd.clone(),
         }),
         worker: worker(),
+        checkpoints,
     }
 }
 

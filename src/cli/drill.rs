@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::app;
+use crate::app::{self, serve};
 use crate::cli::out as output;
 use crate::config;
 use crate::model::printable::escaped;
@@ -32,7 +33,9 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let config = config::parse(&self.config_file, &app::schema(), &[])?;
-        let (target, drill) = drill::walk(&config, &self.target).context("the drill could not begin")?;
+        let context = serve::context(&config.paths, Arc::default());
+        let (target, drill) = drill::walk(&config, &serve::protection(&config), context, &self.target)
+            .context("the drill could not begin")?;
         let mut out = String::new();
         writeln!(out, "{}", escaped(&target.to_string()))?;
         let mut well = false;

@@ -11,8 +11,8 @@ use crate::cli::out as output;
 use crate::model::printable::{self, escaped};
 use crate::protection::record;
 use crate::protection::record::report;
-use crate::protection::record::store::{RECORD, Store};
 use crate::protection::words::incident::Incident;
+use crate::protection::words::incidents::{self, Incidents, RECORD};
 
 /// Where the systemd unit keeps the daemon's state.
 const STATE: &str = "/var/lib/memwarden";
@@ -45,11 +45,11 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.store()?;
         match (&self.id, self.json) {
-            (None, true) => output::json(&String::from_utf8_lossy(&report::json(&store)?))?,
-            (None, false) => output::text(&list(&store)?)?,
-            (Some(id), true) => output::json(&String::from_utf8_lossy(&read(&store, id)?))?,
+            (None, true) => output::json(&String::from_utf8_lossy(&incidents::json(Some(&*store))?))?,
+            (None, false) => output::text(&list(&*store)?)?,
+            (Some(id), true) => output::json(&String::from_utf8_lossy(&read(&*store, id)?))?,
             (Some(id), false) => {
-                let record: Incident = serde_json::from_slice(&read(&store, id)?)
+                let record: Incident = serde_json::from_slice(&read(&*store, id)?)
                     .with_context(|| format!("the record of {id} is damaged"))?;
                 let folder = printable::path(&store.folder().join(id));
                 output::text(&format!("{}\nThe folder: {folder}\n", report::report(&record)))?;
@@ -58,25 +58,25 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn store(&self) -> anyhow::Result<Store> {
+    fn store(&self) -> anyhow::Result<Box<dyn Incidents>> {
         if let Some(folder) = &self.folder {
-            return Ok(Store::new(folder.clone(), 1, u64::MAX));
+            return Ok(record::incidents(folder.clone()));
         }
         let options = serve::Options { file: self.config_file.clone(), overrides: Vec::new() };
         let config = app::serve::load(&options).context("the configuration cannot be read")?;
-        Ok(record::store(&record::folder(&config).unwrap_or_else(|| PathBuf::from(STATE))))
+        Ok(Box::new(record::store(&record::folder(&config).unwrap_or_else(|| PathBuf::from(STATE)))))
     }
 }
 
-fn read(store: &Store, id: &str) -> anyhow::Result<Vec<u8>> {
+fn read(store: &dyn Incidents, id: &str) -> anyhow::Result<Vec<u8>> {
     store
-        .read(id, RECORD)
+        .file(id, RECORD)
         .with_context(|| format!("there is no incident {id} in {}", store.folder().display()))
 }
 
-fn list(store: &Store) -> anyhow::Result<String> {
+fn list(store: &dyn Incidents) -> anyhow::Result<String> {
     let mut out = String::new();
-    let entries = report::entries(store)?;
+    let entries = incidents::entries(store)?;
     if entries.is_empty() {
         writeln!(out, "No incidents in {}.", printable::path(store.folder()))?;
     }
@@ -98,6 +98,7 @@ fn list(store: &Store) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protection::record::store::Store;
 
     #[test]
     fn a_list_has_one_line_each() {

@@ -110,9 +110,6 @@ pub struct Checkpoints {
     writer: Mutex<()>,
 }
 
-/// What the job socket hears, and the protection reads: one table a daemon.
-static HEARD: Checkpoints = Checkpoints::new();
-
 impl Default for Checkpoints {
     fn default() -> Self {
         Self::new()
@@ -123,11 +120,6 @@ impl Checkpoints {
     /// Nothing heard yet.
     pub const fn new() -> Self {
         Self { slots: [const { Slot::new() }; SLOTS], writer: Mutex::new(()) }
-    }
-
-    /// The daemon's table.
-    pub fn heard() -> &'static Self {
-        &HEARD
     }
 
     /// Notes what a process said; false where the table is full.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
+use crate::model::checkpoint::Checkpoints;
 use crate::model::desc::Desc;
 use crate::model::setting::{Opt, Settings};
 use crate::model::source::Source;
@@ -82,4 +83,6 @@ pub struct Context {
     pub roots: Arc<Roots>,
     /// How to start the worker that talks to a device driver; absent where no process may be started.
     pub worker: Option<WorkerCommand>,
+    /// Where the source that receives checkpoint acknowledgements puts them, for readers that must not wait.
+    pub checkpoints: Arc<Checkpoints>,
 }

@@ -75,7 +75,8 @@ pub(crate) fn build(registration: &Registration, root: impl AsRef<Path>) -> Box<
         rooms: Vec::new(),
     };
     let config = config::parse_str("", Path::new("test.yaml"), &schema, &[]).unwrap();
-    let context = Context { roots: Arc::new(Roots::under(root.as_ref())), worker: None };
+    let context =
+        Context { roots: Arc::new(Roots::under(root.as_ref())), worker: None, checkpoints: Arc::default() };
     (registration.build)(&config.sources[registration.name].settings, &context)
 }
 

@@ -51,6 +51,7 @@ mod tests {
             let context = Context {
                 roots: Arc::new(Roots::under(folder.path())),
                 worker: Some(WorkerCommand { program: "/usr/bin/env".into(), arguments }),
+                checkpoints: Arc::default(),
             };
             let source = (REGISTRATION.build)(&settings, &context);
             let (families, facts, outcome) = (Vec::new(), Facts::default(), Ok(()));

@@ -23,7 +23,7 @@ impl Eyes {
             return Ok((Self::Daemon(Box::new(Daemon::at(url)?)), options.focus(&[])));
         }
         let (config, trees) = options.config()?;
-        let context = serve::context(&config.paths);
+        let context = serve::context(&config.paths, Arc::default());
         let engine = Engine::new(EVERYTHING, &config, context, Arc::new(Events::new()));
         Ok((Self::Own(Box::new(engine)), options.focus(&trees)))
     }

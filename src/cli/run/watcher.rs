@@ -60,7 +60,12 @@ fn sample(
     interval: Option<f64>,
     stopped: &Receiver<()>,
 ) -> Recorder {
-    let mut engine = Engine::new(EVERYTHING, config, serve::context(&config.paths), Arc::new(Events::new()));
+    let mut engine = Engine::new(
+        EVERYTHING,
+        config,
+        serve::context(&config.paths, Arc::default()),
+        Arc::new(Events::new()),
+    );
     let begun = clock::now();
     loop {
         let now = clock::now();

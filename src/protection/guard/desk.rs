@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Shared;
 use crate::host::{clock, fs};
 use crate::model::time::Timestamp;
-use crate::serve::http::AlertDesk;
+use crate::protection::words::alert::ReceiveAlerts;
 
 /// A token has a few dozen bytes; more is another file.
 const LONGEST: u64 = 4096;
@@ -41,7 +41,7 @@ impl Desk {
     }
 }
 
-impl AlertDesk for Desk {
+impl ReceiveAlerts for Desk {
     /// The file is read each time, so that a new token counts at once.
     fn token(&self) -> Result<Option<String>, String> {
         let path = self.0.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
@@ -58,7 +58,7 @@ impl AlertDesk for Desk {
         }
     }
 
-    fn hear(&self, labels: BTreeMap<String, String>, fires: bool) -> bool {
+    fn receive(&self, labels: BTreeMap<String, String>, fires: bool) -> bool {
         let Some(shared) = self.shared() else { return false };
         shared.alerts.hear(labels, fires, &shared.targets, clock::now())
     }
@@ -96,6 +96,6 @@ mod tests {
         assert_eq!(desk.token(), Ok(Some("one".to_owned())));
         std::fs::write(&path, " \n").unwrap();
         assert!(desk.token().is_err());
-        assert!(!desk.hear(BTreeMap::new(), true));
+        assert!(!desk.receive(BTreeMap::new(), true));
     }
 }

@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use super::alerts::Alerts;
 use super::facts::SeatFacts;
 use super::gather::{Gather, Whys};
-use crate::app::serve;
 use crate::config::Config;
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
@@ -18,13 +17,13 @@ use crate::model::frame::Frame;
 use crate::model::source::Status;
 use crate::protection::enforce::executor::{self, Errands, Machine};
 use crate::protection::enforce::hooks;
-use crate::protection::options::signals;
 use crate::protection::options::target::{Selector, Target};
+use crate::protection::options::{Protection, signals};
 use crate::protection::plan::{self, Plan, Trip};
 use crate::protection::policy::{Reason, State, Transition};
 use crate::protection::status::{Name, Report};
 use crate::protection::words::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
-use crate::sources::{Registration, process, workload};
+use crate::sources::{Context, Registration, process, workload};
 
 /// What would happen, in order.
 #[derive(Debug, Default)]
@@ -72,14 +71,17 @@ const LADDER: [State; 5] = [State::Warn, State::Soft, State::Checkpoint, State::
 ///
 /// # Errors
 /// No such target, or nothing could be read.
-pub fn walk(config: &Config, name: &str) -> anyhow::Result<(Target, Drill)> {
-    let protection = serve::protection(config);
+pub fn walk(
+    config: &Config,
+    protection: &Protection,
+    context: Context,
+    name: &str,
+) -> anyhow::Result<(Target, Drill)> {
     let known: Vec<&str> = protection.targets.iter().map(|target| target.name.as_str()).collect();
     let target = protection.targets.iter().find(|target| target.name.as_str() == name);
     let target = target.cloned().with_context(|| {
         format!("there is no target `{name}` that is not off; there are: {}", known.join(", "))
     })?;
-    let context = serve::context(&config.paths);
     let roots = Arc::clone(&context.roots);
     let never = executor::never(&roots.proc, &[]).context("who we are cannot be read")?;
     let registries = Registries { sources: SOURCES, analyzers: &[] };

@@ -45,6 +45,7 @@ use super::status::{self, Names, Report};
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::host::{clock, memory, priority};
+use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts as Told;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
@@ -127,7 +128,7 @@ pub struct Guard {
 
 impl Guard {
     /// Starts guarding what the configuration names; nothing where it names nobody. `alerts` fire from one guard to the
-    /// next.
+    /// next; acknowledgements of jobs are read from `checkpoints`.
     ///
     /// # Errors
     /// The operating system's, where it gives no thread.
@@ -137,6 +138,7 @@ impl Guard {
         helper: Option<WorkerCommand>,
         records: &Records,
         alerts: Arc<Alerts>,
+        checkpoints: Arc<Checkpoints>,
     ) -> std::io::Result<Option<(Self, Feed)>> {
         if protection.targets.is_empty() {
             return Ok(None);
@@ -190,7 +192,7 @@ impl Guard {
         let memory = records.memory();
         let book = Box::new(Book::new(ledger, scribe, flight, memory, Arc::clone(&targets)));
         let slot = Arc::clone(&shared.slot);
-        let mut watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, book);
+        let mut watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, checkpoints, book);
         // A restart, or a reload, is no new hour.
         watch.recall(&ends);
         let stop = Arc::new(AtomicBool::new(false));

@@ -207,7 +207,8 @@ impl World {
         let hands = Hands { enforce: Some(enforce(notes.clone())), observe };
         let meter = HostMeter::open(folder.path()).ok();
         let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent });
-        let watch = Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, diary);
+        let watch =
+            Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, Arc::default(), diary);
         let world = Self { folder, watch, slot, now: Cell::new(Timestamp::from_secs(100)), notes, targets };
         world.uses(100);
         world

@@ -8,6 +8,7 @@ use super::desk::Desk;
 use super::{Feed, Guard};
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
+use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts as Told;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
@@ -56,13 +57,19 @@ pub struct Warden {
     records: Arc<Records>,
     /// What fires is told again in hours only, so that a reload must not forget it.
     alerts: Arc<Alerts>,
+    checkpoints: Arc<Checkpoints>,
 }
 
 impl Warden {
-    /// Nothing is guarded yet; `helper` tells how the process that starts hooks is started.
-    pub fn new(helper: fn() -> Option<WorkerCommand>, records: Arc<Records>) -> Self {
+    /// Nothing is guarded yet; `helper` tells how the process that starts hooks is started, and `checkpoints` has the
+    /// acknowledgements of jobs.
+    pub fn new(
+        helper: fn() -> Option<WorkerCommand>,
+        records: Arc<Records>,
+        checkpoints: Arc<Checkpoints>,
+    ) -> Self {
         let (post, desk, alerts) = (Arc::default(), Arc::default(), Arc::default());
-        Self { guard: None, post, running: None, waiting: None, desk, helper, records, alerts }
+        Self { guard: None, post, running: None, waiting: None, desk, helper, records, alerts, checkpoints }
     }
 
     /// What the sampler is given.
@@ -107,7 +114,8 @@ impl Warden {
         put(None);
         self.guard = None;
         let alerts = Arc::clone(&self.alerts);
-        match Guard::start(&wanted.0, &wanted.1, (self.helper)(), &self.records, alerts) {
+        let checkpoints = Arc::clone(&self.checkpoints);
+        match Guard::start(&wanted.0, &wanted.1, (self.helper)(), &self.records, alerts, checkpoints) {
             Ok(Some((guard, feed))) => {
                 put(Some(feed));
                 self.guard = Some(guard);

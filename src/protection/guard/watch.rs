@@ -57,6 +57,7 @@ pub struct Watch {
     flow: Flow,
     host: Option<(Timestamp, Reading)>,
     hands: Hands,
+    checkpoints: Arc<Checkpoints>,
     plan: Plan,
     carried: Vec<bool>,
     finished: Vec<Finished>,
@@ -77,6 +78,7 @@ impl Watch {
         slot: Arc<Slot<Facts>>,
         meter: Option<HostMeter>,
         hands: Hands,
+        checkpoints: Arc<Checkpoints>,
         journal: Box<dyn Journal>,
     ) -> Self {
         let most = targets.iter().map(|target| target.limits.most_per_hour);
@@ -92,6 +94,7 @@ impl Watch {
             flow: Flow::default(),
             host: None,
             hands,
+            checkpoints,
             plan: Plan::with_room(room),
             carried: Vec::with_capacity(room + 8),
             finished: Vec::with_capacity(256),
@@ -243,7 +246,7 @@ impl Watch {
         }
         let Some(sitting) = self.seats[seat].as_mut() else { return LONGEST };
         if target.ask.job {
-            sitting.listen(Checkpoints::heard(), read);
+            sitting.listen(&self.checkpoints, read);
         }
         let observed = sitting.observed(read, self.host, able);
         let transition = self.board.step(seat, read, &observed);

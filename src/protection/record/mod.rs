@@ -37,6 +37,7 @@ use crate::events::{Events, RecordsState};
 use crate::host::{capability, clock, fs, lock};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::protection::words::incidents::Incidents;
 
 /// Says what of the system protection has to do without; `proc` is where processes are.
 pub fn tell_needs(proc: &Path, events: &Events) {
@@ -103,6 +104,11 @@ pub fn folder(config: &Config) -> Option<PathBuf> {
 /// The incidents below a folder of state.
 pub fn store(folder: &Path) -> Store {
     Store::new(folder.join("incidents"), INCIDENTS, INCIDENT_BYTES)
+}
+
+/// The incidents in a folder that has nothing else, to be read only.
+pub fn incidents(folder: PathBuf) -> Box<dyn Incidents> {
+    Box::new(Store::new(folder, 1, u64::MAX))
 }
 
 /// What this process has of the folder of state.

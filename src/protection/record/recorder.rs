@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::SharedFlight;
 use super::audit::AuditLog;
 use super::report::{chart, csv, report};
-use super::store::{self, RECORD, Store};
+use super::store::{self, Store};
 use super::strikes::VICTIM;
 use super::summary::summary;
 use crate::host::clock;
@@ -22,6 +22,7 @@ use crate::model::time::Timestamp;
 use crate::plot::{self, Theme, svg};
 use crate::protection::enforce::executor::Errand;
 use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample};
+use crate::protection::words::incidents::{Incidents as _, RECORD};
 use crate::protection::words::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 
 /// How often an incident that goes on is written anew.
@@ -310,8 +311,8 @@ impl Writer {
     /// Closes the records that an earlier run left open: it ended, or was ended, while they went on.
     fn finish_old(&mut self) {
         let Some(store) = &self.store else { return };
-        for listed in store.list().unwrap_or_default() {
-            let record = store.read(&listed.id, RECORD).ok();
+        for (id, _) in store.names().unwrap_or_default() {
+            let record = store.file(&id, RECORD).ok();
             let record = record.and_then(|bytes| serde_json::from_slice::<Incident>(&bytes).ok());
             let Some(mut incident) = record.filter(|record| record.ended_unix_seconds.is_none()) else {
                 continue;
@@ -320,9 +321,9 @@ impl Writer {
             let last = moves.chain(incident.steps.iter().map(|step| step.unix_seconds));
             incident.ended_unix_seconds = Some(last.fold(incident.began_unix_seconds, f64::max));
             incident.facts.insert(INTERRUPTED.to_owned(), "memwarden ended while it went on".into());
-            tracing::warn!(incident = listed.id, "memwarden ended in the middle of an incident.");
+            tracing::warn!(incident = id, "memwarden ended in the middle of an incident.");
             let files = vec![record_of(&incident), ("report.md".to_owned(), report(&incident).into_bytes())];
-            if let Err(error) = store.write(&listed.id, &files) {
+            if let Err(error) = store.write(&id, &files) {
                 tracing::warn!(%error, "The record of an earlier run cannot be closed.");
             }
         }
@@ -531,7 +532,7 @@ mod tests {
     }
 
     fn read(store: &Store, id: &str) -> Incident {
-        serde_json::from_slice(&store.read(id, RECORD).unwrap()).unwrap()
+        serde_json::from_slice(&store.file(id, RECORD).unwrap()).unwrap()
     }
 
     #[test]
@@ -543,7 +544,7 @@ mod tests {
         let id = ledger.incident(TargetId(3)).unwrap().to_owned();
         assert_eq!(id, "19700101T000010.000Z-job-a");
         // It is there while the incident goes on.
-        until(|| store.read(&id, RECORD).is_ok());
+        until(|| store.file(&id, RECORD).is_ok());
         let key = ProcessKey { pid: 77, start: 5 };
         let work = Work::Signal { process: key, signal: SignalNumber::KILL, only_if_caught: false };
         let step = Step { target: TargetId(3), stage: Stage::Kill, work };
@@ -573,7 +574,7 @@ mod tests {
         let step = &incident.steps[0];
         assert_eq!((step.result.as_deref(), step.ended_after_seconds), (Some("failed"), Some(2.0)));
         for file in ["report.md", "memory.svg", "memory-host.csv", "processes.csv", "audit.jsonl"] {
-            assert!(!store.read(&id, file).unwrap().is_empty(), "{file}");
+            assert!(!store.file(&id, file).unwrap().is_empty(), "{file}");
         }
         drop(room.folder);
     }
@@ -647,7 +648,7 @@ mod tests {
         room.recorder.record(record("i3", Cause::Killed, "job", "6"));
         room.recorder.record(record("i4", Cause::Killed, "other", "7"));
         assert!(room.recorder.flush(Duration::from_secs(20)));
-        let listed: Vec<String> = room.store.list().unwrap().into_iter().map(|listed| listed.id).collect();
+        let listed: Vec<String> = room.store.names().unwrap().into_iter().map(|(id, _)| id).collect();
         assert_eq!(listed, ["19700101T000010.000Z-job", "i1", "i4"]);
     }
 

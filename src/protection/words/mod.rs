@@ -1,6 +1,8 @@
 //! The types that deciding, enforcing and recording share. Pure data.
 
+pub mod alert;
 pub mod audit;
 pub mod incident;
+pub mod incidents;
 pub mod scope;
 pub mod step;

@@ -9,28 +9,12 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode, header};
 
 use super::answer::Answer;
+use crate::protection::words::alert::ReceiveAlerts;
 
 /// The most that is read; a group of 500 alerts has about 256 KiB.
 pub(super) const BODY: usize = 512 * 1024;
 /// The most labels of an alert, and alerts of a message.
 const MOST: usize = 1_000;
-
-/// Who hears alerts.
-pub trait AlertDesk: Send + Sync {
-    /// The bearer token that must come with an alert; nothing where none was configured.
-    ///
-    /// It may read a file.
-    ///
-    /// # Errors
-    /// Why the token cannot be had; nobody is heard then.
-    fn token(&self) -> Result<Option<String>, String>;
-
-    /// An alert fires, or is over; whether somebody heeds it.
-    fn hear(&self, labels: BTreeMap<String, String>, fires: bool) -> bool;
-
-    /// Somebody was refused.
-    fn refused(&self);
-}
 
 /// The webhook's message (Alertmanager, "webhook_config", version 4); what else it has is not needed.
 #[derive(Debug, serde::Deserialize)]
@@ -48,7 +32,7 @@ struct Alert {
 
 /// The answer to a message; `vouched` is whether the web-config file knows who sent it.
 pub(super) async fn answer(
-    desk: &Arc<dyn AlertDesk>,
+    desk: &Arc<dyn ReceiveAlerts>,
     vouched: bool,
     headers: &HeaderMap,
     body: Vec<u8>,
@@ -61,11 +45,11 @@ pub(super) async fn answer(
     let bearer = headers.get(header::AUTHORIZATION).and_then(bearer);
     let desk = Arc::clone(desk);
     // The token is in a file, and its file system may hang.
-    let heard = tokio::task::spawn_blocking(move || hear(&*desk, vouched, bearer.as_deref(), &body)).await;
+    let heard = tokio::task::spawn_blocking(move || receive(&*desk, vouched, bearer.as_deref(), &body)).await;
     heard.unwrap_or_else(|_| Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The alerts could not be read."))
 }
 
-fn hear(desk: &dyn AlertDesk, vouched: bool, bearer: Option<&str>, body: &[u8]) -> Answer {
+fn receive(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>, body: &[u8]) -> Answer {
     if !vouched {
         let refusal = match desk.token() {
             Ok(Some(token)) if bearer.is_some_and(|given| same(given, &token)) => None,
@@ -96,7 +80,8 @@ fn hear(desk: &dyn AlertDesk, vouched: bool, bearer: Option<&str>, body: &[u8]) 
     }
     let mut heeded = 0;
     for alert in message.alerts {
-        heeded += u32::from(alert.labels.len() <= MOST && desk.hear(alert.labels, alert.status == "firing"));
+        heeded +=
+            u32::from(alert.labels.len() <= MOST && desk.receive(alert.labels, alert.status == "firing"));
     }
     Answer::say(StatusCode::OK, format!("{heeded} heeded."))
 }
@@ -130,12 +115,12 @@ mod tests {
         heard: Mutex<Vec<String>>,
     }
 
-    impl AlertDesk for Desk {
+    impl ReceiveAlerts for Desk {
         fn token(&self) -> Result<Option<String>, String> {
             Ok(self.token.map(str::to_owned))
         }
 
-        fn hear(&self, labels: BTreeMap<String, String>, fires: bool) -> bool {
+        fn receive(&self, labels: BTreeMap<String, String>, fires: bool) -> bool {
             self.heard.lock().unwrap().push(format!("{fires} {labels:?}"));
             labels.contains_key("job")
         }
@@ -159,7 +144,7 @@ mod tests {
         heard: usize,
     ) {
         let desk = Desk { token, ..Desk::default() };
-        assert_eq!(hear(&desk, vouched, bearer, body.as_bytes()).code(), code);
+        assert_eq!(receive(&desk, vouched, bearer, body.as_bytes()).code(), code);
         assert_eq!(desk.heard.into_inner().unwrap().len(), heard);
     }
 
@@ -202,7 +187,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_body_panics(body: Vec<u8>) {
-            let _ = hear(&Desk::default(), true, None, &body);
+            let _ = receive(&Desk::default(), true, None, &body);
         }
     }
 }

@@ -5,12 +5,12 @@
 //! authenticate, by a password or by a client certificate.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use http::{StatusCode, header};
 
 use super::answer::Answer;
-use crate::protection::record::report;
-use crate::protection::record::store::{IncidentError, RECORD, Store};
+use crate::protection::words::incidents::{self, IncidentError, Incidents, RECORD};
 use crate::serve::page;
 
 /// What is asked for.
@@ -52,7 +52,7 @@ impl Wanted {
 }
 
 /// The answer; `known` is whether the client is authenticated.
-pub(super) async fn answer(store: Option<&Store>, wanted: Wanted, known: bool) -> Answer {
+pub(super) async fn answer(store: Option<Arc<dyn Incidents>>, wanted: Wanted, known: bool) -> Answer {
     if !known {
         return Answer::say(
             StatusCode::FORBIDDEN,
@@ -61,20 +61,12 @@ pub(super) async fn answer(store: Option<&Store>, wanted: Wanted, known: bool) -
         );
     }
     let content_type = wanted.content_type();
-    let Some(store) = store.cloned() else {
-        return match wanted {
-            Wanted::List => {
-                Answer::page(content_type, br#"{"schema_version":1,"incidents":[]}"#.as_slice().into())
-            }
-            Wanted::Record(_) | Wanted::File(..) => none(),
-        };
-    };
     let listing = wanted == Wanted::List;
     // A disk may take its time, and the request's time limit ends only the wait for it.
     let read = tokio::task::spawn_blocking(move || match wanted {
-        Wanted::List => report::json(&store),
-        Wanted::Record(id) => store.read(&id, RECORD),
-        Wanted::File(id, file) => store.read(&id, &file),
+        Wanted::List => incidents::json(store.as_deref()),
+        Wanted::Record(id) => read(store.as_deref(), &id, RECORD),
+        Wanted::File(id, file) => read(store.as_deref(), &id, &file),
     });
     match read.await {
         Ok(Ok(bytes)) => Answer::page(content_type, bytes.into())
@@ -90,6 +82,11 @@ pub(super) async fn answer(store: Option<&Store>, wanted: Wanted, known: bool) -
         }
         Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
     }
+}
+
+fn read(store: Option<&dyn Incidents>, id: &str, file: &str) -> Result<Vec<u8>, IncidentError> {
+    let none = || IncidentError::Name(id.to_owned());
+    store.ok_or_else(none)?.file(id, file)
 }
 
 fn none() -> Answer {

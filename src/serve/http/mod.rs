@@ -27,7 +27,6 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-pub use alerts::AlertDesk;
 #[cfg(any(fuzzing, test))]
 pub(crate) use auth::fuzz_authorization;
 #[cfg(any(fuzzing, test))]
@@ -37,7 +36,8 @@ pub use web_config::{WebConfigError, check_web_config};
 use crate::config::Web;
 use crate::engine::Frames;
 use crate::events::Events;
-use crate::protection::record::store::Store;
+use crate::protection::words::alert::ReceiveAlerts;
+use crate::protection::words::incidents::Incidents;
 use connection::{Limits, Shared};
 use routes::Routes;
 use web_config::WebConfig;
@@ -59,11 +59,11 @@ pub struct Setup {
     /// What `/-/reload` calls.
     pub reload: Box<dyn Reload>,
     /// Who hears what is posted to `/api/v1/alerts`.
-    pub alerts: Arc<dyn AlertDesk>,
+    pub alerts: Arc<dyn ReceiveAlerts>,
     /// The host's own name, which requests may name beside addresses; nothing where it is not known.
     pub host_name: Option<String>,
     /// Where incidents are; nothing where none is kept.
-    pub incidents: Option<Store>,
+    pub incidents: Option<Arc<dyn Incidents>>,
     /// From which age of the newest frame on `/-/ready` says 503.
     pub stale_after: watch::Receiver<Duration>,
 }

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
-use super::alerts::{self, AlertDesk};
+use super::alerts;
 use super::answer::{Answer, Sent};
 use super::auth::Verdict;
 use super::freshness::Freshness;
@@ -32,7 +32,8 @@ use crate::engine::Frames;
 use crate::events::{Events, HttpLimit};
 use crate::host::clock;
 use crate::model::frame::Frame;
-use crate::protection::record::store::Store;
+use crate::protection::words::alert::ReceiveAlerts;
+use crate::protection::words::incidents::Incidents;
 use crate::serve::prometheus::negotiate;
 use crate::serve::prometheus::pages::{Form, Pages};
 use crate::serve::{page, timeline};
@@ -49,9 +50,9 @@ pub(super) struct Routes {
     stale_after: watch::Receiver<Duration>,
     openmetrics: bool,
     reload: Option<Box<dyn Reload>>,
-    alerts: Arc<dyn AlertDesk>,
+    alerts: Arc<dyn ReceiveAlerts>,
     gate: Gate,
-    incidents: Option<Store>,
+    incidents: Option<Arc<dyn Incidents>>,
     places: Semaphore,
     request_timeout: Duration,
     header_timeout: Duration,
@@ -273,7 +274,7 @@ impl Routes {
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
             Route::Incidents(wanted) => {
-                incidents::answer(self.incidents.as_ref(), wanted, known.client()).await
+                incidents::answer(self.incidents.clone(), wanted, known.client()).await
             }
             _ => self.page(Form::Json, &parts.headers).await,
         }

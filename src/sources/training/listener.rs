@@ -92,7 +92,7 @@ pub fn start(
     path: PathBuf,
     rules: Rules,
     shared: Arc<Shared>,
-    checkpoints: &'static Checkpoints,
+    checkpoints: Arc<Checkpoints>,
 ) -> std::io::Result<Hold> {
     let mut listener = Listener::new(path, rules, shared, checkpoints, clock::now)?;
     let (end, ended) = channel::<()>();
@@ -126,7 +126,7 @@ pub(super) struct Listener {
     path: PathBuf,
     rules: Rules,
     shared: Arc<Shared>,
-    checkpoints: &'static Checkpoints,
+    checkpoints: Arc<Checkpoints>,
     epoll: OwnedFd,
     bound: Option<Bound>,
     /// When nobody waited to be accepted.
@@ -152,7 +152,7 @@ impl Listener {
         path: PathBuf,
         rules: Rules,
         shared: Arc<Shared>,
-        checkpoints: &'static Checkpoints,
+        checkpoints: Arc<Checkpoints>,
         clock: fn() -> Timestamp,
     ) -> std::io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -347,7 +347,7 @@ impl Listener {
         lines.feed(&self.buffer[..read], room, now, |line| {
             count += 1.0;
             let outcome = match line {
-                Ok(line) => connection.client.hear(line, now, &self.shared.counts, self.checkpoints),
+                Ok(line) => connection.client.hear(line, now, &self.shared.counts, &self.checkpoints),
                 Err(wrong) => Err((wrong, "a line is too long to be kept".to_owned())),
             };
             if let Err((wrong, why)) = outcome {
@@ -414,14 +414,14 @@ impl Listener {
         } else if let Some(kept) = self.kept.get_mut(&user) {
             *kept = kept.saturating_sub(connection.lines.kept());
         }
-        connection.client.part(self.checkpoints);
+        connection.client.part(&self.checkpoints);
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         for connection in self.connections.values() {
-            connection.client.part(self.checkpoints);
+            connection.client.part(&self.checkpoints);
         }
     }
 }

@@ -65,7 +65,7 @@ pub static REGISTRATION: Registration = Registration {
     build: |settings, context| {
         let rules = Rules::read(settings);
         let (proc, passwd) = (context.roots.proc.clone(), context.roots.passwd.clone());
-        Box::new(Training::new(rules, proc, passwd, Checkpoints::heard()))
+        Box::new(Training::new(rules, proc, passwd, Arc::clone(&context.checkpoints)))
     },
 };
 
@@ -78,7 +78,7 @@ struct Training {
     rules: Rules,
     proc: PathBuf,
     passwd: PathBuf,
-    checkpoints: &'static Checkpoints,
+    checkpoints: Arc<Checkpoints>,
     /// Whether it was said that there is room for fewer connections than are asked for.
     said: bool,
     /// Started by the first sample.
@@ -100,7 +100,7 @@ struct Remembered {
 }
 
 impl Training {
-    fn new(rules: Rules, proc: PathBuf, passwd: PathBuf, checkpoints: &'static Checkpoints) -> Self {
+    fn new(rules: Rules, proc: PathBuf, passwd: PathBuf, checkpoints: Arc<Checkpoints>) -> Self {
         let ring = Ring::new(rules.timeline);
         Self {
             rules,
@@ -131,7 +131,8 @@ impl Training {
         };
         let places = self.places();
         let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), places));
-        let hold = listener::start(path, self.rules.clone(), Arc::clone(&shared), self.checkpoints);
+        let hold =
+            listener::start(path, self.rules.clone(), Arc::clone(&shared), Arc::clone(&self.checkpoints));
         let hold = hold.map_err(|error| {
             SourceError::failed(Failure::of(&error), format!("no thread for the job socket: {error}"))
         })?;

@@ -53,7 +53,7 @@ struct World {
     listener: Listener,
     source: Training,
     shared: Arc<Shared>,
-    checkpoints: &'static Checkpoints,
+    checkpoints: Arc<Checkpoints>,
     /// Our own process, which all streams are from, as a fixture has it.
     own: ProcessKey,
     living: bool,
@@ -67,12 +67,13 @@ impl World {
         let tree = Tree::new();
         tree.add(&Process::new(own.pid, "python").start(own.start));
         let path = folder.path().join("run/job.sock");
-        let checkpoints: &'static Checkpoints = Box::leak(Box::default());
+        let checkpoints: Arc<Checkpoints> = Arc::default();
         let proc = tree.proc();
-        let mut source = Training::new(rules(&path), proc.clone(), "passwd".into(), checkpoints);
+        let mut source = Training::new(rules(&path), proc.clone(), "passwd".into(), Arc::clone(&checkpoints));
         let shared = Arc::new(Shared::new(proc, Subordinates::default(), 8));
         let mut listener =
-            Listener::new(path.clone(), rules(&path), Arc::clone(&shared), checkpoints, now).unwrap();
+            Listener::new(path.clone(), rules(&path), Arc::clone(&shared), Arc::clone(&checkpoints), now)
+                .unwrap();
         listener.turn(Some(Duration::ZERO)).unwrap();
         source.thread = Some((Arc::clone(&shared), None));
         Self { folder, _tree: tree, listener, source, shared, checkpoints, own, living: true }
@@ -463,7 +464,7 @@ fn one_user_with_many_series_leaves_room_for_anothers() {
         let client = world.shared.greet(1_000 + number, peer, uid, &ours, now());
         let hello = format!("{{\"type\":\"hello\",\"v\":1,\"rank\":{number},\"world\":1000}}");
         for line in [hello.as_str()].into_iter().chain(phases.lines()) {
-            client.hear(line.as_bytes(), now(), &world.shared.counts, world.checkpoints).unwrap();
+            client.hear(line.as_bytes(), now(), &world.shared.counts, &world.checkpoints).unwrap();
         }
         pass(1);
     }
@@ -510,7 +511,8 @@ fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
     let path = world.folder.path().join("run/job.sock");
     let shared = Arc::new(Shared::new("proc".into(), Subordinates::default(), 8));
     let mut second =
-        Listener::new(path.clone(), rules(&path), Arc::clone(&shared), world.checkpoints, now).unwrap();
+        Listener::new(path.clone(), rules(&path), Arc::clone(&shared), Arc::clone(&world.checkpoints), now)
+            .unwrap();
     second.turn(Some(Duration::ZERO)).unwrap();
     let taken = format!("another process listens at {}", path.display());
     assert_eq!(shared.state(), State::Failed(Failure::Io, taken));
@@ -547,8 +549,7 @@ fn the_thread_hears_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.sock");
     let shared = Arc::new(Shared::new(folder.path().to_path_buf(), Subordinates::default(), 8));
-    let hold =
-        listener::start(path.clone(), rules(&path), Arc::clone(&shared), Box::leak(Box::default())).unwrap();
+    let hold = listener::start(path.clone(), rules(&path), Arc::clone(&shared), Arc::default()).unwrap();
     let wait = |what: &dyn Fn() -> bool| {
         while !what() {
             std::thread::yield_now()

@@ -23,7 +23,8 @@ impl Host {
     fn new(rules: Rules) -> Self {
         let tree = Tree::new();
         tree.add(&Process::new(1, "systemd"));
-        let context = Context { roots: Arc::new(tree.roots()), worker: None };
+        let context =
+            Context { roots: Arc::new(tree.roots()), worker: None, checkpoints: std::sync::Arc::default() };
         let mut process = (crate::sources::REGISTRY
             .iter()
             .find(|source| source.name == "process")

@@ -110,7 +110,8 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     let book = Box::new(Book::new(ledger, scribe, flight, memory, Arc::clone(&targets)));
     let slot = Arc::new(Slot::default());
     let meter = HostMeter::open(proc).ok();
-    let mut watch = Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, book);
+    let mut watch =
+        Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, Arc::default(), book);
     let (mut victim, key) = Victim::start();
     uses(folder.path(), 100);
     let now = Cell::new(clock::now());

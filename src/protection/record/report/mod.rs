@@ -1,9 +1,7 @@
 //! An incident for people: a report to paste into a ticket, a chart, and the readings as CSV.
 
-mod listing;
 mod samples;
 mod text;
 
-pub use listing::{Entry, entries, json};
 pub use samples::{chart, csv};
 pub use text::{line, report};

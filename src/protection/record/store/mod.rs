@@ -9,41 +9,10 @@ use std::path::{Path, PathBuf};
 pub use table::processes;
 
 use crate::host::fs;
+use crate::protection::words::incidents::{IncidentError, Incidents, RECORD};
 
-/// The record that makes a folder an incident.
-pub const RECORD: &str = "incident.json";
 /// The largest file of an incident that is read.
 const LARGEST: u64 = 64 << 20;
-
-/// What could not be done with which folder.
-#[derive(Debug, thiserror::Error)]
-pub enum IncidentError {
-    /// It is no name of an incident.
-    #[error("`{0}` is no incident's name")]
-    Name(String),
-    /// A file or folder cannot be read or written.
-    #[error("cannot {what} {path}")]
-    Io {
-        /// What was attempted.
-        what: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// An incident's folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Its name.
-    pub id: String,
-    /// All its files together.
-    pub bytes: u64,
-    /// Whether it has its record.
-    pub complete: bool,
-}
 
 /// Where incidents are kept, and how many.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,11 +28,6 @@ impl Store {
     /// One below `folder`, which need not be there yet.
     pub fn new(folder: PathBuf, most: usize, most_bytes: u64) -> Self {
         Self { folder, most: most.max(1), most_bytes }
-    }
-
-    /// Where it is.
-    pub fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Whether an incident could be written now.
@@ -96,11 +60,35 @@ impl Store {
         Ok(folder)
     }
 
-    /// The incidents, oldest first.
-    ///
-    /// # Errors
-    /// Where the folder is there and cannot be read.
-    pub fn list(&self) -> Result<Vec<Listed>, IncidentError> {
+    fn place(&self, id: &str) -> Result<PathBuf, IncidentError> {
+        if plain(id) { Ok(self.folder.join(id)) } else { Err(IncidentError::Name(id.to_owned())) }
+    }
+
+    /// Removes the oldest until what is left is within bounds; `newest` stays.
+    fn prune(&self, newest: &str) {
+        let Ok(mut all) = self.names() else { return };
+        let mut bytes: u64 = all.iter().map(|(_, bytes)| bytes).sum();
+        all.retain(|(id, _)| id != newest);
+        let mut left = all.len() + 1;
+        for (id, size) in all {
+            if left <= self.most && bytes <= self.most_bytes {
+                return;
+            }
+            // One that cannot be removed is tried again with the next incident.
+            if std::fs::remove_dir_all(self.folder.join(&id)).is_ok() {
+                left -= 1;
+                bytes = bytes.saturating_sub(size);
+            }
+        }
+    }
+}
+
+impl Incidents for Store {
+    fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn names(&self) -> Result<Vec<(String, u64)>, IncidentError> {
         let entries = match std::fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other.map_err(failed("list", &self.folder))?,
@@ -110,46 +98,19 @@ impl Store {
             let entry = entry.map_err(failed("list", &self.folder))?;
             let Ok(id) = entry.file_name().into_string() else { continue };
             if plain(&id) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let path = entry.path();
-                found.push(Listed { bytes: size(&path), complete: path.join(RECORD).is_file(), id });
+                found.push((id, size(&entry.path())));
             }
         }
-        found.sort_by(|one, next| one.id.cmp(&next.id));
+        found.sort();
         Ok(found)
     }
 
-    /// One file of an incident.
-    ///
-    /// # Errors
-    /// Where there is none, or it cannot be read.
-    pub fn read(&self, id: &str, file: &str) -> Result<Vec<u8>, IncidentError> {
-        if !plain(file) {
-            return Err(IncidentError::Name(file.to_owned()));
+    fn file(&self, id: &str, name: &str) -> Result<Vec<u8>, IncidentError> {
+        if !plain(name) {
+            return Err(IncidentError::Name(name.to_owned()));
         }
-        let path = self.place(id)?.join(file);
+        let path = self.place(id)?.join(name);
         fs::read_bounded(&path, LARGEST).map_err(failed("read", &path))
-    }
-
-    fn place(&self, id: &str) -> Result<PathBuf, IncidentError> {
-        if plain(id) { Ok(self.folder.join(id)) } else { Err(IncidentError::Name(id.to_owned())) }
-    }
-
-    /// Removes the oldest until what is left is within bounds; `newest` stays.
-    fn prune(&self, newest: &str) {
-        let Ok(mut all) = self.list() else { return };
-        let mut bytes: u64 = all.iter().map(|listed| listed.bytes).sum();
-        all.retain(|listed| listed.id != newest);
-        let mut left = all.len() + 1;
-        for listed in all {
-            if left <= self.most && bytes <= self.most_bytes {
-                return;
-            }
-            // One that cannot be removed is tried again with the next incident.
-            if std::fs::remove_dir_all(self.folder.join(&listed.id)).is_ok() {
-                left -= 1;
-                bytes = bytes.saturating_sub(listed.bytes);
-            }
-        }
     }
 }
 
@@ -177,13 +138,15 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Incident
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protection::words::incident::Incident;
+    use crate::protection::words::incidents;
 
     fn files(length: usize) -> Vec<(String, Vec<u8>)> {
         vec![(RECORD.to_owned(), b"{}".to_vec()), ("report.md".to_owned(), vec![b'x'; length])]
     }
 
     fn ids(store: &Store) -> Vec<String> {
-        store.list().unwrap().into_iter().map(|listed| listed.id).collect()
+        store.names().unwrap().into_iter().map(|(id, _)| id).collect()
     }
 
     #[test]
@@ -197,10 +160,9 @@ mod tests {
         }
         store.write("i5", &files(20)).unwrap();
         assert_eq!(ids(&store), ["i3", "i4", "i5"]);
-        let newest = store.list().unwrap().pop().unwrap();
-        assert_eq!((newest.bytes, newest.complete), (22, true));
-        assert_eq!(store.read("i5", "report.md").unwrap().len(), 20);
-        assert!(store.read("i1", "report.md").is_err());
+        assert_eq!(store.names().unwrap().pop().unwrap().1, 22);
+        assert_eq!(store.file("i5", "report.md").unwrap().len(), 20);
+        assert!(store.file("i1", "report.md").is_err());
     }
 
     #[test]
@@ -221,8 +183,8 @@ mod tests {
         let store = Store::new(folder.path().join("incidents"), 3, 1000);
         for name in ["", ".", "..", "../x", "a/b", "/etc", ".hidden", "a b", "é"] {
             assert!(matches!(store.write(name, &files(1)), Err(IncidentError::Name(_))), "{name}");
-            assert!(matches!(store.read(name, RECORD), Err(IncidentError::Name(_))), "{name}");
-            assert!(matches!(store.read("i1", name), Err(IncidentError::Name(_))), "{name}");
+            assert!(matches!(store.file(name, RECORD), Err(IncidentError::Name(_))), "{name}");
+            assert!(matches!(store.file("i1", name), Err(IncidentError::Name(_))), "{name}");
         }
     }
 
@@ -234,6 +196,29 @@ mod tests {
         let store = Store::new(blocked.join("incidents"), 3, 1000);
         assert!(store.check().unwrap_err().to_string().starts_with("cannot make "));
         assert!(store.write("i1", &files(1)).is_err());
-        assert!(store.list().is_err() || ids(&store).is_empty());
+        assert!(store.names().is_err() || ids(&store).is_empty());
+    }
+
+    #[test]
+    fn the_newest_comes_first_and_a_damaged_one_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
+        let record =
+            Incident { target: "job".to_owned(), summary: "It ended.".to_owned(), ..Incident::default() };
+        let whole = serde_json::to_vec(&record).unwrap();
+        store.write("a", &[(RECORD.to_owned(), whole.clone())]).unwrap();
+        store.write("b", &[(RECORD.to_owned(), whole[..20].to_vec())]).unwrap();
+        let text = String::from_utf8(incidents::json(Some(&store)).unwrap()).unwrap();
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["schema_version"], 1);
+        assert_eq!(read["incidents"][0]["id"], "b");
+        assert_eq!(
+            (&read["incidents"][0]["complete"], &read["incidents"][0]["summary"]),
+            (&false.into(), &serde_json::Value::Null)
+        );
+        assert_eq!(
+            (&read["incidents"][1]["target"], &read["incidents"][1]["steps"]),
+            (&"job".into(), &0.into())
+        );
     }
 }

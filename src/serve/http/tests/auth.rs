@@ -1,13 +1,15 @@
 //! Users, headers, rate limit, and a web-config file that changes under the server.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::net::TcpStream;
 
 use super::client::{again, ask, basic, crowd, get};
 use super::{Running, ServeError, web};
 use crate::config::Web;
-use crate::protection::record::store::{RECORD, Store};
+use crate::protection::record::store::Store;
+use crate::protection::words::incidents::RECORD;
 
 struct File {
     folder: tempfile::TempDir,
@@ -185,7 +187,7 @@ async fn alerts_are_heard_from_who_is_known() {
 async fn incidents_are_for_who_is_authenticated() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path().join("incidents"), 10, 1 << 20);
-    let open = Running::with_incidents(Some(store.clone()), web());
+    let open = Running::with_incidents(Some(Arc::new(store.clone())), web());
     for path in ["/api/v1/incidents", "/api/v1/incidents/i1", "/api/v1/incidents/i1/memory.svg"] {
         let reply = ask(open.address, get(path, "")).await;
         assert_eq!(reply.status, 403, "{path}");
@@ -197,7 +199,7 @@ async fn incidents_are_for_who_is_authenticated() {
     let known = basic("alice", "secret");
     let without = Running::with_incidents(None, web.clone());
     assert_eq!(ask(without.address, get("/api/v1/incidents", &known)).await.text(), empty);
-    let server = Running::with_incidents(Some(store.clone()), web);
+    let server = Running::with_incidents(Some(Arc::new(store.clone())), web);
     let asked = |path: &str| ask(server.address, get(&format!("/api/v1/incidents{path}"), &known));
     assert_eq!(asked("").await.text(), empty);
     assert_eq!(ask(server.address, get("/api/v1/incidents", "")).await.status, 401);

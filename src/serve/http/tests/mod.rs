@@ -18,12 +18,13 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::{AlertDesk, Reload, ServeError, Server, Setup};
+use super::{Reload, ServeError, Server, Setup};
 use crate::config::{Listen, Web};
 use crate::events::Events;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
-use crate::protection::record::store::Store;
+use crate::protection::words::alert::ReceiveAlerts;
+use crate::protection::words::incidents::Incidents;
 
 /// Long for a machine under load, short for a test that waits for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,12 +60,12 @@ impl Reload for Scripted {
 /// Nobody is heard.
 struct Deaf;
 
-impl AlertDesk for Deaf {
+impl ReceiveAlerts for Deaf {
     fn token(&self) -> Result<Option<String>, String> {
         Ok(Some("s3cret".to_owned()))
     }
 
-    fn hear(&self, _labels: std::collections::BTreeMap<String, String>, fires: bool) -> bool {
+    fn receive(&self, _labels: std::collections::BTreeMap<String, String>, fires: bool) -> bool {
         fires
     }
 
@@ -125,7 +126,7 @@ impl Running {
     }
 
     /// A server that has incidents.
-    pub(super) fn with_incidents(store: Option<Store>, web: Web) -> Self {
+    pub(super) fn with_incidents(store: Option<Arc<dyn Incidents>>, web: Web) -> Self {
         let reload = Box::<Hung>::default();
         Self::bind_with(web, Some(frames::node()), reload, PATIENCE, store).unwrap()
     }
@@ -135,7 +136,7 @@ impl Running {
         frame: Option<Arc<Frame>>,
         reload: Box<dyn Reload>,
         stale_after: Duration,
-        incidents: Option<Store>,
+        incidents: Option<Arc<dyn Incidents>>,
     ) -> Result<Self, ServeError> {
         let (frames, receiver) = watch::channel(frame);
         let events = Arc::new(Events::new());
