@@ -12,24 +12,24 @@ use crate::model::ids::ProcessKey;
 
 /// A connection that has something to read.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready {
+pub(super) struct Ready {
     /// The user whose places it takes.
-    pub user: u32,
+    pub(super) user: u32,
     /// The process; the connections of a user whose process is not certain count as one process.
-    pub process: Option<ProcessKey>,
+    pub(super) process: Option<ProcessKey>,
     /// The connection.
-    pub number: u64,
+    pub(super) number: u64,
     /// Which read was the last one of this connection, counted over all connections.
-    pub last_read: u64,
+    pub(super) last_read: u64,
 }
 
 /// What one read was.
 #[derive(Clone, Copy, Debug)]
-pub struct Read {
+pub(super) struct Read {
     /// What it takes of the budget.
-    pub cost: usize,
+    pub(super) cost: usize,
     /// Whether there may be more to read.
-    pub more: bool,
+    pub(super) more: bool,
 }
 
 /// The connections of one process, each with the reads it had in this round.
@@ -38,7 +38,12 @@ type Process = VecDeque<(u64, usize)>;
 /// Reads `ready` in turns, each connection at most `most` times, until nothing is left or reads have cost `budget`.
 ///
 /// The last read may cost more than is left of the budget. Returns whether everything was read that there were reads for.
-pub fn take_turns(ready: Vec<Ready>, most: usize, budget: usize, mut read: impl FnMut(u64) -> Read) -> bool {
+pub(super) fn take_turns(
+    ready: Vec<Ready>,
+    most: usize,
+    budget: usize,
+    mut read: impl FnMut(u64) -> Read,
+) -> bool {
     let mut users = by_user(ready);
     let mut spent = 0;
     while let Some(mut processes) = users.pop_front() {
