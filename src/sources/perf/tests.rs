@@ -253,8 +253,8 @@ fn one_user_leaves_descriptors_for_anothers_processes() {
     let stat = |pid: u32| format!("{pid} (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0 0\n");
     let root = host();
     for pid in 20..26 {
-        root.write(&format!("proc/{pid}/stat"), &stat(pid));
-        root.write(&format!("proc/{pid}/task/{pid}/stat"), "");
+        root.write(format!("proc/{pid}/stat"), stat(pid));
+        root.write(format!("proc/{pid}/task/{pid}/stat"), "");
     }
     let kernel = Fake::default();
     let rules = options::Rules { descriptors: 16, host: false, ..RULES };
