@@ -18,6 +18,7 @@ mod subjects;
 #[cfg(test)]
 mod tests;
 pub mod tracker;
+mod users;
 mod view;
 pub mod visibility;
 

@@ -1,19 +1,22 @@
 //! One tracker a subject: fed each tick, asked in turns, forgotten with its subject.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::tracker::{Assessment, Sample, Tracker};
-use crate::model::analyzer::Keepsake;
+use super::users::Users;
+use crate::model::analyzer::{Keepsake, View};
+use crate::model::fair;
 use crate::model::finding::Subject;
 use crate::model::setting::{Opt, OptKind, Settings};
+use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 
 /// The option of every analyzer that follows subjects.
 pub(super) static MOST: Opt = Opt {
     key: "most",
-    help: "The most subjects that are followed at once; 2.6 KiB each. Those beyond are counted.",
+    help: "The most subjects that are followed at once; 2.6 KiB each. Each user has an equal share of them; those beyond are counted.",
     kind: OptKind::Count(1, 4_000),
     default: "2000",
 };
@@ -79,8 +82,12 @@ pub(super) struct Subjects {
     most: usize,
     /// This tick and the one before, in seconds on the monotonic clock.
     ticks: [f64; 2],
-    /// Subjects of this tick that were not followed for lack of room.
-    pub(super) omitted: u64,
+    /// What is not followed in this tick because other users have a share as well.
+    left_out: BTreeSet<Subject>,
+    /// Subjects of this tick that are not followed for lack of room, by user.
+    omitted: BTreeMap<u32, u64>,
+    /// Subjects of this tick that wait for the places of those that were there in the tick before.
+    waiting: u64,
 }
 
 /// What survives a restart.
@@ -99,14 +106,42 @@ impl Subjects {
     /// Follows as many as [`MOST`] says.
     pub(super) fn new(settings: &Settings) -> Self {
         let most = usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX);
-        Self { followed: BTreeMap::new(), most, ticks: [0.0; 2], omitted: 0 }
+        let (left_out, omitted) = (BTreeSet::new(), BTreeMap::new());
+        Self { followed: BTreeMap::new(), most, ticks: [0.0; 2], left_out, omitted, waiting: 0 }
     }
 
-    /// Begins a tick.
-    pub(super) fn begin(&mut self, now: Timestamp) {
+    /// Begins a tick that shows these subjects. Where they are more than can be followed, each user has its share of the
+    /// places, and those that are followed already keep theirs before others of the same user.
+    pub(super) fn begin<'s>(
+        &mut self,
+        subjects: impl ExactSizeIterator<Item = &'s Subject>,
+        view: &View<'_>,
+        now: Timestamp,
+    ) {
+        self.forget(now);
+        self.left_out.clear();
+        self.omitted.clear();
+        self.waiting = 0;
+        if subjects.len() <= self.most {
+            return;
+        }
+        let users = Users::new(view);
+        let (mut order, new): (Vec<&Subject>, Vec<&Subject>) =
+            subjects.partition(|subject| self.followed.contains_key(*subject));
+        order.extend(new);
+        let owners: Vec<u32> = order.iter().map(|subject| users.of(subject)).collect();
+        let placed = fair::divide(&owners, self.most);
+        for ((subject, user), _) in order.into_iter().zip(owners).zip(placed).filter(|(_, placed)| !placed) {
+            self.followed.remove(subject);
+            self.left_out.insert(subject.clone());
+            *self.omitted.entry(user).or_default() += 1;
+        }
+    }
+
+    /// Forgets what is gone.
+    fn forget(&mut self, now: Timestamp) {
         let now = now.monotonic().as_secs_f64();
         let before = self.ticks[1];
-        self.omitted = 0;
         self.followed.retain(|subject, followed| {
             // A pid that comes back is another process.
             let gone_for = if subject.pid.is_empty() {
@@ -137,9 +172,12 @@ impl Subjects {
     ) -> Option<&mut Followed> {
         let at = now.monotonic().as_secs_f64();
         if !self.followed.contains_key(subject) {
-            // Where one was left out, there is none to forget.
-            if self.followed.len() >= self.most && (self.omitted > 0 || !self.forget_one()) {
-                self.omitted += 1;
+            if self.left_out.contains(subject) {
+                return None;
+            }
+            // What was there in the tick before and is not now may be back in the next: it keeps its place for that long.
+            if self.followed.len() >= self.most && (self.waiting > 0 || !self.forget_one()) {
+                self.waiting += 1;
                 return None;
             }
             self.followed.insert(subject.clone(), Followed { born: at, life, ..Followed::default() });
@@ -166,6 +204,18 @@ impl Subjects {
     /// How many are followed.
     pub(super) fn len(&self) -> usize {
         self.followed.len()
+    }
+
+    /// How many are not followed for lack of room.
+    pub(super) fn omitted(&self) -> u64 {
+        self.waiting + self.omitted.values().sum::<u64>()
+    }
+
+    /// The same by user, by the limit of this name.
+    pub(super) fn shortages(&self, limit: &'static str) -> impl Iterator<Item = Shortage> {
+        let most = self.most as u64;
+        let users = self.omitted.iter();
+        users.map(move |(user, left_out)| Shortage { limit, user: Some(*user), left_out: *left_out, most })
     }
 
     /// What must survive a restart.

@@ -1,10 +1,14 @@
 //! The analyzers as the engine runs them, over frames made here.
 
+use std::sync::Arc;
+
 use expect_test::expect;
 
 use super::{Registration, exhaustion, leak};
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::desc::Gauge;
+use crate::model::facts::{Membership, Workload};
+use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::setting::Settings;
@@ -50,7 +54,8 @@ fn run(analyzer: &mut dyn Analyzer, from: u32, to: u32, put: impl Fn(u32, &mut B
         let mut batch = Batch::new();
         put(second, &mut batch);
         last = Analysis::default();
-        analyzer.analyze(&View::new(batch.families()), Timestamp::from_secs(second.into()), &mut last);
+        let view = View::new(batch.families()).with_facts(&batch.facts);
+        analyzer.analyze(&view, Timestamp::from_secs(second.into()), &mut last);
     }
     last
 }
@@ -337,6 +342,64 @@ fn subjects_are_bounded_and_those_that_end_are_forgotten() {
     let said = run(&mut *analyzer, 3, 5, |_, batch| put(batch, 0..10));
     assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(10.0));
     assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(0.0));
+}
+
+/// Whose subjects are left out, by what limit.
+fn left_out(said: &Analysis) -> Vec<(&'static str, Option<u32>, u64, u64)> {
+    said.shortages.iter().map(|told| (told.limit, told.user, told.left_out, told.most)).collect()
+}
+
+#[test]
+fn one_user_with_many_processes_leaves_places_to_anothers() {
+    const ALICE: u32 = 61_001;
+    const MALLORY: u32 = 61_002;
+    let mut analyzer = build(&leak::REGISTRATION);
+    // In the order of their names, the other user's come last.
+    let put = |batch: &mut Batch, mallorys: u32, alices: u32| {
+        for (name, user, pids) in
+            [("a-mallory", MALLORY, 0..mallorys), ("z-alice", ALICE, 9_000..9_000 + alices)]
+        {
+            for pid in pids {
+                let labels = [name.into(), pid.into(), "python".into()];
+                bytes(batch, &workload::metrics::PROCESS_RSS, &labels, GIB);
+                let mut member = Membership::named(ProcessKey { pid, start: 1 }, name);
+                member.workload = Arc::new(Workload { user, ..(*member.workload).clone() });
+                batch.facts.workload_of.push(member);
+            }
+        }
+    };
+    let said = run(&mut *analyzer, 0, 3, |_, batch| put(batch, 2_500, 0));
+    assert_eq!(left_out(&said), [("leak_subjects", Some(MALLORY), 500, 2_000)]);
+    // Those that were followed before yield to the other user's.
+    let said = run(&mut *analyzer, 3, 5, |_, batch| put(batch, 2_500, 30));
+    assert_eq!(left_out(&said), [("leak_subjects", Some(MALLORY), 530, 2_000)]);
+    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(2_000.0));
+    assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(530.0));
+    assert!(value(&said, "memwarden_leak_state", &["z-alice", "9029"]).is_some(), "the last of hers");
+    let said = run(&mut *analyzer, 5, 6, |_, batch| put(batch, 1_970, 30));
+    assert!(left_out(&said).is_empty());
+}
+
+#[test]
+fn one_user_with_many_groups_leaves_places_to_the_host_and_to_anothers() {
+    const ALICE: u32 = 61_001;
+    const MALLORY: u32 = 61_002;
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    let said = run(&mut *analyzer, 0, 3, |second, batch| {
+        growing_host(second, batch);
+        let mut users = std::collections::BTreeMap::new();
+        let mallorys = (0..1_980).map(|number| (format!("/a/{number}"), MALLORY));
+        for (path, user) in mallorys.chain((0..20).map(|number| (format!("/z/{number}"), ALICE))) {
+            let label = Label::from(path);
+            bytes(batch, &cgroup::metrics::LIMIT, std::slice::from_ref(&label), 4.0 * GIB);
+            bytes(batch, &cgroup::metrics::WORKING_SET, std::slice::from_ref(&label), GIB);
+            users.insert(label, user);
+        }
+        batch.facts.cgroup_users = Arc::new(users);
+    });
+    assert_eq!(left_out(&said), [("exhaustion_subjects", Some(MALLORY), 1, 2_000)]);
+    let headroom = |label| value(&said, "memwarden_forecast_headroom_bytes", &[label]);
+    assert!(headroom("host").is_some() && headroom("/z/19").is_some() && headroom("/a/0").is_some());
 }
 
 #[test]

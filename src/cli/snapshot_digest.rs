@@ -17,6 +17,9 @@ pub(super) struct Args {
     /// The most memory to take, in bytes.
     #[arg(long)]
     max_memory: u64,
+    /// The user whose it is to be, by number; without it, anybody's.
+    #[arg(long)]
+    owner: Option<u32>,
     /// Where the kernel's process files are.
     #[arg(long)]
     proc: PathBuf,
@@ -26,16 +29,16 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         child::die_with_parent();
         child::step_back(&self.proc);
-        let digest = digest(&self.file, self.max_memory);
+        let digest = digest(&self.file, self.owner, self.max_memory);
         std::io::stdout().lock().write_all(serde_json::to_string(&digest)?.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// What a file says, or why it says nothing, in words.
-fn digest(file: &Path, max_memory: u64) -> Result<Digest, String> {
+fn digest(file: &Path, owner: Option<u32>, max_memory: u64) -> Result<Digest, String> {
     let largest = Limits::for_file(0, max_memory).file_bytes;
-    let bytes = user_files::read(file, largest).map_err(|error| error.to_string())?;
+    let bytes = user_files::read(file, owner, largest).map_err(|error| error.to_string())?;
     let limits = Limits::for_file(bytes.len() as u64, max_memory);
     let digest = decode(&bytes, &limits).and_then(|snapshot| Digest::of(&snapshot));
     digest.map_err(|error| format!("{:#}", anyhow::Error::new(error)))

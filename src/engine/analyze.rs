@@ -113,11 +113,11 @@ impl Analyzers {
 
     /// Runs each over what the sources put into `batch`, adds its gauges, and returns the findings.
     pub(super) fn run(&mut self, at: Timestamp, batch: &mut Batch, sources: &[SourceReport]) -> Vec<Finding> {
-        let (mut said, mut findings) = (Batch::new(), Vec::new());
+        let (mut said, mut findings, mut shortages) = (Batch::new(), Vec::new(), Vec::new());
         for running in &mut self.running {
             let name = running.registration.name;
             let begun = clock::now();
-            let view = View::new(batch.families()).with_sources(sources);
+            let view = View::new(batch.families()).with_sources(sources).with_facts(&batch.facts);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let mut analysis = Analysis::default();
                 running.analyzer.analyze(&view, at, &mut analysis);
@@ -136,8 +136,10 @@ impl Analyzers {
             }
             said.absorb(analysis.batch);
             findings.extend(analysis.findings);
+            shortages.extend(analysis.shortages);
         }
         batch.absorb(said);
+        batch.facts.shortages.append(&mut shortages);
         findings
     }
 }

@@ -34,6 +34,8 @@ pub struct Facts {
     pub ranks: Vec<ToldRank>,
     /// What happened to training jobs lately, by the `training` source.
     pub timeline: std::sync::Arc<Timeline>,
+    /// The users of the exposed cgroups that are not root's, by the label of the cgroup, by the `cgroup` source.
+    pub cgroup_users: std::sync::Arc<std::collections::BTreeMap<Label, u32>>,
     /// Limits that left something out in this tick, by whoever holds them.
     pub shortages: Vec<Shortage>,
     /// What a source states itself, beside the analyzers.
@@ -94,6 +96,8 @@ pub struct Before {
     pub processes: Option<std::sync::Arc<ProcessTable>>,
     /// Which workload each process was in, sorted by pid.
     pub workload_of: Vec<Membership>,
+    /// The ranks that spoke.
+    pub ranks: Vec<ToldRank>,
 }
 
 impl Before {

@@ -30,12 +30,55 @@ pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
     owners.iter().map(place).map(|given| given.is_some()).collect()
 }
 
+/// Marks which of `asked`, in their order, have a place when each takes as many of `most` places as it says.
+///
+/// Each user has the share that [`divide`] would give it. What is in no share because it takes more than is left of
+/// one goes to the first ones that fit into it.
+///
+/// ```
+/// use memwarden::model::fair;
+/// // User 1 asks for four times two of seven places, user 2 once for three.
+/// let asked = [(1, 2), (1, 2), (1, 2), (1, 2), (2, 3)];
+/// assert_eq!(fair::divide_sizes(&asked, 7), [true, true, false, false, true]);
+/// ```
+pub fn divide_sizes<U: Ord + Copy>(asked: &[(U, usize)], most: usize) -> Vec<bool> {
+    let mut users = BTreeMap::<U, usize>::new();
+    for (owner, size) in asked {
+        let sum = users.entry(*owner).or_default();
+        *sum = sum.saturating_add(*size);
+    }
+    let mut left = levels(users, most);
+    let mut rest = most;
+    let within = |room: &mut usize, size: usize, rest: &mut usize| {
+        let fits = size <= *room && size <= *rest;
+        if fits {
+            *room -= size;
+            *rest -= size;
+        }
+        fits
+    };
+    let mut given: Vec<bool> = asked
+        .iter()
+        .map(|(owner, size)| left.get_mut(owner).is_some_and(|left| within(left, *size, &mut rest)))
+        .collect();
+    for ((_, size), given) in asked.iter().zip(&mut given).filter(|(_, given)| !**given) {
+        let mut room = rest;
+        *given = within(&mut room, *size, &mut rest);
+    }
+    given
+}
+
 /// How many places each user gets.
 fn shares<U: Ord + Copy>(owners: &[U], most: usize) -> BTreeMap<U, usize> {
     let mut asked = BTreeMap::<U, usize>::new();
     for owner in owners {
         *asked.entry(*owner).or_default() += 1;
     }
+    levels(asked, most)
+}
+
+/// How many places each user gets who asks for so many.
+fn levels<U: Ord + Copy>(mut asked: BTreeMap<U, usize>, most: usize) -> BTreeMap<U, usize> {
     let mut ascending: Vec<(usize, U)> = asked.iter().map(|(owner, asked)| (*asked, *owner)).collect();
     ascending.sort_unstable();
     let (mut left, mut users) = (most, ascending.len());
@@ -163,7 +206,25 @@ mod tests {
         assert_eq!((shares.ask(9), shares.ask(7)), (Answer::Refused, Answer::Refused));
     }
 
+    #[test]
+    fn what_fits_into_no_share_goes_to_who_fits() {
+        // Each has a share of ten: what takes fifteen does not fit, and the places go to the other.
+        let asked = [(7, 8), (7, 8), (9, 15), (7, 8)];
+        assert_eq!(divide_sizes(&asked, 20), [true, true, false, false]);
+        assert_eq!(divide_sizes(&[(9, 21), (7, 1)], 20), [false, true]);
+        assert_eq!(divide_sizes(&[(9, usize::MAX), (9, usize::MAX), (7, 0)], 20), [false, false, true]);
+    }
+
     proptest! {
+        #[test]
+        fn sizes_of_one_are_divided_as_places_are(
+            owners in proptest::collection::vec(0_u32..6, 0..60),
+            most in 0_usize..40,
+        ) {
+            let asked: Vec<(u32, usize)> = owners.iter().map(|owner| (*owner, 1)).collect();
+            prop_assert_eq!(divide_sizes(&asked, most), divide(&owners, most));
+        }
+
         #[test]
         fn all_places_are_used_and_nobody_has_less_than_another_who_asked_for_less(
             owners in proptest::collection::vec(0_u32..6, 0..60),

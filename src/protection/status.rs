@@ -1,10 +1,10 @@
 //! What the guard says of itself: plain values that are copied without allocating, and put into frames elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::metrics as m;
-use super::policy::{Condition, Conditions, Mode, Reading, Resource, State, Truth};
+use super::policy::{Condition, Conditions, Mode, Reading, Resource, State, Truth, UsedUp};
 use super::words::step::{Outcome, Work};
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -117,6 +117,8 @@ pub struct SeatReport {
     pub readings: [Option<Reading>; 4],
     /// The age of the oldest of them.
     pub age: Option<Duration>,
+    /// The limits an hour that have nothing left for it.
+    pub used_up: UsedUp,
 }
 
 /// Everything the guard says of itself.
@@ -169,6 +171,8 @@ impl Report {
 pub struct Names {
     /// By target: its name and mode.
     pub targets: Vec<(Label, Mode)>,
+    /// By target: the most incidents in an hour that end a job of it.
+    pub target_most_per_hour: Vec<u32>,
     /// The most incidents of the whole host in an hour that end a job.
     pub most_per_hour: u32,
     /// By seat.
@@ -200,7 +204,7 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
     for ((name, mode), target) in names.targets.iter().zip(&report.targets) {
         put_target(name, *mode, target, out);
     }
-    let mut disarmed: BTreeMap<Option<u32>, u64> = BTreeMap::new();
+    let mut disarmed = Vec::new();
     for (seat, known) in report.seats.iter().zip(&names.seats) {
         if let (Some(seat), Some(Name { serial, workload, members, left_out, user })) = (seat, known)
             && seat.serial == *serial
@@ -212,11 +216,11 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
             put_seat(&labels, seat, out);
             let limited = seat.unfit.is_none() && seat.conditions.get(Condition::RateLeft) == Truth::NotMet;
             if limited && seat.state == State::Disarmed {
-                *disarmed.entry(*user).or_default() += 1;
+                disarmed.push((*user, seat));
             }
         }
     }
-    put_shortages(names, disarmed, out);
+    put_shortages(names, &disarmed, out);
     out.put(&m::HOST_LEFT, &[], Count(u64::from(report.host_left)));
     out.put(&m::ROUNDS, &[], Count(report.rounds));
     out.put_some(&m::ROUND_AGE, &[], report.at.map(|then| at.since(then).into()));
@@ -226,16 +230,23 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
     out.put(&m::UNSEATED, &[], Count(names.unseated.iter().map(|(_, count)| count).sum()));
 }
 
-/// What the limits leave without protection, and whose it is.
-fn put_shortages(names: &Names, disarmed: BTreeMap<Option<u32>, u64>, out: &mut Batch) {
+/// What the limits leave without protection, and whose it is; `disarmed` are those who wait for a limit an hour.
+fn put_shortages(names: &Names, disarmed: &[(Option<u32>, &SeatReport)], out: &mut Batch) {
     let mut state = |limit, user, left_out, most| {
         out.facts.shortages.push(Shortage { limit, user, left_out, most });
     };
     for (user, left_out) in &names.unseated {
         state("protection_seats", *user, *left_out, names.seats.len() as u64);
     }
-    for (user, left_out) in disarmed {
-        state("protection_per_hour", user, left_out, u64::from(names.most_per_hour));
+    let used_up = |limit: fn(UsedUp) -> bool| disarmed.iter().filter(move |(_, seat)| limit(seat.used_up));
+    for (user, _) in used_up(|limits| limits.host) {
+        state("protection_per_hour", *user, 1, u64::from(names.most_per_hour));
+    }
+    let targets: BTreeSet<usize> = used_up(|limits| limits.target).map(|(_, seat)| seat.target).collect();
+    let most = targets.iter().filter_map(|target| names.target_most_per_hour.get(*target));
+    let most = most.map(|most| u64::from(*most)).sum();
+    for (user, _) in used_up(|limits| limits.target) {
+        state("protection_target_per_hour", *user, 1, most);
     }
 }
 
@@ -292,6 +303,54 @@ fn put_seat(labels: &[Label; 2], seat: &SeatReport, out: &mut Batch) {
 mod tests {
     use super::*;
 
+    /// What is stated of seats of these targets and users that wait for these limits.
+    fn stated(seats: &[(usize, u32, UsedUp)]) -> Vec<(&'static str, Option<u32>, u64, u64)> {
+        let mut report = Report::new(2, seats.len());
+        let mut names = Names {
+            targets: vec![("a".into(), Mode::Enforce), ("b".into(), Mode::Enforce)],
+            target_most_per_hour: vec![3, 4],
+            most_per_hour: 5,
+            ..Names::default()
+        };
+        for (place, (target, user, used_up)) in seats.iter().enumerate() {
+            let mut conditions = Conditions::default();
+            conditions.set(Condition::RateLeft, Truth::NotMet);
+            report.seats[place] = Some(SeatReport {
+                target: *target,
+                serial: 1,
+                state: State::Disarmed,
+                overdue: false,
+                conditions,
+                unfit: None,
+                readings: [None; 4],
+                age: None,
+                used_up: *used_up,
+            });
+            let workload = format!("job-{place}").into();
+            names.seats.push(Some(Name { serial: 1, workload, user: Some(*user), members: 1, left_out: 0 }));
+        }
+        let mut out = Batch::new();
+        put(&report, &names, Timestamp::from_secs(1), &mut out);
+        let each = |told: Shortage| (told.limit, told.user, told.left_out, told.most);
+        out.facts.shortages.into_iter().map(each).collect()
+    }
+
+    #[test]
+    fn the_limit_an_hour_that_is_used_up_is_stated() {
+        let (host, target) = (UsedUp { host: true, target: false }, UsedUp { host: false, target: true });
+        assert_eq!(stated(&[(0, 7, host)]), [("protection_per_hour", Some(7), 1, 5)]);
+        assert_eq!(stated(&[(1, 7, target)]), [("protection_target_per_hour", Some(7), 1, 4)]);
+        assert_eq!(
+            stated(&[(0, 7, UsedUp { host: true, target: true }), (1, 9, target)]),
+            [
+                ("protection_per_hour", Some(7), 1, 5),
+                ("protection_target_per_hour", Some(7), 1, 7),
+                ("protection_target_per_hour", Some(9), 1, 7)
+            ]
+        );
+        assert!(stated(&[(0, 7, UsedUp::default())]).is_empty());
+    }
+
     #[test]
     fn only_who_enforces_has_an_incident_that_is_waited_for() {
         let mut report = Report::new(2, 2);
@@ -305,6 +364,7 @@ mod tests {
             unfit: None,
             readings: [None; 4],
             age: None,
+            used_up: UsedUp::default(),
         });
         assert_eq!(
             (report.incident(|target| target == 1), report.incident(|target| target == 0)),

@@ -35,9 +35,10 @@ struct Exhaustion {
 
 impl Analyzer for Exhaustion {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
-        self.subjects.begin(now);
+        let resources = resources::all(view);
+        self.subjects.begin(resources.iter().map(|resource| &resource.subject), view, now);
         self.levels.begin(now);
-        for resource in resources::all(view) {
+        for resource in resources {
             let fed = Fed {
                 subject: &resource.subject,
                 sample: resource.sample,
@@ -52,7 +53,8 @@ impl Analyzer for Exhaustion {
             }
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
-        out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted));
+        out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted()));
+        out.shortages.extend(self.subjects.shortages("exhaustion_subjects"));
     }
 
     fn save(&self) -> Option<Keepsake> {

@@ -68,10 +68,10 @@ impl Parts {
 
 impl Analyzer for Leak {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
-        self.subjects.begin(now);
         self.told.begin(now);
         self.paces.hear(view, now);
         let subjects = subjects(view);
+        self.subjects.begin(subjects.keys(), view, now);
         self.owners.learn(view, subjects.keys());
         self.calm.retain(|subject, _| subjects.contains_key(subject));
         for (subject, parts) in subjects {
@@ -98,7 +98,8 @@ impl Analyzer for Leak {
             }
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
-        out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted));
+        out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted()));
+        out.shortages.extend(self.subjects.shortages("leak_subjects"));
     }
 
     fn save(&self) -> Option<Keepsake> {

@@ -102,12 +102,15 @@ pub fn owned(path: &Path, users: &[u32]) -> io::Result<(File, Metadata)> {
     if known { Ok((file, status)) } else { Err(Refusal::Owner.into()) }
 }
 
-/// Reads a whole regular file of at most `largest` bytes.
+/// Reads a whole regular file of at most `largest` bytes, where an owner is given as [`owned`] does.
 ///
 /// # Errors
 /// A [`Refusal`], or the operating system's.
-pub fn read(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
-    let (file, status) = open(path)?;
+pub fn read(path: &Path, owner: Option<u32>, largest: u64) -> io::Result<Vec<u8>> {
+    let (file, status) = match owner {
+        Some(owner) => owned(path, &[owner])?,
+        None => open(path)?,
+    };
     if status.len() > largest {
         return Err(Refusal::TooLarge.into());
     }

@@ -123,8 +123,10 @@ fn nobodys_private_file_becomes_known() {
     refused(open(&file(folder.path(), "c", 0o640, 0)), Refusal::Private);
     assert!(open(&file(folder.path(), "d", 0o600, ALICE)).is_ok());
     assert!(open(&file(folder.path(), "e", 0o644, 0)).is_ok());
-    assert_eq!(read(&folder.path().join("d"), 4).unwrap(), b"text");
-    refused(read(&folder.path().join("d"), 3), Refusal::TooLarge);
+    assert_eq!(read(&folder.path().join("d"), None, 4).unwrap(), b"text");
+    refused(read(&folder.path().join("d"), None, 3), Refusal::TooLarge);
+    assert_eq!(read(&folder.path().join("d"), Some(ALICE), 4).unwrap(), b"text");
+    refused(read(&folder.path().join("d"), Some(MALLORY), 4), Refusal::Owner);
 }
 
 #[test]

@@ -254,7 +254,7 @@ impl Watch {
         if let Some(reading) = group {
             self.journal.read(read, place, &reading);
         }
-        self.note(seat, &observed, able);
+        self.note(seat, &observed, able, read);
         if let Some(transition) = transition {
             self.act(seat, &transition, &observed, read, clock);
             return AT_ONCE;
@@ -268,7 +268,7 @@ impl Watch {
         self.pause(seat)
     }
 
-    fn note(&mut self, seat: usize, observed: &Observed, able: bool) {
+    fn note(&mut self, seat: usize, observed: &Observed, able: bool, now: Timestamp) {
         let (Some(sitting), Some(ladder)) = (&self.seats[seat], self.board.ladder(seat)) else { return };
         let limits = ladder.limits();
         let unbounded = (!observed.fit && sitting.unfit.is_none()).then_some(Unfit::Bounds);
@@ -281,6 +281,7 @@ impl Watch {
             unfit: sitting.unfit.or(if able { unbounded } else { Some(Unfit::NoExecutor) }),
             readings: observed.readings.map(|reading| reading.map(|reading| reading.value)),
             age: oldest(observed, |resource| limits.levels[resource.place()].is_some()),
+            used_up: self.board.used_up(seat, now),
         });
     }
 

@@ -28,7 +28,7 @@ const SHORT: OptKind = OptKind::Duration(Duration::ZERO, Duration::from_secs(360
 opts! {
     /// The most that any target may do: `off`, `observe` (decide, export and log, and do nothing) or `enforce`.
     MODE: "mode", OptKind::Choice(Mode::WORDS), "observe";
-    /// The most times in an hour that jobs are ended on this host. Each user who has jobs has an equal share, and at least one; whoever has used it up is disarmed until the hour has passed.
+    /// The most times in an hour that jobs are ended on this host. Each user who has jobs has an equal share, and at least one as long as the host has one left; whoever has used it up is disarmed until the hour has passed.
     HOST_MOST: "most_per_hour", OptKind::Count(0, 100), "5";
     /// A file with the token that `POST /api/v1/alerts` asks for (`Authorization: Bearer`). Alerts are refused unless this, or users in web.config_file, keep strangers out.
     ALERT_TOKEN: "alert_token_file", OptKind::Path, "\"\"";
@@ -139,7 +139,7 @@ opts! {
     VERIFY_TIME: "verify_time", SHORT, "10s";
     /// How long it is quiet after an incident.
     COOLDOWN: "cooldown", SHORT, "15s";
-    /// The most times in an hour that this target is ended; users share it in the same way.
+    /// The most times in an hour that this target is ended; users share it in the same way, and a user who comes when others have used it up has a share all the same, within the host's limit.
     TARGET_MOST: "most_per_hour", OptKind::Count(0, 100), "3";
     /// Whether the hard level kills even when these limits are used up.
     HARD_IGNORES_RATE: "hard_ignores_limits", OptKind::Bool, "false";

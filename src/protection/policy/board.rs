@@ -21,6 +21,15 @@ pub struct Seated {
     pub ladder: Ladder,
 }
 
+/// Which limits an hour have nothing left for a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsedUp {
+    /// The target's, or the user's share of it.
+    pub target: bool,
+    /// The host's, or the user's share of it.
+    pub host: bool,
+}
+
 /// Every ladder of the host.
 #[derive(Clone, Debug)]
 pub struct Board {
@@ -81,6 +90,20 @@ impl Board {
         self.host.left(now)
     }
 
+    /// How often it may still happen now to the one in a seat: what its user has left of the target's limit and of the host's.
+    /// A user who comes late has its share of the target's limit, but never more than the host has left.
+    fn left_for(&self, seated: &Seated, now: Timestamp) -> (u32, u32) {
+        let target = self.rates[seated.target].left_for(now, seated.user);
+        (target, self.host.left_for(now, seated.user).min(self.host.left(now)))
+    }
+
+    /// The limits of which nothing is left for the one in a seat.
+    pub fn used_up(&self, seat: usize, now: Timestamp) -> UsedUp {
+        let Some(seated) = self.seats.get(seat).and_then(Option::as_ref) else { return UsedUp::default() };
+        let (target, host) = self.left_for(seated, now);
+        UsedUp { target: target == 0, host: host == 0 }
+    }
+
     /// Whether somebody else's memory is on its way back, within the time it has. Where nothing is done, nobody's is.
     fn busy(&self, but: usize, now: Timestamp) -> bool {
         let ending =
@@ -91,8 +114,9 @@ impl Board {
     /// Steps the ladder in one seat; an empty seat never moves.
     pub fn step(&mut self, seat: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
         let busy = self.busy(seat, now);
+        let (of_target, of_host) = self.left_for(self.seats.get(seat)?.as_ref()?, now);
+        let left = of_target.min(of_host);
         let Seated { target, user, ladder } = self.seats.get_mut(seat)?.as_mut()?;
-        let left = self.rates[*target].left_for(now, *user).min(self.host.left_for(now, *user));
         let transition = ladder.step(now, observed, Gate { busy, left })?;
         if transition.counts {
             let enforces = ladder.limits().mode == Mode::Enforce;
@@ -173,6 +197,37 @@ mod tests {
         }
         assert_eq!(ended, 2);
         assert_eq!(board.step(1, now, &short()).map(|moved| moved.to), Some(State::Kill), "Alice's job");
+    }
+
+    #[test]
+    fn users_who_come_late_end_no_more_jobs_than_the_host_allows() {
+        let mut now = Timestamp::from_secs(100);
+        let mut board = Board::new(1, [3, 3], 2);
+        let mut ended = 0;
+        // Each comes when the others before it are gone, and has a share of its own.
+        for user in 1001..1011 {
+            now = now.plus(Duration::from_secs(10));
+            let ladder = Ladder::new(limits(), now);
+            board.seat(0, Some(Seated { target: (user % 2) as usize, user: Some(user), ladder }));
+            ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
+        }
+        assert_eq!((ended, board.host_left(now)), (2, 0));
+        assert_eq!(board.used_up(0, now), UsedUp { target: false, host: true });
+        let an_hour_later = Timestamp::from_secs(3715);
+        assert_eq!(board.used_up(0, an_hour_later), UsedUp::default());
+        assert_eq!((board.host_left(an_hour_later), board.used_up(9, now)), (1, UsedUp::default()));
+    }
+
+    #[test]
+    fn the_limit_that_is_used_up_is_named() {
+        let now = Timestamp::from_secs(100);
+        let mut board = two_users(now, &limits());
+        for _ in 0..2 {
+            board.recall(0, Some(1002), now);
+        }
+        // Of the target's three one is left, which is the other user's; the host has three left for everybody.
+        assert_eq!(board.used_up(0, now), UsedUp { target: true, host: false });
+        assert_eq!(board.used_up(1, now), UsedUp::default());
     }
 
     #[test]

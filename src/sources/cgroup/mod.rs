@@ -22,6 +22,7 @@ pub mod walk;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use self::bounds::Bounds;
 use self::expose::Words;
@@ -32,6 +33,7 @@ use self::reading::Reading;
 use self::walk::Walk;
 use crate::host::cgroup::{Hierarchy, memory_hierarchy};
 use crate::host::process::descriptor_limit;
+use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
@@ -76,6 +78,8 @@ struct Cgroups {
     unvisited: BTreeMap<u32, u64>,
     /// In the order of their folders, so that each comes after those above it.
     groups: Vec<Group>,
+    /// The users of the exposed ones that are not root's.
+    users: Arc<BTreeMap<Label, u32>>,
     reader: Reader,
     words: Words,
 }
@@ -94,6 +98,7 @@ impl Cgroups {
             omitted: BTreeMap::new(),
             unvisited: BTreeMap::new(),
             groups: Vec::new(),
+            users: Arc::default(),
             reader: Reader::default(),
             words: Words::default(),
         }
@@ -160,11 +165,16 @@ impl Cgroups {
             group.shown = false;
             group.files.forget_absent();
         }
+        let mut users = BTreeMap::new();
         for found in &chosen.shown {
             if let Ok(place) = groups.binary_search_by(|group| group.files.dir.cmp(&found.dir)) {
                 groups[place].shown = true;
+                if found.user != 0 {
+                    users.insert(groups[place].label.clone(), found.user);
+                }
             }
         }
+        self.users = users.into();
         self.omitted = chosen.omitted;
         self.unvisited.clone_from(&walk.unvisited);
         self.walk_trouble.clone_from(&walk.trouble);
@@ -239,6 +249,7 @@ impl Source for Cgroups {
         self.reader.trouble = self.walk_trouble.clone();
         let readings = self.read();
         self.put(&readings, out);
+        out.facts.cgroup_users = Arc::clone(&self.users);
         out.put(&metrics::HIERARCHY, &[hierarchy.version.label().into()], Flag(true));
         let omitted = self.omitted.values().chain(self.unvisited.values());
         out.put(&metrics::OMITTED, &[], Count(omitted.fold(0, |sum, more| sum.saturating_add(*more))));

@@ -638,6 +638,9 @@ fn a_user_who_makes_many_groups_leaves_places_to_others_and_is_named() {
     assert!(shown.contains("/slurm/uid_1001/job_7") && shown.contains("/user/1002/g299"), "{shown:?}");
     let told = Shortage { limit: "cgroups", user: Some(1002), left_out: 281, most: 20 };
     assert_eq!(out.facts.shortages, [told]);
+    let users = &out.facts.cgroup_users;
+    assert_eq!(users.get(&"/user/1002/g299".into()), Some(&1002));
+    assert_eq!(users.values().filter(|user| **user == 1002).count(), 19);
 }
 
 #[test]

@@ -22,10 +22,12 @@ use crate::host::perf::{Event, Kernel, Perf, Refusal, Target};
 use crate::host::process::readers::{self, Asked, Desk, Pool};
 use crate::host::roots::Roots;
 use crate::host::{fs, process};
-use crate::model::facts::{Membership, ProcessTable};
+use crate::model::facts::{Membership, ProcessTable, Workload};
+use crate::model::fair;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
+use crate::model::shortage::Shortage;
 use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Seconds};
@@ -51,7 +53,7 @@ struct Counters {
     rules: options::Rules,
     roots: Arc<Roots>,
     kernel: Arc<dyn Perf>,
-    openings: Desk<Vec<Open>>,
+    openings: Desk<Result<Vec<Open>, NoRoom>>,
     /// What can be counted for a process; absent until it was tried.
     events: Option<Vec<(Event, Result<(), Refusal>)>>,
     host: Vec<Open>,
@@ -60,9 +62,14 @@ struct Counters {
     host_tried: bool,
     processes: HashMap<ProcessKey, Attached>,
     tallies: BTreeMap<Label, Tally>,
+    /// The processes that are not counted because the descriptors are used up, by workload and by user.
+    left_out: BTreeMap<(Label, u32), u64>,
     /// How many counters are open, or about to be opened.
     descriptors: Arc<AtomicUsize>,
 }
+
+/// There were fewer descriptors left than this process needs.
+struct NoRoom;
 
 /// A process that is counted, or cannot be.
 struct Attached {
@@ -84,6 +91,7 @@ impl Counters {
             host_tried: false,
             processes: HashMap::new(),
             tallies: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             descriptors: Arc::default(),
         }
     }
@@ -125,16 +133,13 @@ impl Counters {
             members.iter().map(|member| (member.process, &member.workload.name)).collect();
         let gone: Vec<ProcessKey> =
             self.processes.keys().filter(|key| !present.contains_key(key)).copied().collect();
-        for key in gone {
-            let Some(mut attached) = self.processes.remove(&key) else { continue };
-            // The counters of an ended process keep what it did last.
-            let tally = self.tallies.entry(attached.workload).or_default();
-            attached.counters.iter_mut().for_each(|open| tally.add(open));
-            self.descriptors.fetch_sub(attached.counters.len(), Ordering::Relaxed);
-        }
+        gone.into_iter().for_each(|key| self.close(key));
         self.openings.keep(|key| present.contains_key(&key));
-        for Membership { process, workload } in members {
-            if let Some(attached) = self.processes.get_mut(process) {
+        for (Membership { process, workload }, room) in self.divide(members, table, events) {
+            if !room {
+                self.close(*process);
+                self.leave_out(workload);
+            } else if let Some(attached) = self.processes.get_mut(process) {
                 attached.workload.clone_from(&workload.name);
             } else if !self.openings.waits_for(*process) {
                 self.ask(*process, table, events);
@@ -143,6 +148,15 @@ impl Counters {
         for (key, counters) in self.openings.answers() {
             // Where none was tried, it is asked for again in the next tick.
             let Some(counters) = counters else { continue };
+            let counters = match counters {
+                Ok(counters) => counters,
+                // It has more threads by now than it had, or others' counters are not closed yet: it is asked for again.
+                Err(NoRoom) => {
+                    let member = members.iter().find(|member| member.process == key);
+                    member.into_iter().for_each(|member| self.leave_out(&member.workload));
+                    continue;
+                }
+            };
             match present.get(&key) {
                 Some(workload) => {
                     let workload = Label::clone(workload);
@@ -154,6 +168,45 @@ impl Counters {
                 }
             }
         }
+    }
+
+    /// Closes the counters of a process that has ended or left, or whose place another user has.
+    fn close(&mut self, key: ProcessKey) {
+        let Some(mut attached) = self.processes.remove(&key) else { return };
+        // The counters of an ended process keep what it did last.
+        let tally = self.tallies.entry(attached.workload).or_default();
+        attached.counters.iter_mut().for_each(|open| tally.add(open));
+        self.descriptors.fetch_sub(attached.counters.len(), Ordering::Relaxed);
+    }
+
+    /// A process of this workload is not counted for want of descriptors.
+    fn leave_out(&mut self, workload: &Workload) {
+        // A workload of which nothing is counted is shown, with what is not.
+        self.tallies.entry(workload.name.clone()).or_default();
+        *self.left_out.entry((workload.name.clone(), workload.user)).or_default() += 1;
+    }
+
+    /// Which processes have room in their user's share of the descriptors; those that are counted already come first.
+    fn divide<'m>(
+        &mut self,
+        members: &'m [Membership],
+        table: Option<&ProcessTable>,
+        events: &[Event],
+    ) -> Vec<(&'m Membership, bool)> {
+        self.left_out.clear();
+        let known = |key: &ProcessKey| self.processes.contains_key(key) || self.openings.waits_for(*key);
+        let (mut order, new): (Vec<&Membership>, Vec<&Membership>) =
+            members.iter().partition(|member| known(&member.process));
+        order.extend(new);
+        let need = |Membership { process, workload }: &Membership| {
+            let row = table.and_then(|table| table.get(process.pid)).filter(|row| row.key == *process);
+            let threads = row.map_or(1, |row| usize::try_from(row.threads).unwrap_or(usize::MAX).max(1));
+            let counted = self.processes.get(process).map(|attached| attached.counters.len());
+            (workload.user, counted.unwrap_or_else(|| threads.saturating_mul(events.len())))
+        };
+        let asked: Vec<(u32, usize)> = order.iter().map(|member| need(member)).collect();
+        let most = self.rules.descriptors.saturating_sub(self.host.len());
+        order.into_iter().zip(fair::divide_sizes(&asked, most)).collect()
     }
 
     fn ask(&mut self, key: ProcessKey, table: Option<&ProcessTable>, events: &Arc<[Event]>) {
@@ -170,7 +223,7 @@ impl Counters {
         self.openings.ask(asked, move || {
             let counters =
                 attach(&*kernel, &folder, key, &events, most.saturating_sub(open.load(Ordering::Relaxed)));
-            open.fetch_add(counters.len(), Ordering::Relaxed);
+            open.fetch_add(counters.as_ref().map_or(0, Vec::len), Ordering::Relaxed);
             counters
         });
     }
@@ -180,6 +233,15 @@ impl Counters {
         let mut missing: BTreeMap<&Label, u64> = self.tallies.keys().map(|name| (name, 0)).collect();
         for attached in uncounted {
             *missing.entry(&attached.workload).or_default() += 1;
+        }
+        for ((workload, user), left_out) in &self.left_out {
+            *missing.entry(workload).or_default() += left_out;
+            out.facts.shortages.push(Shortage {
+                limit: "perf_descriptors",
+                user: Some(*user),
+                left_out: *left_out,
+                most: self.rules.descriptors as u64,
+            });
         }
         for (workload, tally) in &self.tallies {
             let labels = std::slice::from_ref(workload);
@@ -275,7 +337,13 @@ impl Source for Counters {
 }
 
 /// Counters on every thread of a process, at most `room`: on all of them or none. This may hang.
-fn attach(kernel: &dyn Perf, folder: &Path, key: ProcessKey, events: &[Event], room: usize) -> Vec<Open> {
+fn attach(
+    kernel: &dyn Perf,
+    folder: &Path,
+    key: ProcessKey,
+    events: &[Event],
+    room: usize,
+) -> Result<Vec<Open>, NoRoom> {
     let mut counters = Vec::new();
     let mut known = HashSet::new();
     // A thread may be started while the others are opened; what it starts from then on inherits.
@@ -285,14 +353,14 @@ fn attach(kernel: &dyn Perf, folder: &Path, key: ProcessKey, events: &[Event], r
             break;
         }
         if counters.len() + fresh.len() * events.len() > room {
-            return Vec::new();
+            return Err(NoRoom);
         }
         for thread in fresh {
             for event in events {
                 match kernel.open(*event, Target::Thread(thread)) {
                     Ok(counter) => counters.push(Open::new(*event, counter)),
                     Err(error) if Refusal::of(&error) == Refusal::Gone => break,
-                    Err(_) => return Vec::new(),
+                    Err(_) => return Ok(Vec::new()),
                 }
             }
         }
@@ -300,7 +368,7 @@ fn attach(kernel: &dyn Perf, folder: &Path, key: ProcessKey, events: &[Event], r
     // The pid may have been given to another process meanwhile.
     let stat = fs::read_text(&folder.join("stat")).unwrap_or_default();
     let same = process::stat(stat.as_bytes()).is_some_and(|stat| stat.start == key.start);
-    if same { counters } else { Vec::new() }
+    Ok(if same { counters } else { Vec::new() })
 }
 
 /// The threads of a process by its folder; none where it has ended.

@@ -8,6 +8,8 @@ use expect_test::expect;
 
 use super::*;
 use crate::host::perf::{Counter, Reading};
+use crate::model::facts::ProcessRow;
+use crate::model::units::Bytes;
 use crate::sources::testing::{Root, root};
 
 /// A kernel whose counters go up by 100 a read, half of the time; it notes what is open.
@@ -79,13 +81,44 @@ fn source(root: &Root, rules: options::Rules, kernel: &Fake) -> Counters {
     Counters::new(rules, Arc::new(Roots::under(root.path())), Arc::new(kernel.clone()), pool)
 }
 
-/// One tick with these processes in workload `job`: the points by name and labels, and the outcome.
-fn tick(source: &mut Counters, pids: &[u32]) -> (Vec<String>, Result<(), SourceError>) {
+/// One tick with these processes, each in a workload of a user.
+fn sample(source: &mut Counters, pids: &[(u32, &str, u32)]) -> (Batch, Result<(), SourceError>) {
     let mut out = Batch::new();
-    out.facts.members =
-        pids.iter().map(|pid| Membership::named(ProcessKey { pid: *pid, start: 77 }, "job")).collect();
+    let key = |pid| ProcessKey { pid, start: 77 };
+    let member = |(pid, name, user): &(u32, &str, u32)| {
+        let mut member = Membership::named(key(*pid), name);
+        let workload = Workload { user: *user, ..(*member.workload).clone() };
+        member.workload = Arc::new(workload);
+        member
+    };
+    out.facts.members = pids.iter().map(member).collect();
+    let row = |pid| ProcessRow {
+        key: key(pid),
+        parent: 1,
+        session: 1,
+        terminal: 0,
+        uid: 0,
+        comm: "python".into(),
+        state: b'S',
+        kernel: false,
+        rss: Bytes::ZERO,
+        cpu_ticks: 0,
+        threads: if pid == 7 { 2 } else { 1 },
+        major_faults: 0,
+        cgroup: None,
+        naming_cgroup: None,
+    };
+    let rows = pids.iter().map(|(pid, ..)| row(*pid)).collect();
+    out.facts.processes = Some(Arc::new(ProcessTable { rows, boot: None }));
     let outcome = source.sample(Timestamp::from_secs(1), &mut out);
     assert_eq!(out.facts.members.len(), pids.len(), "others need them too");
+    (out, outcome)
+}
+
+/// One tick with these processes in workload `job`: the points by name and labels, and the outcome.
+fn tick(source: &mut Counters, pids: &[u32]) -> (Vec<String>, Result<(), SourceError>) {
+    let members: Vec<_> = pids.iter().map(|pid| (*pid, "job", 0)).collect();
+    let (out, outcome) = sample(source, &members);
     let shown = out.families().iter().flat_map(|family| {
         let name = family.desc.name.strip_prefix("memwarden_").unwrap();
         family.points.iter().map(move |point| {
@@ -213,6 +246,54 @@ fn what_is_refused_or_too_much_is_said() {
     let gone = Fake { refuse: Some((Target::Thread(8), 3)), ..Fake::default() };
     let (shown, _) = tick(&mut source(&root, RULES, &gone), &[7]);
     assert_eq!(value(&shown, "perf_uncounted_processes[\"job\"]").as_deref(), Some("0"), "a thread may end");
+}
+
+#[test]
+fn one_user_leaves_descriptors_for_anothers_processes() {
+    let stat = |pid: u32| format!("{pid} (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0 0\n");
+    let root = host();
+    for pid in 20..26 {
+        root.write(format!("proc/{pid}/stat"), stat(pid));
+        root.write(format!("proc/{pid}/task/{pid}/stat"), "");
+    }
+    let kernel = Fake::default();
+    let rules = options::Rules { descriptors: 16, host: false, ..RULES };
+    let mut source = source(&root, rules, &kernel);
+    let mallorys: Vec<_> = (20..26).map(|pid| (pid, "mallory", 61_002)).collect();
+    let shown = |source: &mut Counters, members: &[(u32, &str, u32)]| {
+        let (out, outcome) = sample(source, members);
+        outcome.unwrap();
+        let uncounted = |name: &str| {
+            let family =
+                out.families().iter().find(|family| family.desc.name == "memwarden_perf_uncounted_processes");
+            let point = family.unwrap().points.iter().find(|point| point.labels[0].as_str() == name);
+            point.map(|point| point.value)
+        };
+        let told = out.facts.shortages.iter().map(|told| (told.limit, told.user, told.left_out, told.most));
+        (uncounted("mallory"), uncounted("alice"), told.collect::<Vec<_>>())
+    };
+    // Four of six processes with four counters each: alone, a user has everything.
+    let (mallory, _, told) = shown(&mut source, &mallorys);
+    assert_eq!((mallory, told), (Some(2.0), vec![("perf_descriptors", Some(61_002), 2, 16)]));
+    // Another user's process with two threads has its share, which the first one's are closed for.
+    let both: Vec<_> = [(7, "alice", 61_001)].into_iter().chain(mallorys.clone()).collect();
+    let (mallory, alice, told) = shown(&mut source, &both);
+    assert_eq!((mallory, alice), (Some(4.0), Some(0.0)));
+    assert_eq!(told, [("perf_descriptors", Some(61_002), 4, 16)]);
+    assert_eq!(kernel.open.lock().unwrap().len(), 16);
+    let alices = kernel
+        .open
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|(_, thread)| [Target::Thread(7), Target::Thread(8)].contains(thread))
+        .count();
+    assert_eq!(alices, 8);
+    // What is given back is used again.
+    let (mallory, _, _) = shown(&mut source, &mallorys);
+    assert_eq!(mallory, Some(2.0));
+    let (_, _, told) = shown(&mut source, &mallorys[..4]);
+    assert!(told.is_empty());
 }
 
 #[test]

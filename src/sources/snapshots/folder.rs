@@ -1,6 +1,7 @@
 //! Which files of a folder are snapshots, and whose.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -24,28 +25,66 @@ pub(super) struct Stamp {
     pub(super) written: Duration,
 }
 
+/// The newest file of one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Newest {
+    pub(super) path: PathBuf,
+    pub(super) stamp: Stamp,
+    /// Whose it is.
+    pub(super) user: u32,
+}
+
+/// Whose snapshots count in a folder.
+#[derive(Clone, Copy, Debug)]
+struct Rule<'o> {
+    /// The users of the ranks' processes.
+    owners: &'o BTreeMap<String, u32>,
+    /// Whose the folder is.
+    folder: u32,
+    /// Whether somebody else can write it.
+    shared: bool,
+}
+
+impl Rule<'_> {
+    /// Whether a snapshot of this rank counts where it is of this user. In a folder that several users can write it is that
+    /// of the rank's process; where none is known, of root or of whose the folder is. In a folder of one user it is that one
+    /// or root, whatever the processes of others say that they are.
+    fn counts(&self, rank: &str, user: u32) -> bool {
+        match self.owners.get(rank).filter(|_| self.shared) {
+            Some(owner) => user == *owner,
+            None => user == 0 || user == self.folder,
+        }
+    }
+}
+
 /// What there is in a folder.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     /// The newest file of each rank; the rank is empty where the name has none.
-    pub(super) newest: BTreeMap<String, (PathBuf, Stamp)>,
+    pub(super) newest: BTreeMap<String, Newest>,
+    /// Snapshots of users who are not those of the ranks.
+    pub(super) of_others: u64,
     /// What there was no room for.
     pub(super) left_out: Vec<Shortage>,
 }
 
-/// Looks into a folder.
+/// Looks into a folder; `owners` are the users of the ranks' processes, as far as they are known.
 ///
 /// # Errors
 /// The operating system's, where the folder cannot be listed.
-pub(super) fn look(folder: &Path) -> io::Result<Listed> {
-    let mut found: BTreeMap<String, (PathBuf, Stamp, u32)> = BTreeMap::new();
+pub(super) fn look(folder: &Path, owners: &BTreeMap<String, u32>) -> io::Result<Listed> {
+    let mut found: BTreeMap<String, Newest> = BTreeMap::new();
+    let mut of_others = 0;
     let mut files = BTreeMap::<u32, usize>::new();
     let open = Folder::open(folder)?;
+    let status = open.entry(OsStr::new("."))?;
+    // The rights of an access control list are in the group's bits.
+    let rule = Rule { owners, folder: status.uid(), shared: status.mode() & 0o022 != 0 };
     for (place, entry) in open.names(ENTRIES + 1)?.into_iter().enumerate() {
         if place == ENTRIES {
             let user = files.into_iter().max_by_key(|(_, files)| *files).map(|(user, _)| user);
             let unseen = Shortage { limit: "snapshot_entries", user, left_out: 1, most: ENTRIES as u64 };
-            return Ok(divide(found, vec![unseen]));
+            return Ok(Listed { of_others, ..divide(found, vec![unseen]) });
         }
         let Some(name) = entry.to_str() else { continue };
         let Some(stem) = name.strip_suffix(".pickle").or_else(|| name.strip_suffix(".pkl")) else { continue };
@@ -56,28 +95,33 @@ pub(super) fn look(folder: &Path) -> io::Result<Listed> {
         }
         let stamp = Stamp { inode: meta.ino(), bytes: meta.len(), written: written(&meta) };
         let rank = rank(stem).map(str::to_owned).unwrap_or_default();
-        *files.entry(meta.uid()).or_default() += 1;
-        let newer = found.get(&rank).is_none_or(|(_, known, _)| known.written < stamp.written);
+        let user = meta.uid();
+        *files.entry(user).or_default() += 1;
+        if !rule.counts(&rank, user) {
+            of_others += 1;
+            continue;
+        }
+        let newer = found.get(&rank).is_none_or(|known| known.stamp.written < stamp.written);
         if newer {
-            found.insert(rank, (folder.join(name), stamp, meta.uid()));
+            found.insert(rank, Newest { path: folder.join(name), stamp, user });
         }
     }
-    Ok(divide(found, Vec::new()))
+    Ok(Listed { of_others, ..divide(found, Vec::new()) })
 }
 
 /// Leaves each user its share of the ranks.
-fn divide(found: BTreeMap<String, (PathBuf, Stamp, u32)>, mut left_out: Vec<Shortage>) -> Listed {
-    let owners: Vec<u32> = found.values().map(|(_, _, user)| *user).collect();
+fn divide(found: BTreeMap<String, Newest>, mut left_out: Vec<Shortage>) -> Listed {
+    let owners: Vec<u32> = found.values().map(|file| file.user).collect();
     let mut newest = BTreeMap::new();
-    for ((rank, (path, stamp, user)), kept) in found.into_iter().zip(fair::divide(&owners, RANKS)) {
+    for ((rank, file), kept) in found.into_iter().zip(fair::divide(&owners, RANKS)) {
         if kept {
-            newest.insert(rank, (path, stamp));
+            newest.insert(rank, file);
         } else {
-            let limit = "snapshot_ranks";
-            left_out.push(Shortage { limit, user: Some(user), left_out: 1, most: RANKS as u64 });
+            let (limit, user) = ("snapshot_ranks", Some(file.user));
+            left_out.push(Shortage { limit, user, left_out: 1, most: RANKS as u64 });
         }
     }
-    Listed { newest, left_out }
+    Listed { newest, left_out, ..Listed::default() }
 }
 
 fn written(meta: &std::fs::Metadata) -> Duration {
@@ -127,21 +171,66 @@ mod tests {
         at("rank2.pickle.tmp", 5);
         std::fs::create_dir(folder.path().join("rank3.pickle")).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("rank4.pickle")).unwrap();
-        let found = look(folder.path()).unwrap().newest;
+        let none = BTreeMap::new();
+        let found = look(folder.path(), &none).unwrap().newest;
         let names: Vec<_> = found
             .iter()
-            .map(|(rank, (path, _))| (rank.as_str(), path.file_name().unwrap().to_str().unwrap()))
+            .map(|(rank, file)| (rank.as_str(), file.path.file_name().unwrap().to_str().unwrap()))
             .collect();
         assert_eq!(names, [("0", "b_rank0.pickle"), ("1", "rank1.pkl")]);
-        assert!(look(&folder.path().join("none")).is_err());
+        assert!(look(&folder.path().join("none"), &none).is_err());
+    }
+
+    #[test]
+    fn in_a_folder_of_several_users_the_ranks_process_says_whose_snapshot_counts() {
+        let owners = BTreeMap::from([("0".to_owned(), 61_001)]);
+        let counts = |shared, folder, rank, user| Rule { owners: &owners, folder, shared }.counts(rank, user);
+        let (alice, mallory) = (61_001, 61_002);
+        // Of /scratch/snapshots with the mode 1777.
+        assert_eq!([alice, mallory, 0].map(|user| counts(true, 0, "0", user)), [true, false, false]);
+        assert_eq!([alice, mallory, 0].map(|user| counts(true, 0, "1", user)), [false, false, true]);
+        assert_eq!([alice, mallory, 0].map(|user| counts(true, alice, "1", user)), [true, false, true]);
+        // A folder that is one user's: another's process that says that it is rank 0 takes nothing from it.
+        assert_eq!([alice, mallory, 0].map(|user| counts(false, mallory, "0", user)), [false, true, true]);
+    }
+
+    #[test]
+    fn a_newer_file_of_another_user_is_left_aside_and_counted() {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let at = |name: &str, seconds: u64| {
+            let file = std::fs::File::create(folder.path().join(name)).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+        };
+        at("old_rank0.pickle", 100);
+        at("new_rank0.pickle", 200);
+        // Only root can give a file away; whoever else runs this is not whose rank 1 is.
+        let newest = if own == 0 {
+            chown(folder.path().join("new_rank0.pickle"), Some(61_002), None).unwrap();
+            "old_rank0.pickle"
+        } else {
+            "new_rank0.pickle"
+        };
+        at("rank1.pickle", 300);
+        let owners = BTreeMap::from([("0".to_owned(), own), ("1".to_owned(), 61_003)]);
+        let found = look(folder.path(), &owners).unwrap();
+        let names: Vec<_> = found.newest.values().map(|file| file.path.file_name().unwrap()).collect();
+        assert_eq!(names, [newest]);
+        assert_eq!(found.of_others, 1 + u64::from(own == 0));
     }
 
     #[test]
     fn one_user_leaves_room_for_anothers_ranks() {
-        let stamp = |user: u32| (PathBuf::new(), Stamp { inode: 1, bytes: 1, written: Duration::ZERO }, user);
+        let stamp = |user: u32| Newest {
+            path: PathBuf::new(),
+            stamp: Stamp { inode: 1, bytes: 1, written: Duration::ZERO },
+            user,
+        };
         let mut found: BTreeMap<_, _> = (0..300).map(|rank| (format!("{rank:04}"), stamp(61_002))).collect();
         found.insert("9999".to_owned(), stamp(61_001));
-        let Listed { newest, left_out } = divide(found, Vec::new());
+        let Listed { newest, left_out, .. } = divide(found, Vec::new());
         assert!(newest.contains_key("9999") && newest.len() == RANKS);
         assert_eq!(left_out.len(), 45);
         assert!(left_out.iter().all(|shortage| shortage.user == Some(61_002)));

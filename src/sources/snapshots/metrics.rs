@@ -33,6 +33,8 @@ crate::metrics! {
     pub SUSPECTS: Gauge<Bytes> = "memwarden_snapshot_leak_suspect_bytes" {watch, rank}.budget(1_024);
     /// Snapshots that were read.
     pub READ: Counter<Count> = "memwarden_snapshots_read_total" {watch}.counting("{snapshot}");
+    /// Snapshots that are left aside now because they are of other users: in a folder that several users can write, of another than that of the rank's process, or of another than root and the folder's owner where no process is known.
+    pub OF_OTHERS: Gauge<Count> = "memwarden_snapshots_of_others" {watch}.counting("{snapshot}");
     /// Snapshots that could not be read.
     pub ERRORS: Counter<Count> = "memwarden_snapshot_errors_total" {watch}.counting("{snapshot}");
 }

@@ -10,9 +10,10 @@ mod watcher;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::watcher::{Known, Watch, Watcher};
+use self::watcher::{Known, Owners, Watch, Watcher};
 use crate::formats::snapshot::digest::{Device, Digest};
 use crate::host::child::WorkerCommand;
+use crate::model::facts::{Facts, ToldRank};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::setting::{Opt, OptKind, Settings, seconds};
@@ -23,7 +24,7 @@ use crate::sources::{Context, Registration};
 
 static FOLDERS: Opt = Opt {
     key: "folders",
-    help: "Folders in which jobs write allocator snapshots (*.pickle, *.pkl); the newest of each rank is read.",
+    help: "Folders in which jobs write allocator snapshots (*.pickle, *.pkl); the newest of each rank is read. In a folder that several users can write it is that of the user of the rank's process; where none is known, of root or of the folder's owner.",
     kind: OptKind::Sections(&[&NAME, &PATH]),
     default: "[]",
 };
@@ -121,7 +122,9 @@ impl Source for Snapshots {
         if self.watches.is_empty() {
             return Err(SourceError::unavailable("sources.snapshots.folders names no folder"));
         }
-        let known = self.start()?.known();
+        let watcher = self.start()?;
+        watcher.tell(owners(&out.facts));
+        let known = watcher.known();
         for watched in &known.watched {
             put(watched.name.clone(), &watched.known, out);
             out.facts.shortages.extend_from_slice(&watched.known.left_out);
@@ -133,9 +136,26 @@ impl Source for Snapshots {
     }
 }
 
+/// The users of the processes that said in the tick before that they are these ranks. Of several that say the same, the
+/// first one is it.
+fn owners(facts: &Facts) -> Owners {
+    let mut owners = Owners::new();
+    for ToldRank { key, rank, .. } in &facts.before.ranks {
+        // Of several processes of one rank and workload, those after the first have a suffix.
+        let rank = rank.as_str().split_once('@').map_or(rank.as_str(), |(rank, _)| rank);
+        let row = key.zip(facts.processes.as_ref());
+        let row = row.and_then(|(key, table)| table.get(key.pid).filter(|row| row.key == key));
+        if let Some(row) = row.filter(|_| !rank.is_empty()) {
+            owners.entry(rank.to_owned()).or_insert(row.uid);
+        }
+    }
+    owners
+}
+
 fn put(watch: Label, known: &Known, out: &mut Batch) {
     out.put(&metrics::READ, std::slice::from_ref(&watch), Count(known.read));
     out.put(&metrics::ERRORS, std::slice::from_ref(&watch), Count(known.errors));
+    out.put(&metrics::OF_OTHERS, std::slice::from_ref(&watch), Count(known.of_others));
     for file in &known.files {
         let rank = file.rank.clone();
         out.put(&metrics::TIME, &[watch.clone(), rank.clone()], Seconds::from(file.written));
@@ -171,4 +191,52 @@ fn put_digest(watch: &Label, rank: &Label, digest: &Digest, out: &mut Batch) {
     let labels = [watch.clone(), rank.clone()];
     out.put(&metrics::FAILURES, &labels, Count(digest.failures));
     out.put_some(&metrics::SUSPECTS, &labels, digest.suspect_bytes.map(Bytes::new));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::facts::{ProcessRow, ProcessTable};
+    use crate::model::ids::ProcessKey;
+
+    #[test]
+    fn a_rank_is_of_whose_process_said_first_that_it_is_it() {
+        let row = |pid, uid| ProcessRow {
+            key: ProcessKey { pid, start: 1 },
+            parent: 1,
+            session: 1,
+            terminal: 0,
+            uid,
+            comm: "python".into(),
+            state: b'S',
+            kernel: false,
+            rss: Bytes::ZERO,
+            cpu_ticks: 0,
+            threads: 1,
+            major_faults: 0,
+            cgroup: None,
+            naming_cgroup: None,
+        };
+        let told = |key: Option<(u32, u64)>, rank: &str| ToldRank {
+            key: key.map(|(pid, start)| ProcessKey { pid, start }),
+            workload: "job".into(),
+            rank: rank.into(),
+        };
+        let rows = vec![row(7, 61_001), row(8, 61_002), row(9, 61_001)];
+        let mut facts =
+            Facts { processes: Some(Arc::new(ProcessTable { rows, boot: None })), ..Facts::default() };
+        facts.before.ranks = vec![
+            told(Some((7, 1)), "0"),
+            told(Some((8, 1)), "0"),
+            told(Some((9, 1)), "1@9"),
+            // Another process than the one that said so, one that is not known, and one that has not said it.
+            told(Some((8, 2)), "2"),
+            told(None, "3"),
+            told(Some((8, 1)), ""),
+        ];
+        let expected = [("0".to_owned(), 61_001), ("1".to_owned(), 61_001)];
+        assert_eq!(owners(&facts), Owners::from(expected));
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::folder::{self, Stamp};
+use super::folder::{self, Newest, Stamp};
 use crate::formats::snapshot::digest::Digest;
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
@@ -47,6 +47,8 @@ pub(super) struct Known {
     /// Why the folder cannot be listed.
     pub(super) problem: Option<(Failure, String)>,
     pub(super) files: Vec<File>,
+    /// Snapshots of users who are not those of the ranks.
+    pub(super) of_others: u64,
     /// What there was no room for.
     pub(super) left_out: Vec<Shortage>,
 }
@@ -61,15 +63,20 @@ pub(super) struct File {
     pub(super) digest: Option<Arc<Digest>>,
 }
 
-/// How a file becomes a digest; the error is one sentence.
-pub(super) type Reader = Box<dyn Fn(&Path) -> Result<Digest, String> + Send>;
+/// How a file of this user becomes a digest; the error is one sentence.
+pub(super) type Reader = Box<dyn Fn(&Path, u32) -> Result<Digest, String> + Send>;
+
+/// The users of the ranks' processes, by rank.
+pub(super) type Owners = BTreeMap<String, u32>;
 
 /// Reads in a process of its own.
 pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -> Reader {
-    Box::new(move |file| {
+    Box::new(move |file, user| {
         let arguments = [
             "--max-memory".into(),
             max_memory.get().to_string().into(),
+            "--owner".into(),
+            user.to_string().into(),
             "--proc".into(),
             proc.clone().into_os_string(),
             "--".into(),
@@ -84,6 +91,7 @@ pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -
 /// The running thread; it ends with this.
 pub(super) struct Watcher {
     world: Arc<Mutex<Arc<World>>>,
+    owners: Arc<Mutex<Owners>>,
     _stop: Sender<()>,
 }
 
@@ -92,6 +100,8 @@ impl Watcher {
     pub(super) fn start(watches: Vec<Watch>, every: Duration, reader: Reader) -> std::io::Result<Self> {
         let world = Arc::new(Mutex::new(Arc::new(World::default())));
         let shared = Arc::clone(&world);
+        let owners = Arc::new(Mutex::new(Owners::default()));
+        let told = Arc::clone(&owners);
         let (stop, stopped) = channel();
         std::thread::Builder::new().name("snapshots".to_owned()).spawn(move || {
             let mut rounds: Vec<(Watch, Round)> =
@@ -99,7 +109,8 @@ impl Watcher {
             loop {
                 for place in 0..rounds.len() {
                     let (watch, round) = &mut rounds[place];
-                    round.turn(watch, &reader);
+                    let owners = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    round.turn(watch, &reader, owners);
                     let known = |(watch, round): &(Watch, Round)| Watched {
                         name: watch.name.clone(),
                         known: round.known.clone(),
@@ -112,7 +123,12 @@ impl Watcher {
                 }
             }
         })?;
-        Ok(Self { world, _stop: stop })
+        Ok(Self { world, owners, _stop: stop })
+    }
+
+    /// Whose the ranks' processes are now.
+    pub(super) fn tell(&self, owners: Owners) {
+        *self.owners.lock().unwrap_or_else(PoisonError::into_inner) = owners;
     }
 
     /// What is known now.
@@ -125,17 +141,25 @@ impl Watcher {
 /// What one folder was like the last time, and what was read of it.
 #[derive(Default)]
 struct Round {
-    seen: BTreeMap<String, (PathBuf, Stamp)>,
+    /// Whose the ranks' processes are, or were last: a snapshot of a job that ended stays its.
+    owners: Owners,
+    seen: BTreeMap<String, Newest>,
     read: BTreeMap<String, (Stamp, File)>,
     known: Known,
 }
 
 impl Round {
     /// Looks once, and reads what is new and has not changed since the last look.
-    fn turn(&mut self, watch: &Watch, reader: &Reader) {
-        let now = match folder::look(&watch.path) {
+    fn turn(&mut self, watch: &Watch, reader: &Reader, owners: Owners) {
+        self.owners.extend(owners);
+        let now = match folder::look(&watch.path, &self.owners) {
             Ok(listed) => {
                 self.known.left_out = listed.left_out;
+                if self.known.of_others == 0 && listed.of_others > 0 {
+                    let (watch, files) = (&watch.name, listed.of_others);
+                    tracing::warn!(%watch, files, "Snapshots are left aside: they are of other users than the ranks' processes.");
+                }
+                self.known.of_others = listed.of_others;
                 listed.newest
             }
             Err(error) => {
@@ -151,13 +175,15 @@ impl Round {
         };
         self.known.problem = None;
         self.read.retain(|rank, _| now.contains_key(rank));
-        for (rank, (path, stamp)) in &now {
-            let settled = self.seen.get(rank).is_some_and(|(_, before)| before == stamp);
+        self.owners.retain(|rank, _| now.contains_key(rank));
+        for (rank, newest) in &now {
+            let Newest { path, stamp, user } = newest;
+            let settled = self.seen.get(rank).is_some_and(|before| before == newest);
             let known = self.read.get(rank).is_some_and(|(read, _)| read == stamp);
             if !settled || known {
                 continue;
             }
-            let digest = reader(path);
+            let digest = reader(path, *user);
             match &digest {
                 Ok(digest) => {
                     self.known.read += 1;
@@ -186,7 +212,7 @@ mod tests {
     fn a_file_is_read_once_it_rests_and_forgotten_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let watch = Watch { name: "runs".into(), path: folder.path().to_path_buf() };
-        let reader: Reader = Box::new(|path| match std::fs::read(path) {
+        let reader: Reader = Box::new(|path, _| match std::fs::read(path) {
             Ok(bytes) if bytes.starts_with(b"good") => Ok(Digest { failures: 3, ..Digest::default() }),
             _ => Err("bad".to_owned()),
         });
@@ -194,35 +220,35 @@ mod tests {
         let mut round = Round::default();
         let known = |round: &Round| (round.known.read, round.known.errors, round.known.files.len());
 
-        round.turn(&watch, &reader);
+        round.turn(&watch, &reader, Owners::new());
         assert_eq!(known(&round), (0, 0, 0));
         std::fs::write(&path, "go").unwrap();
-        round.turn(&watch, &reader);
+        round.turn(&watch, &reader, Owners::new());
         assert_eq!(known(&round), (0, 0, 0), "it may still be written");
         std::fs::write(&path, "good").unwrap();
-        round.turn(&watch, &reader);
+        round.turn(&watch, &reader, Owners::new());
         assert_eq!(known(&round), (0, 0, 0));
-        round.turn(&watch, &reader);
+        round.turn(&watch, &reader, Owners::new());
         assert_eq!(known(&round), (1, 0, 1));
-        round.turn(&watch, &reader);
+        round.turn(&watch, &reader, Owners::new());
         assert_eq!(known(&round), (1, 0, 1), "read once");
         assert_eq!(round.known.files[0].digest.as_ref().unwrap().failures, 3);
 
         std::fs::write(&path, "bad now").unwrap();
-        round.turn(&watch, &reader);
-        round.turn(&watch, &reader);
+        round.turn(&watch, &reader, Owners::new());
+        round.turn(&watch, &reader, Owners::new());
         assert_eq!(known(&round), (1, 1, 1));
         assert!(round.known.files[0].digest.is_none(), "an old figure is not shown for a new file");
         std::fs::remove_file(&path).unwrap();
-        round.turn(&watch, &reader);
+        round.turn(&watch, &reader, Owners::new());
         assert_eq!(known(&round), (1, 1, 0));
 
         std::fs::write(&path, "good").unwrap();
-        round.turn(&watch, &reader);
-        round.turn(&watch, &reader);
+        round.turn(&watch, &reader, Owners::new());
+        round.turn(&watch, &reader, Owners::new());
         assert_eq!(known(&round), (2, 1, 1));
         let gone = Watch { name: "gone".into(), path: folder.path().join("none") };
-        round.turn(&gone, &reader);
+        round.turn(&gone, &reader, Owners::new());
         assert_eq!(known(&round), (2, 1, 0), "what is gone is gone");
         assert!(matches!(round.known.problem, Some((Failure::NotFound, _))));
     }

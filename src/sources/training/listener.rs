@@ -2,6 +2,7 @@
 //!
 //! It rests between two rounds, so that what many clients send in that time
 //! costs one call each, and so that a flood takes a quarter of a core at most.
+//! A round reads a bounded amount, for which users take turns ([`queue`]).
 //! A client that sends too much is not read for a while: its socket fills, and
 //! its own client drops what does not fit.
 
@@ -22,6 +23,7 @@ use super::client::{Client, Shared, State};
 use super::counts::{Refused, Wrong};
 use super::lines::{Lines, Room};
 use super::options::Rules;
+use super::queue::{self, Read, Ready};
 use crate::host::clock;
 use crate::host::job_socket::{self, Bound};
 use crate::host::peer;
@@ -36,10 +38,16 @@ const REST: Duration = Duration::from_millis(20);
 const LONGEST_REST: Duration = Duration::from_millis(400);
 /// A rest is so many times as long as the round before it.
 const SHARE: u32 = 3;
-/// What is read of one client in one round.
-const PIECE: usize = 64 * 1024;
-/// Clients heard in one turn; the others are first in the next.
-const EVENTS: usize = 1_024;
+/// What is read of one client at once.
+const PIECE: usize = 16 * 1024;
+/// How often one client is read in one round at most, where everybody else has had a turn.
+const PIECES: usize = 4;
+/// What reading may cost in one round, in bytes; one read may go beyond. 64 ranks that send a thousand messages of 150 bytes
+/// a second need less than half of it.
+pub(super) const BUDGET: usize = 1 << 20;
+/// What a read and what each line in it costs beside its bytes.
+const READ_COST: usize = 512;
+const LINE_COST: usize = 128;
 /// Clients accepted in one round; those that are turned away cost little.
 const ACCEPTED: usize = 256;
 /// How long nobody is accepted where there was no descriptor for one.
@@ -117,6 +125,8 @@ struct Connection {
     refilled: Timestamp,
     /// What was wrong with its messages, each logged once.
     logged: u32,
+    /// Which read of all was its last one.
+    last_read: u64,
 }
 
 /// What the thread does, a turn at a time.
@@ -144,6 +154,8 @@ pub(super) struct Listener {
     /// Clients that are left alone, and until when.
     paused: Vec<(Timestamp, u64)>,
     next: u64,
+    /// Reads so far.
+    reads: u64,
     buffer: Box<[u8]>,
 }
 
@@ -177,6 +189,7 @@ impl Listener {
             kept: HashMap::new(),
             paused: Vec::new(),
             next: WAKE + 1,
+            reads: 0,
             buffer: vec![0; PIECE].into_boxed_slice(),
         })
     }
@@ -185,7 +198,9 @@ impl Listener {
     pub(super) fn turn(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         self.listen();
         let before = (self.clock)();
-        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        // There is room for all of them, so that who is ready is known of everybody, and more.
+        let room = self.connections.len() + 3;
+        let mut events: Vec<Event> = Vec::with_capacity(room);
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
@@ -197,16 +212,17 @@ impl Listener {
         }
         let begun = (self.clock)();
         let waiting = events.iter().any(|event| event.data.u64() == LISTENER);
-        if waited.is_ok() && !waiting && events.len() < EVENTS && self.without.is_none() {
+        if waited.is_ok() && !waiting && self.without.is_none() {
             self.quiet = before;
         }
-        for event in &events {
-            match event.data.u64() {
-                WAKE => return None,
-                LISTENER => self.accept(begun),
-                number => self.hear(number),
-            }
+        if events.iter().any(|event| event.data.u64() == WAKE) {
+            return None;
         }
+        if waiting {
+            self.accept(begun);
+        }
+        let ready = events.iter().filter_map(|event| self.ready(event.data.u64())).collect();
+        queue::take_turns(ready, PIECES, BUDGET, |number| self.hear(number));
         self.look_after(begun);
         Some((self.clock)().since(begun))
     }
@@ -311,6 +327,7 @@ impl Listener {
             credit: 2.0 * self.rules.rate,
             refilled: now,
             logged: 0,
+            last_read: self.reads,
         };
         self.connections.insert(number, connection);
         Ok(())
@@ -325,17 +342,28 @@ impl Listener {
         self.shared.turned_away(user, now);
     }
 
-    /// Reads what a client has sent.
-    fn hear(&mut self, number: u64) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+    /// Whose the connection is that can be read; nothing where it has been closed.
+    fn ready(&self, number: u64) -> Option<Ready> {
+        let Connection { client, last_read, .. } = self.connections.get(&number)?;
+        Some(Ready { user: client.payer, process: client.key, number, last_read: *last_read })
+    }
+
+    /// Reads a piece of what a client has sent.
+    fn hear(&mut self, number: u64) -> Read {
+        let nothing = Read { cost: READ_COST, more: false };
+        let Some(connection) = self.connections.get_mut(&number) else { return nothing };
+        self.reads += 1;
+        connection.last_read = self.reads;
         let read = match connection.stream.read(&mut self.buffer) {
             Ok(read) => read,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return nothing;
+            }
             Err(_) => 0,
         };
         if read == 0 {
             self.part(number);
-            return;
+            return nothing;
         }
         self.shared.counts.bytes.fetch_add(read as u64, Ordering::Relaxed);
         let now = (self.clock)();
@@ -343,9 +371,10 @@ impl Listener {
         let taken = kept.saturating_sub(connection.lines.kept());
         let room = Room { line: self.rules.line, tail: self.rules.memory.saturating_sub(taken) };
         let mut lines = std::mem::take(&mut connection.lines);
-        let mut count = 0.0;
+        let (mut count, mut cost) = (0.0, READ_COST + read);
         lines.feed(&self.buffer[..read], room, now, |line| {
             count += 1.0;
+            cost += LINE_COST;
             let outcome = match line {
                 Ok(line) => connection.client.hear(line, now, &self.shared.counts, &self.checkpoints),
                 Err(wrong) => Err((wrong, "a line is too long to be kept".to_owned())),
@@ -366,8 +395,10 @@ impl Listener {
             if epoll::delete(&self.epoll, &connection.stream).is_ok() {
                 self.paused.push((now.plus(Duration::from_secs_f64(pause)), number));
                 self.shared.counts.paused.fetch_add(1, Ordering::Relaxed);
+                return Read { cost, more: false };
             }
         }
+        Read { cost, more: read == self.buffer.len() }
     }
 
     /// Takes up clients that were left alone, and lets go of lines that are never finished.
@@ -415,6 +446,18 @@ impl Listener {
             *kept = kept.saturating_sub(connection.lines.kept());
         }
         connection.client.part(&self.checkpoints);
+    }
+}
+
+#[cfg(test)]
+impl Listener {
+    /// Makes the newest connection one of another user, as if the kernel had said so.
+    pub(super) fn give_newest_to(&mut self, user: u32) {
+        let newest = self.connections.keys().max().copied().unwrap();
+        let connection = self.connections.get_mut(&newest).unwrap();
+        let peer = peer::Peer { pid: None, uid: user };
+        let client = self.shared.greet(newest, peer, user, &connection.stream, self.quiet);
+        std::mem::replace(&mut connection.client, client).part(&self.checkpoints);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod lines;
 pub mod listener;
 pub mod metrics;
 mod options;
+mod queue;
 pub mod rank;
 pub mod rate;
 mod ring;

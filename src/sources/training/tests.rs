@@ -61,6 +61,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// With other rules.
+    fn with(change: impl Fn(&mut Rules)) -> Self {
         NOW.set(START);
         let folder = tempfile::tempdir().unwrap();
         let own = ProcessKey { pid: std::process::id(), start: 4_711 };
@@ -69,11 +74,13 @@ impl World {
         let path = folder.path().join("run/job.sock");
         let checkpoints: Arc<Checkpoints> = Arc::default();
         let proc = tree.proc();
-        let mut source = Training::new(rules(&path), proc.clone(), "passwd".into(), Arc::clone(&checkpoints));
-        let shared = Arc::new(Shared::new(proc, Subordinates::default(), 8));
+        let mut rules = rules(&path);
+        change(&mut rules);
+        let mut source =
+            Training::new(rules.clone(), proc.clone(), "passwd".into(), Arc::clone(&checkpoints));
+        let shared = Arc::new(Shared::new(proc, Subordinates::default(), rules.clients));
         let mut listener =
-            Listener::new(path.clone(), rules(&path), Arc::clone(&shared), Arc::clone(&checkpoints), now)
-                .unwrap();
+            Listener::new(path, rules, Arc::clone(&shared), Arc::clone(&checkpoints), now).unwrap();
         listener.turn(Some(Duration::ZERO)).unwrap();
         source.thread = Some((Arc::clone(&shared), None));
         Self { folder, _tree: tree, listener, source, shared, checkpoints, own, living: true }
@@ -437,6 +444,71 @@ fn a_client_that_floods_is_left_alone_and_the_others_are_heard() {
         world.turn();
     }
     assert_eq!(world.count("memwarden_training_clients"), 1.0, "its end is heard at last");
+}
+
+/// Sends messages until the socket takes no more.
+fn fill(stream: &mut UnixStream) {
+    let many = "{\"type\":\"step\",\"step\":1}\n".repeat(1_000);
+    // What the socket takes of a message is not cut there: the next write goes on within it.
+    let mut sent = 0;
+    while let Ok(more) = stream.write(&many.as_bytes()[sent % many.len()..]) {
+        sent += more;
+    }
+}
+
+#[test]
+fn connections_that_are_kept_full_cost_another_user_no_round() {
+    let many = |rules: &mut Rules| (rules.clients, rules.clients_per_user, rules.rate) = (200, 200, 1e9);
+    let mut world = World::with(many);
+    let mut flood: Vec<UnixStream> = (0..100).map(|_| world.connect()).collect();
+    for stream in &mut flood {
+        world.send(stream, HELLO);
+        fill(stream);
+    }
+    let received = |world: &World| world.shared.counts.bytes.load(Ordering::Relaxed);
+    let most = (listener::BUDGET + 16 * 1024) as u64;
+    for _ in 0..5 {
+        let before = received(&world);
+        world.turn();
+        let read = received(&world) - before;
+        assert!((1..=most).contains(&read), "{read} bytes in one round");
+    }
+    let mut other = world.connect();
+    world.listener.give_newest_to(61_001);
+    for step in 1..=5 {
+        flood.iter_mut().for_each(fill);
+        let heard = world.count("memwarden_training_messages_total{kind=\"event\"}");
+        other.write_all(format!("{HELLO}{{\"type\":\"event\",\"name\":\"{step}\"}}\n").as_bytes()).unwrap();
+        world.turn();
+        assert_eq!(
+            world.count("memwarden_training_messages_total{kind=\"event\"}"),
+            heard + 1.0,
+            "in one round"
+        );
+    }
+}
+
+#[test]
+fn everybody_who_keeps_a_connection_full_is_read() {
+    let many = |rules: &mut Rules| (rules.clients, rules.clients_per_user, rules.rate) = (200, 200, 1e9);
+    let mut world = World::with(many);
+    let mut flood: Vec<UnixStream> = (0..100).map(|_| world.connect()).collect();
+    for stream in &mut flood {
+        stream.write_all(HELLO.as_bytes()).unwrap();
+        fill(stream);
+    }
+    let hellos = |world: &mut World| world.count("memwarden_training_messages_total{kind=\"hello\"}");
+    world.turn();
+    let first = hellos(&mut world);
+    assert!((1.0..100.0).contains(&first), "{first} of 100 in the first round");
+    // So many a round, whoever was read before goes on sending.
+    let mut rounds = 1;
+    while hellos(&mut world) < 100.0 {
+        flood.iter_mut().for_each(fill);
+        world.turn();
+        rounds += 1;
+        assert!(rounds < 100, "{} of 100 have been read", hellos(&mut world));
+    }
 }
 
 #[test]

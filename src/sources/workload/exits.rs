@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
-use crate::model::shortage::Shortage;
+use crate::model::shortage::{Shortage, TurnedAway};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
@@ -19,8 +19,8 @@ const MOST_CANDIDATES: usize = 64;
 pub(super) struct Exits {
     workloads: BTreeMap<Label, Ended>,
     shares: Shares<u32>,
-    /// Workloads that made room in this sample, by user.
-    evicted: BTreeMap<u32, u64>,
+    /// Workloads that made room lately. They do so as others end, which is not in every sample.
+    evicted: TurnedAway,
 }
 
 /// What ended of one workload.
@@ -33,7 +33,7 @@ struct Ended {
 
 impl Default for Exits {
     fn default() -> Self {
-        let (workloads, evicted) = (BTreeMap::new(), BTreeMap::new());
+        let (workloads, evicted) = (BTreeMap::new(), TurnedAway::new("exited_workload_peaks"));
         Self { workloads, shares: Shares::new(MOST_WORKLOADS), evicted }
     }
 }
@@ -48,7 +48,7 @@ impl Exits {
                 Answer::Refused => Some(user),
             };
             if let Some(from) = from {
-                *self.evicted.entry(from).or_default() += 1;
+                self.evicted.note(Some(from), at);
                 if !self.evict(from) {
                     return;
                 }
@@ -95,11 +95,9 @@ impl Exits {
         });
     }
 
-    /// How many workloads made room since this was asked before, by user.
-    pub(super) fn shortages(&mut self) -> impl Iterator<Item = Shortage> + use<> {
-        let (limit, most) = ("exited_workload_peaks", MOST_WORKLOADS as u64);
-        let evicted = std::mem::take(&mut self.evicted);
-        evicted.into_iter().map(move |(user, left_out)| Shortage { limit, user: Some(user), left_out, most })
+    /// How many workloads made room lately, by user.
+    pub(super) fn shortages(&mut self, at: Timestamp) -> impl Iterator<Item = Shortage> {
+        self.evicted.shortages(MOST_WORKLOADS, at)
     }
 
     /// The largest peak of each workload.
@@ -163,8 +161,13 @@ mod tests {
             exits.record(&format!("eve-{number}").into(), 1002, Bytes::new(7), at(1 + number));
         }
         assert!(exits.workloads.contains_key(&Label::from("ada")));
-        let told: Vec<_> = exits.shortages().collect();
-        assert_eq!((told.len(), told[0].user, told[0].left_out), (1, Some(1002), 2_001));
+        let mut told = |second| -> Vec<_> {
+            exits.shortages(at(second)).map(|told| (told.limit, told.user, told.left_out)).collect()
+        };
+        let stated = vec![("exited_workload_peaks", Some(1002), 2_001)];
+        // It is stated on while nothing ends, so that the finding does not come and go.
+        assert_eq!([told(3_000), told(3_001), told(3_059)], [stated.clone(), stated.clone(), stated]);
+        assert!(told(3_060).is_empty());
         exits.record(&"bob".into(), 1003, Bytes::new(7), at(9_000));
         assert!(exits.workloads.contains_key(&Label::from("bob")));
         exits.forget(at(20_000), HOLD);

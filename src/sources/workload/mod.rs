@@ -189,7 +189,7 @@ impl Workloads {
     }
 
     /// Leaves word of who belongs where, and of whom there was no room for.
-    fn tell(&mut self, out: &mut Batch) {
+    fn tell(&mut self, at: Timestamp, out: &mut Batch) {
         let told = self.seen.iter().filter_map(|seen| {
             let workload = self.roster.workloads.get(&seen.claim?.id)?;
             Some(Membership { process: seen.key, workload: Arc::clone(&workload.told) })
@@ -202,7 +202,7 @@ impl Workloads {
             left_out: *left_out,
             most,
         }));
-        out.facts.shortages.extend(self.exits.shortages());
+        out.facts.shortages.extend(self.exits.shortages(at));
     }
 
     /// Reads the members closely and adds them up.
@@ -284,7 +284,7 @@ impl Source for Workloads {
         }
         self.follow(&table, at);
         self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke, at);
-        self.tell(out);
+        self.tell(at, out);
         self.observe(&table, at);
         self.expose(&table, out);
         hanging::put(&self.texts.pool().look(), at, out);

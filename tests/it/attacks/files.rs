@@ -86,6 +86,15 @@ fn a_snapshot_is_neither_read_through_a_link_nor_waited_for() {
         &["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--", second.to_str().unwrap()],
     );
     assert!(text(&done.stdout).contains("\"Ok\""), "her own is read: {}", text(&done.stdout));
+    for (owner, said) in [(ALICE, "\"Ok\""), (ALICE + 1, "belongs to another user")] {
+        // The file was another's when the daemon looked, and was replaced since.
+        let (owner, path) = (owner.to_string(), second.to_str().unwrap());
+        let arguments =
+            ["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--owner", &owner];
+        let arguments: Vec<&str> = arguments.into_iter().chain(["--", path]).collect();
+        let done = run(folder.path(), &arguments);
+        assert!(text(&done.stdout).contains(said), "{}", text(&done.stdout));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Each needs root, to become that user; where it is missing the test says that it was skipped.
 
 mod files;
+mod flood;
 mod guard;
 mod identity;
 mod limits;
