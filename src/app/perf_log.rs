@@ -13,9 +13,9 @@ use crate::exposition::perf_log::files::Rotating;
 use crate::exposition::perf_log::rows::{self, Follower, Told};
 use crate::exposition::perf_log::summary::Summary;
 use crate::exposition::perf_log::{Row, table, tensorboard, text};
-use crate::host::clock;
 use crate::host::subordinate::Subordinates;
 use crate::host::user_files::Folder;
+use crate::host::{apart, clock};
 use crate::model::facts::Membership;
 use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
@@ -99,7 +99,7 @@ impl PerfLog {
         let owners = Arc::clone(owners);
         let (stop, stopped) = channel();
         let (config, mut frames) = (config.clone(), frames.clone());
-        let thread = std::thread::Builder::new().name("perf-log".to_owned()).spawn(move || {
+        let thread = apart::spawn("perf-log", move || {
             let mut writer = Writer { folder, config, owners, runs: BTreeMap::new() };
             loop {
                 let wait = stopped.recv_timeout(LOOK);

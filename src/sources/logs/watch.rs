@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::file::{Counts, Follower, Found, Piece, Refusal};
 use super::options::{Log, Rules};
-use crate::host::clock;
+use crate::host::{apart, clock};
 use crate::model::label::Label;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
@@ -283,7 +283,7 @@ impl Hold {
         let interval = rules.interval;
         let mut watch = Watch::new(log, rules);
         let run = move || run(&mut watch, &shared, &stopped, interval);
-        std::thread::Builder::new().name("log-tail".to_owned()).spawn(run)?;
+        apart::spawn("log-tail", run)?;
         Ok(Self { seen, _stop: stop })
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::folder::{self, Stamp};
+use crate::host::apart;
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
 use crate::model::shortage::Shortage;
@@ -93,7 +94,7 @@ impl Watcher {
         let world = Arc::new(Mutex::new(Arc::new(World::default())));
         let shared = Arc::clone(&world);
         let (stop, stopped) = channel();
-        std::thread::Builder::new().name("snapshots".to_owned()).spawn(move || {
+        apart::spawn("snapshots", move || {
             let mut rounds: Vec<(Watch, Round)> =
                 watches.into_iter().map(|watch| (watch, Round::default())).collect();
             loop {
