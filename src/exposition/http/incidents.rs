@@ -51,7 +51,7 @@ impl Wanted {
 }
 
 /// The answer; `known` is whether the client is authenticated.
-pub(super) async fn answer(store: Option<&Store>, wanted: Wanted, known: bool) -> Answer {
+pub(super) async fn answer(store: Option<Store>, wanted: Wanted, known: bool) -> Answer {
     if !known {
         return Answer::say(
             StatusCode::FORBIDDEN,
@@ -60,7 +60,7 @@ pub(super) async fn answer(store: Option<&Store>, wanted: Wanted, known: bool) -
         );
     }
     let content_type = wanted.content_type();
-    let Some(store) = store.cloned() else {
+    let Some(store) = store else {
         return match wanted {
             Wanted::List => {
                 Answer::page(content_type, br#"{"schema_version":1,"incidents":[]}"#.as_slice().into())

@@ -63,7 +63,7 @@ pub struct Setup {
     /// The host's own name, which requests may name beside addresses; nothing where it is not known.
     pub host_name: Option<String>,
     /// Where incidents are; nothing where none is kept.
-    pub incidents: Option<Store>,
+    pub incidents: watch::Receiver<Option<Store>>,
     /// From which age of the newest frame on `/-/ready` says 503.
     pub stale_after: watch::Receiver<Duration>,
 }

@@ -50,7 +50,7 @@ pub(super) struct Routes {
     reload: Option<Box<dyn Reload>>,
     alerts: Arc<dyn AlertDesk>,
     gate: Gate,
-    incidents: Option<Store>,
+    incidents: watch::Receiver<Option<Store>>,
     places: Semaphore,
     request_timeout: Duration,
     header_timeout: Duration,
@@ -272,7 +272,8 @@ impl Routes {
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
             Route::Incidents(wanted) => {
-                incidents::answer(self.incidents.as_ref(), wanted, known.client()).await
+                let store = self.incidents.borrow().clone();
+                incidents::answer(store, wanted, known.client()).await
             }
             _ => self.page(Form::Json, &parts.headers).await,
         }
