@@ -51,7 +51,7 @@ pub enum Refusal {
     Owner,
     /// Not everybody may read it, and whoever named it need not be one of those who may.
     #[error(
-        "not everybody may read it, it is root's or has a second name, and others can write in a folder of its path; \
+        "it is a private file where others can write: not everybody may read it, and it is root's or has a second name; \
          let everybody read it (chmod o+r), or take the right to write from the group and from others in each folder of \
          its path (chmod go-w)"
     )]
@@ -96,9 +96,9 @@ pub fn writable_folder(path: &Path) -> Option<String> {
     folders.reverse();
     // As long as nobody else can write, no link on the way is a user's.
     for folder in folders {
-        let status = std::fs::metadata(folder).ok()?;
-        if !walk::is_safe_mode(status.uid(), status.gid(), status.mode()) {
-            let (owner, group, mode) = (status.uid(), status.gid(), status.mode() & 0o7777);
+        let (owner, group, mode) = walk::owned(folder)?;
+        if !walk::is_safe_mode(owner, group, mode) {
+            let mode = mode & 0o7777;
             return Some(format!("{} (user {owner}, group {group}, mode {mode:04o})", folder.display()));
         }
     }

@@ -150,7 +150,13 @@ pub(super) fn is_safe(folder: impl AsFd) -> io::Result<bool> {
     Ok(is_safe_mode(status.st_uid, status.st_gid, status.st_mode))
 }
 
-/// The same, of a folder with this owner, group and mode.
+/// The owner, the group and the mode of a folder; links are followed.
+pub(super) fn owned(folder: &Path) -> Option<(u32, u32, u32)> {
+    let status = rfs::stat(folder).ok()?;
+    Some((status.st_uid, status.st_gid, status.st_mode))
+}
+
+/// Whether nobody but root and ourselves may change what is in a folder with this owner, group and mode.
 pub(super) fn is_safe_mode(owner: u32, group: u32, mode: u32) -> bool {
     let owned = owner == 0 || owner == rustix::process::geteuid().as_raw();
     // The rights of an access control list are in the group's bits.

@@ -359,7 +359,10 @@ fn a_private_log_of_root_where_a_group_can_write_is_refused_with_the_reason_and_
     let tails = [Tail { path: "/log".into(), hold: Hold::start(log, settings()).ok() }];
     let seen = watch(&file, None).pass(at(1));
     let why = outcome(&tails, &[seen], at(1), at(1)).unwrap_err().to_string();
-    let begun = format!("{} is not followed: not everybody may read it", file.display());
+    let begun = format!(
+        "{} is not followed: it is a private file where others can write: not everybody may read it",
+        file.display()
+    );
     assert!(why.contains(&begun) && why.contains("chmod o+r"), "{why}");
     // Where folders of tests are, others can write as well.
     let own = format!("; the folder is {} (user 0, group 104, mode 0775)", folder.display());
