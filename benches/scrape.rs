@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
     let server = {
         let _inside = runtime.enter();
         Server::bind(Setup {
-            incidents: None,
+            incidents: watch::channel(None).1,
             web: web()?,
             frames: receiver,
             events: Arc::new(Events::new()),

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::config::PerfLogs;
 use crate::engine::Frames;
-use crate::host::clock;
 use crate::host::subordinate::Subordinates;
 use crate::host::user_files::Folder;
+use crate::host::{apart, clock};
 use crate::model::facts::Membership;
 use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
@@ -99,7 +99,7 @@ impl PerfLog {
         let owners = Arc::clone(owners);
         let (stop, stopped) = channel();
         let (config, mut frames) = (config.clone(), frames.clone());
-        let thread = std::thread::Builder::new().name("perf-log".to_owned()).spawn(move || {
+        let thread = apart::spawn("perf-log", move || {
             let mut writer = Writer { folder, config, owners, runs: BTreeMap::new() };
             loop {
                 let wait = stopped.recv_timeout(LOOK);

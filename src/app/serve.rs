@@ -21,9 +21,11 @@ use crate::host::clock;
 use crate::host::roots::Roots;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::source::{Control, Reporter};
+use crate::model::time::Timestamp;
 use crate::protection::guard::warden::Warden;
 use crate::protection::options::{PROTECTION, Protection};
 use crate::protection::record::{self, Records};
+use crate::protection::words::incidents::Incidents;
 use crate::serve::http;
 use crate::sources::Context;
 
@@ -103,6 +105,7 @@ struct Daemon<'a> {
     owners: Arc<Owners>,
     warden: Warden,
     checkpoints: Arc<Checkpoints>,
+    recording: Recording,
     /// Whether the guard was seen to make its rounds.
     guards: bool,
     #[cfg(feature = "otlp")]
@@ -118,6 +121,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let records =
         Records::start(&config, Arc::clone(&events)).context("cannot start the records of protection")?;
     let records = Arc::new(records);
+    let (show_incidents, incidents) = watch::channel(incidents(&records));
     let checkpoints: Arc<Checkpoints> = Arc::default();
     record::tell_needs(&config.paths.proc, &events);
     let mut warden = Warden::new(hook_helper, Arc::clone(&records), Arc::clone(&checkpoints));
@@ -128,7 +132,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         reload: Box::new(ReloadRequests(reload)),
         alerts: Arc::clone(warden.desk()) as _,
         host_name: sysinfo::System::host_name().ok(),
-        incidents: records.store().cloned().map(|store| Arc::new(store) as _),
+        incidents,
         stale_after: judged,
     })?;
     let addresses = server.addresses();
@@ -145,7 +149,13 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post, reporters)
         .context("cannot start the sampler")?;
     let perf_log = perf_log(&config, &frames, &owners);
-    let following = tokio::spawn(Arc::clone(&records).follow(frames.clone()));
+    let recording = Recording {
+        following: tokio::spawn(Arc::clone(&records).follow(frames.clone())),
+        records,
+        show_incidents,
+        tried: clock::now(),
+        trying: None,
+    };
     let serving = tokio::spawn(server.run(stopped));
     let mut daemon = Daemon {
         options,
@@ -159,6 +169,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         owners,
         warden,
         checkpoints,
+        recording,
         guards: true,
         #[cfg(feature = "otlp")]
         push,
@@ -190,16 +201,18 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             () = tick(&mut watchdog) => daemon.watchdog(),
             _ = second.tick() => {
                 daemon.warden.catch_up();
+                daemon.look_for_rival().await;
                 daemon.watch();
             }
         }
     }
     tracing::info!("memwarden is ending.");
-    following.abort();
+    daemon.recording.following.abort();
     notify::stopping();
     // The receiver is gone only if the server ended by itself.
     let _ = stop.send(true);
-    let Daemon { sampler, perf_log, warden, .. } = daemon;
+    let Daemon { sampler, perf_log, warden, recording, .. } = daemon;
+    let records = recording.records;
     #[cfg(feature = "otlp")]
     let push = daemon.push;
     let ending = tokio::task::spawn_blocking(move || {
@@ -214,6 +227,16 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     });
     let _ = tokio::join!(serving, ending);
     Ok(())
+}
+
+/// What writes down, and how it is begun anew once another daemon has left the folder of state.
+struct Recording {
+    records: Arc<Records>,
+    following: tokio::task::JoinHandle<()>,
+    show_incidents: watch::Sender<Option<Arc<dyn Incidents>>>,
+    /// When it was last tried.
+    tried: Timestamp,
+    trying: Option<tokio::task::JoinHandle<std::io::Result<Option<Records>>>>,
 }
 
 impl Daemon<'_> {
@@ -261,6 +284,44 @@ impl Daemon<'_> {
         self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
         self.config = config;
         Ok(())
+    }
+
+    /// Takes over from another daemon that had the folder of state at the start, once that has ended. The disk may
+    /// hang, which nothing here waits for.
+    async fn look_for_rival(&mut self) {
+        let recording = &mut self.recording;
+        if let Some(trying) = recording.trying.take_if(|trying| trying.is_finished()) {
+            let outcome = trying.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            match outcome {
+                Ok(Some(records)) => self.take_folder(Arc::new(records)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "The folder of state cannot be taken over; it is tried again.")
+                }
+            }
+            return;
+        }
+        let now = clock::now();
+        if recording.records.rival()
+            && recording.trying.is_none()
+            && now.since(recording.tried) >= record::TRY_AGAIN
+        {
+            recording.tried = now;
+            let (config, events) = (self.config.clone(), Arc::clone(&self.events));
+            recording.trying = Some(tokio::task::spawn_blocking(move || Records::retry(&config, events)));
+        }
+    }
+
+    fn take_folder(&mut self, records: Arc<Records>) {
+        let recording = &mut self.recording;
+        recording.following.abort();
+        recording.following = tokio::spawn(Arc::clone(&records).follow(self.frames.clone()));
+        recording.show_incidents.send_replace(incidents(&records));
+        recording.records = Arc::clone(&records);
+        tracing::info!(
+            "The other memwarden has ended: from now on this one protects, and writes into the folder of state."
+        );
+        self.warden.rearm(records);
     }
 
     /// Says where a thread hangs that must not.
@@ -312,6 +373,11 @@ pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>) -> Context {
         worker: worker(),
         checkpoints,
     }
+}
+
+/// The incidents as HTTP shows them; nothing where they are kept in memory only.
+fn incidents(records: &Records) -> Option<Arc<dyn Incidents>> {
+    records.store().cloned().map(|store| Arc::new(store) as _)
 }
 
 /// What the configuration says about protection.

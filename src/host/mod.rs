@@ -3,6 +3,7 @@
 //! The only room that knows a literal path of the kernel, reads a clock,
 //! or starts a process.
 
+pub mod apart;
 pub mod capability;
 pub mod cgroup;
 pub mod cgroup_owner;

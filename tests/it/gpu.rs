@@ -188,6 +188,28 @@ mod tests {
     }
 
     #[test]
+    fn the_call_that_hangs_is_named() {
+        let mut node = Node::new(TWO);
+        for function in [
+            "nvmlDeviceGetMemoryInfo_v2",
+            "nvmlDeviceGetFieldValues",
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            "nvmlDeviceGetProcessUtilization",
+            "nvmlDeviceGetMigMode",
+        ] {
+            node.until(|node| node.gpu_is("0", "ok") && node.outcome.is_ok());
+            node.change(&format!(r#"{{"devices": [{{"hang": ["{function}"]}}, {{"utilization": 9}}]}}"#));
+            let labels = [("gpu", "0"), ("call", function)];
+            node.until(|node| node.value("memwarden_gpu_hung_call_info", &labels) == Some(1.0));
+            let told = format!("{:?}", node.outcome);
+            assert!(told.contains(&format!("GPU 0: hung in {function}")), "{told}");
+            node.change(TWO);
+        }
+        node.until(|node| node.gpu_is("0", "ok"));
+        assert_eq!(node.value("memwarden_gpu_hung_call_info", &[]), None);
+    }
+
+    #[test]
     fn a_lost_gpu_is_said_and_may_return() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));

@@ -78,6 +78,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "sources",
             "analyzers",
             "engine",
+            "protection/words",
             "protection/options",
             "protection/enforce",
             "protection/record",

@@ -92,7 +92,7 @@ impl Analyzer for Visibility {
 
 #[cfg(feature = "gpu")]
 fn gpus(view: &View<'_>) -> Vec<Unseen> {
-    use crate::sources::gpu::metrics::{SAMPLE_AGE, STATUS};
+    use crate::sources::gpu::metrics::{HUNG_CALL, SAMPLE_AGE, STATUS};
     let mut found = Vec::new();
     for point in view.points(&STATUS).iter().filter(|point| point.value > 0.0) {
         let [gpu, uuid, status] = &*point.labels else { continue };
@@ -103,6 +103,9 @@ fn gpus(view: &View<'_>) -> Vec<Unseen> {
             "unobserved" => ("unobserved", "no process of memwarden gets an answer for it", false),
             _ => ("unknown_error", "the driver refuses with an error", true),
         };
+        let calls = view.points(&HUNG_CALL);
+        let call = calls.iter().find(|call| call.labels[1] == *uuid && call.labels[0] == *gpu);
+        let call = call.map_or_else(String::new, |call| format!(" ({})", call.labels[2]));
         found.push(Unseen {
             subject: Subject::gpu(gpu, uuid),
             state,
@@ -110,7 +113,7 @@ fn gpus(view: &View<'_>) -> Vec<Unseen> {
             sure,
             age: view.value(&SAMPLE_AGE, &[gpu.clone(), uuid.clone()]),
             summary: format!(
-                "GPU {gpu} cannot be seen: {why}. Its memory, processes and errors are not known."
+                "GPU {gpu} cannot be seen: {why}{call}. Its memory, processes and errors are not known."
             ),
             advice: "Look for XIDs in the kernel log; take the node out of the queue, and reset the GPU or the node.",
         });
@@ -178,7 +181,7 @@ mod tests {
     fn a_gpu_that_does_not_answer_is_critical_and_stated_instead_of_its_source() {
         use crate::model::point::Batch;
         use crate::model::units::Flag;
-        use crate::sources::gpu::metrics::STATUS;
+        use crate::sources::gpu::metrics::{HUNG_CALL, STATUS};
 
         let mut analyzer = Visibility::default();
         let sources = [report("gpu", Status::Failed)];
@@ -187,9 +190,15 @@ mod tests {
             for (gpu, state) in states.into_iter().enumerate() {
                 let labels = [gpu.to_string().into(), format!("GPU-{gpu}").into(), state.into()];
                 batch.put(&STATUS, &labels, Flag(true));
+                if state == "hung" {
+                    let [gpu, uuid, _] = labels;
+                    batch.put(&HUNG_CALL, &[gpu, uuid, "nvmlDeviceGetName".into()], Flag(true));
+                }
             }
             let view = View::new(batch.families()).with_sources(&sources);
             let stated = findings(&mut analyzer, view, second);
+            let named = |f: &Finding| f.summary.contains("does not return (nvmlDeviceGetName).");
+            assert!(stated.iter().all(|f| named(f) == (f.state == "hung")), "{stated:?}");
             stated.iter().map(|f| format!("{} {} {:?}", f.subject, f.state, f.severity)).collect::<Vec<_>>()
         };
         assert_eq!(told(5, ["ok", "hung"]), ["gpu 1 hung Critical"]);

@@ -32,13 +32,16 @@ pub use self::folder::Folder;
 use self::walk::{Last, Place};
 
 /// Why something is not opened, although it is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// It is a pipe, a device, a socket or a folder.
     #[error("it is no regular file")]
     NotRegular,
     /// It is a symbolic link, or lies behind one, and others could have put it there.
-    #[error("it is a symbolic link, or lies behind one, where others can write")]
+    #[error(
+        "it is a symbolic link, or lies behind one, in a folder that others can write; give the path that it leads to, or \
+         take the right to write from the group and from others in that folder (chmod go-w)"
+    )]
     Link,
     /// The rest of the path goes up, where others can write.
     #[error("its path has `..` where others can write")]
@@ -47,7 +50,11 @@ pub enum Refusal {
     #[error("it belongs to another user than it should")]
     Owner,
     /// Not everybody may read it, and whoever named it need not be one of those who may.
-    #[error("it is a private file where others can write")]
+    #[error(
+        "it is a private file where others can write: not everybody may read it, and it is root's or has a second name; \
+         let everybody read it (chmod o+r), or take the right to write from the group and from others in each folder of \
+         its path (chmod go-w)"
+    )]
     Private,
     /// It is larger than what is read.
     #[error("it is larger than what is read")]
@@ -80,6 +87,22 @@ pub fn status(path: &Path) -> io::Result<Metadata> {
     let Place { folder, name, .. } = walk::place(path, Last::Followed)?;
     let status = walk::entry(&folder, &name)?;
     if status.is_symlink() { Err(Refusal::Link.into()) } else { Ok(status) }
+}
+
+/// The first folder of a path in which others than root and the user of this process can create or rename files, with
+/// its owner, group and mode; nothing where there is none, or none can be looked at.
+pub fn writable_folder(path: &Path) -> Option<String> {
+    let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
+    folders.reverse();
+    // As long as nobody else can write, no link on the way is a user's.
+    for folder in folders {
+        let (owner, group, mode) = walk::owned(folder)?;
+        if !walk::is_safe_mode(owner, group, mode) {
+            let mode = mode & 0o7777;
+            return Some(format!("{} (user {owner}, group {group}, mode {mode:04o})", folder.display()));
+        }
+    }
+    None
 }
 
 /// Opens a regular file for reading.

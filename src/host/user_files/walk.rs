@@ -147,10 +147,20 @@ pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
 /// Whether nobody but root and ourselves may change what is in a folder.
 pub(super) fn is_safe(folder: impl AsFd) -> io::Result<bool> {
     let status = rfs::fstat(folder)?;
-    let mode = status.st_mode;
-    let owned = status.st_uid == 0 || status.st_uid == rustix::process::geteuid().as_raw();
+    Ok(is_safe_mode(status.st_uid, status.st_gid, status.st_mode))
+}
+
+/// The owner, the group and the mode of a folder; links are followed.
+pub(super) fn owned(folder: &Path) -> Option<(u32, u32, u32)> {
+    let status = rfs::stat(folder).ok()?;
+    Some((status.st_uid, status.st_gid, status.st_mode))
+}
+
+/// Whether nobody but root and ourselves may change what is in a folder with this owner, group and mode.
+pub(super) fn is_safe_mode(owner: u32, group: u32, mode: u32) -> bool {
+    let owned = owner == 0 || owner == rustix::process::geteuid().as_raw();
     // The rights of an access control list are in the group's bits.
-    Ok(owned && mode & 0o002 == 0 && (mode & 0o020 == 0 || status.st_gid == 0))
+    owned && mode & 0o002 == 0 && (mode & 0o020 == 0 || group == 0)
 }
 
 /// What an entry of a folder is; of a link, the link.

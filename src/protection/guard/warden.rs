@@ -102,6 +102,14 @@ impl Warden {
         self.start(wanted);
     }
 
+    /// Begins anew with other records: what could not act for want of them may from now on.
+    pub fn rearm(&mut self, records: Arc<Records>) {
+        self.records = records;
+        if let Some(wanted) = self.waiting.take().or_else(|| self.running.take()) {
+            self.start(wanted);
+        }
+    }
+
     /// Takes over the configuration that waits, where its time has come.
     pub fn catch_up(&mut self) {
         if let Some((protection, roots)) = self.waiting.take() {

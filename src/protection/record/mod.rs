@@ -50,6 +50,8 @@ pub fn tell_needs(proc: &Path, events: &Events) {
     events.protection_needs(&needs);
 }
 
+/// How often a daemon that found a rival looks whether that has ended.
+pub const TRY_AGAIN: Duration = Duration::from_secs(10);
 /// Incidents that are kept.
 const INCIDENTS: usize = 100;
 /// All incidents together.
@@ -138,8 +140,10 @@ impl Hold {
                     tracing::error!(
                         folder = %folder.display(),
                         "Another memwarden uses this folder of state. Two would ask and end the same jobs: nothing is \
-                         protected by this one, and its incidents and audit log are kept in memory only. Give it \
-                         another state.file and its own targets, or start it anew when the other has ended."
+                         protected by this one, and its incidents and audit log are kept in memory only, until the \
+                         other has ended, which is tried every {} s. Give it another state.file and its own targets \
+                         if both are to run.",
+                        TRY_AGAIN.as_secs()
                     );
                     return Self::Rival;
                 }
@@ -159,6 +163,20 @@ impl Records {
     /// The operating system's, where it gives no thread.
     pub fn start(config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
         let hold = folder(config).map_or(Hold::Nothing, |folder| Hold::of(&folder));
+        Self::with(hold, config, events)
+    }
+
+    /// Starts in the place of those of a daemon that found a rival; nothing while the rival has not ended.
+    ///
+    /// # Errors
+    /// The operating system's, where it gives no thread, or no lock for another reason.
+    pub fn retry(config: &Config, events: Arc<Events>) -> std::io::Result<Option<Self>> {
+        let Some(folder) = folder(config) else { return Ok(None) };
+        let Some(file) = lock::take(&folder)? else { return Ok(None) };
+        Self::with(Hold::Alone(file), config, events).map(Some)
+    }
+
+    fn with(hold: Hold, config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
         // Two that write into the same files would spoil them for both.
         let folder = folder(config).filter(|_| !matches!(hold, Hold::Rival));
         if let Some(folder) = &folder {

@@ -63,7 +63,7 @@ pub struct Setup {
     /// The host's own name, which requests may name beside addresses; nothing where it is not known.
     pub host_name: Option<String>,
     /// Where incidents are; nothing where none is kept.
-    pub incidents: Option<Arc<dyn Incidents>>,
+    pub incidents: watch::Receiver<Option<Arc<dyn Incidents>>>,
     /// From which age of the newest frame on `/-/ready` says 503.
     pub stale_after: watch::Receiver<Duration>,
 }

@@ -52,7 +52,7 @@ pub(super) struct Routes {
     reload: Option<Box<dyn Reload>>,
     alerts: Arc<dyn ReceiveAlerts>,
     gate: Gate,
-    incidents: Option<Arc<dyn Incidents>>,
+    incidents: watch::Receiver<Option<Arc<dyn Incidents>>>,
     places: Semaphore,
     request_timeout: Duration,
     header_timeout: Duration,
@@ -274,7 +274,8 @@ impl Routes {
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
             Route::Incidents(wanted) => {
-                incidents::answer(self.incidents.clone(), wanted, known.client()).await
+                let store = self.incidents.borrow().clone();
+                incidents::answer(store, wanted, known.client()).await
             }
             _ => self.page(Form::Json, &parts.headers).await,
         }

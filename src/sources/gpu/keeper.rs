@@ -255,6 +255,7 @@ impl Keeping {
                 tracing::warn!(
                     told = seen.started,
                     hung_seconds = seen.hung.map(|hung| hung.as_secs()),
+                    calls = lock(&self.world).lasting(),
                     "The GPU worker does not answer and is killed."
                 );
                 if let Some(worker) = &mut self.worker {

@@ -44,6 +44,8 @@ crate::metrics! {
     pub INFO: Gauge<Flag> = "memwarden_gpu_info" {gpu, uuid, name, serial, pci, minor, vbios, architecture, mig};
     /// How the GPU is: 1 for the status it has, 0 for the others; `unobserved` means that no worker looks at it now.
     pub STATUS: Gauge<Flag> = "memwarden_gpu_status" {gpu, uuid, status};
+    /// The function of NVML that does not return, of a GPU whose status is hung; always 1, absent where no GPU hangs or the function is not known.
+    pub HUNG_CALL: Gauge<Flag> = "memwarden_gpu_hung_call_info" {gpu, uuid, call};
     /// Time since the GPU last told all it tells; grows while it hangs.
     pub SAMPLE_AGE: Gauge<Seconds> = "memwarden_gpu_sample_age_seconds" {gpu, uuid};
     /// Says why a value is absent: 1 for each field that the GPU does not tell, with NVML's return code.

@@ -19,7 +19,11 @@ pub const RELEASE: &[u8] = b"release\n";
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Line {
     /// The worker's main thread lives.
-    Beat {},
+    Beat {
+        /// The calls of NVML that were under way at the last beat and are still.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lasting: Vec<Lasting>,
+    },
     /// How NVML was found.
     State(State),
     /// Who a GPU is.
@@ -274,7 +278,31 @@ pub struct Xid {
     pub xid: u32,
 }
 
+/// A call of NVML that has not returned for a while.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lasting {
+    /// NVML's index; absent where NVML is being started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// The function's name in nvml.h.
+    pub function: String,
+}
+
+impl Lasting {
+    /// Whether the name can be one of NVML's: it becomes a label.
+    pub fn is_sound(&self) -> bool {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        self.function.starts_with("nvml") && self.function.len() <= 64 && self.function.bytes().all(letter)
+    }
+}
+
 impl Line {
+    /// A beat while no call lasts.
+    pub const fn alive() -> Self {
+        Self::Beat { lasting: Vec::new() }
+    }
+
     /// As bytes, with the line's end.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).unwrap_or_default();
@@ -296,7 +324,8 @@ mod tests {
     #[test]
     fn lines_survive_the_pipe() {
         let lines = [
-            Line::Beat {},
+            Line::alive(),
+            Line::Beat { lasting: vec![Lasting { gpu: Some(1), function: "nvmlDeviceGetName".into() }] },
             Line::State(State {
                 status: Status::Ok,
                 gpus: 2,

@@ -30,11 +30,11 @@ pub fn put(
     if world.released {
         return Err(SourceError::unavailable("the GPU driver was released on request"));
     }
-    let mut wrong: Vec<(Condition, &Label)> = Vec::new();
+    let mut wrong: Vec<(Condition, &Gpu)> = Vec::new();
     for gpu in &world.gpus {
         let condition = world.condition(gpu, now, interval);
         if matches!(condition, Condition::Lost | Condition::Hung | Condition::UnknownError) {
-            wrong.push((condition, &gpu.labels[0]));
+            wrong.push((condition, gpu));
         }
         put_gpu(gpu, condition, now, interval, out);
     }
@@ -45,8 +45,12 @@ pub fn put(
         Condition::Lost => Failure::Lost,
         _ => Failure::Io,
     };
-    let named: Vec<String> =
-        wrong.iter().map(|(condition, gpu)| format!("GPU {gpu}: {}", condition.label())).collect();
+    let named = wrong.iter().map(|(condition, gpu)| {
+        let call = gpu.lasting().filter(|_| *condition == Condition::Hung);
+        let call = call.map_or_else(String::new, |call| format!(" in {call}"));
+        format!("GPU {}: {}{call}", gpu.labels[0], condition.label())
+    });
+    let named: Vec<String> = named.collect();
     Err(SourceError::failed(kind, named.join(", ")))
 }
 
@@ -99,6 +103,9 @@ fn put_gpu(gpu: &Gpu, condition: Condition, now: Timestamp, interval: Duration, 
     for possible in Condition::ALL {
         out.put(&m::STATUS, &with(possible.label().into()), Flag(possible == condition));
     }
+    if let Some(call) = gpu.lasting().filter(|_| condition == Condition::Hung) {
+        out.put(&m::HUNG_CALL, &with(call.clone()), Flag(true));
+    }
     let age = gpu.age(now);
     out.put(&m::SAMPLE_AGE, &gpu.labels, age.into());
     for (number, events) in gpu.xids.counts() {
@@ -132,7 +139,8 @@ fn verdict(world: &World, now: Timestamp, driver: bool) -> Result<(), SourceErro
         Status::WorkerFailed => failed(Failure::Lost),
         Status::Released => Err(SourceError::unavailable(state.why.clone())),
         Status::Initializing if world.begun.is_some_and(|begun| now.since(begun) > SLOW_START) => {
-            Err(SourceError::failed(Failure::Timeout, "NVML has not answered yet"))
+            let call = world.starting().map_or_else(String::new, |call| format!(": {call} does not return"));
+            Err(SourceError::failed(Failure::Timeout, format!("NVML has not answered yet{call}")))
         }
         Status::Initializing => Err(SourceError::unavailable("NVML is being started")),
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::protocol::{Identity, Line, MOST_GPUS, Reason, Refusal, Sample, State, Status, Trouble, Xid};
+use super::protocol::{
+    Identity, Lasting, Line, MOST_GPUS, Reason, Refusal, Sample, State, Status, Trouble, Xid,
+};
 use super::unplaced::Unplaced;
 use super::unwrapped::Unwrapped;
 use super::xid::{Road, Xids, pci};
@@ -84,6 +86,8 @@ pub struct Gpu {
     sampled: Option<Timestamp>,
     /// The newest refusal, where it is newer than the newest sample.
     trouble: Option<(Timestamp, Refusal)>,
+    /// The call of NVML that has not returned for a while, by the last beat.
+    lasting: Option<Label>,
 }
 
 impl Gpu {
@@ -99,12 +103,18 @@ impl Gpu {
             since: at,
             sampled: None,
             trouble: None,
+            lasting: None,
         }
     }
 
     /// Time since its newest sample, or since it is known.
     pub fn age(&self, now: Timestamp) -> Duration {
         now.since(self.sampled.unwrap_or(self.since))
+    }
+
+    /// The call of NVML that does not return, where one is known.
+    pub const fn lasting(&self) -> Option<&Label> {
+        self.lasting.as_ref()
     }
 
     /// Time since this worker last heard anything of it.
@@ -145,6 +155,8 @@ pub struct World {
     pub bad_lines: u64,
     /// When a worker was first wanted.
     pub begun: Option<Timestamp>,
+    /// The call with which NVML is being started, where it has not returned for a while.
+    starting: Option<Label>,
     /// Counts workers; a line of an earlier one is dropped.
     generation: u64,
 }
@@ -159,6 +171,7 @@ impl World {
     /// A worker was started; its lines carry the number returned.
     pub fn worker_started(&mut self, at: Timestamp) -> u64 {
         self.generation += 1;
+        self.beat(&[]);
         self.told = false;
         self.running = true;
         self.released = false;
@@ -206,7 +219,7 @@ impl World {
         }
         self.heard = Some(at);
         let accepted = match line {
-            Line::Beat {} => true,
+            Line::Beat { lasting } => self.beat(&lasting),
             Line::State(state) => self.begin(at, state),
             Line::Device(identity) => self.identify(at, *identity),
             Line::Sample(sample) => self.sampled(at, *sample),
@@ -271,6 +284,38 @@ impl World {
     pub fn hung(&self, now: Timestamp, interval: Duration) -> Option<Duration> {
         let hung = |gpu: &&Gpu| self.condition(gpu, now, interval) == Condition::Hung;
         self.gpus.iter().filter(hung).map(|gpu| gpu.silence(now)).max()
+    }
+
+    /// The calls that do not return, each with its GPU; nothing where there is none.
+    pub fn lasting(&self) -> Option<String> {
+        let of_gpus = self
+            .gpus
+            .iter()
+            .filter_map(|gpu| Some(format!("GPU {}: {}", gpu.labels[0], gpu.lasting.as_ref()?)));
+        let calls: Vec<String> = self.starting.iter().map(|call| call.to_string()).chain(of_gpus).collect();
+        (!calls.is_empty()).then(|| calls.join(", "))
+    }
+
+    /// The call with which NVML is being started, where it has not returned for a while.
+    pub const fn starting(&self) -> Option<&Label> {
+        self.starting.as_ref()
+    }
+
+    fn beat(&mut self, lasting: &[Lasting]) -> bool {
+        self.starting = None;
+        self.gpus.iter_mut().for_each(|gpu| gpu.lasting = None);
+        for call in lasting {
+            let name = Some(Label::from(call.function.as_str())).filter(|_| call.is_sound());
+            match call.gpu {
+                None => self.starting = name,
+                Some(index) => {
+                    if let Some(gpu) = self.gpu(index) {
+                        gpu.lasting = name;
+                    }
+                }
+            }
+        }
+        lasting.iter().all(Lasting::is_sound)
     }
 
     fn gpu(&mut self, index: u32) -> Option<&mut Gpu> {

@@ -42,13 +42,15 @@ impl Scope {
     }
 }
 
-/// Whom the kernel chose, and the cgroup it is in.
+/// Whom the kernel chose, the cgroup it is in, and the one whose limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<'a> {
     /// The victim's pid.
     pub pid: u32,
     /// The victim's path in the memory controller's hierarchy.
     pub cgroup: &'a str,
+    /// The cgroup whose limit was reached, which is that one or above it; empty where the host ran out.
+    pub limit: &'a str,
 }
 
 /// A kill.
@@ -148,12 +150,13 @@ fn victim(text: &str) -> Option<Victim<'_>> {
     })
 }
 
-/// `oom-kill:constraint=…,task_memcg=/a/b,task=python3,pid=1234,uid=1000`.
+/// `oom-kill:constraint=…,oom_memcg=/a,task_memcg=/a/b,task=python3,pid=1234,uid=1000`.
 fn choice(message: &str) -> Option<Choice<'_>> {
-    let (_, rest) = message.strip_prefix("oom-kill:constraint=")?.split_once(",task_memcg=")?;
+    let (before, rest) = message.strip_prefix("oom-kill:constraint=")?.split_once(",task_memcg=")?;
+    let limit = before.split_once(",oom_memcg=").map_or("", |(_, limit)| limit);
     let (cgroup, rest) = rest.split_once(",task=")?;
     let (_, pid) = rest.rsplit_once(",pid=")?;
-    Some(Choice { pid: pid.split(',').next()?.parse().ok()?, cgroup })
+    Some(Choice { pid: pid.split(',').next()?.parse().ok()?, cgroup, limit })
 }
 
 /// `NVRM: Xid (PCI:0000:3b:00): 79, pid=…`; `PCI:` and the function `.0` come and go with the driver's version.
@@ -224,11 +227,13 @@ mod tests {
         );
         check(
             "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=job_42,mems_allowed=0-1,oom_memcg=/slurm/uid_1000/job_42,task_memcg=/slurm/uid_1000/job_42/step_0,task=pt_data_worker,pid=991,uid=1000",
-            expect![[r#"Choice(Choice { pid: 991, cgroup: "/slurm/uid_1000/job_42/step_0" })"#]],
+            expect![[
+                r#"Choice(Choice { pid: 991, cgroup: "/slurm/uid_1000/job_42/step_0", limit: "/slurm/uid_1000/job_42" })"#
+            ]],
         );
         check(
             "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/user.slice,task=a,pid=1,b,pid=48213,uid=0",
-            expect![[r#"Choice(Choice { pid: 48213, cgroup: "/user.slice" })"#]],
+            expect![[r#"Choice(Choice { pid: 48213, cgroup: "/user.slice", limit: "" })"#]],
         );
     }
 

@@ -46,11 +46,14 @@ const MOST: usize = 1_000;
 struct Kmsg {
     log: KernelLog,
     last_sequence: Option<u64>,
-    /// The victim and its cgroup, between the line that names them and the kill.
-    chosen: Option<(u32, Label)>,
+    /// Who was chosen, between the line that says so and the kill.
+    chosen: Option<Chosen>,
     /// Absent until the log could be opened once: nothing was counted before.
     seen: Option<Seen>,
 }
+
+/// A victim's pid, its cgroup, and the cgroup whose limit was reached.
+type Chosen = (u32, [Label; 2]);
 
 #[derive(Default)]
 struct Seen {
@@ -71,7 +74,7 @@ struct Last {
 /// Who was killed.
 struct Named {
     /// In the order of [`metrics::LAST_VICTIM`].
-    labels: [Label; 6],
+    labels: [Label; 7],
     resident: [(&'static str, Option<Bytes>); 3],
 }
 
@@ -113,7 +116,9 @@ impl Kmsg {
             self.last_sequence = Some(record.sequence);
             let event = if record.from_kernel { message::recognize(&record.message) } else { None };
             match event {
-                Some(Event::Choice(choice)) => self.chosen = Some((choice.pid, printable(choice.cgroup))),
+                Some(Event::Choice(choice)) => {
+                    self.chosen = Some((choice.pid, [choice.cgroup, choice.limit].map(printable)));
+                }
                 Some(Event::Kill(kill)) => seen.killed(&kill, self.chosen.take(), before, at),
                 Some(Event::Xid { pci, xid }) => {
                     let pci = pci.to_ascii_lowercase();
@@ -158,19 +163,21 @@ fn printable(name: &str) -> Label {
 }
 
 impl Seen {
-    fn killed(&mut self, kill: &Kill<'_>, chosen: Option<(u32, Label)>, before: &Before, at: Timestamp) {
+    fn killed(&mut self, kill: &Kill<'_>, chosen: Option<Chosen>, before: &Before, at: Timestamp) {
         for (count, scope) in self.kills.iter_mut().zip(Scope::ALL) {
             *count += u64::from(scope == kill.scope);
         }
         let victim = kill.victim.map(|victim| {
-            let cgroup = chosen.filter(|(pid, _)| *pid == victim.pid).map(|(_, cgroup)| cgroup);
+            let chosen = chosen.filter(|(pid, _)| *pid == victim.pid).map(|(_, cgroups)| cgroups);
+            let [cgroup, limit] = chosen.unwrap_or_default();
             let labels = [
                 kill.scope.label().into(),
                 printable(victim.comm),
                 victim.pid.into(),
-                cgroup.unwrap_or_default(),
+                cgroup,
                 victim.uid.map_or_else(Label::default, Label::from),
                 before.workload(victim.pid, victim.comm).cloned().unwrap_or_default(),
+                limit,
             ];
             let resident = [("anon", victim.anon), ("file", victim.file), ("shmem", victim.shmem)];
             Named { labels, resident }
@@ -255,7 +262,7 @@ mod tests {
             memwarden_kernel_log_records_total 3
             memwarden_kernel_log_lost_records_total 0
             memwarden_kernel_oom_last_kill_timestamp_seconds 2
-            memwarden_kernel_oom_last_victim_info{scope="cgroup",comm="python3",pid="48213",cgroup="/sys\\x2dtem.slice/job",uid="1000"} 1
+            memwarden_kernel_oom_last_victim_info{scope="cgroup",comm="python3",pid="48213",cgroup="/sys\\x2dtem.slice/job",uid="1000",limit_cgroup="/sys\\x2dtem.slice"} 1
             memwarden_kernel_oom_last_victim_resident_bytes{kind="anon"} 204800
             memwarden_kernel_oom_last_victim_resident_bytes{kind="file"} 20480
             memwarden_kernel_oom_last_victim_resident_bytes{kind="shmem"} 2048

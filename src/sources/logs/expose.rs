@@ -27,8 +27,8 @@ pub(super) fn state(log: &Label, seen: &Seen, now: Timestamp, out: &mut Batch) {
     out.put(&metrics::READ, of, Bytes::new(totals.file.bytes));
     out.put(&metrics::SKIPPED_BYTES, of, Bytes::new(totals.file.skipped));
     out.put(&metrics::ROTATIONS, of, Count(totals.file.rotations));
-    for (count, kind) in totals.refused.iter().zip(Refusal::ALL) {
-        out.put(&metrics::ERRORS, &[log.clone(), kind.label().into()], Count(*count));
+    for (count, kind) in totals.refused.iter().zip(Refusal::LABELS) {
+        out.put(&metrics::ERRORS, &[log.clone(), kind.into()], Count(*count));
     }
     let known: HashSet<(&Label, &str)> =
         seen.views.iter().filter_map(|view| Some((&view.workload, view.framework?.name()))).collect();

@@ -28,7 +28,7 @@ pub enum Refusal {
     /// It holds no text.
     Binary,
     /// It is a link that a user can make, or a private file that a user can put there.
-    Untrusted,
+    Untrusted(user_files::Refusal),
     /// The operating system refuses.
     Permission,
     /// Any other error of the operating system.
@@ -36,15 +36,15 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Every reason, so that their counters start at zero.
-    pub const ALL: [Self; 5] = [Self::NotRegular, Self::Binary, Self::Untrusted, Self::Permission, Self::Io];
+    /// Every value of the `kind` label, so that their counters start at zero.
+    pub const LABELS: [&'static str; 5] = ["not_regular", "binary", "untrusted", "permission", "io"];
 
     /// The value of the `kind` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::NotRegular => "not_regular",
             Self::Binary => "binary",
-            Self::Untrusted => "untrusted",
+            Self::Untrusted(_) => "untrusted",
             Self::Permission => "permission",
             Self::Io => "io",
         }
@@ -54,7 +54,7 @@ impl Refusal {
     pub fn of(error: &io::Error) -> Self {
         match (user_files::Refusal::of(error), error.kind()) {
             (Some(user_files::Refusal::NotRegular), _) => Self::NotRegular,
-            (Some(_), _) => Self::Untrusted,
+            (Some(why), _) => Self::Untrusted(why),
             (None, io::ErrorKind::PermissionDenied) => Self::Permission,
             (None, _) => Self::Io,
         }

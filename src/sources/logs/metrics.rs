@@ -23,7 +23,7 @@ crate::metrics! {
     pub SKIPPED_BYTES: Counter<Bytes> = "memwarden_log_skipped_bytes_total" {log};
     /// Times that a file was replaced or cut.
     pub ROTATIONS: Counter<Count> = "memwarden_log_rotations_total" {log}.counting("{rotation}");
-    /// Files that are not followed, counted once each, by reason: not_regular, binary, permission, io.
+    /// Files that are not followed, counted once each, by reason: not_regular (a pipe, a device, a folder), binary, untrusted (a link, or a file that not everybody may read, where others can write in a folder of the path), permission, io.
     pub ERRORS: Counter<Count> = "memwarden_log_errors_total" {log, kind}.counting("{file}");
 
     /// Time since a figure was read of the workload's log.

@@ -115,17 +115,18 @@ fn outcome(tails: &[Tail], all: &[Seen], began: Timestamp, at: Timestamp) -> Res
             return Err(SourceError::failed(Failure::Timeout, why));
         }
         there |= seen.followed > 0 || seen.passed.is_none();
-        refused = refused.or(seen.refused.as_ref());
+        refused = refused.or(seen.refused.as_ref().map(|refused| (refused, seen.folder.as_deref())));
     }
-    if let Some((path, why)) = refused {
+    if let Some(((path, why), folder)) = refused {
         let (kind, what) = match why {
-            Refusal::NotRegular => (Failure::Io, "it is no regular file"),
-            Refusal::Binary => (Failure::Parse, "it is no text"),
-            Refusal::Untrusted => {
-                (Failure::Permission, "it is a link or a private file, in a folder that others can write")
+            Refusal::NotRegular => (Failure::Io, "it is no regular file".to_owned()),
+            Refusal::Binary => (Failure::Parse, "it is no text".to_owned()),
+            Refusal::Untrusted(why) => {
+                let folder = folder.map_or_else(String::new, |folder| format!("; the folder is {folder}"));
+                (Failure::Permission, format!("{why}{folder}"))
             }
-            Refusal::Permission => (Failure::Permission, "permission denied"),
-            Refusal::Io => (Failure::Io, "the operating system reports an error"),
+            Refusal::Permission => (Failure::Permission, "permission denied".to_owned()),
+            Refusal::Io => (Failure::Io, "the operating system reports an error".to_owned()),
         };
         return Err(SourceError::failed(kind, format!("{} is not followed: {what}", path.display())));
     }

@@ -15,7 +15,7 @@ static FILES: Opt = Opt {
 };
 static PATH: Opt = Opt {
     key: "path",
-    help: "The file, which need not be there yet; `*` and `?` are wildcards in the last component. Links are followed in folders that only root can write.",
+    help: "The file, which need not be there yet; `*` and `?` are wildcards in the last component. Links are followed in folders that only root can write. Where others can write in a folder of the path, as in /var/log with root:syslog 0775, everybody must be allowed to read the file, unless it is a user's own.",
     kind: OptKind::Path,
     default: "\"\"",
 };

@@ -334,3 +334,39 @@ fn what_went_wrong_is_said() {
     let missing = Seen { passed: Some(at(2)), ..Seen::default() };
     assert_eq!(said(missing, 2).unwrap_err(), "none of the configured logs is there yet");
 }
+
+#[test]
+fn a_private_log_of_root_where_a_group_can_write_is_refused_with_the_reason_and_the_remedy() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let top = tempfile::tempdir().unwrap();
+    // As Debian and Ubuntu have it: /var/log, root:syslog 0775, and in it files that the group may read.
+    let folder = top.path().join("log");
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::chown(&folder, Some(0), Some(104)).unwrap();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(top.path(), 0o755);
+    mode(&folder, 0o775);
+    let file = folder.join("train.log");
+    std::fs::write(&file, "").unwrap();
+    mode(&file, 0o640);
+    let log = Log { pattern: Pattern::new(file.clone()).unwrap(), framework: None, workload: None };
+    let tails = [Tail { path: "/log".into(), hold: Hold::start(log, settings()).ok() }];
+    let seen = watch(&file, None).pass(at(1));
+    let why = outcome(&tails, &[seen], at(1), at(1)).unwrap_err().to_string();
+    let begun = format!(
+        "{} is not followed: it is a private file where others can write: not everybody may read it",
+        file.display()
+    );
+    assert!(why.contains(&begun) && why.contains("chmod o+r"), "{why}");
+    // Where folders of tests are, others can write as well.
+    let own = format!("; the folder is {} (user 0, group 104, mode 0775)", folder.display());
+    assert!(why.ends_with(&own) || why.ends_with("mode 1777)"), "{why}");
+    mode(&file, 0o644);
+    assert!(watch(&file, None).pass(at(2)).refused.is_none(), "the remedy");
+}

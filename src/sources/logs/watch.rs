@@ -11,7 +11,7 @@ use super::file::{Counts, Follower, Found, Piece, Refusal};
 use super::options::{Log, Rules};
 use crate::formats::log_lines::oom::Cause;
 use crate::formats::log_lines::{self, Framework, Reading, Splitter, Tracker};
-use crate::host::clock;
+use crate::host::{apart, clock, user_files};
 use crate::model::label::Label;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
@@ -46,8 +46,8 @@ pub(super) struct Totals {
     pub(super) lines: u64,
     pub(super) recognized: u64,
     pub(super) cut: u64,
-    /// In the order of [`Refusal::ALL`].
-    pub(super) refused: [u64; Refusal::ALL.len()],
+    /// In the order of [`Refusal::LABELS`].
+    pub(super) refused: [u64; Refusal::LABELS.len()],
 }
 
 /// What the thread has found; the sampler reads it.
@@ -63,6 +63,8 @@ pub(super) struct Seen {
     pub(super) followed: usize,
     /// A file that is not followed, and why.
     pub(super) refused: Option<(PathBuf, Refusal)>,
+    /// The folder of its path because of which it is not, with what others may do in it.
+    pub(super) folder: Option<String>,
     /// Files that there was no room for.
     pub(super) left_out: Vec<Shortage>,
 }
@@ -208,13 +210,16 @@ impl Watch {
             _ => None,
         });
         let unlisted = || self.unlisted.map(|why| (self.log.pattern.path().to_owned(), why));
+        let refused = refused.or_else(unlisted);
+        let untrusted = refused.as_ref().filter(|(_, why)| matches!(why, Refusal::Untrusted(_)));
         Seen {
+            folder: untrusted.and_then(|(path, _)| user_files::writable_folder(path)),
             passed: Some(now),
             views,
             totals,
             gone: self.gone.clone(),
             followed: self.files.iter().filter(|watched| watched.follower.is_open()).count(),
-            refused: refused.or_else(unlisted),
+            refused,
             left_out: self.left_out.clone(),
         }
     }
@@ -251,9 +256,9 @@ fn add(totals: &mut Totals, watched: &Watched) {
     totals.cut += watched.splitter.cut;
 }
 
-fn count(counts: &mut [u64; Refusal::ALL.len()], why: Refusal) {
-    for (count, kind) in counts.iter_mut().zip(Refusal::ALL) {
-        *count += u64::from(kind == why);
+fn count(counts: &mut [u64; Refusal::LABELS.len()], why: Refusal) {
+    for (count, kind) in counts.iter_mut().zip(Refusal::LABELS) {
+        *count += u64::from(kind == why.label());
     }
 }
 
@@ -283,7 +288,7 @@ impl Hold {
         let interval = rules.interval;
         let mut watch = Watch::new(log, rules);
         let run = move || run(&mut watch, &shared, &stopped, interval);
-        std::thread::Builder::new().name("log-tail".to_owned()).spawn(run)?;
+        apart::spawn("log-tail", run)?;
         Ok(Self { seen, _stop: stop })
     }
 }

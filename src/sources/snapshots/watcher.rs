@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::folder::{self, Newest, Stamp};
 use crate::formats::snapshot::digest::Digest;
+use crate::host::apart;
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
 use crate::model::shortage::Shortage;
@@ -103,7 +104,7 @@ impl Watcher {
         let owners = Arc::new(Mutex::new(Owners::default()));
         let told = Arc::clone(&owners);
         let (stop, stopped) = channel();
-        std::thread::Builder::new().name("snapshots".to_owned()).spawn(move || {
+        apart::spawn("snapshots", move || {
             let mut rounds: Vec<(Watch, Round)> =
                 watches.into_iter().map(|watch| (watch, Round::default())).collect();
             loop {

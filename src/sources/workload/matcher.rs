@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use super::texts::{Answer, Budget, LONGEST};
 use super::users::Users;
 use crate::host::process::{ProcRoot, died, status};
@@ -94,7 +96,7 @@ pub(super) fn quick(
 }
 
 /// Compares with the texts of the process's memory, each read where it is asked for. This may hang. `unreadable` is
-/// whether something was not shown before.
+/// whether something was not shown before. A text that cannot be read now decides nothing: the process is busy.
 pub(super) fn compare(
     matchers: &[Matcher],
     places: &[usize],
@@ -106,21 +108,25 @@ pub(super) fn compare(
     let mut buffer = Vec::new();
     // These texts take the lock of the process's memory, so a process with a signal on its way is left alone.
     let signalled = root.read(pid, "status", &mut buffer).is_ok_and(|text| status(text).signalled);
-    let mut read = |name: &str| -> Option<Vec<u8>> {
+    let mut read = |name: &str| -> Result<Vec<u8>, Answer> {
         if signalled {
-            return Some(Vec::new());
+            return Err(Answer::Busy);
         }
         if !budget.allows(uid) {
-            return None;
+            return Err(Answer::Deferred);
         }
         let text = root.open(pid, name).and_then(|file| Ok(file.read_first(&mut buffer, LONGEST)?.to_vec()));
         if let Ok(text) = &text {
             budget.spend(uid, text.len());
         }
-        Some(text.unwrap_or_else(|error| {
-            unreadable |= !died(&error);
-            Vec::new()
-        }))
+        match text {
+            Ok(text) => Ok(text),
+            Err(error) if interrupted(&error) => Err(Answer::Busy),
+            Err(error) => {
+                unreadable |= !died(&error);
+                Ok(Vec::new())
+            }
+        }
     };
     let (mut line, mut environment) = (None, None);
     let mut found = None;
@@ -128,7 +134,10 @@ pub(super) fn compare(
         let matcher = &matchers[*place];
         if let Some(wanted) = &matcher.command_line {
             if line.is_none() {
-                let Some(bytes) = read("cmdline") else { return Answer::Deferred };
+                let bytes = match read("cmdline") {
+                    Ok(bytes) => bytes,
+                    Err(answer) => return answer,
+                };
                 let mut text = String::from_utf8_lossy(&bytes).replace('\0', " ");
                 text.truncate(text.trim_end().len());
                 line = Some(text);
@@ -139,8 +148,10 @@ pub(super) fn compare(
         }
         if let Some(wanted) = &matcher.environment {
             if environment.is_none() {
-                let Some(bytes) = read("environ") else { return Answer::Deferred };
-                environment = Some(bytes);
+                match read("environ") {
+                    Ok(bytes) => environment = Some(bytes),
+                    Err(answer) => return answer,
+                }
             }
             if !environment.as_ref().is_some_and(|environment| has(environment, wanted)) {
                 continue;
@@ -150,6 +161,11 @@ pub(super) fn compare(
         break;
     }
     Answer::Read { found, unreadable }
+}
+
+/// Whether the kernel gave up before it had an answer, which says nothing about the process.
+fn interrupted(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN))
 }
 
 fn has(environment: &[u8], wanted: &str) -> bool {

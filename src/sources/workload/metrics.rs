@@ -72,7 +72,7 @@ crate::metrics! {
     pub OMITTED: Gauge<Count> = "memwarden_workloads_omitted" {}.counting("{workload}");
     /// Processes that a matcher could not be compared with because the kernel does not show their executable, command line or environment.
     pub UNREADABLE: Counter<Count> = "memwarden_workload_match_unreadable_total" {}.counting("{process}");
-    /// Times that a process was compared with the matchers later because the share of its user in what is read of command lines and environments was used up.
+    /// Times that a process was compared with the matchers later because the share of its user in what is read of command lines and environments was used up, or because a signal was pending for it.
     pub DEFERRED: Counter<Count> = "memwarden_workload_match_deferred_total" {}.counting("{process}");
     /// Reads of a process's files that have not answered for 2 s and are waited for by a thread of their own, by user id; absent while there are none.
     pub HANGING: Gauge<Count> = "memwarden_process_reads_hanging" {user}.counting("{read}").budget(64);

@@ -653,6 +653,32 @@ fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() 
     until(&mut host, &|members, findings| members == "job: 10 11" && findings.is_empty());
 }
 
+/// `status` of a process with this set of pending signals.
+fn pending(mask: &str) -> String {
+    format!("Name:\tx\nVmHWM:\t40 kB\nRssAnon:\t40 kB\nSigPnd:\t{mask}\nShdPnd:\t0000000000000000\n")
+}
+
+#[test]
+fn a_process_with_a_pending_signal_is_compared_once_that_is_delivered() {
+    let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
+    for (more, before, after) in [(None, "", "job: 10"), (Some(others), "others: 10", "job: 10")] {
+        let matchers = std::iter::once(of_line("job", "train.py")).chain(more).collect();
+        let mut host = Host::new(Rules { matchers, ..rules() });
+        host.tree.end(1);
+        let process =
+            |mask| Process::new(10, "python").file("cmdline", "train.py\0").file("status", &pending(mask));
+        host.add(&process("0000000000004000"));
+        for _ in 0..60 {
+            assert_eq!(host.members(), before);
+        }
+        let deferred = value(&host.sample(), "memwarden_workload_match_deferred_total", &[]).unwrap();
+        assert!((8.0..=12.0).contains(&deferred), "asked {deferred} times in a minute");
+        host.add(&process("0000000000000000"));
+        let met = (0..12).any(|_| host.members() == after);
+        assert!(met, "{}", host.members());
+    }
+}
+
 /// Whether processes of other users can be made up here, and given to them.
 fn may_chown() -> bool {
     rustix::process::geteuid().is_root()

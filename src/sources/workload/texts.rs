@@ -66,6 +66,8 @@ pub(super) enum Answer {
     Read { found: Option<usize>, unreadable: bool },
     /// The user's share is used up.
     Deferred,
+    /// A signal is pending, or the kernel gave up: its memory is not looked into now.
+    Busy,
 }
 
 /// The questions that are asked of processes, and the counts of those that had no answer.
@@ -138,16 +140,19 @@ impl Texts {
                     self.deferred += 1;
                     seen.defer();
                 }
+                // Like every question it counts, so that a signal that stays pending is asked about every ten seconds.
+                Some(Answer::Busy) => {
+                    self.deferred += 1;
+                    seen.to_match = true;
+                    belongs_otherwise(seen, &table.rows[place], root);
+                }
                 None => seen.to_match = true,
             }
         }
         // Who hangs belongs where it does without its texts.
         for hanging in self.desk.pool().look().hanging {
             if let Some(place) = place_of(seen, hanging.asked.key) {
-                let seen = &mut seen[place];
-                if let Some(otherwise) = seen.otherwise.filter(|_| seen.matched.is_none()) {
-                    seen.meet(otherwise, &table.rows[place], root);
-                }
+                belongs_otherwise(&mut seen[place], &table.rows[place], root);
             }
         }
     }
@@ -169,6 +174,13 @@ impl Texts {
         let (matchers, root) = (Arc::clone(&self.matchers), Arc::clone(root));
         let (budget, whose) = (Arc::clone(&self.budget), (row.key.pid, row.uid));
         self.desk.ask(asked, move || matcher::compare(&matchers, &places, &root, whose, unreadable, &budget));
+    }
+}
+
+/// Puts a process whose texts are not known where it belongs without them.
+fn belongs_otherwise(seen: &mut Seen, row: &ProcessRow, root: &ProcRoot) {
+    if let Some(otherwise) = seen.otherwise.filter(|_| seen.matched.is_none()) {
+        seen.meet(otherwise, row, root);
     }
 }
 

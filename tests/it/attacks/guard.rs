@@ -169,6 +169,34 @@ fn two_daemons_with_one_folder_of_state_ask_once() {
     );
 }
 
+#[test]
+fn the_second_daemon_protects_once_the_first_has_ended() {
+    let room = Room::staged();
+    let job = Job::start(&room, &witness());
+    let mut first = room.guard(ASK);
+    room.wait_members(&first, "train", 1.0);
+    let second = room.start();
+    let barred = [("target", "train"), ("reason", "other_daemon")];
+    second.wait_page("the reason", SOON, |page| page.sum("memwarden_protection_unfit", &barred) == 1.0);
+    let on_disk = |page: &Page| page.all("memwarden_records_writable", &[]).count() > 0;
+    assert!(!on_disk(&second.page()));
+    first.signal("KILL");
+    assert!(!first.wait(SOON).success());
+    second.wait_page("a target that is protected", SOON, |page| {
+        page.sum("memwarden_protection_unfit", &barred) == 0.0
+            && page.sum("memwarden_protection_state", &[("target", "train"), ("state", "ok")]) == 1.0
+            && on_disk(page)
+    });
+    assert_eq!(second.logged(&["The other memwarden has ended"]).len(), 1);
+    room.available(100);
+    wait_checkpoint(&second);
+    job.wait_said("signal 10");
+    room.wait_move("checkpoint");
+    // And it has the folder of state for itself.
+    let third = room.start();
+    third.wait_page("the reason", SOON, |page| page.sum("memwarden_protection_unfit", &barred) == 1.0);
+}
+
 /// Connects to the job socket and says of its GPU that nothing is left, again and again.
 const LIAR: &str = "
 import json, socket, sys, time

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::harness::{Daemon, memwarden, program, request, wait_for};
+use crate::harness::{Daemon, Page, memwarden, program, request, wait_for};
+use crate::protection::job::{Job, witness};
+use crate::protection::room::Room;
 
 /// Long enough for a loaded machine; nothing waits so long unless it fails.
 const SOON: Duration = Duration::from_secs(60);
@@ -251,6 +253,74 @@ fn a_command_line_that_never_comes_stops_neither_the_sampler_nor_its_successor()
     assert!(daemon.wait(SOON).success());
     wait_for("no finding any more", SOON, || get("/api/v1/findings").filter(|answer| !named(&answer.body)));
     drop(waiting);
+}
+
+/// Reading a file that nobody answers for is not ended by SIGKILL.
+#[test]
+fn a_daemon_that_is_killed_while_reads_hang_leaves_its_port_its_socket_and_its_folder_to_the_next() {
+    let room = Room::staged();
+    let job = Job::start(&room, &witness());
+    // What is dropped first ends the waiting, so that the first daemon can end.
+    let mut first;
+    let next;
+    let Some(mut fuse) = Fuse::mount(0, "silent") else { return };
+    let logs =
+        format!("sources: {{logs: {{files: [{{path: {}}}]}}, ", fuse.folder.path().join("file").display());
+    let file = room.configure("mode: enforce", &[room.target("train", "host: {soft: 30%}")], "");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("sources: {", &logs)).unwrap();
+    let holder = fuse.hold(&[]);
+    room.show(holder);
+    fuse.hang();
+    first = room.start();
+    let pid = first.pid();
+    let hangs = |name: &str| {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let mut stats =
+            tasks.map(|task| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default());
+        stats.any(|stat| stat.contains(&format!("({name}) D")))
+    };
+    let named = |body: &str| body.contains("\"not_readable\"");
+    wait_for("a process that cannot be read", SOON, || {
+        named(&first.get("/api/v1/findings").body).then_some(())
+    });
+    // It waits in a way that a signal could end, while no signal came.
+    let reads = |task: std::fs::DirEntry| {
+        let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        comm.trim() == "log-tail"
+    };
+    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    wait_for("the log's thread", SOON, || tasks().any(reads).then_some(()));
+    first.wait_frames(5.0);
+
+    let address = first.address;
+    let jobs = format!("sources.training.socket={}", first.job_socket().display());
+    first.signal("KILL");
+    wait_for("the log's thread alone", SOON, || (hangs("log-tail") && !hangs("reader")).then_some(()));
+    let enter = "ln -s /proc/$$ \"$0/$$\"; exec \"$@\"";
+    let mut command = program("sh");
+    command.args(["-c", enter]).arg(room.staged_file("")).args([env!("CARGO_BIN_EXE_memwarden"), "serve"]);
+    command.args(["--web.listen-address", &address.to_string(), "--set", &jobs, "--config.file"]).arg(&file);
+    next = Waiting(command.stderr(Stdio::inherit()).stdout(Stdio::null()).spawn().unwrap());
+    let get = |path: &str| {
+        std::net::TcpStream::connect(address).ok()?;
+        let ask = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        Some(request(address, &ask)).filter(|answer| answer.code == 200).map(|answer| answer.body)
+    };
+    wait_for("its readiness", SOON, || get("/-/ready"));
+    wait_for("the same finding", SOON, || get("/api/v1/findings").filter(|body| named(body)));
+    wait_for("the job's seat", SOON, || {
+        let page = Page::parse(&get("/metrics")?);
+        (page.sum("memwarden_protection_members", &[("target", "train")]) == 1.0).then_some(())
+    });
+    std::os::unix::net::UnixStream::connect(first.job_socket()).unwrap();
+    room.available(100);
+    job.wait_said("signal 10");
+    room.wait_move("checkpoint");
+    assert!(hangs("log-tail"), "the first one's thread was to hang all the time");
+    drop(fuse);
+    assert!(!first.wait(SOON).success());
+    drop(next);
 }
 
 /// The next daemon; killed when dropped, after what it waits for.

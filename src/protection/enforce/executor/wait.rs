@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::group::OpenGroup;
-use crate::host::{clock, user_files};
+use crate::host::{apart, clock, user_files};
 use crate::model::time::Timestamp;
 
 /// How often a file is looked for: a checkpoint takes seconds.
@@ -92,9 +92,7 @@ pub(super) fn watch(path: &Path, users: &[u32], since: Duration, until: Timestam
     let (tell, said) = sync_channel(4);
     let alive = Arc::new(());
     let (path, users, weak) = (path.to_owned(), users.to_vec(), Arc::downgrade(&alive));
-    std::thread::Builder::new()
-        .name("acknowledge".to_owned())
-        .spawn(move || look(&path, &users, since, until, &weak, &tell))?;
+    apart::spawn("acknowledge", move || look(&path, &users, since, until, &weak, &tell))?;
     Ok(Goal::File { said, _alive: alive })
 }
 

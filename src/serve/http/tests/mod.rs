@@ -148,7 +148,7 @@ impl Running {
             reload,
             alerts: Arc::new(Deaf),
             host_name: Some("test".to_owned()),
-            incidents,
+            incidents: watch::channel(incidents).1,
         })?;
         let address = server.addresses()[0];
         let (shutdown, stop) = watch::channel(false);

@@ -18,7 +18,7 @@ fn a_hung_gpu_keeps_its_status_and_loses_its_values() {
             timeout: the GPU worker is silent
         "#]],
     );
-    take(&mut world, 5, Line::Beat {});
+    take(&mut world, 5, Line::alive());
     check(
         &world,
         5,
@@ -37,7 +37,7 @@ fn a_hung_gpu_keeps_its_status_and_loses_its_values() {
             ok
         "#]],
     );
-    (6..12).for_each(|second| take(&mut world, second, Line::Beat {}));
+    (6..12).for_each(|second| take(&mut world, second, Line::alive()));
     check(
         &world,
         11,

@@ -72,7 +72,7 @@ fn an_old_name_is_not_given_to_a_gpu_that_may_be_another() {
     let (generation, at) = start(&mut world, 9, 3);
     assert_eq!(shown(&world, 13), ["0 a unobserved", "1 b unobserved", "2 c unobserved"]);
     world.take(generation, at, identity(1, "b"));
-    (10..16).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::Beat {}));
+    (10..16).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::alive()));
     assert_eq!(shown(&world, 15), ["0 a hung", "1 b hung", "2 c hung"]);
     world.take(generation, at.plus(Duration::from_secs(6)), identity(2, "d"));
     assert_eq!(
@@ -157,11 +157,11 @@ fn the_kernel_log_is_heard_before_any_gpu() {
 fn a_daemon_that_stood_still_blames_no_gpu() {
     let mut world = World::default();
     let generation = look(&mut world, 0, &["a"]);
-    world.take(generation, Timestamp::from_secs(9), Line::Beat {});
+    world.take(generation, Timestamp::from_secs(9), Line::alive());
     assert_eq!(shown(&world, 9), ["0 a unobserved"]);
     world.stood_still(Timestamp::from_secs(20));
     assert!(world.answers(Timestamp::from_secs(20)));
     assert_eq!(shown(&world, 20), ["0 a unobserved"]);
-    (21..27).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::Beat {}));
+    (21..27).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::alive()));
     assert_eq!(shown(&world, 26), ["0 a hung"]);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nvml_wrapper::{Device, Nvml};
 
+use super::calls::call;
 use super::events::Events;
 use super::sweep::Sweeper;
 use super::{Shared, problem};
@@ -17,9 +18,10 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Finds the GPU and samples it until the worker leaves; a GPU that is lost is looked for again.
 pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, options: &Options) {
+    shared.calls.enter(Some(gpu));
     let mut events = Events::new(gpu);
     while !shared.leaving() {
-        let refusal = match nvml.device_by_index(gpu) {
+        let refusal = match call("nvmlDeviceGetHandleByIndex_v2", || nvml.device_by_index(gpu)) {
             Ok(device) => sample(shared, &device, gpu, &mut events, options),
             Err(error) => Some(problem::refusal(error)),
         };
@@ -71,14 +73,13 @@ fn sample(
 fn identity(device: &Device<'_>, gpu: u32) -> Result<Identity, Refusal> {
     Ok(Identity {
         gpu,
-        uuid: device.uuid().map_err(problem::refusal)?,
-        name: device.name().unwrap_or_default(),
-        serial: device.serial().unwrap_or_default(),
-        pci: device.pci_info().map(|pci| pci.bus_id).unwrap_or_default(),
-        minor: device.minor_number().ok(),
-        vbios: device.vbios_version().unwrap_or_default(),
-        architecture: device
-            .architecture()
+        uuid: call("nvmlDeviceGetUUID", || device.uuid()).map_err(problem::refusal)?,
+        name: call("nvmlDeviceGetName", || device.name()).unwrap_or_default(),
+        serial: call("nvmlDeviceGetSerial", || device.serial()).unwrap_or_default(),
+        pci: call("nvmlDeviceGetPciInfo_v3", || device.pci_info()).map(|pci| pci.bus_id).unwrap_or_default(),
+        minor: call("nvmlDeviceGetMinorNumber", || device.minor_number()).ok(),
+        vbios: call("nvmlDeviceGetVbiosVersion", || device.vbios_version()).unwrap_or_default(),
+        architecture: call("nvmlDeviceGetArchitecture", || device.architecture())
             .map(|architecture| architecture.to_string().to_lowercase())
             .unwrap_or_default(),
     })

@@ -7,6 +7,7 @@
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
+use super::calls::call;
 use super::{Shared, problem, raw};
 use crate::sources::gpu::protocol::{Line, Reason, Refusal, Xid};
 
@@ -44,12 +45,12 @@ impl Events {
 
     fn try_register(&mut self, device: &Device<'_>) -> Result<(), NvmlError> {
         if let Some(set) = &self.set {
-            return raw::register(device, set);
+            return call("nvmlDeviceRegisterEvents", || raw::register(device, set));
         }
-        let set = raw::event_set(device.nvml())?;
-        if let Err(error) = raw::register(device, &set) {
+        let set = call("nvmlEventSetCreate", || raw::event_set(device.nvml()))?;
+        if let Err(error) = call("nvmlDeviceRegisterEvents", || raw::register(device, &set)) {
             // Where it cannot be freed either, there is nothing more to do for it.
-            let _ = raw::free(device.nvml(), set);
+            let _ = call("nvmlEventSetFree", || raw::free(device.nvml(), set));
             return Err(error);
         }
         self.set = Some(set);
@@ -70,7 +71,7 @@ impl Events {
     pub(super) fn look(&mut self, device: &Device<'_>, shared: &Shared) {
         let Some(set) = &self.set else { return };
         for _ in 0..ROUND {
-            match raw::wait(device.nvml(), set, 0) {
+            match call("nvmlEventSetWait_v2", || raw::wait(device.nvml(), set, 0)) {
                 Ok(xid) => {
                     if let Ok(xid) = u32::try_from(xid) {
                         shared.tell(&Line::Xid(Xid { gpu: self.gpu, xid }));
@@ -82,7 +83,8 @@ impl Events {
                     // What a sweep meets too is its business; after it the GPU is registered anew.
                     if !matches!(refusal.reason, Reason::Lost | Reason::Gone) {
                         self.refusal = Some(refusal);
-                        let _ = self.set.take().map(|set| raw::free(device.nvml(), set));
+                        let free = |set| call("nvmlEventSetFree", || raw::free(device.nvml(), set));
+                        let _ = self.set.take().map(free);
                     }
                     return;
                 }

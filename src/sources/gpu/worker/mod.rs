@@ -4,6 +4,7 @@
 //! second and listens for the parent. One thread starts NVML, and each
 //! GPU has one of its own.
 
+mod calls;
 mod device;
 mod events;
 mod problem;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use nvml_wrapper::Nvml;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::calls::Calls;
 use super::options::Options;
 use super::protocol::{Line, State};
 use crate::host::child;
@@ -47,6 +49,7 @@ struct Shared {
     gone: AtomicBool,
     nvml: OnceLock<&'static Nvml>,
     output: Mutex<()>,
+    calls: Calls,
 }
 
 impl Shared {
@@ -105,7 +108,7 @@ pub fn run(options: &Options) -> ExitCode {
     let wanted = options.clone();
     shared.spawn("nvml".to_owned(), move |shared| session::run(shared, &wanted));
     loop {
-        shared.tell(&Line::Beat {});
+        shared.tell(&Line::Beat { lasting: shared.calls.lasting() });
         if listen(BEAT) == Request::Leave || shared.gone.load(Ordering::Acquire) {
             return leave(&shared);
         }

@@ -5,6 +5,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
+use super::calls::call;
 use super::problem;
 use super::sweep::Found;
 use crate::sources::gpu::field::Field;
@@ -25,9 +26,11 @@ impl Processes {
     pub(super) fn list(&mut self, device: &Device<'_>, found: &mut Found) -> Option<Vec<Process>> {
         let mut listed: Vec<(ProcessInfoKey, Option<u64>)> = Vec::new();
         let lists: [List; 3] = [
-            |device| device.running_compute_processes(),
-            |device| device.running_graphics_processes(),
-            |device| device.mps_running_compute_processes(),
+            |device| call("nvmlDeviceGetComputeRunningProcesses_v3", || device.running_compute_processes()),
+            |device| call("nvmlDeviceGetGraphicsRunningProcesses_v3", || device.running_graphics_processes()),
+            |device| {
+                call("nvmlDeviceGetMPSComputeRunningProcesses_v3", || device.mps_running_compute_processes())
+            },
         ];
         let mut refused = None;
         let mut answered = false;
@@ -60,7 +63,11 @@ impl Processes {
 
     /// The newest utilization of each process that ran since the last sweep.
     fn process_utilization(&mut self, device: &Device<'_>, found: &mut Found) -> Vec<(u32, u32)> {
-        let samples = match patiently(|| device.process_utilization_stats(self.utilization_seen)) {
+        let samples = match patiently(|| {
+            call("nvmlDeviceGetProcessUtilization", || {
+                device.process_utilization_stats(self.utilization_seen)
+            })
+        }) {
             Ok(samples) => samples,
             // NVML says so where no process ran (nvml-wrapper issue 56).
             Err(NvmlError::NotFound) => Vec::new(),

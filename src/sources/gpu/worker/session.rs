@@ -7,6 +7,7 @@ use std::time::Duration;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use super::calls::call;
 use super::{Shared, device, give_up, problem};
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Line, MOST_GPUS, State, Status};
@@ -29,6 +30,7 @@ const RECOUNT: Duration = Duration::from_secs(30);
 
 /// Starts NVML and a thread for each GPU, then watches for GPUs that come and go.
 pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
+    shared.calls.enter(None);
     let nvml = match start(options) {
         Ok(nvml) => *shared.nvml.get_or_init(|| nvml),
         Err((why, error)) => {
@@ -36,7 +38,7 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
             return give_up(shared, State { status, why, code, ..State::default() });
         }
     };
-    let gpus = match nvml.device_count() {
+    let gpus = match call("nvmlDeviceGetCount_v2", || nvml.device_count()) {
         Ok(gpus) => gpus.min(MOST_GPUS),
         Err(error) => {
             let why = format!("cannot count the GPUs: {error}");
@@ -44,15 +46,15 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
             return give_up(shared, State { status, why, code, ..State::default() });
         }
     };
-    let cuda = nvml.sys_cuda_driver_version().map(|version| {
+    let cuda = call("nvmlSystemGetCudaDriverVersion_v2", || nvml.sys_cuda_driver_version()).map(|version| {
         let major = nvml_wrapper::cuda_driver_version_major(version);
         format!("{major}.{}", nvml_wrapper::cuda_driver_version_minor(version))
     });
     shared.tell(&Line::State(State {
         status: Status::Ok,
         gpus,
-        driver: nvml.sys_driver_version().unwrap_or_default(),
-        nvml: nvml.sys_nvml_version().unwrap_or_default(),
+        driver: call("nvmlSystemGetDriverVersion", || nvml.sys_driver_version()).unwrap_or_default(),
+        nvml: call("nvmlSystemGetNVMLVersion", || nvml.sys_nvml_version()).unwrap_or_default(),
         cuda: cuda.unwrap_or_default(),
         ..State::default()
     }));
@@ -70,7 +72,7 @@ fn watch(shared: &Shared, nvml: &Nvml, gpus: u32) {
         if shared.leaving() {
             return;
         }
-        if nvml.device_count().is_ok_and(|now| now.min(MOST_GPUS) != gpus) {
+        if call("nvmlDeviceGetCount_v2", || nvml.device_count()).is_ok_and(|now| now.min(MOST_GPUS) != gpus) {
             shared.gone.store(true, std::sync::atomic::Ordering::Release);
         }
     }
@@ -80,7 +82,7 @@ fn watch(shared: &Shared, nvml: &Nvml, gpus: u32) {
 fn start(options: &Options) -> Result<&'static Nvml, (String, NvmlError)> {
     let mut refused: Option<(String, NvmlError)> = None;
     for path in places(options) {
-        match Nvml::builder().lib_path(path.as_os_str()).init() {
+        match call("nvmlInit_v2", || Nvml::builder().lib_path(path.as_os_str()).init()) {
             Ok(nvml) => return Ok(Box::leak(Box::new(nvml))),
             Err(error) => {
                 let why = format!("cannot start NVML from {}: {error}", path.display());

@@ -7,6 +7,7 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::error::NvmlError;
 
+use super::calls::call;
 use super::processes::Processes;
 use super::{problem, raw};
 use crate::sources::gpu::field::Field;
@@ -153,24 +154,48 @@ impl Sweeper {
             }
             Err(error) => found.refuse(Field::MemoryUsed, problem::refusal(error)),
         }
-        match device.utilization_rates() {
+        match call("nvmlDeviceGetUtilizationRates", || device.utilization_rates()) {
             Ok(rates) => found.values.extend([
                 (Field::Utilization, rates.gpu.into()),
                 (Field::MemoryUtilization, rates.memory.into()),
             ]),
             Err(error) => found.refuse(Field::Utilization, problem::refusal(error)),
         }
-        found.take(Field::EncoderUtilization, device.encoder_utilization().map(|info| info.utilization));
-        found.take(Field::DecoderUtilization, device.decoder_utilization().map(|info| info.utilization));
-        found.take(Field::Temperature, device.temperature(TemperatureSensor::Gpu));
-        found.take(Field::Power, device.power_usage());
-        found.take(Field::PowerLimit, device.enforced_power_limit());
-        found.take(Field::Energy, device.total_energy_consumption());
-        found.take(Field::ClockGraphics, device.clock_info(Clock::Graphics));
-        found.take(Field::ClockSm, device.clock_info(Clock::SM));
-        found.take(Field::ClockMemory, device.clock_info(Clock::Memory));
+        found.take(
+            Field::EncoderUtilization,
+            call("nvmlDeviceGetEncoderUtilization", || device.encoder_utilization())
+                .map(|info| info.utilization),
+        );
+        found.take(
+            Field::DecoderUtilization,
+            call("nvmlDeviceGetDecoderUtilization", || device.decoder_utilization())
+                .map(|info| info.utilization),
+        );
+        found.take(
+            Field::Temperature,
+            call("nvmlDeviceGetTemperature", || device.temperature(TemperatureSensor::Gpu)),
+        );
+        found.take(Field::Power, call("nvmlDeviceGetPowerUsage", || device.power_usage()));
+        found.take(
+            Field::PowerLimit,
+            call("nvmlDeviceGetEnforcedPowerLimit", || device.enforced_power_limit()),
+        );
+        found.take(
+            Field::Energy,
+            call("nvmlDeviceGetTotalEnergyConsumption", || device.total_energy_consumption()),
+        );
+        found.take(
+            Field::ClockGraphics,
+            call("nvmlDeviceGetClockInfo", || device.clock_info(Clock::Graphics)),
+        );
+        found.take(Field::ClockSm, call("nvmlDeviceGetClockInfo", || device.clock_info(Clock::SM)));
+        found.take(Field::ClockMemory, call("nvmlDeviceGetClockInfo", || device.clock_info(Clock::Memory)));
         found.take(Field::PerformanceState, performance_state(device));
-        found.take(Field::ThrottleReasons, device.current_throttle_reasons().map(|reasons| reasons.bits()));
+        found.take(
+            Field::ThrottleReasons,
+            call("nvmlDeviceGetCurrentClocksThrottleReasons", || device.current_throttle_reasons())
+                .map(|reasons| reasons.bits()),
+        );
         if self.field_values && found.fatal.is_none() {
             let first = match device.nvml().field_id_scheme() {
                 FieldIdScheme::V12 => 251,
@@ -184,7 +209,7 @@ impl Sweeper {
 
 /// Memory, from the older call where the driver has not the newer.
 fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
-    match device.memory_info() {
+    match call("nvmlDeviceGetMemoryInfo_v2", || device.memory_info()) {
         Ok(memory) => Ok(Memory {
             total: memory.total,
             used: memory.used,
@@ -192,21 +217,21 @@ fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
             reserved: Some(memory.reserved),
         }),
         Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::NotSupported) => {
-            raw::memory_v1(device)
+            call("nvmlDeviceGetMemoryInfo", || raw::memory_v1(device))
         }
         Err(error) => Err(error),
     }
 }
 
 fn performance_state(device: &Device<'_>) -> Result<u64, NvmlError> {
-    let state = u64::from(device.performance_state()?.as_c());
+    let state = u64::from(call("nvmlDeviceGetPerformanceState", || device.performance_state())?.as_c());
     // 32 is nvml.h's "unknown".
     if state <= 15 { Ok(state) } else { Err(NvmlError::NoData) }
 }
 
 fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut Found) {
     let numbers: Vec<u32> = ids.iter().map(|(id, _)| *id).collect();
-    match raw::fields(device, &numbers) {
+    match call("nvmlDeviceGetFieldValues", || raw::fields(device, &numbers)) {
         Ok(values) => {
             for ((_, field), value) in ids.iter().zip(values) {
                 match value {
@@ -226,17 +251,24 @@ fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut Found) {
 /// What changes rarely, or only in steps.
 fn slow(device: &Device<'_>, field_values: bool) -> Found {
     let mut found = Found::default();
-    match device.bar1_memory_info() {
+    match call("nvmlDeviceGetBAR1MemoryInfo", || device.bar1_memory_info()) {
         Ok(bar1) => found.values.extend([(Field::Bar1Total, bar1.total), (Field::Bar1Used, bar1.used)]),
         Err(error) => found.refuse(Field::Bar1Used, problem::refusal(error)),
     }
-    let threshold = |threshold| device.temperature_threshold(threshold);
+    let threshold =
+        |threshold| call("nvmlDeviceGetTemperatureThreshold", || device.temperature_threshold(threshold));
     found.take(Field::SlowdownTemperature, threshold(TemperatureThreshold::Slowdown));
     found.take(Field::ShutdownTemperature, threshold(TemperatureThreshold::Shutdown));
-    found.take(Field::ClockGraphicsMax, device.max_clock_info(Clock::Graphics));
-    found.take(Field::ClockSmMax, device.max_clock_info(Clock::SM));
-    found.take(Field::ClockMemoryMax, device.max_clock_info(Clock::Memory));
-    let ecc = device.is_ecc_enabled().map(|ecc| ecc.currently_enabled);
+    found.take(
+        Field::ClockGraphicsMax,
+        call("nvmlDeviceGetMaxClockInfo", || device.max_clock_info(Clock::Graphics)),
+    );
+    found.take(Field::ClockSmMax, call("nvmlDeviceGetMaxClockInfo", || device.max_clock_info(Clock::SM)));
+    found.take(
+        Field::ClockMemoryMax,
+        call("nvmlDeviceGetMaxClockInfo", || device.max_clock_info(Clock::Memory)),
+    );
+    let ecc = call("nvmlDeviceGetEccMode", || device.is_ecc_enabled()).map(|ecc| ecc.currently_enabled);
     let counting = matches!(ecc, Ok(true));
     found.take(Field::EccMode, ecc);
     if counting {
@@ -246,17 +278,27 @@ fn slow(device: &Device<'_>, field_values: bool) -> Found {
             (Field::EccCorrectedAggregate, MemoryError::Corrected, EccCounter::Aggregate),
             (Field::EccUncorrectedAggregate, MemoryError::Uncorrected, EccCounter::Aggregate),
         ] {
-            found.take(field, device.total_ecc_errors(error, counter));
+            found
+                .take(field, call("nvmlDeviceGetTotalEccErrors", || device.total_ecc_errors(error, counter)));
         }
     }
-    found.take(Field::RetiredPending, device.are_pages_pending_retired());
-    found.take(Field::PcieReplays, device.pcie_replay_counter());
-    found.take(Field::PcieGeneration, device.current_pcie_link_gen());
-    found.take(Field::PcieWidth, device.current_pcie_link_width());
-    found.take(Field::PcieGenerationMax, device.max_pcie_link_gen());
-    found.take(Field::PcieWidthMax, device.max_pcie_link_width());
+    found.take(
+        Field::RetiredPending,
+        call("nvmlDeviceGetRetiredPagesPendingStatus", || device.are_pages_pending_retired()),
+    );
+    found.take(Field::PcieReplays, call("nvmlDeviceGetPcieReplayCounter", || device.pcie_replay_counter()));
+    found.take(
+        Field::PcieGeneration,
+        call("nvmlDeviceGetCurrPcieLinkGeneration", || device.current_pcie_link_gen()),
+    );
+    found.take(Field::PcieWidth, call("nvmlDeviceGetCurrPcieLinkWidth", || device.current_pcie_link_width()));
+    found.take(
+        Field::PcieGenerationMax,
+        call("nvmlDeviceGetMaxPcieLinkGeneration", || device.max_pcie_link_gen()),
+    );
+    found.take(Field::PcieWidthMax, call("nvmlDeviceGetMaxPcieLinkWidth", || device.max_pcie_link_width()));
     found.take(Field::NvlinkActive, active_links(device));
-    found.take(Field::MigMode, device.mig_mode().map(|mode| mode.current));
+    found.take(Field::MigMode, call("nvmlDeviceGetMigMode", || device.mig_mode()).map(|mode| mode.current));
     if field_values && found.fatal.is_none() {
         numbered(device, &SLOW_FIELDS, &mut found);
     }
@@ -267,7 +309,7 @@ fn slow(device: &Device<'_>, field_values: bool) -> Found {
 fn active_links(device: &Device<'_>) -> Result<u64, NvmlError> {
     let mut active = 0;
     for link in 0..MOST_LINKS {
-        match device.link_wrapper_for(link).is_active() {
+        match call("nvmlDeviceGetNvLinkState", || device.link_wrapper_for(link).is_active()) {
             Ok(up) => active += u64::from(up),
             Err(NvmlError::InvalidArg | NvmlError::NotSupported) if link > 0 => break,
             Err(NvmlError::InvalidArg) => return Err(NvmlError::NotSupported),
@@ -279,7 +321,7 @@ fn active_links(device: &Device<'_>) -> Result<u64, NvmlError> {
 
 /// The MIG instances; places without one are passed over.
 fn instances(device: &Device<'_>, found: &mut Found) -> Vec<Instance> {
-    let count = match device.mig_device_count() {
+    let count = match call("nvmlDeviceGetMaxMigDeviceCount", || device.mig_device_count()) {
         Ok(count) => count.min(MOST_INSTANCES),
         Err(error) => {
             found.refuse(Field::MigInstances, problem::refusal(error));
@@ -288,13 +330,13 @@ fn instances(device: &Device<'_>, found: &mut Found) -> Vec<Instance> {
     };
     let mut instances = Vec::new();
     for place in 0..count {
-        match device.mig_device_by_index(place) {
+        match call("nvmlDeviceGetMigDeviceHandleByIndex", || device.mig_device_by_index(place)) {
             Ok(instance) => {
-                let Ok(uuid) = instance.uuid() else { continue };
-                let (gi, ci) = raw::instance(&instance);
+                let Ok(uuid) = call("nvmlDeviceGetUUID", || instance.uuid()) else { continue };
+                let (gi, ci) = call("nvmlDeviceGetGpuInstanceId", || raw::instance(&instance));
                 instances.push(Instance {
                     uuid,
-                    name: instance.name().unwrap_or_default(),
+                    name: call("nvmlDeviceGetName", || instance.name()).unwrap_or_default(),
                     gi: gi.ok(),
                     ci: ci.ok(),
                     memory: memory(&instance).ok(),
