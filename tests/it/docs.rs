@@ -149,7 +149,7 @@ fn the_readme_is_short() {
     assert!(lines <= 150, "README.md has {lines} lines; details belong to docs/");
 }
 
-/// The words of one command of a shell line, up to what ends it; `true` where another follows.
+/// The words of each command of a shell line.
 ///
 /// Knows quotes, comments, pipes and redirections, which is all that documents use.
 fn words(line: &str) -> Vec<Vec<String>> {
@@ -158,8 +158,7 @@ fn words(line: &str) -> Vec<Vec<String>> {
     let mut quote = None;
     // After a redirection comes a file, which is no argument.
     let mut skip = false;
-    let mut characters = line.chars().chain([' ']);
-    while let Some(c) = characters.next() {
+    for c in line.chars().chain([' ']) {
         match (c, quote) {
             (c, Some(open)) if c == open => quote = None,
             (c, Some(_)) => word.get_or_insert_default().push(c),
@@ -195,7 +194,9 @@ fn of_memwarden(command: &[String]) -> Option<Vec<String>> {
     let command = if command.first().is_some_and(|word| word == "sudo") { &command[1..] } else { command };
     let program = command.first()?;
     if program == "memwarden" || program.ends_with("/memwarden") {
-        return Some(command[1..].to_vec());
+        // A variable may have any value; those of documents are pids.
+        let known = |word: &String| if word.starts_with('$') { "1".to_owned() } else { word.clone() };
+        return Some(command[1..].iter().map(known).collect());
     }
     let ours = program == "cargo" && command.get(1).is_some_and(|word| word == "run");
     let rest = command.iter().position(|word| word == "--").filter(|_| ours)?;
@@ -268,6 +269,7 @@ fn shell_lines_are_taken_apart() {
     );
     assert_eq!(taken("memwarden incidents 1 > ticket.md && memwarden gpu release").len(), 2);
     assert_eq!(taken("cargo run --release -- serve"), [["serve"]]);
+    assert_eq!(taken("python3 leak.py & memwarden leak --pid $!"), [["leak", "--pid", "1"]]);
     assert!(taken("cargo build --release; echo memwarden").is_empty());
     assert!(refused(&["oom".into(), "--nonsense".into()], true).is_some());
     assert!(refused(&["snapshot".into()], true).is_none());
@@ -390,6 +392,42 @@ fn every_file_that_the_architecture_names_exists() {
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(seen >= 40, "only {seen} files were found");
+}
+
+/// Every Rust file below a folder.
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_architecture_lists_every_thread_by_its_name() {
+    let page = read("ARCHITECTURE.md");
+    let section = page.split("## Threads and processes").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows: Vec<&str> = section.lines().filter(|line| line.starts_with('|')).collect();
+    let mut files = Vec::new();
+    sources(&root().join("src"), &mut files);
+    let mut seen = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for started in text.split("thread::Builder::new()").skip(1) {
+            let rest = started.trim_start();
+            // Names that are made up at run time have a row too, which no test can tell.
+            let Some(name) = rest.strip_prefix(".name(\"").and_then(|rest| rest.split('"').next()) else {
+                continue;
+            };
+            seen += 1;
+            let listed = rows.iter().any(|row| row.contains(&format!("`{name}`")));
+            assert!(listed, "{} starts a thread {name}, which ARCHITECTURE.md does not list", file.display());
+        }
+    }
+    assert!(seen >= 15, "only {seen} threads were found");
 }
 
 /// The reference of metrics: the rows of `memwarden metrics`, in a table for each group of names.
