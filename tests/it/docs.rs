@@ -430,7 +430,12 @@ fn the_architecture_lists_every_thread_by_its_name() {
     assert!(seen >= 15, "only {seen} threads were found");
 }
 
-/// The reference of metrics: the rows of `memwarden metrics`, in a table for each group of names.
+/// Where the part of the reference of metrics begins that is generated.
+#[cfg(all(feature = "gpu", feature = "otlp"))]
+const GENERATED: &str =
+    "<!-- Generated from here on: UPDATE_EXPECT=1 cargo nextest run -E 'test(docs)' -->\n";
+
+/// The rows of `memwarden metrics`, in a table for each group of names.
 #[cfg(all(feature = "gpu", feature = "otlp"))]
 fn reference() -> String {
     let output = crate::harness::memwarden(&["metrics"]).output().unwrap();
@@ -441,15 +446,7 @@ fn reference() -> String {
         let group = row.strip_prefix("| `memwarden_").unwrap().split(['_', '`']).next().unwrap();
         groups.entry(group).or_default().push_str(row);
     }
-    let mut out = String::from(
-        "# Metrics\n\n\
-         Every metric that memwarden can expose, by the first word of its name. `memwarden metrics` prints the same rows in \
-         one\ntable, and `memwarden metrics --format json` writes them for programs. A metric without a value has no \
-         series: see\n[Why is a metric missing?](faq.md#why-is-a-metric-missing)\n\n\
-         The column OTLP has the name and the unit over [OTLP](otlp.md), and after a comma the name in the semantic \
-         conventions,\nwhere there is one.\n\n\
-         <!-- Generated: UPDATE_EXPECT=1 cargo nextest run -E 'test(docs)' -->\n",
-    );
+    let mut out = String::new();
     for (group, rows) in groups {
         let all = if rows.contains(&format!("`memwarden_{group}_")) { "_*" } else { "" };
         out.push_str(&format!("\n## memwarden_{group}{all}\n\n{head}{rows}"));
@@ -460,11 +457,12 @@ fn reference() -> String {
 #[test]
 #[cfg(all(feature = "gpu", feature = "otlp"))]
 fn the_reference_of_metrics_is_generated_from_the_declarations() {
-    let path = root().join("docs/metrics.md");
-    let expected = reference();
+    let found = read("docs/metrics.md");
+    let (head, _) = found.split_once(GENERATED).unwrap();
+    let expected = format!("{head}{GENERATED}{}", reference());
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::write(&path, &expected).unwrap();
+        std::fs::write(root().join("docs/metrics.md"), &expected).unwrap();
+    } else {
+        assert!(found == expected, "docs/metrics.md is out of date; run the tests with UPDATE_EXPECT=1");
     }
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == expected, "docs/metrics.md is out of date; run the tests with UPDATE_EXPECT=1");
 }
