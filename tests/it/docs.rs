@@ -1,0 +1,468 @@
+//! The documents: their links lead somewhere, their commands parse, their configurations are accepted, and their lists
+//! are complete.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use memwarden::app;
+use memwarden::cli::Cli;
+use memwarden::config::{self, default_file};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(page: &str) -> String {
+    std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
+}
+
+/// The pages of `docs/`, as paths from the root.
+fn book() -> Vec<String> {
+    let entries = std::fs::read_dir(root().join("docs")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<String> =
+        names.filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}")).collect();
+    pages.sort();
+    pages
+}
+
+/// Every document, as paths from the root.
+pub(crate) fn pages() -> Vec<String> {
+    let others = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "clients/PROTOCOL.md",
+        "clients/python/README.md",
+        "tests/fake-nvml/README.md",
+    ];
+    others.map(str::to_owned).into_iter().chain(book()).collect()
+}
+
+/// A fenced block: the words after the fence, and the text.
+struct Block {
+    info: String,
+    text: String,
+}
+
+/// The text of a page without its fenced blocks, and these.
+fn blocks(text: &str) -> (String, Vec<Block>) {
+    let (mut prose, mut found) = (String::new(), Vec::new());
+    let mut open: Option<Block> = None;
+    for line in text.lines() {
+        match (line.trim_start().strip_prefix("```"), &mut open) {
+            (Some(info), None) => open = Some(Block { info: info.trim().to_owned(), text: String::new() }),
+            (Some(_), Some(_)) => found.extend(open.take()),
+            (None, Some(block)) => block.text.push_str(&format!("{line}\n")),
+            (None, None) => prose.push_str(&format!("{line}\n")),
+        }
+    }
+    assert!(open.is_none(), "a fenced block is not closed");
+    (prose, found)
+}
+
+/// What stands between backticks; spans do not reach over an empty line.
+fn spans(prose: &str) -> Vec<String> {
+    let paragraphs = prose.split("\n\n");
+    let inside = paragraphs.flat_map(|text| text.split('`').skip(1).step_by(2).collect::<Vec<_>>());
+    inside.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// The anchor that a heading gets, as GitHub and mdBook make it.
+fn slug(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+fn headings(text: &str) -> Vec<String> {
+    let (prose, _) = blocks(text);
+    let lines = prose.lines().filter(|line| line.starts_with('#'));
+    lines.map(|line| line.trim_start_matches('#').trim().to_owned()).collect()
+}
+
+/// The targets of a page's links and pictures.
+fn targets(text: &str) -> Vec<String> {
+    let (prose, _) = blocks(text);
+    // A link in code is text.
+    let plain: String =
+        prose.split("\n\n").map(|text| text.split('`').step_by(2).collect::<String>() + "\n\n").collect();
+    let after = plain.split("](").skip(1);
+    after.filter_map(|rest| Some(rest.split(')').next()?.trim().to_owned())).collect()
+}
+
+/// A path without `..`, from the root.
+fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => assert!(out.pop(), "{} leaves the tree", path.display()),
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+#[test]
+fn every_relative_link_of_the_documents_resolves() {
+    let mut broken = Vec::new();
+    let mut seen = 0;
+    for page in pages() {
+        let folder = Path::new(&page).parent().unwrap().to_owned();
+        for target in targets(&read(&page)) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            seen += 1;
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let file = if file.is_empty() { PathBuf::from(&page) } else { normal(&folder.join(file)) };
+            if !root().join(&file).exists() {
+                broken.push(format!("{page}: {target}: there is no {}", file.display()));
+            } else if !anchor.is_empty() {
+                let known = headings(&read(file.to_str().unwrap()));
+                if !known.iter().any(|heading| slug(heading) == anchor) {
+                    broken.push(format!("{page}: {target}: no heading has this anchor"));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(seen >= 30, "only {seen} links were found");
+}
+
+#[test]
+fn the_summary_lists_every_page_once() {
+    let mut listed: Vec<String> =
+        targets(&read("docs/SUMMARY.md")).into_iter().map(|page| format!("docs/{page}")).collect();
+    listed.sort();
+    let pages: Vec<String> = book().into_iter().filter(|page| page != "docs/SUMMARY.md").collect();
+    assert_eq!(listed, pages);
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines; details belong to docs/");
+}
+
+/// The words of each command of a shell line.
+///
+/// Knows quotes, comments, pipes and redirections, which is all that documents use.
+fn words(line: &str) -> Vec<Vec<String>> {
+    let mut commands = vec![Vec::new()];
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    // After a redirection comes a file, which is no argument.
+    let mut skip = false;
+    for c in line.chars().chain([' ']) {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            (c, Some(_)) => word.get_or_insert_default().push(c),
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            ('#', None) if word.is_none() => break,
+            (c, None) if c.is_whitespace() || "|;&<>()".contains(c) => {
+                if let Some(word) = word.take()
+                    && !std::mem::take(&mut skip)
+                {
+                    commands.last_mut().unwrap().push(word);
+                }
+                if "|;&()".contains(c) {
+                    commands.push(Vec::new());
+                }
+                skip |= "<>".contains(c);
+            }
+            (c, None) => word.get_or_insert_default().push(c),
+        }
+    }
+    assert!(quote.is_none(), "a quote is not closed: {line}");
+    commands.retain(|command: &Vec<String>| !command.is_empty());
+    commands
+}
+
+/// The arguments that memwarden gets of a command, where it is one of ours.
+fn of_memwarden(command: &[String]) -> Option<Vec<String>> {
+    let assigned = |word: &&String| word.split_once('=').is_some_and(|(name, _)| !name.contains('-'));
+    let before = command.iter().take_while(assigned).count();
+    let command = &command[before..];
+    let command = if command.first().is_some_and(|word| word == "sudo") { &command[1..] } else { command };
+    let program = command.first()?;
+    if program == "memwarden" || program.ends_with("/memwarden") {
+        // A variable may have any value; those of documents are pids.
+        let known = |word: &String| if word.starts_with('$') { "1".to_owned() } else { word.clone() };
+        return Some(command[1..].iter().map(known).collect());
+    }
+    let ours = program == "cargo" && command.get(1).is_some_and(|word| word == "run");
+    let rest = command.iter().position(|word| word == "--").filter(|_| ours)?;
+    Some(command[rest + 1..].to_vec())
+}
+
+/// Why a command line is refused, if it is.
+fn refused(arguments: &[String], abbreviated: bool) -> Option<String> {
+    let all = ["memwarden"].into_iter().chain(arguments.iter().map(String::as_str));
+    let error = Cli::try_parse_from(all).err()?;
+    let accepted = match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
+        // A sentence that names a command need not say all of it.
+        ErrorKind::MissingRequiredArgument => abbreviated,
+        _ => false,
+    };
+    (!accepted).then(|| error.to_string())
+}
+
+#[test]
+fn every_command_line_of_the_documents_parses() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for page in pages() {
+        let text = read(&page);
+        let (prose, blocks) = blocks(&text);
+        let shell = |block: &&Block| ["", "sh", "bash", "console"].contains(&block.info.as_str());
+        let mut lines: Vec<(String, bool)> = Vec::new();
+        for block in blocks.iter().filter(shell) {
+            let joined = block.text.replace("\\\n", " ");
+            lines.extend(
+                joined
+                    .lines()
+                    .filter(|line| line.contains("memwarden") || line.contains("cargo run"))
+                    .map(|line| (line.to_owned(), false)),
+            );
+        }
+        lines.extend(
+            prose
+                .lines()
+                .filter_map(|line| line.strip_prefix("    "))
+                .filter(|line| line.starts_with("memwarden "))
+                .map(|line| (line.to_owned(), false)),
+        );
+        let named = spans(&prose).into_iter().filter(|span| span.starts_with("memwarden "));
+        lines.extend(named.map(|span| (span, true)));
+        for (line, abbreviated) in lines {
+            for command in words(&line) {
+                let Some(arguments) = of_memwarden(&command) else { continue };
+                seen += 1;
+                if let Some(why) = refused(&arguments, abbreviated) {
+                    wrong.push(format!("{page}: {line}\n{why}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen >= 50, "only {seen} commands were found");
+}
+
+#[test]
+fn shell_lines_are_taken_apart() {
+    let taken = |line: &str| -> Vec<Vec<String>> {
+        words(line).iter().filter_map(|command| of_memwarden(command)).collect()
+    };
+    assert_eq!(taken("A=1 sudo memwarden oom --plot 'a b.svg'   # why"), [["oom", "--plot", "a b.svg"]]);
+    assert_eq!(
+        taken("memwarden metrics --format json | jq -r '.[].name'"),
+        [["metrics", "--format", "json"]]
+    );
+    assert_eq!(taken("memwarden incidents 1 > ticket.md && memwarden gpu release").len(), 2);
+    assert_eq!(taken("cargo run --release -- serve"), [["serve"]]);
+    assert_eq!(taken("python3 leak.py & memwarden leak --pid $!"), [["leak", "--pid", "1"]]);
+    assert!(taken("cargo build --release; echo memwarden").is_empty());
+    assert!(refused(&["oom".into(), "--nonsense".into()], true).is_some());
+    assert!(refused(&["snapshot".into()], true).is_none());
+    assert!(refused(&["snapshot".into()], false).is_some());
+}
+
+#[test]
+fn every_configuration_of_the_documents_is_accepted() {
+    let schema = app::schema();
+    let mut checked = 0;
+    for page in pages() {
+        for block in blocks(&read(&page)).1 {
+            let mut info = block.info.split_whitespace();
+            if info.next() != Some("yaml") {
+                continue;
+            }
+            match info.next() {
+                Some("config") => {
+                    let read = config::parse_str(&block.text, Path::new(&page), &schema, &[]);
+                    assert!(read.is_ok(), "{page}\n{}\n{}", block.text, read.unwrap_err());
+                    checked += 1;
+                }
+                Some("prometheus" | "collector") => {
+                    let read: Result<serde_yaml::Value, _> = serde_yaml::from_str(&block.text);
+                    assert!(read.is_ok(), "{page}\n{}\n{}", block.text, read.unwrap_err());
+                }
+                other => panic!(
+                    "{page}: say after `yaml` whose file it is: config, prometheus, collector; {other:?}"
+                ),
+            }
+        }
+    }
+    assert!(checked >= 5, "only {checked} configurations were found");
+}
+
+#[test]
+fn every_configuration_key_of_the_documents_exists() {
+    let shipped: serde_yaml::Value = serde_yaml::from_str(&default_file::write(&app::schema())).unwrap();
+    let sections: BTreeSet<&str> =
+        shipped.as_mapping().unwrap().keys().map(|key| key.as_str().unwrap()).collect();
+    // The ends of files whose names begin like sections.
+    let files = [".json", ".jsonl", ".md", ".py", ".rs"];
+    let mut unknown = Vec::new();
+    let mut seen = 0;
+    for page in pages() {
+        let (prose, _) = blocks(&read(&page));
+        for span in spans(&prose) {
+            let key: String =
+                span.chars().take_while(|c| c.is_ascii_alphanumeric() || "._".contains(*c)).collect();
+            let parts: Vec<&str> = key.split('.').collect();
+            if parts.len() < 2 || !sections.contains(parts[0]) || files.iter().any(|end| key.ends_with(end)) {
+                continue;
+            }
+            seen += 1;
+            let mut here = &shipped;
+            for part in &parts {
+                // What is below a list is not in the file that is shipped, but in a comment.
+                if here.as_sequence().is_some()
+                    || here.as_mapping().is_some_and(serde_yaml::Mapping::is_empty)
+                {
+                    break;
+                }
+                match here.get(part) {
+                    Some(below) => here = below,
+                    None => {
+                        unknown.push(format!("{page}: {key}"));
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+    assert!(seen >= 20, "only {seen} keys were found");
+}
+
+#[test]
+fn every_alert_has_a_paragraph_in_the_runbook() {
+    let rules: serde_yaml::Value = serde_yaml::from_str(&read("alerts/memwarden.rules.yaml")).unwrap();
+    let groups = rules["groups"].as_sequence().unwrap().iter();
+    let rules = groups.flat_map(|group| group["rules"].as_sequence().unwrap());
+    let alerts: BTreeSet<String> =
+        rules.filter_map(|rule| Some(rule["alert"].as_str()?.to_owned())).collect();
+    let page = read("docs/alerts.md");
+    let told: BTreeMap<String, String> = page
+        .split("\n### ")
+        .skip(1)
+        .map(|section| {
+            let (title, text) = section.split_once('\n').unwrap();
+            (title.trim().to_owned(), text.split("\n## ").next().unwrap().trim().to_owned())
+        })
+        .collect();
+    assert_eq!(told.keys().cloned().collect::<BTreeSet<_>>(), alerts);
+    for (alert, text) in told {
+        assert!(text.len() > 100, "{alert} has no paragraph: {text}");
+    }
+}
+
+#[test]
+fn every_file_that_the_architecture_names_exists() {
+    let mut missing = Vec::new();
+    let mut seen = 0;
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let (prose, _) = blocks(&read(page));
+        for span in spans(&prose) {
+            let tops = ["src/", "tests/", "docs/", "config/", "clients/", "benches/", "fuzz/", "examples/"];
+            if !tops.iter().any(|top| span.starts_with(top)) || span.contains(['*', ' ']) {
+                continue;
+            }
+            // A name in capitals stands for one that the reader chooses.
+            let chosen =
+                span.split('/').position(|part| part.len() > 1 && part.chars().all(char::is_uppercase));
+            let parts = span.split('/').take(chosen.unwrap_or(usize::MAX));
+            let path: PathBuf = parts.map(|part| part.split("::").next().unwrap()).collect();
+            seen += 1;
+            if !root().join(&path).exists() {
+                missing.push(format!("{page}: {span}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(seen >= 40, "only {seen} files were found");
+}
+
+/// Every Rust file below a folder.
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_architecture_lists_every_thread_by_its_name() {
+    let page = read("ARCHITECTURE.md");
+    let section = page.split("## Threads and processes").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows: Vec<&str> = section.lines().filter(|line| line.starts_with('|')).collect();
+    let mut files = Vec::new();
+    sources(&root().join("src"), &mut files);
+    let mut seen = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for started in text.split("thread::Builder::new()").skip(1) {
+            let rest = started.trim_start();
+            // Names that are made up at run time have a row too, which no test can tell.
+            let Some(name) = rest.strip_prefix(".name(\"").and_then(|rest| rest.split('"').next()) else {
+                continue;
+            };
+            seen += 1;
+            let listed = rows.iter().any(|row| row.contains(&format!("`{name}`")));
+            assert!(listed, "{} starts a thread {name}, which ARCHITECTURE.md does not list", file.display());
+        }
+    }
+    assert!(seen >= 15, "only {seen} threads were found");
+}
+
+/// Where the part of the reference of metrics begins that is generated.
+#[cfg(all(feature = "gpu", feature = "otlp"))]
+const GENERATED: &str =
+    "<!-- Generated from here on: UPDATE_EXPECT=1 cargo nextest run -E 'test(docs)' -->\n";
+
+/// The rows of `memwarden metrics`, in a table for each group of names.
+#[cfg(all(feature = "gpu", feature = "otlp"))]
+fn reference() -> String {
+    let output = crate::harness::memwarden(&["metrics"]).output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    let head: String = table.split_inclusive('\n').take(2).collect();
+    let mut groups: BTreeMap<&str, String> = BTreeMap::new();
+    for row in table.split_inclusive('\n').skip(2) {
+        let group = row.strip_prefix("| `memwarden_").unwrap().split(['_', '`']).next().unwrap();
+        groups.entry(group).or_default().push_str(row);
+    }
+    let mut out = String::new();
+    for (group, rows) in groups {
+        let all = if rows.contains(&format!("`memwarden_{group}_")) { "_*" } else { "" };
+        out.push_str(&format!("\n## memwarden_{group}{all}\n\n{head}{rows}"));
+    }
+    out
+}
+
+#[test]
+#[cfg(all(feature = "gpu", feature = "otlp"))]
+fn the_reference_of_metrics_is_generated_from_the_declarations() {
+    let found = read("docs/metrics.md");
+    let (head, _) = found.split_once(GENERATED).unwrap();
+    let expected = format!("{head}{GENERATED}{}", reference());
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(root().join("docs/metrics.md"), &expected).unwrap();
+    } else {
+        assert!(found == expected, "docs/metrics.md is out of date; run the tests with UPDATE_EXPECT=1");
+    }
+}
