@@ -36,6 +36,7 @@ mod protection;
 #[cfg(feature = "otlp")]
 mod receiver;
 mod report;
+mod revision;
 #[cfg(feature = "otlp")]
 mod roads;
 mod shipped;
