@@ -13,6 +13,7 @@ mod bad_days;
 mod config;
 mod daemon;
 mod database;
+mod dist;
 mod example;
 mod forecast;
 #[cfg(feature = "gpu")]
