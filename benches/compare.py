@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """memwarden beside the exporters people run today, on this machine, in one run.
 
-Needs a release build (cargo build --release --workspace) and, for the parts that
+Needs a build of profile dist (cargo build --profile dist --workspace) and, for the parts that
 are installed: prometheus-node-exporter, prometheus-process-exporter (Debian),
 nvitop-exporter (PyPI). What is missing is left out and said.
 
@@ -130,7 +130,7 @@ def table(title, rows):
 def memwarden(port, *more):
     # A socket of its own: the default one may be a daemon's in use.
     socket_path = os.path.join(tempfile.gettempdir(), f"memwarden-compare-{os.getpid()}.sock")
-    return [str(ROOT / "target/release/memwarden"), "serve", "--web.listen-address", f"127.0.0.1:{port}",
+    return [str(ROOT / "target/dist/memwarden"), "serve", "--web.listen-address", f"127.0.0.1:{port}",
             "--set", f"sources.training.socket={socket_path}", *more]
 
 
@@ -175,7 +175,7 @@ def with_processes(count, seconds):
 
 
 def with_gpus(seconds):
-    library = ROOT / "target/release/libfake_nvml.so"
+    library = ROOT / "target/dist/libfake_nvml.so"
     if not library.exists():
         print("the fake NVML is not built: the GPU part is left out", file=sys.stderr)
         return

@@ -72,7 +72,7 @@ def torchs(path, dtype, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("memwarden", nargs="?", default="target/release/memwarden")
+    parser.add_argument("memwarden", nargs="?", default="target/dist/memwarden")
     parser.add_argument("--gib", type=float, default=1)
     parser.add_argument("--dtype", choices=WIDTHS, default="BF16")
     parser.add_argument("--threads", type=int)

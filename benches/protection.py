@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """memwarden's protection beside earlyoom: how soon memory that runs out becomes a signal, on this machine, in one run.
 
-Needs root, a memory cgroup (v1 or v2), 4 GiB of available memory, and a release build; earlyoom (Debian) is left out,
+Needs root, a memory cgroup (v1 or v2), 4 GiB of available memory, and a build of profile dist; earlyoom (Debian) is left out,
 and that is said, where it is not installed. Takes twenty minutes.
 
     sudo benches/protection.py                  # all of it
@@ -447,10 +447,10 @@ def runs_as_nobody(python):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="five runs of each")
-    parser.add_argument("--binary", type=Path, default=ROOT / "target/release/memwarden")
+    parser.add_argument("--binary", type=Path, default=ROOT / "target/dist/memwarden")
     args = parser.parse_args()
     if os.getuid() != 0 or free() < 4096 * MIB or not args.binary.exists():
-        sys.exit("this takes root, 4 GiB of available memory, and a release build (cargo build --release)")
+        sys.exit("this takes root, 4 GiB of available memory, and a build of profile dist (cargo build --profile dist)")
     found = shutil.which("earlyoom")
     version = subprocess.run([found, "-v"], capture_output=True, text=True) if found else None
     beside = (version.stdout + version.stderr).strip() if version else "earlyoom is not installed: left out"

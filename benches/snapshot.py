@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time and peak memory of reading an allocator snapshot, beside CPython's unpickler.
 
-    cargo build --release && python3 benches/snapshot.py [FILE...] [--memwarden PATH] [--runs N]
+    cargo build --profile dist && python3 benches/snapshot.py [FILE...] [--memwarden PATH] [--runs N]
 
 memwarden is measured as a whole process: start, read, analyze, print the report.
 CPython is measured without its start, and only builds the objects: its unpickler
@@ -94,7 +94,7 @@ def theirs(file):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")
-    parser.add_argument("--memwarden", default="target/release/memwarden")
+    parser.add_argument("--memwarden", default="target/dist/memwarden")
     parser.add_argument("--runs", type=int, default=40)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -28,8 +28,8 @@ use crate::sources::{self, Context, Registration};
 pub type Frames = tokio::sync::watch::Receiver<Option<Arc<Frame>>>;
 
 crate::metrics! {
-    /// The version that runs and the processor it was built for; always 1.
-    pub BUILD_INFO: Gauge<Flag> = "memwarden_build_info" {version, arch};
+    /// The version that runs, the commit that it was built from (`unknown` where the build could not tell) and the processor it was built for; always 1.
+    pub BUILD_INFO: Gauge<Flag> = "memwarden_build_info" {version, revision, arch};
     /// Whether the source's last sample was complete.
     pub SOURCE_UP: Gauge<Flag> = "memwarden_source_up" {source};
     /// What became of the source's last sample: 1 for the status it has, 0 for the others.
@@ -47,6 +47,10 @@ crate::metrics! {
     /// Series in this frame, these self-metrics left out.
     pub SERIES: Gauge<Count> = "memwarden_frame_series" {}.counting("{series}");
 }
+
+/// The commit that the program was built from, as `build.rs` found it, or `unknown`: what the libraries of Prometheus say
+/// where a build does not tell, so that every series has the label.
+pub const REVISION: &str = env!("MEMWARDEN_COMMIT");
 
 /// The engine's own metrics.
 pub fn all_metrics() -> impl Iterator<Item = &'static crate::model::desc::Desc> {
@@ -239,7 +243,7 @@ impl Engine {
         batch.put(&SERIES, &[], Count(series as u64));
         batch.put(
             &BUILD_INFO,
-            &[env!("CARGO_PKG_VERSION").into(), std::env::consts::ARCH.into()],
+            &[env!("CARGO_PKG_VERSION").into(), REVISION.into(), std::env::consts::ARCH.into()],
             Flag(true),
         );
         batch.put(&LAST_SAMPLE, &[], at.unix().into());

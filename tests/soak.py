@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lets the real Prometheus scrape memwarden while processes churn and a GPU hangs.
 
-Needs a build of the workspace (cargo build --release --workspace), prometheus and promtool.
+Needs a build of the workspace (cargo build --profile dist --workspace), prometheus and promtool.
 
     tests/soak.py --minutes 10
     tests/soak.py --minutes 1 --build debug     # what tests/run does
@@ -72,7 +72,7 @@ def write(scenario, pids, hung):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--build", choices=("release", "debug"), default="release")
+    parser.add_argument("--build", choices=("dist", "release", "debug"), default="dist")
     arguments = parser.parse_args()
     seconds = arguments.minutes * 60
     built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / arguments.build

@@ -1,6 +1,6 @@
 """What a step costs, in turns beside OpenTelemetry's SDK where it is installed, and what starting Python costs.
 
-    python bench_step.py                          # a step, heard by the daemon (--daemon, a release build)
+    python bench_step.py                          # a step, heard by the daemon (--daemon, by default target/dist)
     python bench_step.py --start 50               # `python -c pass` with and without MEMWARDEN_AUTO
     python bench_step.py --train 10 -- ../../examples/train.py --steps 300 --threads 1
     python bench_step.py --loop 50                # the model of examples/train.py, hooks on and off in turns
@@ -250,7 +250,7 @@ def main():
     parser.add_argument("--start", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--train", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--loop", type=int, default=0, metavar="ROUNDS")
-    parser.add_argument("--daemon", default=os.path.join(HERE, "../../target/release/memwarden"), help="who listens")
+    parser.add_argument("--daemon", default=os.path.join(HERE, "../../target/dist/memwarden"), help="who listens")
     parser.add_argument("command", nargs="*")
     args = parser.parse_args()
     if args.start:

@@ -14,7 +14,7 @@ use super::perf_log::{Owners, PerfLog};
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
 use crate::config::{self, Config, Override, Paths};
-use crate::engine::Frames;
+use crate::engine::{self, Frames};
 use crate::events::Events;
 use crate::host::child::WorkerCommand;
 use crate::host::clock;
@@ -174,7 +174,12 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         #[cfg(feature = "otlp")]
         push,
     };
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), addresses = shown.join(","), "memwarden is serving.");
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        revision = engine::REVISION,
+        addresses = shown.join(","),
+        "memwarden is serving."
+    );
     notify::ready();
     let mut watchdog = notify::watchdog_interval().map(tokio::time::interval);
     let mut reading: Option<Reading> = None;

@@ -27,9 +27,12 @@ use clap::{Parser, Subcommand};
 
 use crate::model::printable;
 
+/// What `--version` says: the version, and the commit that it was built from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (revision ", env!("MEMWARDEN_COMMIT"), ")");
+
 /// How much memory is left on a training node, when it runs out, and what to do before it does.
 #[derive(Debug, Parser)]
-#[command(name = "memwarden", version, about, max_term_width = 100)]
+#[command(name = "memwarden", version = VERSION, about, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

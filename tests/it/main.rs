@@ -13,6 +13,7 @@ mod bad_days;
 mod config;
 mod daemon;
 mod database;
+mod dist;
 mod docs;
 mod example;
 mod forecast;
@@ -37,6 +38,7 @@ mod protection;
 #[cfg(feature = "otlp")]
 mod receiver;
 mod report;
+mod revision;
 #[cfg(feature = "otlp")]
 mod roads;
 mod shipped;

@@ -1,0 +1,130 @@
+//! `deploy/build-dist`, on a small program in place of ours: what it leaves out of the program, and what it refuses.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use crate::harness::{on_path, program};
+use crate::skip::skip;
+
+/// A package of the name that the script builds, in a folder whose path must not come out.
+struct Package {
+    _folder: tempfile::TempDir,
+    tree: PathBuf,
+}
+
+impl Package {
+    /// The package, or nothing where the script's tools are not installed.
+    fn new(main: &str) -> Option<Self> {
+        for tool in ["objcopy", "addr2line", "bash"] {
+            if on_path(tool).is_none() {
+                skip(&format!("{tool} is not installed"));
+                return None;
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().canonicalize().unwrap().join("the tree");
+        for part in ["src", "deploy"] {
+            std::fs::create_dir_all(tree.join(part)).unwrap();
+        }
+        std::fs::copy(own("deploy/build-dist"), tree.join("deploy/build-dist")).unwrap();
+        let profiles = std::fs::read_to_string(own("Cargo.toml")).unwrap();
+        let profiles = profiles.split("\n[profile.dist]\n").nth(1).unwrap().split("\n[").next().unwrap();
+        let manifest = format!(
+            "[package]\nname = \"memwarden\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
+             [profile.dist]\n{profiles}\n"
+        );
+        std::fs::write(tree.join("Cargo.toml"), manifest).unwrap();
+        std::fs::write(
+            tree.join("Cargo.lock"),
+            "version = 4\n\n[[package]]\nname = \"memwarden\"\nversion = \"0.0.0\"\n",
+        )
+        .unwrap();
+        std::fs::write(tree.join("src/main.rs"), main).unwrap();
+        Some(Self { _folder: folder, tree })
+    }
+
+    fn build(&self) -> Output {
+        let mut script = program(self.tree.join("deploy/build-dist"));
+        // The flags of the run that tests are not the script's.
+        for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CFLAGS", "CARGO_TARGET_DIR"] {
+            script.env_remove(variable);
+        }
+        script.output().unwrap()
+    }
+
+    fn shipped(&self, name: &str) -> PathBuf {
+        self.tree.join("target/shipped").join(name)
+    }
+}
+
+fn own(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Its panic names its own file by an absolute path, as a dependency's does.
+const PANICS: &str = "\
+#[path = \"PLACE/src/inner.rs\"]
+mod inner;
+fn main() {
+    inner::fails(std::env::args().count());
+}
+";
+const INNER: &str = "\
+#[inline(never)]
+pub fn fails(count: usize) {
+    assert_eq!(count, 0, \"it panics\");
+}
+";
+
+#[test]
+fn what_is_shipped_names_no_path_and_has_its_lines_beside_it() {
+    let Some(package) = Package::new("") else { return };
+    let place = package.tree.to_str().unwrap();
+    std::fs::write(package.tree.join("src/main.rs"), PANICS.replace("PLACE", place)).unwrap();
+    std::fs::write(package.tree.join("src/inner.rs"), INNER).unwrap();
+    let done = package.build();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+
+    for name in ["memwarden", "memwarden.debug"] {
+        let bytes = std::fs::read(package.shipped(name)).unwrap();
+        let named = bytes.windows(place.len()).any(|part| part == place.as_bytes());
+        assert!(!named, "{name} names {place}");
+    }
+    // The panic still says where, and the backtrace which line: the program finds the file beside it.
+    let ran = program(package.shipped("memwarden")).env("RUST_BACKTRACE", "1").output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(said.contains("panicked at memwarden/src/inner.rs:3:5"), "{said}");
+    let lines = |text: &str| text.matches("src/inner.rs:3").count();
+    assert_eq!(lines(&said), 2, "{said}");
+    std::fs::rename(package.shipped("memwarden.debug"), package.shipped("elsewhere")).unwrap();
+    let ran = program(package.shipped("memwarden")).env("RUST_BACKTRACE", "1").output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(lines(&said), 1, "the lines are in the other file: {said}");
+    assert!(said.contains("inner::fails"), "the names are not: {said}");
+
+    // What somebody does who has only an address: the one of the symbol is the function's first line.
+    let symbols = program("nm").arg(package.shipped("memwarden")).output().unwrap();
+    let symbols = String::from_utf8(symbols.stdout).unwrap();
+    let address =
+        symbols.lines().find(|line| line.contains("inner5fails")).unwrap().split(' ').next().unwrap();
+    let found =
+        program("addr2line").arg("-e").arg(package.shipped("elsewhere")).arg(address).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found, "memwarden/src/inner.rs:2\n");
+}
+
+#[test]
+fn a_program_that_names_the_machine_is_refused() {
+    let Some(package) = Package::new("fn main() {\n    print!(\"{}\", env!(\"CARGO_MANIFEST_DIR\"));\n}\n")
+    else {
+        return;
+    };
+    let done = package.build();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success(), "{said}");
+    let place = package.tree.display();
+    assert!(
+        said.contains(&format!("target/shipped/memwarden names {place}, a path of this machine")),
+        "{said}"
+    );
+}
