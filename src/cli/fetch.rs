@@ -9,6 +9,7 @@ use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Asks servers; keeps its connection to each.
 pub(super) struct Fetcher {
@@ -68,17 +69,12 @@ pub(super) fn address(text: &str) -> anyhow::Result<Uri> {
     }
 }
 
-/// Text as one part of a query (RFC 3986 section 2.3: all but unreserved characters are encoded).
+/// What RFC 3986 section 2.3 reserves.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Text as one part of a query: all but unreserved characters are encoded.
 pub(super) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]
