@@ -100,8 +100,8 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "app/guard/desk.rs",
             "config/read.rs",
             "exposition/http/web_config/watched.rs",
-            "exposition/otlp/trust.rs",
             "host/hooks/check.rs",
+            "host/tls.rs",
         ],
     ),
     (
