@@ -29,7 +29,7 @@ pub struct HttpClient {
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The authorities cannot be read.
-    #[error("{0}")]
+    #[error(transparent)]
     Trust(#[from] TrustError),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
@@ -51,7 +51,7 @@ pub enum HttpError {
     Late(Duration),
 }
 
-/// The scheme of an address that can be asked.
+/// The address that `text` is, where it can be asked.
 ///
 /// # Errors
 /// What is wrong with it, as the end of a sentence.

@@ -29,7 +29,6 @@ pub struct RowError {
     /// The line that the row begins in, from 1.
     pub line: usize,
     /// Why.
-    #[source]
     pub problem: RowProblem,
 }
 
