@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Duration;
 
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -27,7 +27,7 @@ const FLUSH: Duration = Duration::from_millis(300);
 /// The running log: changes the level, and writes what is queued when dropped.
 #[derive(Debug)]
 pub struct Logger {
-    level: reload::Handle<EnvFilter, Registry>,
+    level: reload::Handle<Targets, Registry>,
     queue: SyncSender<Line>,
 }
 
@@ -76,8 +76,10 @@ impl Drop for Logger {
 }
 
 /// Our own lines at `level`; of the libraries only what is an error.
-fn filter(level: &str) -> EnvFilter {
-    EnvFilter::new(format!("error,memwarden={level}"))
+fn filter(level: &str) -> Targets {
+    // The configuration is checked: it has no other word than these levels.
+    let level = level.parse().unwrap_or(LevelFilter::INFO);
+    Targets::new().with_default(LevelFilter::ERROR).with_target(env!("CARGO_PKG_NAME"), level)
 }
 
 enum Line {
@@ -139,5 +141,30 @@ impl Write for Queued {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn our_lines_are_written_at_the_level_and_only_errors_of_libraries() {
+        for (word, ours, not_ours) in [
+            ("error", Level::ERROR, Level::WARN),
+            ("warn", Level::WARN, Level::INFO),
+            ("info", Level::INFO, Level::DEBUG),
+            ("debug", Level::DEBUG, Level::TRACE),
+        ] {
+            let filter = filter(word);
+            for target in ["memwarden", "memwarden::sources::gpu"] {
+                assert!(filter.would_enable(target, &ours), "{word} {target}");
+                assert!(!filter.would_enable(target, &not_ours), "{word} {target}");
+            }
+            assert!(filter.would_enable("hyper::proto", &Level::ERROR), "{word}");
+            assert!(!filter.would_enable("hyper::proto", &Level::WARN), "{word}");
+        }
     }
 }

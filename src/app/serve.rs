@@ -131,7 +131,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
         alerts: Arc::clone(warden.desk()) as _,
-        host_name: sysinfo::System::host_name().ok(),
+        host_name: sysinfo::System::host_name(),
         incidents,
         stale_after: judged,
     })?;
@@ -444,7 +444,7 @@ async fn finished(reading: &mut Option<Reading>) -> (Result<Config, String>, Rea
 fn instance(addresses: &[SocketAddr]) -> String {
     let Some(address) = addresses.first() else { return String::new() };
     let everywhere = address.ip().is_loopback() || address.ip().is_unspecified();
-    match sysinfo::System::host_name().ok().filter(|_| everywhere) {
+    match sysinfo::System::host_name().filter(|_| everywhere) {
         Some(host) => format!("{host}:{}", address.port()),
         None => address.to_string(),
     }

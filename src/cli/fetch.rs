@@ -1,27 +1,30 @@
-//! HTTP requests of commands: plain HTTP, bounded answers, a time limit.
+//! HTTP requests of commands.
+//!
+//! An `https` server must be certified by an authority of the distribution, or one in the file that
+//! `SSL_CERT_FILE` names.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use bytes::Bytes;
 use http::{Request, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use http_body_util::Full;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Asks servers; keeps its connection to each.
-pub(super) struct Fetcher {
-    client: Client<HttpConnector, Empty<Bytes>>,
-    /// The largest answer that is read, in bytes.
-    largest: usize,
-    patience: Duration,
-}
+use crate::host::http_client::{self, HttpClient, HttpError};
+use crate::host::tls::Trust;
+
+/// Asks one server; keeps its connection.
+pub(super) struct Fetcher(HttpClient);
 
 impl Fetcher {
-    /// Reads answers of at most `largest` bytes that come within `patience`.
-    pub(super) fn new(largest: usize, patience: Duration) -> Self {
-        Self { client: Client::builder(TokioExecutor::new()).build_http(), largest, patience }
+    /// Asks the server of `uri`; reads answers of at most `largest` bytes that come within `patience`.
+    ///
+    /// # Errors
+    /// For `https`, authorities that cannot be read.
+    pub(super) fn new(uri: &Uri, largest: usize, patience: Duration) -> anyhow::Result<Self> {
+        let client = HttpClient::new(uri, &Trust::of(None), largest, patience);
+        Ok(Self(client.with_context(|| format!("cannot get {uri}"))?))
     }
 
     /// The body of a successful answer to GET.
@@ -29,24 +32,21 @@ impl Fetcher {
     /// # Errors
     /// No answer in time, a status that is no success (with what the server said), or too much.
     pub(super) async fn get(&self, uri: &Uri) -> anyhow::Result<Bytes> {
-        let answer = tokio::time::timeout(self.patience, self.ask(uri)).await;
-        answer
-            .map_err(|_| anyhow::anyhow!("no answer within {} s", self.patience.as_secs()))
-            .and_then(|read| read)
-            .with_context(|| format!("cannot get {uri}"))
+        self.ask(uri).await.with_context(|| format!("cannot get {uri}"))
     }
 
     async fn ask(&self, uri: &Uri) -> anyhow::Result<Bytes> {
         let request =
-            Request::get(uri.clone()).header(header::ACCEPT, "application/json").body(Empty::new())?;
-        let answer =
-            self.client.request(request).await.map_err(|error| match std::error::Error::source(&error) {
-                Some(cause) if error.is_connect() => anyhow::anyhow!("{cause} (is it running there?)"),
-                _ => anyhow::Error::new(error),
-            })?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), self.largest).collect().await;
-        let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?.to_bytes();
+            Request::get(uri.clone()).header(header::ACCEPT, "application/json").body(Full::default())?;
+        let answer = self.0.exchange(request).await.map_err(|error| match error {
+            HttpError::Connect(why) => anyhow!("{why} (is it running there?)"),
+            HttpError::Certificate(_) => {
+                anyhow!("{error}; SSL_CERT_FILE can name a file with its authority")
+            }
+            error => error.into(),
+        });
+        let (status, body) = answer?;
+        let body = body?;
         if !status.is_success() {
             let said: String = String::from_utf8_lossy(&body).chars().take(300).collect();
             bail!("it answers {status}: {}", said.trim());
@@ -58,27 +58,17 @@ impl Fetcher {
 /// The address that `text` is.
 ///
 /// # Errors
-/// No address, no host, or another scheme than http.
+/// No address, no host, or another scheme than http and https.
 pub(super) fn address(text: &str) -> anyhow::Result<Uri> {
-    let uri: Uri = text.parse().with_context(|| format!("{text} is no address"))?;
-    match uri.scheme_str() {
-        Some("http") if uri.host().is_some() => Ok(uri),
-        Some("https") => bail!("{text}: https is not spoken here; use a tunnel or a proxy on this host"),
-        _ => bail!("{text} has no scheme; write http:// before it"),
-    }
+    http_client::address(text).map_err(|why| anyhow!("{text} {why}"))
 }
 
-/// Text as one part of a query (RFC 3986 section 2.3: all but unreserved characters are encoded).
+/// What RFC 3986 section 2.3 reserves.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Text as one part of a query: all but unreserved characters are encoded.
 pub(super) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]
@@ -92,8 +82,8 @@ mod tests {
 
     #[test]
     fn what_is_no_http_is_said() {
-        for (url, why) in [("localhost:9090", "scheme"), ("https://a/", "https"), ("http://[", "no address")]
-        {
+        assert!(address("https://a/").is_ok());
+        for (url, why) in [("localhost:9090", "scheme"), ("ftp://a/", "scheme"), ("http://[", "no address")] {
             let error = format!("{:#}", address(url).unwrap_err());
             assert!(error.contains(why), "{url}: {error}");
         }

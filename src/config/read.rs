@@ -103,19 +103,20 @@ impl Tables {
     fn replace(&mut self, given: &Override, schema: &Schema) -> Result<(), String> {
         let unknown = || format!("there is no option `{}`", given.key);
         let mut parts = given.key.split('.');
-        let (settings, opts): (&mut Settings, Vec<&'static Opt>) = match parts.next() {
-            Some(name) if let Some(group) = schema.groups.iter().find(|group| group.key == name) => {
+        let first = parts.next().ok_or_else(unknown)?;
+        let group = schema.groups.iter().find(|group| group.key == first);
+        let (settings, opts): (&mut Settings, Vec<&'static Opt>) = match group {
+            Some(group) => {
                 let name = parts.next().ok_or_else(unknown)?;
                 let part = group.parts.iter().find(|part| part.key == name).ok_or_else(unknown)?;
                 let settings = self.groups.get_mut(group.key).and_then(|parts| parts.get_mut(name));
                 (settings.ok_or_else(unknown)?, part.options().collect())
             }
-            Some(name) => {
-                let section = schema.sections().find(|section| section.key == name).ok_or_else(unknown)?;
+            None => {
+                let section = schema.sections().find(|section| section.key == first).ok_or_else(unknown)?;
                 let OptKind::Section(opts) = section.kind else { return Err(unknown()) };
-                (self.sections.get_mut(name).ok_or_else(unknown)?, opts.to_vec())
+                (self.sections.get_mut(first).ok_or_else(unknown)?, opts.to_vec())
             }
-            None => return Err(unknown()),
         };
         let key = parts.next().ok_or_else(unknown)?;
         let opt = opts.into_iter().find(|opt| opt.key == key).filter(|_| parts.next().is_none());

@@ -5,7 +5,11 @@
 use std::io;
 use std::time::Duration;
 
-use perf_event::events::{Hardware, Software};
+use perf_event_open::config::{Cpu, Inherit, Opts, Proc, StatFormat};
+use perf_event_open::count;
+use perf_event_open::event::Event as Counted;
+use perf_event_open::event::hw::Hardware;
+use perf_event_open::event::sw::Software;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,38 +140,52 @@ pub struct Kernel;
 
 impl Perf for Kernel {
     fn open(&self, event: Event, target: Target) -> io::Result<Box<dyn Counter>> {
-        let mut builder = match event {
-            Event::TaskClock => perf_event::Builder::new(Software::TASK_CLOCK),
-            Event::ContextSwitches => perf_event::Builder::new(Software::CONTEXT_SWITCHES),
-            Event::Migrations => perf_event::Builder::new(Software::CPU_MIGRATIONS),
-            Event::PageFaults => perf_event::Builder::new(Software::PAGE_FAULTS),
-            Event::Cycles => perf_event::Builder::new(Hardware::CPU_CYCLES),
-            Event::Instructions => perf_event::Builder::new(Hardware::INSTRUCTIONS),
-            Event::CacheReferences => perf_event::Builder::new(Hardware::CACHE_REFERENCES),
-            Event::CacheMisses => perf_event::Builder::new(Hardware::CACHE_MISSES),
-            Event::BranchMisses => perf_event::Builder::new(Hardware::BRANCH_MISSES),
-        };
-        // Switches and migrations happen inside the kernel: without it they would be counted as none.
-        builder.include_kernel().include_hv().enabled(true);
-        match target {
-            Target::Cpu(cpu) => builder.any_pid().one_cpu(cpu),
-            Target::Thread(thread) => {
-                let thread = i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
-                builder.observe_pid(thread).any_cpu().inherit(true).inherit_thread(true)
-            }
-        };
-        Ok(Box::new(builder.build()?))
+        match event {
+            Event::TaskClock => open(Software::TaskClock, target),
+            Event::ContextSwitches => open(Software::CtxSwitch, target),
+            Event::Migrations => open(Software::CpuMigration, target),
+            Event::PageFaults => open(Software::PageFault, target),
+            Event::Cycles => open(Hardware::CpuCycle, target),
+            Event::Instructions => open(Hardware::Instr, target),
+            Event::CacheReferences => open(Hardware::CacheAccess, target),
+            Event::CacheMisses => open(Hardware::CacheMiss, target),
+            Event::BranchMisses => open(Hardware::BranchMiss, target),
+        }
     }
 }
 
-impl Counter for perf_event::Counter {
+fn open(event: impl TryInto<Counted, Error = io::Error>, target: Target) -> io::Result<Box<dyn Counter>> {
+    // Nothing is excluded: switches and migrations happen inside the kernel, and would be counted as none without it.
+    let mut how = Opts {
+        enable: true,
+        stat_format: StatFormat { time_enabled: true, time_running: true, ..StatFormat::default() },
+        ..Opts::default()
+    };
+    let counter = match target {
+        Target::Cpu(cpu) => {
+            let cpu = u32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
+            count::Counter::new(event, (Proc::ALL, Cpu(cpu)), how)
+        }
+        Target::Thread(thread) => {
+            // Larger ones would be taken for -1, which is every process.
+            i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
+            how.inherit = Some(Inherit::NewThread);
+            count::Counter::new(event, (Proc(thread), Cpu::ALL), how)
+        }
+    };
+    Ok(Box::new(counter?))
+}
+
+impl Counter for count::Counter {
     fn read(&mut self) -> io::Result<Reading> {
-        let data = self.read_full()?;
-        let missing = || io::Error::from(io::ErrorKind::InvalidData);
+        let data = self.stat()?;
+        let time = |nanos: Option<u64>| {
+            nanos.map(Duration::from_nanos).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+        };
         Ok(Reading {
-            value: data.count(),
-            enabled: data.time_enabled().ok_or_else(missing)?,
-            running: data.time_running().ok_or_else(missing)?,
+            value: data.count,
+            enabled: time(data.time_enabled)?,
+            running: time(data.time_running)?,
         })
     }
 }

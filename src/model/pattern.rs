@@ -3,25 +3,43 @@
 /// Whether all of `text` fits `pattern`.
 pub fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0);
-    // Where the last star is, and how much of the text it has taken.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some('?') => (p, t) = (p + 1, t + 1),
-            Some(wanted) if *wanted == text[t] => (p, t) = (p + 1, t + 1),
-            _ => {
-                let Some((place, taken)) = star else { return false };
-                star = Some((place, taken + 1));
-                (p, t) = (place + 1, taken + 1);
-            }
+    fits_parts(&pattern, &text, |part| *part == '*', |part, one| *part == '?' || part == one)
+}
+
+/// Whether all of a text that need not be UTF-8 fits `pattern`; `?` is one byte.
+pub fn fits_bytes(pattern: &[u8], text: &[u8]) -> bool {
+    fits_parts(pattern, text, |part| *part == b'*', |part, one| *part == b'?' || part == one)
+}
+
+/// Whether all parts of `text` fit `pattern`, where `is_any` tells what stands for any number of parts, and `is_one`
+/// what a part fits.
+///
+/// Matches with the last wildcard as the only one to come back to. That is enough for correctness, and it bounds the
+/// time by the product of both lengths, whatever the pattern.
+pub fn fits_parts<P, T>(
+    pattern: &[P],
+    text: &[T],
+    is_any: impl Fn(&P) -> bool,
+    is_one: impl Fn(&P, &T) -> bool,
+) -> bool {
+    let (mut at, mut read) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while read < text.len() {
+        if at < pattern.len() && is_any(&pattern[at]) {
+            at += 1;
+            retry = Some((at, read));
+        } else if at < pattern.len() && is_one(&pattern[at], &text[read]) {
+            at += 1;
+            read += 1;
+        } else if let Some((after, from)) = retry {
+            at = after;
+            read = from + 1;
+            retry = Some((after, from + 1));
+        } else {
+            return false;
         }
     }
-    pattern[p..].iter().all(|wanted| *wanted == '*')
+    pattern[at..].iter().all(is_any)
 }
 
 /// Whether `text` contains `pattern`, or fits it where the pattern has `*` or `?`.
@@ -49,7 +67,10 @@ mod tests {
             ("a**", "a", true),
         ] {
             assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
+            let bytes = fits_bytes(pattern.as_bytes(), text.as_bytes());
+            assert_eq!(bytes, expected, "{pattern} {text}");
         }
+        assert!(!fits_bytes(b"?", "é".as_bytes()) && fits_bytes(b"a?c*", b"a\xffc"), "`?` is one byte");
         assert!(contains("train.py", "python train.py --x") && !contains("train.py*", "python train.py"));
     }
 

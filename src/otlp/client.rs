@@ -20,13 +20,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{self, ClientConfig};
 
 use super::OtlpError;
 use super::body::Body;
 use super::resolve::Resolved;
 use super::trust::{self, Material};
 use crate::config::OtlpProtocol;
+use crate::host::tls;
 
 /// The most that is read of an answer; the longest we know of are error pages of a few KiB.
 const LARGEST_ANSWER: usize = 4 << 20;
@@ -153,16 +153,8 @@ fn connector(
     host: &str,
     alpn: &[u8],
 ) -> Result<(TlsConnector, ServerName<'static>), OtlpError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(OtlpError::Tls)?
-        .with_root_certificates(material.roots);
-    let mut config =
-        match material.identity.as_ref().and_then(|identity| Some((identity.chain(), identity.key()?))) {
-            None => config.with_no_client_auth(),
-            Some((chain, key)) => config.with_client_auth_cert(chain, key).map_err(OtlpError::Tls)?,
-        };
+    let own = material.identity.as_ref().and_then(|identity| Some((identity.chain(), identity.key()?)));
+    let mut config = tls::client(material.roots, own).map_err(OtlpError::Tls)?;
     config.alpn_protocols = vec![alpn.to_vec()];
     let name = ServerName::try_from(host.to_owned()).map_err(|_| OtlpError::Endpoint {
         endpoint: host.to_owned(),

@@ -3,9 +3,11 @@
 //! An empty variable is an unset one. One that cannot be understood is named
 //! in a warning and treated as unset, so that the next in line decides.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
 
 /// The variables, and what was wrong with them.
 pub(super) struct Env<'a> {
@@ -137,16 +139,10 @@ pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue
 
 /// The text behind `%XX`; nothing where it is malformed or not UTF-8.
 fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => u8::try_from(digit(bytes.next())? * 16 + digit(bytes.next())?).ok()?,
-            other => other,
-        });
-    }
-    String::from_utf8(decoded).ok()
+    // The crate passes on a sign that no two digits follow.
+    let escapes = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    let well_formed = text.split('%').skip(1).all(escapes);
+    well_formed.then(|| percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)).flatten()
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ mod tests;
 mod trust;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -70,27 +69,8 @@ pub enum OtlpError {
         why: String,
     },
     /// A certificate or key could not be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's reason.
-        source: std::io::Error,
-    },
-    /// A file has none of what it should have.
-    #[error("{} holds no {what} in PEM form", path.display())]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// What it should hold.
-        what: &'static str,
-    },
-    /// An `https` endpoint cannot be verified.
-    #[error("no authorities to verify the collector by: set otlp.certificate; tried {tried:?}")]
-    NoAuthorities {
-        /// Where the distributions keep them.
-        tried: Vec<PathBuf>,
-    },
+    #[error(transparent)]
+    Trust(#[from] crate::host::tls::TrustError),
     /// The client certificate does not go with its key.
     #[error("cannot set up TLS for the collector")]
     Tls(#[source] tokio_rustls::rustls::Error),

@@ -13,14 +13,7 @@ use http::{HeaderMap, Uri};
 use super::OtlpError;
 use super::env::{self, Env};
 use crate::config::{Otlp, OtlpNames, OtlpProtocol};
-
-/// Where the distributions keep the certificates of the public authorities.
-const BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
+use crate::host::tls::Trust;
 
 /// From when the values of counters count; those that may fall are always cumulative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +45,6 @@ pub(super) struct Resolved {
     pub(super) names: OtlpNames,
     /// What the file and the environment say of the resource.
     pub(super) resource: BTreeMap<String, String>,
-}
-
-/// Whom an `https` endpoint must be certified by.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Trust {
-    /// One of these authorities.
-    File(PathBuf),
-    /// One of the distribution's; the first of these files that exists.
-    Bundle(Vec<PathBuf>),
 }
 
 impl Resolved {
@@ -112,19 +96,7 @@ pub(super) fn resolve(
         .first(&["OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"], temporality)
         .unwrap_or(Temporality::Cumulative);
     let certificate = config.certificate.clone().or_else(|| env.option("CERTIFICATE", path));
-    let trust = certificate.map_or_else(
-        || {
-            Trust::Bundle(
-                env.get("SSL_CERT_FILE")
-                    .iter()
-                    .map(String::as_str)
-                    .chain(BUNDLES)
-                    .map(PathBuf::from)
-                    .collect(),
-            )
-        },
-        Trust::File,
-    );
+    let trust = Trust::new(certificate, env.get("SSL_CERT_FILE").map(PathBuf::from));
     let identity = match (&config.client_certificate, &config.client_key) {
         (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
         _ => identity(&mut env),

@@ -18,7 +18,7 @@ pub(super) fn resource(configured: &BTreeMap<String, String>, instance: String) 
         ("service.name", Some("memwarden".to_owned())),
         ("service.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
         ("service.instance.id", Some(instance)),
-        ("host.name", sysinfo::System::host_name().ok()),
+        ("host.name", sysinfo::System::host_name()),
         ("host.arch", Some(arch.to_owned())),
         // What the specification asks for of who does not push with its own SDK.
         ("telemetry.sdk.name", Some("memwarden".to_owned())),

@@ -2,8 +2,10 @@
 
 use std::sync::LazyLock;
 
+use skrifa::instance::{LocationRef, Size};
+use skrifa::outline::{DrawSettings, OutlinePen};
+use skrifa::{FontRef, GlyphId, MetadataProvider as _};
 use tiny_skia::{FillRule, LineCap, LineJoin, Paint, Path, PathBuilder, Pixmap, StrokeDash, Transform};
-use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
 use super::color::Color;
 use super::picture::{Anchor, Layer, Picture, Point, Shape, Stroke, Text};
@@ -29,9 +31,19 @@ pub enum PngError {
 }
 
 /// DejaVu Sans, cut down to Latin, Greek, Cyrillic and the signs charts use; `font/LICENSE` has its terms.
-static FONT: LazyLock<Face<'static>> = LazyLock::new(|| {
-    Face::parse(include_bytes!("font/DejaVuSans.ttf"), 0).expect("a test reads the font that is built in")
+static FONT: LazyLock<FontRef<'static>> = LazyLock::new(|| {
+    FontRef::new(include_bytes!("font/DejaVuSans.ttf")).expect("a test reads the font that is built in")
 });
+
+/// The glyph of a letter, and how far the next one stands from it, in units of the font; nothing where it has none.
+fn glyph(letter: char) -> Option<(GlyphId, f32)> {
+    let glyph = FONT.charmap().map(letter)?;
+    Some((glyph, advance(glyph)))
+}
+
+fn advance(glyph: GlyphId) -> f32 {
+    FONT.glyph_metrics(Size::unscaled(), LocationRef::default()).advance_width(glyph).unwrap_or(0.0)
+}
 
 /// The bytes of a PNG file.
 ///
@@ -91,16 +103,17 @@ fn draw(canvas: &mut Pixmap, layer: &Layer) {
 }
 
 fn draw_text(canvas: &mut Pixmap, text: &Text) {
-    let face = &*FONT;
-    let scale = near(text.size) / f32::from(face.units_per_em());
+    let scale =
+        near(text.size) / f32::from(FONT.metrics(Size::unscaled(), LocationRef::default()).units_per_em);
     // Thicker letters stand a little further apart; the plan of the text has room for it.
     let spread = if text.bold { 1.06 } else { 1.0 };
     let glyphs: Vec<(GlyphId, f32)> = text
         .content
         .chars()
         .map(|letter| {
-            let glyph = face.glyph_index(text::shown(letter)).unwrap_or(GlyphId(0));
-            (glyph, f32::from(face.glyph_hor_advance(glyph).unwrap_or(0)) * scale * spread)
+            let (glyph, advance) =
+                glyph(text::shown(letter)).unwrap_or_else(|| (GlyphId::NOTDEF, advance(GlyphId::NOTDEF)));
+            (glyph, advance * scale * spread)
         })
         .collect();
     let width: f32 = glyphs.iter().map(|(_, advance)| advance).sum();
@@ -110,10 +123,15 @@ fn draw_text(canvas: &mut Pixmap, text: &Text) {
             Anchor::Middle => width / 2.0,
             Anchor::End => width,
         };
+    let outlines = FONT.outline_glyphs();
     let mut outline = Outline { builder: PathBuilder::new(), scale, x: pen, y: near(text.at.y) };
     for (glyph, advance) in glyphs {
         outline.x = pen;
-        face.outline_glyph(glyph, &mut outline);
+        if let Some(drawn) = outlines.get(glyph) {
+            // A glyph that the font has damaged is left out; a test reads them all.
+            let _ =
+                drawn.draw(DrawSettings::unhinted(Size::unscaled(), LocationRef::default()), &mut outline);
+        }
         pen += advance;
     }
     if let Some(path) = outline.builder.finish() {
@@ -139,7 +157,7 @@ impl Outline {
     }
 }
 
-impl OutlineBuilder for Outline {
+impl OutlinePen for Outline {
     fn move_to(&mut self, x: f32, y: f32) {
         let (x, y) = self.at(x, y);
         self.builder.move_to(x, y);
@@ -256,17 +274,26 @@ mod tests {
     #[test]
     fn the_widths_of_the_layout_are_those_of_the_font() {
         for letter in ' '..='~' {
-            let glyph = FONT.glyph_index(letter).unwrap();
-            let real = f64::from(FONT.glyph_hor_advance(glyph).unwrap()) / 2048.0;
+            let real = f64::from(glyph(letter).unwrap().1) / 2048.0;
             let planned = text::width(&letter.to_string(), 1.0, false);
             assert!((real - planned).abs() < 1e-9, "{letter}");
         }
         // Beyond ASCII the plan is an upper bound.
         for letter in ('\u{a0}'..='\u{45f}').chain("–—…≤≥≈→−∞●".chars()) {
-            let Some(glyph) = FONT.glyph_index(letter) else { continue };
-            let real = f64::from(FONT.glyph_hor_advance(glyph).unwrap()) / 2048.0;
+            let Some((_, advance)) = glyph(letter) else { continue };
+            let real = f64::from(advance) / 2048.0;
             let planned = text::width(&letter.to_string(), 1.0, false);
             assert!(real <= planned + 1e-9, "{letter}: {real} > {planned}");
+        }
+    }
+
+    #[test]
+    fn every_letter_of_the_font_can_be_drawn() {
+        let outlines = FONT.outline_glyphs();
+        for (letter, glyph) in FONT.charmap().mappings() {
+            let mut outline = Outline { builder: PathBuilder::new(), scale: 1.0, x: 0.0, y: 0.0 };
+            let how = DrawSettings::unhinted(Size::unscaled(), LocationRef::default());
+            outlines.get(glyph).unwrap().draw(how, &mut outline).unwrap_or_else(|e| panic!("{letter}: {e}"));
         }
     }
 

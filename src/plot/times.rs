@@ -1,13 +1,15 @@
 //! Times and durations as people read them, and round steps between them.
 
+use time::{Month, UtcDateTime};
+
 use super::chart::TimeAxis;
 use super::ticks::{Tick, Unit};
 
 const MINUTE: f64 = 60.0;
 const HOUR: f64 = 3600.0;
 const DAY: f64 = 86_400.0;
-/// Beyond 10,000 years a number of seconds is a mistake; it is written as it is.
-const LONGEST: f64 = DAY * 366.0 * 10_000.0;
+/// Beyond this (9999-12-31 23:59:59 UTC) a number of seconds is a mistake; it is written as it is.
+const LONGEST: f64 = 253_402_300_799.0;
 
 /// Steps that divide the next larger unit, in seconds.
 const STEPS: [f64; 29] = [
@@ -121,22 +123,20 @@ pub(super) fn ticks(axis: TimeAxis, low: f64, high: f64, wanted: usize) -> Vec<T
 pub fn moment(axis: TimeAxis, seconds: f64) -> String {
     match axis {
         TimeAxis::Order => format!("sample {seconds:.0}"),
-        TimeAxis::Utc | TimeAxis::Local if seconds.is_finite() && seconds.abs() <= LONGEST => {
-            let (year, month, day) = date(seconds);
-            format!("{year:04}-{month:02}-{day:02} {}", clock(seconds, true))
-        }
-        _ => duration(seconds),
+        TimeAxis::Utc | TimeAxis::Local => date(seconds).map_or_else(
+            || duration(seconds),
+            |(year, month, day)| {
+                format!("{year:04}-{:02}-{day:02} {}", u8::from(month), clock(seconds, true))
+            },
+        ),
+        TimeAxis::Elapsed => duration(seconds),
     }
 }
 
 fn wall(seconds: f64, step: f64) -> String {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let midnight = seconds.rem_euclid(DAY) < 0.000_5;
-    if midnight {
-        let (_, month, day) = date(seconds);
-        let name = usize::try_from(month - 1).ok().and_then(|at| MONTHS.get(at)).unwrap_or(&"");
-        return format!("{name} {day}");
+    if let Some((_, month, day)) = date(seconds).filter(|_| midnight) {
+        return format!("{} {day}", month.to_string().get(..3).unwrap_or_default());
     }
     if step < 1.0 {
         return format!(
@@ -155,19 +155,12 @@ fn clock(seconds: f64, with_seconds: bool) -> String {
     if with_seconds { format!("{hour:02}:{minute:02}:{second:02}") } else { format!("{hour:02}:{minute:02}") }
 }
 
-/// Year, month and day in UTC: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms",
-/// `civil_from_days`. The time is within [`LONGEST`].
-#[expect(clippy::cast_possible_truncation, reason = "4 million days at most, which the callers hold")]
-fn date(seconds: f64) -> (i64, i64, i64) {
-    let days = ((seconds + 0.000_5) / DAY).floor() as i64 + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year + era * 400 + i64::from(month <= 2), month, day)
+/// Year, month and day in UTC; nothing for a time that is none.
+#[expect(clippy::cast_possible_truncation, reason = "a whole number that a double has exactly")]
+fn date(seconds: f64) -> Option<(i32, Month, u8)> {
+    let whole = (seconds.abs() <= LONGEST).then_some((seconds + 0.000_5).floor() as i64)?;
+    let date = UtcDateTime::from_unix_timestamp(whole).ok()?.date();
+    Some((date.year(), date.month(), date.day()))
 }
 
 #[cfg(test)]
@@ -223,6 +216,8 @@ mod tests {
         check(TimeAxis::Order, 1.0, 900.0, &["500"]);
         assert_eq!(moment(TimeAxis::Utc, leap), "2024-02-29 23:30:00");
         assert_eq!(moment(TimeAxis::Utc, -1.0), "1969-12-31 23:59:59");
+        assert_eq!(moment(TimeAxis::Utc, 253_402_300_799.0), "9999-12-31 23:59:59");
+        assert_eq!(moment(TimeAxis::Utc, 1e12), duration(1e12), "no year of four digits");
         assert_eq!(moment(TimeAxis::Elapsed, 90.0), "1 min 30 s");
     }
 

@@ -8,6 +8,9 @@
 
 use std::collections::TryReserveError;
 
+use csv::StringRecord;
+
+use super::cells::{RowError, RowProblem, Rows};
 use crate::model::series::{Row, Series};
 
 /// Rows that are read at most: 190 days at one a second.
@@ -24,19 +27,23 @@ pub enum CsvError {
     /// There is a header or nothing at all, but no row with a value.
     #[error("{0}: there is no row with a value")]
     NoRow(String),
-    /// A byte sequence is no text.
-    #[error("{name}:{line}: not UTF-8 text")]
-    NotText {
+    /// A row cannot be read.
+    #[error("{name}:{line}: {problem}")]
+    Row {
+        /// The file.
+        name: String,
+        /// The line that it begins in.
+        line: usize,
+        /// Why.
+        problem: RowProblem,
+    },
+    /// The header has no column that is needed, or one twice.
+    #[error("{name}:{line}: {problem}")]
+    Header {
         /// The file.
         name: String,
         /// The line.
         line: usize,
-    },
-    /// The header has no column that is needed, or one twice.
-    #[error("{name}:1: {problem}")]
-    Header {
-        /// The file.
-        name: String,
         /// What is wrong with it.
         problem: String,
     },
@@ -88,24 +95,21 @@ struct Columns {
 /// # Errors
 /// What [`CsvError`] lists, with the first line that is wrong.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        let before = &bytes[..error.valid_up_to()];
-        CsvError::NotText { name: name.to_owned(), line: 1 + before.iter().filter(|b| **b == b'\n').count() }
-    })?;
-    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).peekable();
-    let Some((_, first)) = lines.peek() else { return Err(CsvError::Empty(name.to_owned())) };
-    let columns = if is_header(first) {
-        let columns = header(name, first)?;
-        lines.next();
-        columns
-    } else {
-        Columns { at: 0, used: 1, limit: Some(2), ..Columns::default() }
-    };
+    let broken = |RowError { line, problem }| CsvError::Row { name: name.to_owned(), line, problem };
+    let mut rows = Rows::new(bytes);
     let mut series = Series { name: name.to_owned(), ..Series::default() };
     let mut unknown = 0_usize;
-    for (line, text) in lines {
-        match row(name, line, text, &columns)? {
+    let mut columns = None;
+    while let Some((line, cells)) = rows.next_row().map_err(broken)? {
+        let columns = match &columns {
+            Some(columns) => columns,
+            None if is_header(cells) => {
+                columns = Some(header(name, line, cells)?);
+                continue;
+            }
+            None => columns.insert(Columns { at: 0, used: 1, limit: Some(2), ..Columns::default() }),
+        };
+        match row(name, line, cells, columns)? {
             Some(_) if series.rows.len() == MOST_ROWS => {
                 return Err(CsvError::TooLong { name: name.to_owned(), line });
             }
@@ -116,6 +120,9 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
             }
             None => unknown += 1,
         }
+    }
+    if columns.is_none() {
+        return Err(CsvError::Empty(name.to_owned()));
     }
     if series.rows.is_empty() {
         return Err(CsvError::NoRow(name.to_owned()));
@@ -150,22 +157,15 @@ fn put_in_order(series: &mut Series) {
     remark(series, before - kept, "at a time that comes again left out");
 }
 
-/// A first line whose first cell is no number is a header.
-fn is_header(line: &str) -> bool {
-    let first = cell(line.split(',').next().unwrap_or_default());
-    !first.is_empty() && first.parse::<f64>().is_err()
+/// A first row whose first cell is no number is a header.
+fn is_header(cells: &StringRecord) -> bool {
+    cells.get(0).is_some_and(|first| !first.is_empty() && first.parse::<f64>().is_err())
 }
 
-fn cell(text: &str) -> &str {
-    let text = text.trim();
-    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
-}
-
-fn header(name: &str, line: &str) -> Result<Columns, CsvError> {
-    let problem = |problem: String| CsvError::Header { name: name.to_owned(), problem };
-    let names: Vec<&str> = line.split(',').map(cell).collect();
+fn header(name: &str, line: usize, names: &StringRecord) -> Result<Columns, CsvError> {
+    let problem = |problem: String| CsvError::Header { name: name.to_owned(), line, problem };
     let find = |wanted: &str| -> Result<Option<usize>, CsvError> {
-        let mut places = names.iter().enumerate().filter(|(_, own)| **own == wanted).map(|(place, _)| place);
+        let mut places = names.iter().enumerate().filter(|(_, own)| *own == wanted).map(|(place, _)| place);
         let place = places.next();
         if places.next().is_some() {
             return Err(problem(format!("the column {wanted} is there twice")));
@@ -192,44 +192,38 @@ fn shown(text: &str) -> String {
 }
 
 /// One row, or nothing where its time or value is unknown.
-fn row(name: &str, line: usize, text: &str, columns: &Columns) -> Result<Option<Row>, CsvError> {
-    let mut cells = [None; 6];
-    let wanted =
-        [Some(columns.at), Some(columns.used), columns.limit, columns.anon, columns.shmem, columns.alloc];
-    for (place, own) in text.split(',').enumerate() {
-        for (cell_of, wanted) in cells.iter_mut().zip(wanted) {
-            if wanted == Some(place) {
-                *cell_of = Some(cell(own));
+fn row(name: &str, line: usize, cells: &StringRecord, columns: &Columns) -> Result<Option<Row>, CsvError> {
+    let number =
+        |place: Option<usize>, column: &'static str, negative: bool| -> Result<Option<f64>, CsvError> {
+            let Some(found) = place.and_then(|place| cells.get(place)).filter(|found| !found.is_empty())
+            else {
+                return Ok(None);
+            };
+            let wrong = |wanted: &'static str| CsvError::Cell {
+                name: name.to_owned(),
+                line,
+                column,
+                found: shown(found),
+                wanted,
+            };
+            let value: f64 = found.parse().map_err(|_| wrong("a number"))?;
+            match value {
+                _ if value.is_nan() => Ok(None),
+                _ if value.is_infinite() => Err(wrong("a finite number")),
+                _ if value < 0.0 && !negative => Err(wrong("no negative number of bytes")),
+                _ if value.abs() > LARGEST => Err(wrong("at most 2^53")),
+                _ => Ok(Some(value)),
             }
-        }
-    }
-    let number = |place: usize, column: &'static str, negative: bool| -> Result<Option<f64>, CsvError> {
-        let Some(found) = cells[place].filter(|found| !found.is_empty()) else { return Ok(None) };
-        let wrong = |wanted: &'static str| CsvError::Cell {
-            name: name.to_owned(),
-            line,
-            column,
-            found: shown(found),
-            wanted,
         };
-        let value: f64 = found.parse().map_err(|_| wrong("a number"))?;
-        match value {
-            _ if value.is_nan() => Ok(None),
-            _ if value.is_infinite() => Err(wrong("a finite number")),
-            _ if value < 0.0 && !negative => Err(wrong("no negative number of bytes")),
-            _ if value.abs() > LARGEST => Err(wrong("at most 2^53")),
-            _ => Ok(Some(value)),
-        }
-    };
-    if cells[1].is_none() {
-        let found = shown(text);
+    if cells.get(columns.used).is_none() {
+        let found = shown(&cells.iter().collect::<Vec<_>>().join(","));
         let wanted = "time and bytes, with a comma between";
         return Err(CsvError::Cell { name: name.to_owned(), line, column: "row", found, wanted });
     }
-    let (at, used) = (number(0, "t_s", true)?, number(1, "bytes", false)?);
-    let limit = number(2, "limit", false)?.filter(|limit| *limit > 0.0);
-    let (anon, shmem) = (number(3, "anon", false)?, number(4, "shmem", false)?);
-    let allocated = number(5, "alloc", false)?;
+    let (at, used) = (number(Some(columns.at), "t_s", true)?, number(Some(columns.used), "bytes", false)?);
+    let limit = number(columns.limit, "limit", false)?.filter(|limit| *limit > 0.0);
+    let (anon, shmem) = (number(columns.anon, "anon", false)?, number(columns.shmem, "shmem", false)?);
+    let allocated = number(columns.alloc, "alloc", false)?;
     // Shared memory without a column of its own is in none of the figures.
     let shared = if columns.shmem.is_some() { shmem } else { Some(0.0) };
     let unreclaimable = anon.zip(shared).map(|(anon, shared)| anon + shared);
@@ -267,6 +261,14 @@ mod tests {
             b"\xEF\xBB\xBFalloc,\"bytes\",anon,t_s,shmem,x\r\n5,10,7,0,1,?\r\n",
             expect![[r#"
                 Row { at: 0.0, used: 10.0, limit: None, unreclaimable: Some(8.0), allocated: Some(5.0) }
+            "#]],
+        );
+        // A quoted cell of a column that is passed over holds a comma and a line end.
+        check(
+            b"t_s,note,bytes\n0,\"a, \"\"b\"\"\n\",\"10\"\n1,c,11\n",
+            expect![[r#"
+                Row { at: 0.0, used: 10.0, limit: None, unreclaimable: None, allocated: None }
+                Row { at: 1.0, used: 11.0, limit: None, unreclaimable: None, allocated: None }
             "#]],
         );
         check(
@@ -307,6 +309,7 @@ mod tests {
             expect![[r#"run.csv:2: row is "7", expected time and bytes, with a comma between"#]],
         );
         check(b"0,1\n1,\xFF\n", expect!["run.csv:2: not UTF-8 text"]);
+        check(b"0,1\n1,\"2\n3,4\n", expect!["run.csv:2: a quotation mark is opened and never closed"]);
     }
 
     proptest! {

@@ -4,6 +4,7 @@
 //! `after` (a sequence number, for those who ask again and again) choose how
 //! much. Other parameters mean nothing and are ignored.
 
+use percent_encoding::percent_decode_str;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::json::{SCHEMA_VERSION, shown};
@@ -57,25 +58,8 @@ impl Filter {
 
 /// Undoes the percent encoding of a query's value; nothing where the bytes are no text.
 fn decoded(value: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let [first, more @ ..] = rest {
-        let escaped = match (first, more) {
-            (b'%', [high, low, ..]) => {
-                let digit =
-                    |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-                digit(*high).zip(digit(*low)).map(|(high, low)| high * 16 + low)
-            }
-            _ => None,
-        };
-        bytes.push(match (escaped, first) {
-            (Some(byte), _) => byte,
-            (None, b'+') => b' ',
-            (None, other) => *other,
-        });
-        rest = if escaped.is_some() { &more[2..] } else { more };
-    }
-    String::from_utf8(bytes).ok()
+    let value = value.replace('+', " ");
+    Some(percent_decode_str(&value).decode_utf8().ok()?.into_owned())
 }
 
 /// What is asked for of the frame's timeline, as one JSON object, oldest first.

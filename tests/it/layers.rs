@@ -189,8 +189,8 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "protection/guard/desk.rs",
             "config/read.rs",
             "serve/http/web_config/watched.rs",
-            "otlp/trust.rs",
             "protection/enforce/hooks/check.rs",
+            "host/tls.rs",
         ],
     ),
     (

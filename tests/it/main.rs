@@ -26,6 +26,7 @@ mod layers;
 mod logs;
 #[cfg(feature = "gpu")]
 mod ml_py;
+mod msrv;
 #[cfg(feature = "otlp")]
 mod otlp;
 #[cfg(feature = "otlp")]

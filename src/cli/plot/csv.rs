@@ -1,6 +1,6 @@
 //! Recordings as CSV: a column of times, and columns of numbers.
 
-use std::str;
+use crate::recording::cells::{RowError, RowProblem, Rows};
 
 /// Names of the column of times; without one it is the first.
 const TIMES: [&str; 7] = ["t_s", "time_s", "time", "timestamp", "timestamp_s", "t", "seconds"];
@@ -49,8 +49,8 @@ pub(super) struct Column {
 /// Why a file is no recording.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum CsvError {
-    #[error("line {line}: not UTF-8 text")]
-    NotText { line: usize },
+    #[error("line {line}: {problem}")]
+    Row { line: usize, problem: RowProblem },
     #[error("line {line}: {found} cells, but the header has {wanted}")]
     Cells { line: usize, found: usize, wanted: usize },
     #[error("line {line}, column {column}: {cell:?} is no number")]
@@ -61,14 +61,22 @@ pub(super) enum CsvError {
     Empty,
 }
 
-/// Whether the first line is a header with times, or numbers separated by commas.
+impl From<RowError> for CsvError {
+    fn from(RowError { line, problem }: RowError) -> Self {
+        Self::Row { line, problem }
+    }
+}
+
+/// Whether the first row is a header with times, or numbers separated by commas.
 pub(super) fn is_csv(bytes: &[u8]) -> bool {
-    let first =
-        bytes.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
-    let Ok(first) = str::from_utf8(first) else { return false };
-    let cells: Vec<String> = cells(first).map(|cell| cell.to_ascii_lowercase()).collect();
-    let header = cells.iter().any(|cell| TIMES.contains(&cell.as_str()));
+    let mut rows = Rows::new(bytes);
+    let Ok(Some((_, cells))) = rows.next_row() else { return false };
+    let header = cells.iter().any(is_time);
     cells.len() > 1 && (header || cells.iter().all(|cell| cell.parse::<f64>().is_ok()))
+}
+
+fn is_time(name: &str) -> bool {
+    TIMES.contains(&name.to_ascii_lowercase().as_str())
 }
 
 /// Whether a column of that name counts bytes.
@@ -79,51 +87,45 @@ pub(super) fn counts_bytes(name: &str) -> bool {
 
 /// Reads a recording.
 pub(super) fn read(bytes: &[u8]) -> Result<Table, CsvError> {
-    let mut rows = Vec::new();
-    for (line, row) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
-        let row = str::from_utf8(row).map_err(|_| CsvError::NotText { line })?;
-        if !row.trim().is_empty() {
-            rows.push((line, row));
-        }
-    }
-    let mut rows = rows.into_iter().peekable();
-    let front = rows.peek().map(|(_, row)| cells(row).collect::<Vec<_>>()).unwrap_or_default();
-    let names: Vec<String> = if front.iter().all(|cell| cell.parse::<f64>().is_ok()) {
+    let mut rows = Rows::new(bytes);
+    let Some((mut line, mut row)) = rows.next_row()? else { return Err(CsvError::Empty) };
+    let bare = row.iter().all(|cell| cell.parse::<f64>().is_ok());
+    let names: Vec<String> = if bare {
         let usual = ["t_s", "bytes", "limit"].map(str::to_owned).into_iter();
-        usual.chain((4..).map(|at| format!("column {at}"))).take(front.len()).collect()
+        usual.chain((4..).map(|at| format!("column {at}"))).take(row.len()).collect()
     } else {
-        rows.next();
-        front.iter().map(|cell| (*cell).to_owned()).collect()
+        row.iter().map(str::to_owned).collect()
     };
-    let time_at =
-        names.iter().position(|name| TIMES.contains(&name.to_ascii_lowercase().as_str())).unwrap_or(0);
+    let time_at = names.iter().position(|name| is_time(name)).unwrap_or(0);
     let mut times = Vec::new();
     let mut columns: Vec<Column> =
         names.iter().map(|name| Column { name: name.clone(), values: Vec::new() }).collect();
-    for (line, row) in rows {
-        let found = cells(row).count();
-        if found != names.len() {
-            return Err(CsvError::Cells { line, found, wanted: names.len() });
+    let mut is_header = !bare;
+    loop {
+        if !is_header {
+            let found = row.len();
+            if found != names.len() {
+                return Err(CsvError::Cells { line, found, wanted: names.len() });
+            }
+            for (column, cell) in columns.iter_mut().zip(row) {
+                column.values.push(number(cell).ok_or_else(|| CsvError::Number {
+                    line,
+                    column: column.name.clone(),
+                    cell: cell.chars().take(40).collect(),
+                })?);
+            }
+            let time = columns.get(time_at).and_then(|column| *column.values.last()?);
+            times.push(time.ok_or(CsvError::Time { line })?);
         }
-        for (column, cell) in columns.iter_mut().zip(cells(row)) {
-            column.values.push(number(cell).ok_or_else(|| CsvError::Number {
-                line,
-                column: column.name.clone(),
-                cell: cell.chars().take(40).collect(),
-            })?);
-        }
-        let time = columns.get(time_at).and_then(|column| *column.values.last()?);
-        times.push(time.ok_or(CsvError::Time { line })?);
+        is_header = false;
+        let Some(next) = rows.next_row()? else { break };
+        (line, row) = next;
     }
     if times.is_empty() {
         return Err(CsvError::Empty);
     }
     columns.remove(time_at);
     Ok(Table { times, columns })
-}
-
-fn cells(row: &str) -> impl Iterator<Item = &str> {
-    row.trim_end_matches('\r').split(',').map(|cell| cell.trim().trim_matches('"'))
 }
 
 /// A number, or a missing one; nothing where the cell is neither.
@@ -154,10 +156,23 @@ mod tests {
     }
 
     #[test]
+    fn quoted_cells_hold_commas_and_line_ends() {
+        let table = read(b"t_s,\"rss, \"\"host\"\"\",\"b\ny\"\n\"0\",5,\"6\"\n").unwrap();
+        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["rss, \"host\"", "b\ny"]);
+        assert_eq!(table.columns[1].values, [Some(6.0)]);
+        assert_eq!(
+            said(b"t_s,bytes\n\n\"1\n\",2\n3,\"x,y\"\n"),
+            "line 5, column bytes: \"x,y\" is no number"
+        );
+    }
+
+    #[test]
     fn damage_is_named_with_its_line() {
         assert_eq!(said(b"t_s,bytes\n1,2\n\n3,x\n"), "line 4, column bytes: \"x\" is no number");
         assert_eq!(said(b"t_s,bytes\n1,2\n3\n"), "line 3: 1 cells, but the header has 2");
         assert_eq!(said(b"t_s,bytes\n1,2\n3,\xff\n"), "line 3: not UTF-8 text");
+        assert_eq!(said(b"t_s,bytes\n1,\"2\n3,4"), "line 2: a quotation mark is opened and never closed");
         assert_eq!(said(b"t_s,bytes\n,2\n"), "line 2: a row without a time");
         assert_eq!(said(b"t_s,bytes\n"), "there is a header and nothing else");
     }

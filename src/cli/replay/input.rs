@@ -60,7 +60,7 @@ pub(super) fn server(asked: &Asked) -> anyhow::Result<Vec<Series>> {
     let base = asked.url.trim_end_matches('/');
     let query = fetch::encoded(&asked.query);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let fetcher = Fetcher::new(LARGEST, PATIENCE);
+    let fetcher = Fetcher::new(&fetch::address(base)?, LARGEST, PATIENCE)?;
     let mut found = Vec::new();
     let mut from = begin;
     while from <= end {

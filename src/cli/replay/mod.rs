@@ -139,26 +139,23 @@ impl Args {
 }
 
 /// The assessments as CSV; what is not known is empty.
-fn rows(out: &mut impl Write, said: &[Said]) -> std::io::Result<()> {
-    writeln!(out, "t_s,leak,tte_p10,tte_p50,tte_p90,p_exhaustion")?;
+fn rows(out: &mut impl Write, said: &[Said]) -> csv::Result<()> {
+    let mut table = csv::Writer::from_writer(out);
+    table.write_record(["t_s", "leak", "tte_p10", "tte_p50", "tte_p90", "p_exhaustion"])?;
+    let seconds = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{time:.3}"));
     for Said { at, assessment, .. } in said {
-        let leak = u8::from(assessment.leak == State::Leaking);
-        write!(out, "{at},{leak},")?;
-        match assessment.tte {
-            Some(tte) => {
-                write!(out, "{:.3},{:.3},", tte.p10, tte.p50)?;
-                if let Some(p90) = tte.p90 {
-                    write!(out, "{p90:.3}")?;
-                }
-            }
-            None => write!(out, ",,")?,
-        }
-        match assessment.p_exhaustion.first().copied().flatten() {
-            Some(p) => writeln!(out, ",{p:.6}")?,
-            None => writeln!(out, ",")?,
-        }
+        let tte = assessment.tte;
+        let chance = assessment.p_exhaustion.first().copied().flatten();
+        table.write_record([
+            at.to_string(),
+            u8::from(assessment.leak == State::Leaking).to_string(),
+            seconds(tte.map(|tte| tte.p10)),
+            seconds(tte.map(|tte| tte.p50)),
+            seconds(tte.and_then(|tte| tte.p90)),
+            chance.map_or_else(String::new, |chance| format!("{chance:.6}")),
+        ])?;
     }
-    Ok(())
+    Ok(table.flush()?)
 }
 
 /// The last assessment of a series and the changes before it.

@@ -19,11 +19,12 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// One at `http://host:port`, with or without a path before `/api`.
+    /// One at `http://host:port` or `https://host:port`, with or without a path before `/api`.
     pub(super) fn at(url: &str) -> anyhow::Result<Self> {
         let base = url.trim_end_matches('/');
         let frame = fetch::address(&format!("{base}/api/v1/frame")).context("--url")?;
-        Ok(Self { frame, fetcher: Fetcher::new(LARGEST, PATIENCE) })
+        let fetcher = Fetcher::new(&frame, LARGEST, PATIENCE)?;
+        Ok(Self { frame, fetcher })
     }
 
     /// The newest frame.

@@ -1,5 +1,16 @@
 //! Dates and times in front of log lines and in JSON.
 
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::parsing::Parsed;
+use time::{Date, Time, UtcDateTime};
+
+/// A date and a time, with a fraction after a dot or a comma where there is one.
+const FORM: &[BorrowedFormatItem<'_>] = format_description!(
+    version = 2,
+    "[year]-[month]-[day][first [ ][T]][hour]:[minute]:[second][optional [[first [.][,]][subsecond]]]"
+);
+
 /// Seconds since 1970 of the first `YYYY-MM-DD HH:MM:SS` (or with a `T`) in a text, a fraction after a dot or
 /// comma counted; a zone is not, since these tools log none.
 pub(super) fn find(text: &str) -> Option<f64> {
@@ -9,43 +20,14 @@ pub(super) fn find(text: &str) -> Option<f64> {
 }
 
 fn stamp(bytes: &[u8]) -> Option<f64> {
-    const FORM: &[u8; 19] = b"0000-00-00 00:00:00";
-    let front = bytes.get(..FORM.len())?;
-    let fits = front.iter().zip(FORM).all(|(byte, form)| match form {
-        b'0' => byte.is_ascii_digit(),
-        b' ' => matches!(byte, b' ' | b'T'),
-        _ => byte == form,
-    });
-    if !fits {
-        return None;
-    }
-    let number = |from: usize, to: usize| {
-        front[from..to].iter().fold(0_u32, |sum, digit| sum * 10 + u32::from(digit - b'0'))
-    };
-    let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
-    let (hour, minute, second) = (number(11, 13), number(14, 16), number(17, 19));
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let of_day = f64::from(hour * 3600 + minute * 60 + second);
-    Some(f64::from(days(year, month, day)) * 86_400.0 + of_day + fraction(&bytes[FORM.len()..]))
-}
-
-fn fraction(bytes: &[u8]) -> f64 {
-    let Some((b'.' | b',', digits)) = bytes.split_first() else { return 0.0 };
-    let digits = digits.iter().take_while(|digit| digit.is_ascii_digit()).take(9);
-    digits.fold((0.0, 0.1), |(sum, place), digit| (sum + place * f64::from(digit - b'0'), place / 10.0)).0
-}
-
-/// Days since 1970-01-01: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `days_from_civil`.
-fn days(year: u32, month: u32, day: u32) -> i32 {
-    let [year, month, day] = [year, month, day].map(|number| i32::try_from(number).unwrap_or(0));
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let shifted = (month + 9) % 12;
-    let of_year = (153 * shifted + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+    // A year may have a sign where times are exchanged; in front of a log line that is a dash between words.
+    bytes.first().filter(|first| first.is_ascii_digit())?;
+    let mut parsed = Parsed::new();
+    parsed.parse_items(bytes, FORM).ok()?;
+    let at = UtcDateTime::new(Date::try_from(parsed).ok()?, Time::try_from(parsed).ok()?);
+    #[expect(clippy::cast_precision_loss, reason = "seconds of four-digit years are exact in a double")]
+    let seconds = at.unix_timestamp() as f64;
+    Some(seconds + f64::from(at.nanosecond()) / 1e9)
 }
 
 #[cfg(test)]
@@ -57,10 +39,22 @@ mod tests {
         assert_eq!(find("1970-01-01 00:00:00"), Some(0.0));
         assert_eq!(find("[rank0]: 2024-02-29 23:30:00 x"), Some(1_709_249_400.0));
         assert_eq!(find("2024-02-29T23:30:00.250"), Some(1_709_249_400.25));
+        assert_eq!(
+            find("run -2024-02-29 23:30:00.5.1"),
+            Some(1_709_249_400.5),
+            "a dash is no sign of the year"
+        );
         let comma = find("2024-02-29 23:30:00,455 - INFO").unwrap();
         assert!((comma - 1_709_249_400.455).abs() < 1e-6);
         assert_eq!(find("0000-01-01 00:00:00"), Some(-62_167_219_200.0));
-        for none in ["", "2024-13-01 00:00:00", "2024-02-29 24:30:00", "2024-02-29 23:30", "no time"] {
+        for none in [
+            "",
+            "2024-13-01 00:00:00",
+            "2024-02-29 24:30:00",
+            "2024-02-29 23:30",
+            "2023-02-29 10:00:00",
+            "no time",
+        ] {
             assert_eq!(find(none), None, "{none}");
         }
     }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::resolve::{Resolved, Temporality, Trust, resolve};
+use super::super::resolve::{Resolved, Temporality, resolve};
 use super::world::silent;
 use crate::config::{Otlp, OtlpProtocol};
+use crate::host::tls::Trust;
 
 fn resolved(config: &Otlp, variables: &[(&str, &str)]) -> (Option<Resolved>, Vec<String>) {
     let read = |name: &str| {

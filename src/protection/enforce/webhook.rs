@@ -4,14 +4,13 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use anyhow::{anyhow, bail};
+use http_body_util::Full;
 
 use super::executor::Errand;
 use crate::host::clock;
+use crate::host::http_client::{self, HttpClient, HttpError};
+use crate::host::tls::Trust;
 use crate::protection::words::step::{Finished, Outcome, Place, Step, StepDone, StepError, Ticket, Work};
 
 /// Calls that wait for their turn.
@@ -21,37 +20,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What is read of an answer, in bytes.
 const LARGEST: usize = 4096;
 
-/// Posts JSON to `http://` addresses.
+/// Posts JSON to `http://` and `https://` addresses.
 #[derive(Debug)]
 pub struct Webhooks {
     calls: SyncSender<(Ticket, String, String)>,
     ended: Receiver<Finished>,
 }
 
-/// Whether an address can be called.
-///
-/// # Errors
-/// Why not, as a sentence for people.
-pub fn check(url: &str) -> anyhow::Result<http::Uri> {
-    let shown = Place(url);
-    let uri: http::Uri = url.parse().with_context(|| format!("{shown} is no address"))?;
-    match (uri.scheme_str(), uri.host()) {
-        (Some("http"), Some(_)) => Ok(uri),
-        (Some("https"), _) => bail!("{shown}: https is not spoken here; use a relay on this host"),
-        _ => bail!("{shown}: write http://HOST:PORT/PATH"),
-    }
-}
-
 impl Webhooks {
-    /// Starts the thread; it ends with this.
+    /// Starts the thread; it ends with this. An `https` service must be certified by whom `trust` names, which is read
+    /// anew for each call.
     ///
     /// # Errors
     /// The operating system's, where it gives no thread or no runtime.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(trust: Trust) -> io::Result<Self> {
         let (calls, inbox) = sync_channel(WAITING);
         let (report, ended) = sync_channel(2 * WAITING);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let serve = move || serve(&runtime, &inbox, &report);
+        let serve = move || serve(&runtime, &trust, &inbox, &report);
         std::thread::Builder::new().name("webhooks".to_owned()).spawn(serve)?;
         Ok(Self { calls, ended })
     }
@@ -70,14 +56,14 @@ impl Errand for Webhooks {
 
 fn serve(
     runtime: &tokio::runtime::Runtime,
+    trust: &Trust,
     inbox: &Receiver<(Ticket, String, String)>,
     report: &SyncSender<Finished>,
 ) {
     for (ticket, url, body) in inbox {
         let begun = clock::now();
-        let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, post(&url, body)).await });
+        let answer = runtime.block_on(post(trust, &url, body));
         let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
-        let answer = answer.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in {} s", PATIENCE.as_secs())));
         let mut finished = match answer {
             Ok(said) => {
                 let done = StepDone { outcome: Outcome::Done, processes: 0, micros };
@@ -98,19 +84,23 @@ fn serve(
     }
 }
 
-async fn post(url: &str, body: String) -> anyhow::Result<String> {
-    let request = http::Request::post(check(url)?)
+async fn post(trust: &Trust, url: &str, body: String) -> anyhow::Result<String> {
+    let uri = http_client::address(url).map_err(|why| anyhow!("the address {why}"))?;
+    let request = http::Request::post(uri.clone())
         .header(http::header::CONTENT_TYPE, "application/json")
         .header(http::header::USER_AGENT, concat!("memwarden/", env!("CARGO_PKG_VERSION")))
-        .body(Full::new(Bytes::from(body)))?;
+        .body(Full::from(body))?;
     // One client a call: nothing is kept open for the next incident.
-    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
-    let answer = client.request(request).await?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), LARGEST).collect().await;
+    let client = HttpClient::new(&uri, trust, LARGEST, PATIENCE)?;
+    let (status, body) = client.exchange(request).await.map_err(|error| match error {
+        HttpError::Certificate(_) => {
+            anyhow!("{error}; protection.webhook_certificate can name its authority")
+        }
+        error => error.into(),
+    })?;
     let said = body.map_or_else(
         |_| String::new(),
-        |body| String::from_utf8_lossy(&body.to_bytes()).replace(|c: char| c.is_control(), " "),
+        |body| String::from_utf8_lossy(&body).replace(|c: char| c.is_control(), " "),
     );
     if !status.is_success() {
         bail!("it answers {status}: {}", said.chars().take(200).collect::<String>());
@@ -140,7 +130,7 @@ mod tests {
             stream.write_all(answer.as_bytes()).unwrap();
             String::from_utf8(text).unwrap()
         });
-        let mut webhooks = Webhooks::start().unwrap();
+        let mut webhooks = Webhooks::start(Trust::of(None)).unwrap();
         let url = url.unwrap_or(&own);
         let work = Work::Webhook { url: url.into(), body: "{\"a\":1}".into() };
         assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: Stage::Warn, work }));
@@ -165,8 +155,81 @@ mod tests {
         assert!(error.ends_with("it answers 503 Service Unavailable: busy"), "{error}");
         let (finished, _) = call("", Some("http://127.0.0.1:1/"));
         assert!(finished.result.unwrap_err().to_string().starts_with("http://127.0.0.1:1: "));
-        for url in ["https://a/", "ftp://a/", "a b", "/x"] {
-            assert!(check(url).is_err(), "{url}");
+        for url in ["ftp://a/", "a b", "/x"] {
+            assert!(http_client::address(url).is_err(), "{url}");
         }
+    }
+
+    /// A service with a certificate of an authority of its own, which answers one call; its address.
+    fn secure(folder: &std::path::Path) -> String {
+        use std::sync::Arc;
+
+        use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+        use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+        use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
+
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        std::fs::write(folder.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        let issuer = Issuer::new(params, key);
+        let key = KeyPair::generate().unwrap();
+        let names = vec!["localhost".to_owned()];
+        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut stream = StreamOwned::new(ServerConnection::new(Arc::new(config)).unwrap(), stream);
+            let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+            while !text.ends_with(b"{\"a\":1}") {
+                match stream.read(&mut buffer) {
+                    Ok(read) if read > 0 => text.extend_from_slice(&buffer[..read]),
+                    // The client hangs up on a certificate that it does not trust.
+                    _ => return,
+                }
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nnoted").unwrap();
+        });
+        format!("https://localhost:{port}/hook?key=s3cret")
+    }
+
+    fn called(trust: Trust, url: &str) -> Finished {
+        let mut webhooks = Webhooks::start(trust).unwrap();
+        let work = Work::Webhook { url: url.into(), body: "{\"a\":1}".into() };
+        assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: Stage::Warn, work }));
+        webhooks.ended.recv_timeout(Duration::from_secs(30)).unwrap()
+    }
+
+    #[test]
+    fn an_https_service_is_told_where_its_authority_is_trusted() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let ca = folder.path().join("ca.pem");
+        let url = secure(folder.path());
+        let finished = called(Trust::File(ca.clone()), &url);
+        assert_eq!((finished.result.unwrap().outcome, &*finished.said), (Outcome::Done, "noted"));
+
+        secure(other.path());
+        let url = secure(folder.path());
+        let refused = called(Trust::File(other.path().join("ca.pem")), &url).result.unwrap_err().to_string();
+        assert!(refused.contains("its certificate is not trusted: "), "{refused}");
+        assert!(refused.ends_with("; protection.webhook_certificate can name its authority"), "{refused}");
+        assert!(!refused.contains("s3cret"), "{refused}");
+
+        // The name in the address must be one of the certificate's.
+        let url = secure(folder.path()).replace("localhost", "127.0.0.1");
+        let refused = called(Trust::File(ca), &url).result.unwrap_err().to_string();
+        assert!(refused.contains("its certificate is not trusted: "), "{refused}");
+
+        let missing = Trust::File(folder.path().join("none.pem"));
+        let refused = called(missing, "https://localhost:1/").result.unwrap_err().to_string();
+        assert!(refused.contains("cannot read ") && refused.contains("none.pem"), "{refused}");
     }
 }

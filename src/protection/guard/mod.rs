@@ -22,7 +22,7 @@ mod users;
 pub mod warden;
 pub mod watch;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -44,6 +44,7 @@ use super::record::{Lookout, Records};
 use super::status::{self, Names, Report};
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
+use crate::host::tls::Trust;
 use crate::host::{clock, memory, priority};
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts as Told;
@@ -172,7 +173,7 @@ impl Guard {
         let enforce = targets.iter().any(|target| target.limits.mode == Mode::Enforce);
         let errands = Errands {
             hooks: hooks.map(|hooks| Box::new(hooks) as _),
-            webhooks: webhooks(&targets),
+            webhooks: webhooks(&targets, protection.webhook_certificate.clone()),
             records: Some(records.errand()),
         };
         let machine = never.clone().filter(|_| enforce && !records.rival()).and_then(|never| {
@@ -236,10 +237,18 @@ impl Drop for Guard {
 }
 
 /// Who calls web services, where a target that may act has one.
-fn webhooks(targets: &[Target]) -> Option<Box<dyn Errand>> {
+fn webhooks(targets: &[Target], certificate: Option<PathBuf>) -> Option<Box<dyn Errand>> {
     let wanted = |target: &Target| target.webhook.is_some() && target.limits.mode == Mode::Enforce;
     targets.iter().any(wanted).then_some(())?;
-    let started = Webhooks::start();
+    let trust = Trust::of(certificate);
+    let secure = |target: &Target| target.webhook.as_ref().is_some_and(|url| url.starts_with("https://"));
+    if targets.iter().any(|target| wanted(target) && secure(target))
+        && let Err(error) = trust.roots()
+    {
+        // They are read again for each call.
+        tracing::error!(%error, "No https webhook can be called.");
+    }
+    let started = Webhooks::start(trust);
     let started = started.inspect_err(|error| tracing::error!(%error, "No web service can be called."));
     Some(Box::new(started.ok()?))
 }

@@ -100,11 +100,11 @@ fn outside(target: &Target, complain: Complain<'_>) {
         complain("pause", "freezes the target for no time; set hook.time".to_owned());
     }
     if let Some(url) = &target.webhook {
-        let shown = Place(url);
-        if url.starts_with("https://") {
-            complain("webhook", format!("`{shown}`: https is not spoken here; use a relay on this host"));
-        } else if !url.starts_with("http://") {
-            complain("webhook", format!("`{shown}` has no scheme; write http:// before it"));
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            complain(
+                "webhook",
+                format!("`{}` has no scheme; write http:// or https:// before it", Place(url)),
+            );
         }
     }
     let checkpoints = target.limits.reach >= Reach::Checkpoint;

@@ -18,7 +18,7 @@ pub static PROTECTION: Opt = Opt {
     key: "protection",
     help: "What is done when memory runs out. Nothing is touched that no target names, and nothing is done at all \
            before both this mode and the target's are `enforce`.",
-    kind: OptKind::Section(&[&MODE, &HOST_MOST, &ALERT_TOKEN, &TARGETS]),
+    kind: OptKind::Section(&[&MODE, &HOST_MOST, &ALERT_TOKEN, &WEBHOOK_TRUST, &TARGETS]),
     default: "",
 };
 
@@ -32,6 +32,8 @@ opts! {
     HOST_MOST: "most_per_hour", OptKind::Count(0, 100), "5";
     /// A file with the token that `POST /api/v1/alerts` asks for (`Authorization: Bearer`). Alerts are refused unless this, or users in web.config_file, keep strangers out.
     ALERT_TOKEN: "alert_token_file", OptKind::Path, "\"\"";
+    /// Authorities that certify the `https://` services of webhooks, PEM; empty means the distribution's.
+    WEBHOOK_TRUST: "webhook_certificate", OptKind::Path, "\"\"";
     /// Who is protected, the first victim of a shortage of the host first.
     TARGETS: "targets", OptKind::Sections(&[
         &NAME, &TARGET_MODE, &WORKLOAD, &CGROUP, &USERS, &VICTIMS, &REACH, &HOST, &GROUP, &GPU, &ALLOCATOR, &MARGIN, &HOLD,
@@ -143,6 +145,6 @@ opts! {
     TARGET_MOST: "most_per_hour", OptKind::Count(0, 100), "3";
     /// Whether the hard level kills even when these limits are used up.
     HARD_IGNORES_RATE: "hard_ignores_limits", OptKind::Bool, "false";
-    /// An `http://` address that is sent each move as JSON; empty sends none. Records show its host only.
+    /// An `http://` or `https://` address that is sent each move as JSON; empty sends none. Records show its host only.
     WEBHOOK: "webhook", OptKind::Text, "\"\"";
 }

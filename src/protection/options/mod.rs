@@ -38,6 +38,8 @@ pub struct Protection {
     pub most_per_hour: u32,
     /// The file with the bearer token of `POST /api/v1/alerts`.
     pub alert_token: Option<PathBuf>,
+    /// The authorities that certify the `https://` services of webhooks; without it the distribution's.
+    pub webhook_certificate: Option<PathBuf>,
     /// The targets that are not off, in the order of the file.
     pub targets: Vec<Target>,
 }
@@ -45,7 +47,13 @@ pub struct Protection {
 impl Default for Protection {
     /// Nobody is protected.
     fn default() -> Self {
-        Self { mode: Mode::Off, most_per_hour: 0, alert_token: None, targets: Vec::new() }
+        Self {
+            mode: Mode::Off,
+            most_per_hour: 0,
+            alert_token: None,
+            webhook_certificate: None,
+            targets: Vec::new(),
+        }
     }
 }
 
@@ -60,6 +68,7 @@ impl Protection {
             mode,
             most_per_hour: count(&keys::HOST_MOST),
             alert_token: settings.path(&keys::ALERT_TOKEN),
+            webhook_certificate: settings.path(&keys::WEBHOOK_TRUST),
             targets: targets.filter(|target| target.limits.mode != Mode::Off).collect(),
         }
     }

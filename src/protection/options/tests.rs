@@ -63,7 +63,7 @@ fn every_mistake_has_its_line() {
       limit: {soft: \"\"}
       forecast: {reach: warn, soft_within: 10m}
       hook: {time: 5s}
-      webhook: https://chat/s3cret
+      webhook: ftp://chat/s3cret
 ",
         expect![[r#"
             f:2: protection.mode: expected one of off, observe, enforce, found `kill`
@@ -78,13 +78,13 @@ fn every_mistake_has_its_line() {
             f:19: protection.targets[3].cgroup: is given beside `workload`; a target has one of them
             f:25: protection.targets[4].limit.hard: is not below `soft`, so the job would be killed before it is asked to save
             f:26: protection.targets[4].hook.program: `bin/x` is no absolute path
-            f:27: protection.targets[4].webhook: `localhost` has no scheme; write http:// before it
+            f:27: protection.targets[4].webhook: `localhost` has no scheme; write http:// or https:// before it
             f:28: protection.targets[4].pauze: unknown key; did you mean `pause`?
             f:29: protection.targets[5].name: is empty
             f:31: protection.targets[5].host.soft: is empty, and nothing else is watched either
             f:33: protection.targets[5].forecast.warn_within: is shorter than forecast.soft_within
             f:34: protection.targets[5].hook.time: gives time to a hook, and there is none; set hook.program
-            f:35: protection.targets[5].webhook: `https://chat`: https is not spoken here; use a relay on this host"#]],
+            f:35: protection.targets[5].webhook: `ftp://chat` has no scheme; write http:// or https:// before it"#]],
     );
 }
 

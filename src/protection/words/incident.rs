@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use time::UtcDateTime;
 
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
@@ -11,6 +12,9 @@ use crate::model::units::Bytes;
 
 /// The version of the record's shape.
 pub const SCHEMA: &str = "memwarden.incident/1";
+
+/// 9999-12-31 23:59:59 UTC, the last second that a date is written for.
+const LAST_SECOND: i64 = UtcDateTime::MAX.unix_timestamp();
 
 /// One reading of what is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,26 +39,19 @@ pub fn name(at: Timestamp, about: &str) -> String {
 /// Writes the [`name`] into a text, which is cleared first; 90 bytes are enough.
 pub fn name_into(at: Timestamp, about: &str, out: &mut String) {
     out.clear();
-    let millis = at.unix().as_millis();
-    let seconds = u64::try_from(millis / 1000).unwrap_or(u64::MAX);
-    let (year, month, day) = date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let since = at.unix();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX).min(LAST_SECOND);
+    let utc = UtcDateTime::from_unix_timestamp(seconds).unwrap_or(UtcDateTime::UNIX_EPOCH);
+    let (year, month, day) = (utc.year(), u8::from(utc.month()), utc.day());
+    let (hour, minute, second) = utc.as_hms();
     // Writing to a text cannot fail.
-    let _ = write!(out, "{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{:03}Z-", millis % 1000);
+    let _ = write!(
+        out,
+        "{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{:03}Z-",
+        since.subsec_millis()
+    );
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     out.extend(about.trim_matches(|c: char| plain(c) == '-').chars().map(plain).take(60));
-}
-
-/// The date of a day after 1970-01-01 (Gregorian; H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn date(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day)
 }
 
 /// Why there is a record.
@@ -299,6 +296,7 @@ no line
         assert_eq!(named(1_709_164_799, "/slurm/uid_7/../x y"), "20240228T235959.000Z-slurm-uid_7----x-y");
         assert_eq!(named(1_709_164_800, ""), "20240229T000000.000Z-");
         assert_eq!(named(1_735_689_599, "é"), "20241231T235959.000Z-");
+        assert_eq!(named(u64::MAX, "far"), "99991231T235959.000Z-far");
     }
 
     proptest::proptest! {

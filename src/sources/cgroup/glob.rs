@@ -4,6 +4,8 @@
 //! (`dev-sda\x2d1.swap`). A pattern that does not begin with `/` may begin
 //! at any depth: `docker-*.scope` is `/**/docker-*.scope`.
 
+use crate::model::pattern;
+
 /// One pattern, ready to match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
@@ -37,13 +39,13 @@ impl Glob {
     /// Whether the whole path matches; `/` is the path without segments.
     pub fn matches(&self, path: &str) -> bool {
         let path: Vec<&[u8]> = parts(path).map(str::as_bytes).collect();
-        backtrack(
+        pattern::fits_parts(
             &self.segments,
             &path,
             |segment| *segment == Segment::Any,
             |segment, text| match segment {
                 Segment::Any => false,
-                Segment::One(pattern) => segment_matches(pattern, text),
+                Segment::One(one) => pattern::fits_bytes(one, text),
             },
         )
     }
@@ -51,40 +53,6 @@ impl Glob {
 
 fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
-}
-
-fn segment_matches(pattern: &[u8], text: &[u8]) -> bool {
-    backtrack(pattern, text, |byte| *byte == b'*', |byte, other| *byte == b'?' || byte == other)
-}
-
-/// Matches with the last wildcard as the only one to come back to.
-///
-/// That is enough for correctness, and it bounds the time by the product of
-/// both lengths, whatever the pattern.
-fn backtrack<P, T>(
-    pattern: &[P],
-    text: &[T],
-    is_any: impl Fn(&P) -> bool,
-    is_one: impl Fn(&P, &T) -> bool,
-) -> bool {
-    let (mut at, mut read) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while read < text.len() {
-        if at < pattern.len() && is_any(&pattern[at]) {
-            at += 1;
-            retry = Some((at, read));
-        } else if at < pattern.len() && is_one(&pattern[at], &text[read]) {
-            at += 1;
-            read += 1;
-        } else if let Some((after, from)) = retry {
-            at = after;
-            read = from + 1;
-            retry = Some((after, from + 1));
-        } else {
-            return false;
-        }
-    }
-    pattern[at..].iter().all(is_any)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::host::user_files::{self, Folder};
-use crate::model::fair;
 use crate::model::shortage::Shortage;
+use crate::model::{fair, pattern};
 
 /// Entries of a folder that are looked at; what lies beyond is not found.
 const MOST_ENTRIES: usize = 16_384;
@@ -70,7 +70,7 @@ impl Pattern {
         let mut found: Vec<(SystemTime, OsString, u32)> = Vec::new();
         let open = Folder::open(folder)?;
         for name in open.names(MOST_ENTRIES)? {
-            if !fits(wanted, name.as_bytes()) {
+            if !pattern::fits_bytes(wanted, name.as_bytes()) {
                 continue;
             }
             // One that is gone by now, that is no file, or a link that a user can make, is none.
@@ -103,28 +103,6 @@ fn is_wild(name: &[u8]) -> bool {
     name.iter().any(|byte| matches!(byte, b'*' | b'?'))
 }
 
-/// Whether a name fits: `*` stands for any bytes, `?` for one.
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    // Where the last star is, and how much of the name it has taken.
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(wanted) if *wanted == b'?' || *wanted == name[n] => (p, n) = (p + 1, n + 1),
-            _ => {
-                let Some((place, taken)) = star else { return false };
-                star = Some((place, taken + 1));
-                (p, n) = (place + 1, taken + 1);
-            }
-        }
-    }
-    pattern[p..].iter().all(|wanted| *wanted == b'*')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,7 +117,11 @@ mod tests {
             ("a*b*c", "aXbYbZc", true),
             ("", "", true),
         ] {
-            assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+            assert_eq!(
+                crate::model::pattern::fits_bytes(pattern.as_bytes(), name.as_bytes()),
+                expected,
+                "{pattern} {name}"
+            );
         }
     }
 

@@ -18,9 +18,9 @@ impl Identity {
     pub fn of_this_host() -> Self {
         let label = |name: Option<String>| Label::from(name.unwrap_or_default());
         Self {
-            hostname: label(sysinfo::System::host_name().ok()),
-            kernel: label(sysinfo::System::kernel_version().ok()),
-            os: label(sysinfo::System::long_os_version().ok()),
+            hostname: label(sysinfo::System::host_name()),
+            kernel: label(sysinfo::System::kernel_version()),
+            os: label(sysinfo::System::long_os_version()),
         }
     }
 }

@@ -11,6 +11,7 @@ mod series;
 use std::path::Path;
 
 use memwarden::analyzers::replay::sample;
+use memwarden::recording::cells::Rows;
 use memwarden::recording::csv;
 use score::{Case, Judged, Label, Table, judge, replay, table};
 
@@ -29,30 +30,31 @@ fn show(what: &str, found: &impl std::fmt::Debug) {
 /// The labeled traces beside the checkout, if they are there.
 fn traces() -> Option<Vec<Case>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/traces");
-    let labels = std::fs::read_to_string(folder.join("labels.csv")).ok()?;
+    let labels = std::fs::read(folder.join("labels.csv")).ok()?;
+    let mut labels = Rows::new(&labels);
+    labels.next_row().unwrap();
     let number = |text: &str, otherwise: f64| match text.parse::<f64>() {
         Ok(number) if number.is_finite() => number,
         _ => otherwise,
     };
     let mut cases = Vec::new();
-    for line in labels.lines().skip(1) {
-        let cells: Vec<&str> = line.split(',').collect();
-        let label = match cells[1] {
+    while let Some((_, cells)) = labels.next_row().unwrap() {
+        let label = match &cells[1] {
             "leak" | "oom" => Label::Leak,
             "flat" => Label::Flat,
             "bounded" => Label::Bounded,
             _ => continue,
         };
-        let bytes = std::fs::read(folder.join(cells[0])).unwrap();
-        let recorded = csv::read(cells[0], &bytes).unwrap();
+        let bytes = std::fs::read(folder.join(&cells[0])).unwrap();
+        let recorded = csv::read(&cells[0], &bytes).unwrap();
         cases.push(Case {
             name: cells[0].to_owned(),
             label,
-            interval: number(cells[3], 0.5),
-            limit: number(cells[5], 0.0).floor(),
-            limit_at: number(cells[6], f64::INFINITY),
-            onset: number(cells[7], 0.0),
-            plateau: number(cells[8], 0.0),
+            interval: number(&cells[3], 0.5),
+            limit: number(&cells[5], 0.0).floor(),
+            limit_at: number(&cells[6], f64::INFINITY),
+            onset: number(&cells[7], 0.0),
+            plateau: number(&cells[8], 0.0),
             samples: recorded.rows.iter().map(|row| (row.at, sample(row))).collect(),
         });
     }

@@ -1,7 +1,5 @@
 //! The last minutes of an incident: as CSV that `memwarden replay` and `plot` read, and as a chart.
 
-use std::fmt::Write as _;
-
 use crate::model::label::Label;
 use crate::model::units::Unit as _;
 use crate::plot::Chart;
@@ -22,18 +20,19 @@ fn subjects(samples: &[Sample]) -> Vec<&Label> {
 /// One file for each subject: its name, and `t_s,bytes,limit` with seconds since 1970.
 pub fn csv(samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
     let files = subjects(samples).into_iter().map(|subject| {
-        let mut text = String::from("t_s,bytes,limit\n");
+        let mut table = csv::Writer::from_writer(Vec::new());
+        // Writing to memory cannot fail.
+        let _ = table.write_record(["t_s", "bytes", "limit"]);
         for sample in samples.iter().filter(|sample| sample.subject == *subject) {
             let shown = |bytes: Option<crate::model::units::Bytes>| {
                 bytes.map_or_else(String::new, |bytes| bytes.get().to_string())
             };
-            let at = sample.at.unix().as_secs_f64();
-            // Writing to a text cannot fail.
-            let _ = writeln!(text, "{at:.3},{},{}", shown(sample.used), shown(sample.limit));
+            let at = format!("{:.3}", sample.at.unix().as_secs_f64());
+            let _ = table.write_record([at, shown(sample.used), shown(sample.limit)]);
         }
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
         let name: String = subject.as_str().chars().map(plain).take(60).collect();
-        (format!("memory-{name}.csv"), text.into_bytes())
+        (format!("memory-{name}.csv"), table.into_inner().unwrap_or_default())
     });
     files.collect()
 }

@@ -1,6 +1,5 @@
 //! All processes at one time, as a table.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::host::process::{ProcRoot, page_size, stat};
@@ -26,17 +25,30 @@ pub fn processes(proc: &Path) -> std::io::Result<String> {
             continue;
         }
         let resident = stat.rss_pages.saturating_mul(page_size());
-        let comm = String::from_utf8_lossy(stat.comm).replace(|c| is_hidden(c) || c == '"', "?");
-        let state = char::from(stat.state);
-        let mut row = String::new();
-        let (pid, parent, threads, start) = (process.pid, stat.parent, stat.threads, stat.start);
-        // Writing to a text cannot fail.
-        let _ = writeln!(row, "{pid},{parent},{uid},{state},{threads},{resident},{start},\"{comm}\"");
-        rows.push((resident, row));
+        let comm = String::from_utf8_lossy(stat.comm).replace(is_hidden, "?");
+        rows.push((
+            resident,
+            [
+                process.pid.to_string(),
+                stat.parent.to_string(),
+                uid,
+                char::from(stat.state).to_string(),
+                stat.threads.to_string(),
+                resident.to_string(),
+                stat.start.to_string(),
+                comm,
+            ],
+        ));
     }
     rows.sort_by_key(|(resident, _)| std::cmp::Reverse(*resident));
-    let header = "pid,parent,uid,state,threads,resident_bytes,start_ticks,name\n";
-    Ok(std::iter::once(header).chain(rows.iter().map(|(_, row)| row.as_str())).collect())
+    let mut table = csv::Writer::from_writer(Vec::new());
+    let header = ["pid", "parent", "uid", "state", "threads", "resident_bytes", "start_ticks", "name"];
+    table.write_record(header)?;
+    for (_, row) in &rows {
+        table.write_record(row)?;
+    }
+    let table = table.into_inner().map_err(csv::IntoInnerError::into_error)?;
+    Ok(String::from_utf8_lossy(&table).into_owned())
 }
 
 #[cfg(test)]
@@ -45,7 +57,7 @@ mod tests {
     use crate::host::process::fixture::{Process, Tree};
 
     #[test]
-    fn the_largest_come_first_and_names_are_quoted() {
+    fn the_largest_come_first_and_names_are_quoted_where_they_must() {
         let tree = Tree::new();
         tree.add(&Process::new(5, "small").pages(1));
         tree.add(&Process::new(6, "a \"b\", c").pages(9));
@@ -54,7 +66,7 @@ mod tests {
         let page = page_size();
         let expected = format!(
             "pid,parent,uid,state,threads,resident_bytes,start_ticks,name\n\
-             6,1,{uid},S,1,{},6,\"a ?b?, c\"\n5,1,{uid},S,1,{page},5,\"small\"\n",
+             6,1,{uid},S,1,{},6,\"a \"\"b\"\", c\"\n5,1,{uid},S,1,{page},5,small\n",
             9 * page
         );
         assert_eq!(table, expected);

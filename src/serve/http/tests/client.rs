@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -104,24 +106,7 @@ pub(crate) async fn crowd(address: SocketAddr, clients: usize, request: &str) ->
     crowd
 }
 
-/// Base64 with padding.
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for group in bytes.chunks(3) {
-        let mut bits = 0_usize;
-        for place in 0..3 {
-            bits = bits << 8 | usize::from(group.get(place).copied().unwrap_or(0));
-        }
-        for place in 0..4 {
-            let digit = char::from(DIGITS[bits >> (18 - 6 * place) & 63]);
-            out.push(if place <= group.len() { digit } else { '=' });
-        }
-    }
-    out
-}
-
 /// The header line of a user and a password.
 pub(crate) fn basic(user: &str, password: &str) -> String {
-    format!("Authorization: Basic {}\r\n", base64(format!("{user}:{password}").as_bytes()))
+    format!("Authorization: Basic {}\r\n", STANDARD.encode(format!("{user}:{password}")))
 }

@@ -1,0 +1,129 @@
+//! The HTTP client of commands and webhooks: `http` and `https`, bounded answers, a time limit.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Scheme;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tokio_rustls::rustls::{self, CertificateError, RootCertStore};
+
+use super::tls::{self, Trust, TrustError};
+
+/// Asks servers; keeps its connection to each.
+#[derive(Debug)]
+pub struct HttpClient {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// The largest answer that is read, in bytes.
+    largest: usize,
+    patience: Duration,
+}
+
+/// Why there is no client, or no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The authorities cannot be read.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(rustls::Error),
+    /// The server's certificate is not from an authority that is trusted, is for another name, or has expired.
+    #[error("its certificate is not trusted: {0}")]
+    Certificate(CertificateError),
+    /// There is no connection.
+    #[error("{0}")]
+    Connect(String),
+    /// The request failed on its way.
+    #[error("{0}")]
+    Request(String),
+    /// The answer ended before it was complete, or is too large.
+    #[error("the answer broke off: {0}")]
+    Answer(String),
+    /// It took too long.
+    #[error("no answer within {} s", .0.as_secs())]
+    Late(Duration),
+}
+
+/// The address that `text` is, where it can be asked.
+///
+/// # Errors
+/// What is wrong with it, as the end of a sentence.
+pub fn address(text: &str) -> Result<Uri, &'static str> {
+    let uri: Uri = text.parse().map_err(|_| "is no address")?;
+    match uri.scheme_str() {
+        Some("http" | "https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
+        _ => Err("has no scheme; write http:// or https:// before it"),
+    }
+}
+
+impl HttpClient {
+    /// One that asks servers like that of `uri`. Reads the authorities for `https` only, so that nobody needs them for
+    /// `http`. Takes answers of at most `largest` bytes that come within `patience`.
+    ///
+    /// # Errors
+    /// Authorities that cannot be read.
+    pub fn new(uri: &Uri, trust: &Trust, largest: usize, patience: Duration) -> Result<Self, HttpError> {
+        let secure = uri.scheme() == Some(&Scheme::HTTPS);
+        let roots = if secure { trust.roots()? } else { RootCertStore::empty() };
+        let config = tls::client(roots, None).map_err(HttpError::Tls)?;
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
+        let client = Client::builder(TokioExecutor::new()).build(connector.build());
+        Ok(Self { client, largest, patience })
+    }
+
+    /// The status and the body that answer a request; the body says why where it is not complete.
+    ///
+    /// # Errors
+    /// No answer, or none in time.
+    pub async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(StatusCode, Result<Bytes, HttpError>), HttpError> {
+        let asked = async {
+            let answer = self.client.request(request).await.map_err(|error| {
+                match (untrusted(&error), error.source()) {
+                    (Some(why), _) => HttpError::Certificate(why),
+                    (None, Some(cause)) if error.is_connect() => HttpError::Connect(chain(cause)),
+                    _ => HttpError::Request(chain(&error)),
+                }
+            })?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), self.largest).collect().await;
+            let body = body.map(|body| body.to_bytes()).map_err(|error| HttpError::Answer(error.to_string()));
+            Ok((status, body))
+        };
+        tokio::time::timeout(self.patience, asked).await.unwrap_or(Err(HttpError::Late(self.patience)))
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// What is wrong with the server's certificate, where that is the cause.
+fn untrusted(error: &(dyn Error + 'static)) -> Option<CertificateError> {
+    if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
+        return Some(why.clone());
+    }
+    // An error of input and output has another in it that is not its cause.
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    inner.and_then(|inner| untrusted(inner)).or_else(|| untrusted(error.source()?))
+}

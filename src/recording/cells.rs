@@ -1,0 +1,198 @@
+//! The rows of a CSV file (RFC 4180), each with the line that it begins in.
+//!
+//! A quoted cell may hold commas, line ends and doubled quotation marks. White
+//! space around a cell is left out. Rows may differ in length; blank lines are
+//! passed over.
+
+use std::io::{self, Read};
+
+use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
+
+/// Bytes that one row may take, at least: more is read only as far as the reader's buffer goes.
+const LONGEST_ROW: usize = 1 << 20;
+
+/// Reads rows one by one.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    bytes: &'a [u8],
+    reader: Reader<Allowance<'a>>,
+    cells: StringRecord,
+    /// The newlines up to here are in `line`.
+    counted: usize,
+    line: usize,
+}
+
+/// A row that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct RowError {
+    /// The line that the row begins in, from 1.
+    pub line: usize,
+    /// Why.
+    pub problem: RowProblem,
+}
+
+/// Why a row cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowProblem {
+    /// A byte sequence is no text.
+    #[error("not UTF-8 text")]
+    NotText,
+    /// A quoted cell goes on to the end of the file.
+    #[error("a quotation mark is opened and never closed")]
+    OpenQuote,
+    /// The row is longer than a row may be.
+    #[error("a row of more than 1 MiB")]
+    TooLong,
+}
+
+impl<'a> Rows<'a> {
+    /// Reads `bytes`; a mark of the byte order at the front is passed over.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+        let reader = ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .trim(Trim::All)
+            .from_reader(Allowance { rest: bytes, left: 0 });
+        Self { bytes, reader, cells: StringRecord::new(), counted: 0, line: 1 }
+    }
+
+    /// The next row with the line that it begins in, from 1; nothing after the last one.
+    ///
+    /// # Errors
+    /// What [`RowProblem`] lists.
+    pub fn next_row(&mut self) -> Result<Option<(usize, &StringRecord)>, RowError> {
+        loop {
+            self.reader.get_mut().left = LONGEST_ROW;
+            let from = self.place();
+            let read = self.reader.read_record(&mut self.cells);
+            let to = self.place();
+            // The reader takes the ends of the lines before a row as the row's.
+            let ends = |byte: &&u8| matches!(byte, b'\r' | b'\n');
+            let begin = from + self.bytes[from..].iter().take_while(ends).count();
+            self.line += newlines(&self.bytes[self.counted..begin]);
+            self.counted = begin;
+            let wrong = |problem| Err(RowError { line: self.line, problem });
+            match read.map_err(|error| error.into_kind()) {
+                Ok(false) => return Ok(None),
+                Ok(true) => {}
+                Err(ErrorKind::Utf8 { .. }) => return wrong(RowProblem::NotText),
+                Err(_) => return wrong(RowProblem::TooLong),
+            }
+            let row = self.bytes.get(begin..to).unwrap_or_default();
+            if to == self.bytes.len() && row.iter().filter(|byte| **byte == b'"').count() % 2 == 1 {
+                return wrong(RowProblem::OpenQuote);
+            }
+            if self.cells.len() > 1 || self.cells.get(0).is_some_and(|cell| !cell.is_empty()) {
+                return Ok(Some((self.line, &self.cells)));
+            }
+        }
+    }
+
+    /// How many bytes were parsed.
+    fn place(&self) -> usize {
+        usize::try_from(self.reader.position().byte()).map_or(self.bytes.len(), |at| at.min(self.bytes.len()))
+    }
+}
+
+fn newlines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// Bytes of which only so many can be read before the next row, so that no row takes memory without bound.
+#[derive(Debug)]
+struct Allowance<'a> {
+    rest: &'a [u8],
+    left: usize,
+}
+
+impl Read for Allowance<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = buffer.len().min(self.left);
+        if wanted == 0 && !buffer.is_empty() && !self.rest.is_empty() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let read = self.rest.read(&mut buffer[..wanted])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rows(bytes: &[u8]) -> Result<Vec<(usize, Vec<String>)>, RowError> {
+        let mut rows = Rows::new(bytes);
+        let mut found = Vec::new();
+        while let Some((line, cells)) = rows.next_row()? {
+            found.push((line, cells.iter().map(str::to_owned).collect()));
+        }
+        Ok(found)
+    }
+
+    fn check(text: &str, expected: &[(usize, &[&str])]) {
+        let found = rows(text.as_bytes()).unwrap();
+        let found: Vec<(usize, Vec<&str>)> =
+            found.iter().map(|(line, cells)| (*line, cells.iter().map(String::as_str).collect())).collect();
+        let found: Vec<(usize, &[&str])> =
+            found.iter().map(|(line, cells)| (*line, cells.as_slice())).collect();
+        assert_eq!(found, expected, "{text:?}");
+    }
+
+    #[test]
+    fn quoted_cells_hold_commas_quotes_and_line_ends() {
+        check("a,\"b,c\",\"d \"\"e\"\"\"\n1,2,3\n", &[(1, &["a", "b,c", "d \"e\""]), (2, &["1", "2", "3"])]);
+        check("\"a\nb\",2\n3,4", &[(1, &["a\nb", "2"]), (3, &["3", "4"])]);
+    }
+
+    #[test]
+    fn lines_are_counted_through_blank_ones_and_both_line_ends() {
+        check("\n \na,b\n\n\n1,2\n", &[(3, &["a", "b"]), (6, &["1", "2"])]);
+        check("\u{feff}a , b\r\n\r\n1,\r\n", &[(1, &["a", "b"]), (3, &["1", ""])]);
+        check("", &[]);
+        check("\n \n", &[]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_the_line_it_begins_in() {
+        let said = |bytes: &[u8]| rows(bytes).unwrap_err();
+        assert_eq!(said(b"a,b\n\n1,\xff\n"), RowError { line: 3, problem: RowProblem::NotText });
+        assert_eq!(said(b"a,b\n1,\"2\n3,4\n5,6\n"), RowError { line: 2, problem: RowProblem::OpenQuote });
+        assert_eq!(said(b"a,\"b"), RowError { line: 1, problem: RowProblem::OpenQuote });
+        let mut wide = b"a,b\n".to_vec();
+        wide.resize(4 << 20, b',');
+        assert_eq!(said(&wide), RowError { line: 2, problem: RowProblem::TooLong });
+        let mut quoted = b"a,b\n\"".to_vec();
+        quoted.resize(4 << 20, b'\n');
+        assert_eq!(said(&quoted), RowError { line: 2, problem: RowProblem::TooLong });
+    }
+
+    #[test]
+    fn a_long_file_of_short_rows_is_no_long_row() {
+        let many = "1,2\n".repeat(1 << 20);
+        assert_eq!(rows(many.as_bytes()).unwrap().len(), 1 << 20);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_and_lines_rise(text in "[a,\"\n\r ]{0,60}", bytes: Vec<u8>) {
+            let _ = rows(&bytes);
+            if let Ok(found) = rows(text.as_bytes()) {
+                prop_assert!(found.windows(2).all(|pair| pair[0].0 <= pair[1].0), "{found:?}");
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read(cells in proptest::collection::vec("[a,\"\n]{1,5}x", 1..6)) {
+            let mut writer = csv::Writer::from_writer(Vec::new());
+            writer.write_record(&cells).unwrap();
+            let text = writer.into_inner().unwrap();
+            let cells: Vec<String> = cells.iter().map(|cell| cell.trim().to_owned()).collect();
+            prop_assert_eq!(rows(&text).unwrap(), vec![(1, cells)]);
+        }
+    }
+}
