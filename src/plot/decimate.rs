@@ -35,7 +35,7 @@ pub(super) fn decimate(points: &[Point]) -> Vec<Point> {
     clippy::cast_possible_truncation,
     reason = "a saturated column is as good as any beyond the picture"
 )]
-const fn column(x: f64) -> i64 {
+fn column(x: f64) -> i64 {
     x.floor() as i64
 }
 

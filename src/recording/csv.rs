@@ -173,7 +173,7 @@ fn header(name: &str, line: usize, names: &StringRecord) -> Result<Columns, CsvE
         Ok(place)
     };
     let need = |wanted: &str| {
-        let listed = || names.iter().map(|own| shown(own)).collect::<Vec<_>>().join(", ");
+        let listed = || names.iter().map(shown).collect::<Vec<_>>().join(", ");
         find(wanted)?.ok_or_else(|| problem(format!("no column {wanted}; it has {}", shown(&listed()))))
     };
     Ok(Columns {

@@ -149,7 +149,8 @@ fn launcher(text: &str) -> Option<(&str, Option<u32>)> {
 
 /// The rank in Primus' `[20251023 12:39:12][rank-63/64][INFO ]`.
 fn primus(text: &str) -> Option<u32> {
-    let (front, _) = text.split_at_checked(text.floor_char_boundary(80))?;
+    let end = (0..=text.len().min(80)).rev().find(|end| text.is_char_boundary(*end))?;
+    let front = &text[..end];
     let digits = front.split_once("[rank-")?.1.split_once('/')?.0;
     rank(digits)
 }

@@ -322,7 +322,8 @@ fn problem(error: &serde_json::Error, place: &Place) -> Problem {
         why.truncate(end);
     }
     if why.len() > CAUSE {
-        why.truncate(why.floor_char_boundary(CAUSE));
+        let end = (0..=CAUSE).rev().find(|end| why.is_char_boundary(*end));
+        why.truncate(end.unwrap_or(0));
         why.push('…');
     }
     let why = why.replace(char::is_control, "?");

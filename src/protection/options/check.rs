@@ -99,13 +99,11 @@ fn outside(target: &Target, complain: Complain<'_>) {
     if target.pause && target.limits.hook_time.is_zero() {
         complain("pause", "freezes the target for no time; set hook.time".to_owned());
     }
-    if let Some(url) = &target.webhook {
-        if !url.starts_with("http://") && !url.starts_with("https://") {
-            complain(
-                "webhook",
-                format!("`{}` has no scheme; write http:// or https:// before it", Place(url)),
-            );
-        }
+    if let Some(url) = &target.webhook
+        && !url.starts_with("http://")
+        && !url.starts_with("https://")
+    {
+        complain("webhook", format!("`{}` has no scheme; write http:// or https:// before it", Place(url)));
     }
     let checkpoints = target.limits.reach >= Reach::Checkpoint;
     if checkpoints && target.ask.signal.is_none() && target.hook.is_none() {
