@@ -11,6 +11,7 @@ use crate::host::clock;
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Finding, Severity};
 use crate::model::frame::SourceReport;
+use crate::model::outlook::Outlook;
 use crate::model::point::Batch;
 use crate::model::setting::Settings;
 use crate::model::time::Timestamp;
@@ -111,13 +112,18 @@ impl Analyzers {
         saved.collect()
     }
 
-    /// Runs each over what the sources put into `batch`, adds its gauges, and returns the findings.
-    pub(super) fn run(&mut self, at: Timestamp, batch: &mut Batch, sources: &[SourceReport]) -> Vec<Finding> {
-        let (mut said, mut findings) = (Batch::new(), Vec::new());
+    /// Runs each over what the sources put into `batch`, adds its gauges, and returns the findings and the outlook.
+    pub(super) fn run(
+        &mut self,
+        at: Timestamp,
+        batch: &mut Batch,
+        sources: &[SourceReport],
+    ) -> (Vec<Finding>, Outlook) {
+        let (mut said, mut findings, mut outlook) = (Batch::new(), Vec::new(), Outlook::default());
         for running in &mut self.running {
             let name = running.registration.name;
             let begun = clock::now();
-            let view = View::new(batch.families()).with_sources(sources);
+            let view = View::new(batch.families()).with_sources(sources).with_facts(&batch.facts);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let mut analysis = Analysis::default();
                 running.analyzer.analyze(&view, at, &mut analysis);
@@ -136,9 +142,10 @@ impl Analyzers {
             }
             said.absorb(analysis.batch);
             findings.extend(analysis.findings);
+            outlook.absorb(analysis.outlook);
         }
         batch.absorb(said);
-        findings
+        (findings, outlook)
     }
 }
 

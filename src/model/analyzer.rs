@@ -1,9 +1,11 @@
 //! What an analyzer is, what it sees and what it says.
 
 use super::desc::Metric;
+use super::facts::Facts;
 use super::finding::Finding;
 use super::frame::SourceReport;
 use super::label::Label;
+use super::outlook::Outlook;
 use super::point::{Batch, Family, Point};
 use super::time::Timestamp;
 
@@ -40,17 +42,28 @@ pub type Keepsake = Box<dyn FnOnce(&mut dyn std::io::Write) -> Result<(), serde_
 pub struct View<'a> {
     families: &'a [Family],
     sources: &'a [SourceReport],
+    facts: Option<&'a Facts>,
 }
 
 impl<'a> View<'a> {
     /// A view of these families.
     pub const fn new(families: &'a [Family]) -> Self {
-        Self { families, sources: &[] }
+        Self { families, sources: &[], facts: None }
     }
 
     /// The same view, with how the sources fared that put them.
     pub const fn with_sources(self, sources: &'a [SourceReport]) -> Self {
         Self { sources, ..self }
+    }
+
+    /// The same view, with what the sources told beside points.
+    pub const fn with_facts(self, facts: &'a Facts) -> Self {
+        Self { facts: Some(facts), ..self }
+    }
+
+    /// What the sources told beside points in this tick; absent where only points are judged.
+    pub const fn facts(&self) -> Option<&'a Facts> {
+        self.facts
     }
 
     /// How each source fared in this tick.
@@ -78,4 +91,6 @@ pub struct Analysis {
     pub batch: Batch,
     /// Statements.
     pub findings: Vec<Finding>,
+    /// Statements as data.
+    pub outlook: Outlook,
 }
