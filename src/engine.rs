@@ -212,8 +212,7 @@ impl Engine {
         }
         let (sequence, timeline) = (self.sequence, Arc::clone(&facts.timeline));
         self.facts = facts;
-        let frame =
-            Arc::new(Frame { sequence, at, families, sources: reports, findings, outlook, timeline });
+        let frame = Arc::new(Frame { sequence, at, families, sources: reports, findings, outlook, timeline });
         self.last = Some(Arc::clone(&frame));
         frame
     }

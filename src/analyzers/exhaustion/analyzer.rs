@@ -91,8 +91,8 @@ type Within = [Option<Ratio>; HORIZONS.len()];
 fn figures(said: &Said, now: Timestamp) -> (Option<Tte>, Within) {
     let left = |seconds: f64| Seconds::new((seconds - said.age(now)).max(0.0));
     let tte = said.assessment.tte.as_ref();
-    let tte =
-        tte.and_then(|tte| Some(Tte { p10: left(tte.p10)?, p50: left(tte.p50)?, p90: tte.p90.and_then(left) }));
+    let tte = tte
+        .and_then(|tte| Some(Tte { p10: left(tte.p10)?, p50: left(tte.p50)?, p90: tte.p90.and_then(left) }));
     let p = |place: usize| said.assessment.p_exhaustion.get(place).copied().flatten();
     (tte, std::array::from_fn(|place| p(place).and_then(Ratio::new)))
 }

@@ -194,13 +194,7 @@ fn ranks_of(view: &View<'_>, found: &mut BTreeMap<Subject, Parts>) {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a machine, at least 0")]
-fn put(
-    subject: &Subject,
-    said: &Said,
-    state: State,
-    growth: Option<BytesPerSecond>,
-    out: &mut Analysis,
-) {
+fn put(subject: &Subject, said: &Said, state: State, growth: Option<BytesPerSecond>, out: &mut Analysis) {
     let (batch, assessment) = (&mut out.batch, &said.assessment);
     for each in State::ALL {
         batch.put(&metrics::STATE, &subject.labels_and(each.word()), Flag(each == state));

@@ -97,9 +97,8 @@ impl Traits<'_> {
     /// allocator has taken of it and given to no tensor. Not known where a process is silent for too long.
     pub(super) fn allocator_left(&self, told: &Told) -> Known {
         let mut least = None;
-        let ours = |allocator: &&Allocator| {
-            allocator.process.is_some_and(|process| self.members.contains(&process))
-        };
+        let ours =
+            |allocator: &&Allocator| allocator.process.is_some_and(|process| self.members.contains(&process));
         for allocator in told.allocators.iter().filter(ours) {
             let fresh = allocator.age.is_some_and(|age| age <= SILENT);
             let Some((reserved, free)) = allocator.reserved.zip(allocator.free).filter(|_| fresh) else {
@@ -158,16 +157,15 @@ mod tests {
     /// The same, where only so many of the first are members of the job.
     fn left_of(ranks: &[(u64, u64, Option<u64>, u64)], members: usize) -> Known {
         let job = workload("job");
-        let allocator = |(pid, (allocated, reserved, free, silent)): (u32, &(u64, u64, Option<u64>, u64))| {
-            Allocator {
+        let allocator =
+            |(pid, (allocated, reserved, free, silent)): (u32, &(u64, u64, Option<u64>, u64))| Allocator {
                 process: Some(process(pid)),
                 workload: Some(job.clone()),
                 allocated: Bytes::new(*allocated),
                 reserved: Some(Bytes::new(*reserved)),
                 free: free.map(Bytes::new),
                 age: Some(Duration::from_secs(*silent)),
-            }
-        };
+            };
         let told = Told { allocators: (0..).zip(ranks).map(allocator).collect(), ..Told::default() };
         let members = (0..).take(members).map(process).collect();
         let traits = Traits { members, workloads: [&job].into_iter().collect(), ..Traits::default() };
@@ -211,8 +209,7 @@ mod tests {
             used: Bytes::new(used),
             free: Bytes::new(free),
         };
-        let told =
-            Told { gpu_memory: vec![gpu("GPU-a", 50, 30), gpu("GPU-b", 70, 10)], ..Told::default() };
+        let told = Told { gpu_memory: vec![gpu("GPU-a", 50, 30), gpu("GPU-b", 70, 10)], ..Told::default() };
         let left = |gpus: &[&'static str]| {
             let gpus = gpus.iter().copied().collect();
             Traits { gpus, ..Traits::default() }.gpu_left(&told)

@@ -29,7 +29,7 @@ use receiver::Hold;
 use speakers::{Rank, Shared, Speaker};
 
 use crate::host::subordinate::Subordinates;
-use crate::model::desc::Metric as _;
+use crate::model::desc::{Desc, Metric as _};
 use crate::model::facts::{Allocator, Facts};
 use crate::model::fair;
 use crate::model::ids::{ProcessKey, WorkloadKey};
@@ -129,7 +129,7 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     let (mut known, mut unknown, mut hidden) = (0, 0, 0);
     let mut taken: HashMap<(Label, u64), ()> = HashMap::new();
     let mut shown = Vec::with_capacity(sorted.len());
-    let mut allocators = Vec::new();
+    let mut told = Vec::new();
     for ((speaker, number), rank) in sorted {
         let face = face(*speaker, &facts);
         match speaker {
@@ -143,8 +143,10 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
             hidden += 1;
             continue;
         }
+        if let Some(key) = &face.key {
+            told.extend(allocators(rank, key));
+        }
         shown.push((rank, [face.workload, label], face.gpu));
-        allocators.extend(face.key.and_then(|key| allocator(rank, key)));
     }
     // Where a metric has more series than it may have, each user's first ranks have theirs.
     for place in fair::turns(shown.iter().map(|(rank, ..)| rank.user)) {
@@ -156,7 +158,7 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     put_peers(&metrics::RANKS, known, unknown, out);
     out.put(&metrics::HIDDEN, &[], Count(hidden));
     out.facts = facts;
-    out.facts.allocators.append(&mut allocators);
+    out.facts.allocators.append(&mut told);
     out.facts.shortages.extend(shared.shortages(at));
 }
 
@@ -176,19 +178,18 @@ fn put(rank: &Rank, labels: &[Label; 2], gpu: &Label, at: Timestamp, out: &mut B
     out.put_some(&shown::STEP_LAST, labels, rank.figures.last_step().and_then(Seconds::new));
 }
 
-/// What a rank pushed of its allocator. A push is not heard from the process itself, second by second, so that none
+/// What a rank pushed of its allocators. A push is not heard from the process itself, second by second, so that none
 /// answers for it.
-fn allocator(rank: &Rank, workload: WorkloadKey) -> Option<Allocator> {
-    let pushed = |desc| rank.figures.numbers().find(|(known, ..)| std::ptr::eq(*known, desc));
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, which are no less than 0")]
-    let bytes = |desc| pushed(desc).map(|(.., value)| Bytes::new(value as u64));
-    Some(Allocator {
-        process: None,
-        workload: Some(workload),
-        allocated: bytes(shown::ALLOCATED.desc())?,
-        reserved: bytes(shown::RESERVED.desc()),
-        free: bytes(shown::DEVICE_FREE.desc()),
-        age: None,
+fn allocators(rank: &Rank, workload: &WorkloadKey) -> impl Iterator<Item = Allocator> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, at least 0")]
+    let of = |desc: &'static Desc| {
+        let pushed = rank.figures.numbers().filter(move |(known, ..)| std::ptr::eq(*known, desc));
+        pushed.map(|(_, device, value)| (device, Bytes::new(value as u64)))
+    };
+    of(shown::ALLOCATED.desc()).map(move |(device, allocated)| {
+        let same = |desc| of(desc).find(|(other, _)| *other == device).map(|(_, bytes)| bytes);
+        let (reserved, free) = (same(shown::RESERVED.desc()), same(shown::DEVICE_FREE.desc()));
+        Allocator { process: None, workload: Some(workload.clone()), allocated, reserved, free, age: None }
     })
 }
 

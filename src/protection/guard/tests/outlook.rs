@@ -52,8 +52,9 @@ impl Job {
         let diary = folder.join("diary");
         let script = "exec >>\"$0\"; trap 'echo asked' USR1; trap 'echo told to end' TERM; echo up; \
                       while :; do sleep 1 & wait $!; done";
-        let child =
-            Command::new("sh").arg("-c").arg(script).arg(&diary).stdin(Stdio::null()).spawn().unwrap();
+        let mut command = Command::new("sh");
+        let command = command.arg("-c").arg(script).arg(&diary).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(Stdio::null()).spawn().unwrap();
         let text = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap();
         let key = ProcessKey { pid: child.id(), start: process::stat(&text).unwrap().start };
         let job = Self { child, key, diary };
@@ -126,8 +127,7 @@ impl Scene {
         let gather = Gather::new(Arc::clone(&targets), &tree.roots(), Some(never.clone()));
         let mode = executor::Mode::Enforce;
         let errands = Errands::default();
-        let machine =
-            Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), errands).unwrap();
+        let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), errands).unwrap();
         let hands = Hands { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
         let (notes, slot) = (Notes::default(), Arc::new(Slot::default()));
         let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent: false });
