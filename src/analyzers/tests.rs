@@ -268,7 +268,7 @@ fn the_outlook_names_by_identity_who_is_meant() {
         growing_rank(second, batch);
         growing_host(second, batch);
         let name: Label = "job".into();
-        let used = 2.0 * GIB + f64::from(second) * GIB / 1024.0 + noise(second) * GIB / 256.0;
+        let used = 2.0 * GIB + f64::from(second) * GIB / 128.0 + noise(second) * GIB / 64.0;
         bytes(batch, &workload::metrics::RSS, std::slice::from_ref(&name), used);
     };
     let said = |registration: &Registration, facts: &Facts| {

@@ -332,7 +332,10 @@ fn the_job_socket_wins_and_so_does_who_came_first() {
 fn no_process_answers_for_an_allocator_that_is_pushed() {
     let mut world = World::new();
     let of = |figure: &str, device, value| {
-        fixture::gauge(&format!("memwarden.training.{figure}"), value, &[fixture::int("device", device)])
+        let name = format!("memwarden.training.{figure}");
+        let mut metric = fixture::gauge(&name, value, &[fixture::int("device", device)]);
+        metric.unit = "By".to_owned();
+        metric
     };
     let figures = vec![
         of("allocator.allocated", 0, 50.0),
