@@ -15,6 +15,7 @@ use memwarden::host::roots::Roots;
 use memwarden::host::{clock, process};
 use memwarden::model::frame::Frame;
 use memwarden::model::ids::ProcessKey;
+use memwarden::model::outlook::Outlook;
 use memwarden::model::point::Batch;
 use memwarden::model::source::Source;
 use memwarden::sources::{Context, training};
@@ -134,8 +135,8 @@ fn sample(source: &mut dyn Source, spoke: &mut Vec<ProcessKey>) -> anyhow::Resul
     source.sample(at, &mut batch)?;
     let (families, _, facts) = batch.seal();
     spoke.extend(facts.ranks.iter().filter_map(|rank| rank.key));
-    let timeline = facts.timeline;
-    Ok(Frame { sequence: 1, at, families, sources: Vec::new(), findings: Vec::new(), timeline })
+    let (timeline, outlook) = (facts.timeline, Outlook::default());
+    Ok(Frame { sequence: 1, at, families, sources: Vec::new(), findings: Vec::new(), outlook, timeline })
 }
 
 fn connect(socket: &Path) -> anyhow::Result<UnixStream> {

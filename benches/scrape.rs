@@ -110,6 +110,7 @@ fn frame(sequence: u64) -> Arc<Frame> {
         families: series::families(),
         sources: Vec::new(),
         findings: Vec::new(),
+        outlook: memwarden::model::outlook::Outlook::default(),
         timeline: Arc::default(),
     })
 }

@@ -200,7 +200,7 @@ impl Engine {
             reports.push(report);
         }
         self.events.step("analyzers", clock::now());
-        let mut findings = self.analyzers.run(at, &mut batch, &reports);
+        let (mut findings, outlook) = self.analyzers.run(at, &mut batch, &reports);
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
         self.events.step("reporters", clock::now());
@@ -217,7 +217,7 @@ impl Engine {
         }
         let (sequence, timeline) = (self.sequence, Arc::clone(&facts.timeline));
         self.facts = facts;
-        let frame = Arc::new(Frame { sequence, at, families, sources: reports, findings, timeline });
+        let frame = Arc::new(Frame { sequence, at, families, sources: reports, findings, outlook, timeline });
         self.last = Some(Arc::clone(&frame));
         frame
     }

@@ -7,6 +7,7 @@
 
 pub mod exhaustion;
 pub mod fragmentation;
+mod identities;
 pub mod imbalance;
 mod latch;
 pub mod leak;

@@ -262,6 +262,67 @@ fn an_allocator_runs_out_by_its_tensors_and_not_by_what_it_has_taken() {
     assert!((p50 - 3_320.0).abs() < 400.0, "{p50}");
 }
 
+#[test]
+fn the_outlook_names_by_identity_who_is_meant() {
+    use crate::model::facts::{Facts, GpuProcess, Membership, ToldRank};
+    use crate::model::ids::ProcessKey;
+    use crate::model::outlook::{Outlook, Resource};
+    let process = ProcessKey { pid: 9, start: 4_711 };
+    let workload = Membership::named(process, "job").workload;
+    let put = |second: u32, batch: &mut Batch| {
+        growing_rank(second, batch);
+        growing_host(second, batch);
+        let name: Label = "job".into();
+        let used = 2.0 * GIB + f64::from(second) * GIB / 128.0 + noise(second) * GIB / 64.0;
+        bytes(batch, &workload::metrics::RSS, std::slice::from_ref(&name), used);
+    };
+    let said = |registration: &Registration, facts: &Facts| {
+        let mut analyzer = build(registration);
+        run(&mut *analyzer, 0, 1799, put);
+        let (mut batch, mut last) = (Batch::new(), Analysis::default());
+        put(1799, &mut batch);
+        let view = View::new(batch.families()).with_facts(facts);
+        analyzer.analyze(&view, Timestamp::from_secs(1799), &mut last);
+        last
+    };
+    let rank = ToldRank { key: Some(process), workload: "job".into(), rank: "3".into() };
+    let gpu = GpuProcess { pid: 9, gpu: "5".into(), uuid: "GPU-5".into(), memory: None };
+    let facts = Facts {
+        ranks: vec![rank],
+        gpu_processes: vec![gpu],
+        workloads: vec![std::sync::Arc::clone(&workload)],
+        ..Facts::default()
+    };
+    let foreseen = said(&exhaustion::REGISTRATION, &facts);
+    let forecasts = foreseen.outlook.forecasts.as_ref().unwrap();
+    let resources: Vec<_> = forecasts.iter().map(|forecast| forecast.resource.clone()).collect();
+    let allocator = Resource::Allocator { process, device: Some("GPU-5".into()) };
+    let workload = Resource::Workload(workload.key.clone());
+    assert_eq!(resources, [Resource::Host, allocator.clone(), workload.clone()]);
+    for (forecast, labels) in forecasts.iter().zip([&["host"][..], &["allocator", "9"], &["workload", "job"]])
+    {
+        let point = |metric: &str, last| value(&foreseen, metric, &[labels, &[last]].concat());
+        let tte = forecast.tte.unwrap();
+        let told =
+            [Some(tte.p10), Some(tte.p50), tte.p90].map(|seconds| seconds.map(|seconds| seconds.get()));
+        assert_eq!(told, ["p10", "p50", "p90"].map(|estimate| point(TTE, estimate)));
+        let within = forecast.within.map(|p| p.map(|p| p.get()));
+        let name = "memwarden_forecast_exhaustion_probability_ratio";
+        assert_eq!(within, ["1m", "5m", "15m", "60m"].map(|horizon| point(name, horizon)));
+    }
+    let leaks = said(&leak::REGISTRATION, &facts).outlook.leaks.unwrap();
+    let leaking = leaks.iter().filter(|leak| leak.state == leak::State::Leaking);
+    assert_eq!(leaking.map(|leak| leak.resource.clone()).collect::<Vec<_>>(), [allocator, workload]);
+    // Who is not known is not named, though somebody has the name and the pid; both still look.
+    let unknown = said(&exhaustion::REGISTRATION, &Facts::default()).outlook;
+    assert_eq!(
+        unknown.forecasts.unwrap().iter().map(|known| &known.resource).collect::<Vec<_>>(),
+        [&Resource::Host]
+    );
+    let unknown = said(&leak::REGISTRATION, &Facts::default()).outlook;
+    assert_eq!(unknown, Outlook { forecasts: None, leaks: Some(Vec::new()) });
+}
+
 #[cfg(feature = "gpu")]
 #[test]
 fn what_the_job_says_is_allocated_tells_a_leak_from_a_reserve() {

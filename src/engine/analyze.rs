@@ -11,6 +11,7 @@ use crate::host::clock;
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Finding, Severity};
 use crate::model::frame::SourceReport;
+use crate::model::outlook::Outlook;
 use crate::model::point::Batch;
 use crate::model::setting::Settings;
 use crate::model::time::Timestamp;
@@ -111,9 +112,15 @@ impl Analyzers {
         saved.collect()
     }
 
-    /// Runs each over what the sources put into `batch`, adds its gauges, and returns the findings.
-    pub(super) fn run(&mut self, at: Timestamp, batch: &mut Batch, sources: &[SourceReport]) -> Vec<Finding> {
-        let (mut said, mut findings, mut shortages) = (Batch::new(), Vec::new(), Vec::new());
+    /// Runs each over what the sources put into `batch`, adds its gauges, and returns the findings and the outlook.
+    pub(super) fn run(
+        &mut self,
+        at: Timestamp,
+        batch: &mut Batch,
+        sources: &[SourceReport],
+    ) -> (Vec<Finding>, Outlook) {
+        let (mut said, mut findings, mut outlook) = (Batch::new(), Vec::new(), Outlook::default());
+        let mut shortages = Vec::new();
         for running in &mut self.running {
             let name = running.registration.name;
             let begun = clock::now();
@@ -137,10 +144,11 @@ impl Analyzers {
             said.absorb(analysis.batch);
             findings.extend(analysis.findings);
             shortages.extend(analysis.shortages);
+            outlook.absorb(analysis.outlook);
         }
         batch.absorb(said);
         batch.facts.shortages.append(&mut shortages);
-        findings
+        (findings, outlook)
     }
 }
 

@@ -5,6 +5,7 @@ use super::facts::Facts;
 use super::finding::Finding;
 use super::frame::SourceReport;
 use super::label::Label;
+use super::outlook::Outlook;
 use super::point::{Batch, Family, Point};
 use super::shortage::Shortage;
 use super::time::Timestamp;
@@ -56,12 +57,12 @@ impl<'a> View<'a> {
         Self { sources, ..self }
     }
 
-    /// The same view, with what the sources told each other.
+    /// The same view, with what the sources told beside points.
     pub const fn with_facts(self, facts: &'a Facts) -> Self {
         Self { facts: Some(facts), ..self }
     }
 
-    /// What the sources told each other in this tick; absent where that was not given.
+    /// What the sources told beside points in this tick; absent where only points are judged.
     pub const fn facts(&self) -> Option<&'a Facts> {
         self.facts
     }
@@ -93,4 +94,6 @@ pub struct Analysis {
     pub findings: Vec<Finding>,
     /// Limits of the analyzer that left something out.
     pub shortages: Vec<Shortage>,
+    /// Statements as data.
+    pub outlook: Outlook,
 }

@@ -5,6 +5,9 @@
 //! `kmsg` before `gpu`, `gpu` and `process` before `workload`, `workload` before `training`, `training` before `otlp` and
 //! `logs`, `workload` before `perf`.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::finding::Finding;
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
@@ -16,11 +19,18 @@ use super::units::Bytes;
 #[derive(Debug, Default)]
 pub struct Facts {
     /// Every process of the host, by the `process` source; absent where that source is off or failed.
-    pub processes: Option<std::sync::Arc<ProcessTable>>,
+    pub processes: Option<Arc<ProcessTable>>,
     /// Every process that holds GPU memory, by the `gpu` source.
     pub gpu_processes: Vec<GpuProcess>,
+    /// How much of its memory each GPU has used, by the `gpu` source; left out where the driver does not say, or its
+    /// figures are stale.
+    pub gpu_memory: Vec<GpuMemory>,
+    /// Whether the driver was not asked yet what GPUs there are, by the `gpu` source.
+    pub gpus_starting: bool,
     /// Which workload each process is in, by the `workload` source; sorted by pid.
     pub workload_of: Vec<Membership>,
+    /// The workloads whose figures are in this tick, by the `workload` source.
+    pub workloads: Vec<Arc<Workload>>,
     /// XIDs that the kernel log named since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
     /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.
@@ -32,10 +42,12 @@ pub struct Facts {
     /// The ranks that speak, by the `training` source. Their figures are put already, but for those that are new and
     /// have no name yet.
     pub ranks: Vec<ToldRank>,
+    /// What is told of the allocators of jobs, by the sources `training`, `otlp` and `logs`.
+    pub allocators: Vec<Allocator>,
     /// What happened to training jobs lately, by the `training` source.
-    pub timeline: std::sync::Arc<Timeline>,
+    pub timeline: Arc<Timeline>,
     /// The users of the exposed cgroups that are not root's, by the label of the cgroup, by the `cgroup` source.
-    pub cgroup_users: std::sync::Arc<std::collections::BTreeMap<Label, u32>>,
+    pub cgroup_users: Arc<std::collections::BTreeMap<Label, u32>>,
     /// Limits that left something out in this tick, by whoever holds them.
     pub shortages: Vec<Shortage>,
     /// What a source states itself, beside the analyzers.
@@ -56,7 +68,7 @@ pub struct Membership {
     /// The process.
     pub process: ProcessKey,
     /// The workload.
-    pub workload: std::sync::Arc<Workload>,
+    pub workload: Arc<Workload>,
 }
 
 /// A workload, as others know it.
@@ -93,7 +105,7 @@ impl Membership {
 #[derive(Debug, Default)]
 pub struct Before {
     /// Every process of the host.
-    pub processes: Option<std::sync::Arc<ProcessTable>>,
+    pub processes: Option<Arc<ProcessTable>>,
     /// Which workload each process was in, sorted by pid.
     pub workload_of: Vec<Membership>,
     /// The ranks that spoke.
@@ -119,6 +131,24 @@ pub struct ToldRank {
     pub workload: Label,
     /// The value of the label `rank`; empty before its figures are put.
     pub rank: Label,
+}
+
+/// What is told of the allocator of a job on one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocator {
+    /// The process whose allocator it is, which told it over the job socket. Absent where no living process is known to
+    /// answer for the figures: in a log, in a push, and where the process has just ended.
+    pub process: Option<ProcessKey>,
+    /// The workload of that process, or the one that the log is of.
+    pub workload: Option<WorkloadKey>,
+    /// What the tensors take.
+    pub allocated: Bytes,
+    /// What the allocator has taken of the device.
+    pub reserved: Option<Bytes>,
+    /// What is free on the device.
+    pub free: Option<Bytes>,
+    /// Since when the process has said nothing; absent where nobody knows.
+    pub age: Option<Duration>,
 }
 
 /// Every process of the host at one instant.
@@ -167,7 +197,7 @@ pub struct ProcessRow {
     /// The path in the memory controller's hierarchy (v1) or the unified one (v2); absent where it could not be read.
     pub cgroup: Option<Label>,
     /// The cgroup path, whole, of the hierarchy that names the job, pod, container or unit it belongs to.
-    pub naming_cgroup: Option<std::sync::Arc<str>>,
+    pub naming_cgroup: Option<Arc<str>>,
 }
 
 /// One process on one GPU, as the driver reports it.
@@ -181,6 +211,17 @@ pub struct GpuProcess {
     pub uuid: Label,
     /// GPU memory; absent where the driver does not say.
     pub memory: Option<Bytes>,
+}
+
+/// How much memory of one GPU is used, as the driver reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuMemory {
+    /// The GPU's UUID.
+    pub uuid: Label,
+    /// What is used, without what the driver keeps for itself.
+    pub used: Bytes,
+    /// What is free.
+    pub free: Bytes,
 }
 
 /// One XID line of the kernel log.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::finding::Finding;
+use super::outlook::Outlook;
 use super::point::Family;
 use super::source::Status;
 use super::time::Timestamp;
@@ -21,6 +22,8 @@ pub struct Frame {
     pub sources: Vec<SourceReport>,
     /// What the analyzers state, those in force.
     pub findings: Vec<Finding>,
+    /// What the analyzers forecast, as data: what programs decide on.
+    pub outlook: Outlook,
     /// What happened to training jobs lately.
     pub timeline: Arc<Timeline>,
 }

@@ -197,6 +197,7 @@ mod tests {
             families,
             sources: Vec::new(),
             findings: Vec::new(),
+            outlook: crate::model::outlook::Outlook::default(),
             timeline: std::sync::Arc::default(),
         };
         let text = String::from_utf8(encode(&frame)).unwrap();

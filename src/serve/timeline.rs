@@ -130,6 +130,7 @@ mod tests {
             families: Vec::new(),
             sources: Vec::new(),
             findings: Vec::new(),
+            outlook: crate::model::outlook::Outlook::default(),
             timeline: Arc::new(Timeline { entries, forgotten: 4 }),
         }
     }

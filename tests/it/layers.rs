@@ -51,7 +51,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "events",
             "host",
             "sources",
-            "analyzers",
             "engine",
             "protection/words",
             "protection/policy",
@@ -452,6 +451,22 @@ fn analyzers_know_sources_by_their_metrics_only() {
             if !text[place + name.len()..].starts_with("metrics") {
                 wrong.push(format!("{}: {name} without metrics", path.display()));
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What reads points. What the guard decides on it has from `Outlook` and `model::facts`: by identity, never by a label.
+const POINT_WORDS: &[&str] =
+    &[".labels", ".families", ".points", "frame.value(", "Family", "Point", "View", "::metrics::"];
+
+#[test]
+fn the_guard_reads_no_point() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files().into_iter().filter(|(path, _)| room(path) == "protection/guard") {
+        let code = code(&text);
+        for word in POINT_WORDS.iter().filter(|word| code.contains(**word)) {
+            wrong.push(format!("{} has {word}", path.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

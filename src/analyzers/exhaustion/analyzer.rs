@@ -2,18 +2,19 @@
 
 use super::{Level, metrics, resources, risk};
 use crate::analyzers::Registration;
+use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::leak::State;
 use crate::analyzers::subjects::{self, Fed, Said, Subjects};
 use crate::analyzers::tracker::Assessment;
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::outlook::{Forecast, HORIZONS, Tte};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
 
-/// The horizons of the probabilities, in seconds, and their labels.
-const HORIZONS: [f64; 4] = [60.0, 300.0, 900.0, 3600.0];
-const HORIZON_LABELS: [&str; 4] = ["1m", "5m", "15m", "60m"];
+/// The labels of the horizons.
+const HORIZON_LABELS: [&str; HORIZONS.len()] = ["1m", "5m", "15m", "60m"];
 
 /// Without growth a full GPU is no danger: allocators reserve all there is on purpose.
 const FULL_GPU: f64 = 0.89;
@@ -38,6 +39,8 @@ impl Analyzer for Exhaustion {
         let resources = resources::all(view);
         self.subjects.begin(resources.iter().map(|resource| &resource.subject), view, now);
         self.levels.begin(now);
+        let identities = Identities::of(view);
+        let mut forecasts = Vec::with_capacity(self.subjects.len());
         for resource in resources {
             let fed = Fed {
                 subject: &resource.subject,
@@ -49,12 +52,19 @@ impl Analyzer for Exhaustion {
             let headroom = (resource.limit - resource.sample.used).max(0.0);
             put_bytes(&metrics::HEADROOM, &resource.subject, headroom, out);
             if let Some(said) = &followed.said {
-                put(&resource, said, &mut self.levels, now, out);
+                let (tte, within) = figures(said, now);
+                put(&resource, said, (tte, &within), &mut self.levels, now, out);
+                forecasts.extend(identities.resource(&resource.subject).map(|resource| Forecast {
+                    resource,
+                    tte,
+                    within,
+                }));
             }
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
         out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted()));
         out.shortages.extend(self.subjects.shortages("exhaustion_subjects"));
+        out.outlook.forecasts = Some(forecasts);
     }
 
     fn save(&self) -> Option<Keepsake> {
@@ -76,24 +86,37 @@ fn put_bytes(
     out.batch.put(metric, &subject.labels(), Bytes::new(bytes as u64));
 }
 
-/// Puts what was said of one resource. A time to exhaustion runs down between two assessments.
+/// The probability of exhaustion within each horizon.
+type Within = [Option<Ratio>; HORIZONS.len()];
+
+/// What is forecast by now: a time to exhaustion runs down between two assessments.
+fn figures(said: &Said, now: Timestamp) -> (Option<Tte>, Within) {
+    let left = |seconds: f64| Seconds::new((seconds - said.age(now)).max(0.0));
+    let tte = said.assessment.tte.as_ref();
+    let tte = tte
+        .and_then(|tte| Some(Tte { p10: left(tte.p10)?, p50: left(tte.p50)?, p90: tte.p90.and_then(left) }));
+    let p = |place: usize| said.assessment.p_exhaustion.get(place).copied().flatten();
+    (tte, std::array::from_fn(|place| p(place).and_then(Ratio::new)))
+}
+
+/// Puts what was said of one resource.
 fn put(
     resource: &resources::Resource,
     said: &Said,
+    (tte, within): (Option<Tte>, &Within),
     levels: &mut Latch<Level>,
     now: Timestamp,
     out: &mut Analysis,
 ) {
     let (subject, assessment) = (&resource.subject, &said.assessment);
     let batch = &mut out.batch;
-    let left = |seconds: f64| Seconds::new((seconds - said.age(now)).max(0.0));
-    if let Some(tte) = &assessment.tte {
-        batch.put_some(&metrics::TTE, &subject.labels_and("p10"), left(tte.p10));
-        batch.put_some(&metrics::TTE, &subject.labels_and("p50"), left(tte.p50));
-        batch.put_some(&metrics::TTE, &subject.labels_and("p90"), tte.p90.and_then(left));
+    if let Some(tte) = &tte {
+        batch.put(&metrics::TTE, &subject.labels_and("p10"), tte.p10);
+        batch.put(&metrics::TTE, &subject.labels_and("p50"), tte.p50);
+        batch.put_some(&metrics::TTE, &subject.labels_and("p90"), tte.p90);
     }
-    for (horizon, p) in HORIZON_LABELS.into_iter().zip(&assessment.p_exhaustion) {
-        batch.put_some(&metrics::PROBABILITY, &subject.labels_and(horizon), p.and_then(Ratio::new));
+    for (horizon, p) in HORIZON_LABELS.into_iter().zip(within) {
+        batch.put_some(&metrics::PROBABILITY, &subject.labels_and(horizon), *p);
     }
     let growth = assessment.growth.and_then(|growth| BytesPerSecond::new(growth.bytes_per_second));
     batch.put_some(&metrics::GROWTH, &subject.labels(), growth);

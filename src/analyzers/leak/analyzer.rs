@@ -6,6 +6,7 @@ use super::owners::Owners;
 use super::pace::Paces;
 use super::{State, metrics};
 use crate::analyzers::Registration;
+use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::ranks;
 use crate::analyzers::subjects::{self, Fed, Said, Subjects};
@@ -13,6 +14,7 @@ use crate::analyzers::tracker::{Sample, Watched};
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
+use crate::model::outlook::Leak as Stated;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds, SignedBytes};
 use crate::sources::{training, workload};
@@ -74,6 +76,8 @@ impl Analyzer for Leak {
         self.subjects.begin(subjects.keys(), view, now);
         self.owners.learn(view, subjects.keys());
         self.calm.retain(|subject, _| subjects.contains_key(subject));
+        let identities = Identities::of(view);
+        let mut leaks = Vec::with_capacity(self.subjects.len());
         for (subject, parts) in subjects {
             let Some(followed) = self.subjects.feed(parts.fed(&subject), &[], now) else {
                 continue;
@@ -84,7 +88,10 @@ impl Analyzer for Leak {
                 self.calm.insert(subject.clone(), parts);
             }
             let named = self.owners.named(&subject);
-            put(&named, said, state, out);
+            let growth =
+                said.assessment.growth.and_then(|growth| BytesPerSecond::new(growth.bytes_per_second));
+            put(&named, said, state, growth, out);
+            leaks.extend(identities.resource(&subject).map(|resource| Stated { resource, state, growth }));
             let pace = self.paces.of(&named.workload, &named.pid);
             let per_step =
                 said.assessment.growth.zip(pace).map(|(growth, pace)| growth.bytes_per_second / pace);
@@ -100,6 +107,7 @@ impl Analyzer for Leak {
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
         out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted()));
         out.shortages.extend(self.subjects.shortages("leak_subjects"));
+        out.outlook.leaks = Some(leaks);
     }
 
     fn save(&self) -> Option<Keepsake> {
@@ -187,13 +195,12 @@ fn ranks_of(view: &View<'_>, found: &mut BTreeMap<Subject, Parts>) {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a machine, at least 0")]
-fn put(subject: &Subject, said: &Said, state: State, out: &mut Analysis) {
+fn put(subject: &Subject, said: &Said, state: State, growth: Option<BytesPerSecond>, out: &mut Analysis) {
     let (batch, assessment) = (&mut out.batch, &said.assessment);
     for each in State::ALL {
         batch.put(&metrics::STATE, &subject.labels_and(each.word()), Flag(each == state));
     }
     let labels = subject.labels();
-    let growth = assessment.growth.and_then(|growth| BytesPerSecond::new(growth.bytes_per_second));
     batch.put_some(&metrics::GROWTH, &labels, growth);
     if state >= State::Growing {
         batch.put_some(&metrics::SINCE, &labels, said.since_unix.and_then(Seconds::new));

@@ -43,44 +43,10 @@ mod owners;
 mod pace;
 mod verdict;
 
-use serde::{Deserialize, Serialize};
-
 pub use analyzer::REGISTRATION;
 pub(super) use ended::ended;
 pub(super) use evidence::{Asked, Look, look, pace_now};
 pub use evidence::{Envelope, Evidence};
 pub(super) use verdict::Verdict;
 
-/// What the growth of a series is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// Too few samples for a statement.
-    #[default]
-    Insufficient,
-    /// It does not climb.
-    Steady,
-    /// It climbs, and ever slower: a warm-up, a cache that fills.
-    Warming,
-    /// It climbs, and may yet stop.
-    Growing,
-    /// It has climbed for so long and so steadily that it is taken for a leak.
-    Leaking,
-}
-
-impl State {
-    /// Every state.
-    pub const ALL: [Self; 5] =
-        [Self::Insufficient, Self::Steady, Self::Warming, Self::Growing, Self::Leaking];
-
-    /// The word for people and labels.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Insufficient => "insufficient",
-            Self::Steady => "steady",
-            Self::Warming => "warming",
-            Self::Growing => "growing",
-            Self::Leaking => "leaking",
-        }
-    }
-}
+pub use crate::model::outlook::LeakState as State;

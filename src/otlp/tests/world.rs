@@ -111,6 +111,7 @@ impl World {
             families,
             sources: Vec::new(),
             findings: Vec::new(),
+            outlook: crate::model::outlook::Outlook::default(),
             timeline: Arc::default(),
         };
         self.frames.send_replace(Some(Arc::new(frame)));
@@ -135,6 +136,7 @@ impl World {
             families,
             sources: Vec::new(),
             findings: Vec::new(),
+            outlook: crate::model::outlook::Outlook::default(),
             timeline: Arc::default(),
         };
         frame.value(name, &[]).unwrap_or(0.0)

@@ -12,7 +12,10 @@ use crate::config::Config;
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
 use crate::host::clock;
+use crate::model::facts::Facts as Told;
 use crate::model::frame::Frame;
+#[cfg(feature = "gpu")]
+use crate::model::frame::SourceReport;
 #[cfg(feature = "gpu")]
 use crate::model::source::Status;
 use crate::protection::enforce::executor::{self, Errands, Machine};
@@ -90,7 +93,7 @@ pub fn walk(
     let targets: Arc<[Target]> = Arc::from([target.clone()]);
     let mut gather = Gather::new(targets, &roots, Some(never.clone()));
     let facts = gather
-        .look(clock::now(), &frame, engine.facts(), &Alerts::default(), &Report::default())
+        .look(clock::now(), &frame.outlook, engine.facts(), &Alerts::default(), &Report::default())
         .context("processes cannot be read")?;
     let mut machine =
         Machine::arm(executor::Mode::Drill, &roots.proc, &roots.cgroup, never, Errands::default())
@@ -146,7 +149,7 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
         let workloads = &engine.facts().workload_of;
         let named = workloads.iter().any(|member| target.selector.names_workload(&member.workload));
         let over = clock::now().since(begun) >= PATIENCE;
-        if !by_workload || named || over || !may_tell(&frame) {
+        if !by_workload || named || over || !may_tell(&frame, engine.facts()) {
             return frame;
         }
         std::thread::sleep(STEP);
@@ -155,14 +158,14 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
 
 /// Whether there may be GPUs that were not told yet: without a driver there is nothing to wait for.
 #[cfg(feature = "gpu")]
-fn may_tell(frame: &Frame) -> bool {
-    use crate::sources::gpu::{REGISTRATION, metrics::NVML_STATUS};
-    let starting = frame.value(NVML_STATUS.desc.name, &[("status", "initializing")]) == Some(1.0);
-    starting || frame.sources.iter().any(|told| told.source == REGISTRATION.name && told.status == Status::Ok)
+fn may_tell(frame: &Frame, told: &Told) -> bool {
+    use crate::sources::gpu::REGISTRATION;
+    let answers = |report: &SourceReport| report.source == REGISTRATION.name && report.status == Status::Ok;
+    told.gpus_starting || frame.sources.iter().any(answers)
 }
 
 #[cfg(not(feature = "gpu"))]
-fn may_tell(_frame: &Frame) -> bool {
+fn may_tell(_frame: &Frame, _told: &Told) -> bool {
     false
 }
 

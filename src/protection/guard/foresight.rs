@@ -1,16 +1,16 @@
-//! What the analyzers and the GPU source say that concerns one job, found in a frame.
+//! What the analyzers and the sources state that concerns one job, found by identity.
 //!
 //! A figure counts only where the process that it is about is one of the job's
-//! verified members. What a series is called is a text that others may choose.
+//! verified members. No point and no label is read: what a series is called is a
+//! text that others may choose.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::facts::Known;
-use crate::analyzers::{exhaustion, leak};
-use crate::model::desc::Metric;
-use crate::model::frame::Frame;
-use crate::model::point::Point;
+use crate::model::facts::{Allocator, Facts as Told};
+use crate::model::ids::{ProcessKey, WorkloadKey};
+use crate::model::outlook::{self, LeakState, Outlook};
 use crate::model::units::Bytes;
 use crate::protection::policy::{Forecast, Reading};
 use crate::protection::words::scope::within;
@@ -18,174 +18,135 @@ use crate::protection::words::scope::within;
 /// A rank that said nothing for so long may have died, or hang; its client sends figures every second.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// What tells one job from others in a frame.
+/// What tells one job from others.
 #[derive(Debug, Default)]
 pub(super) struct Traits<'f> {
-    /// The pids of its members.
-    pub(super) pids: BTreeSet<u32>,
-    /// The ranks that its members are, by the labels `workload` and `rank` of their figures.
-    pub(super) ranks: BTreeSet<(&'f str, &'f str)>,
+    /// Its processes.
+    pub(super) members: BTreeSet<ProcessKey>,
     /// The workloads that are made of its members only, so that their sums are the job's own.
-    pub(super) workloads: BTreeSet<&'f str>,
+    pub(super) workloads: BTreeSet<&'f WorkloadKey>,
     /// Whether others' processes are in a workload of its members: what is foreseen for such a one is not known.
     pub(super) mixed: bool,
     /// Its group.
     pub(super) group: Option<&'f str>,
     /// The UUIDs of the GPUs that it uses.
-    pub(super) gpus: Vec<&'f str>,
+    pub(super) gpus: BTreeSet<&'f str>,
     /// Whether the host's memory, the GPUs' and its allocators' are watched for it.
     pub(super) host: bool,
     pub(super) gpu: bool,
     pub(super) allocator: bool,
 }
 
-fn points<'f, M: Metric>(frame: &'f Frame, metric: &'static M) -> &'f [Point] {
-    let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, metric.desc()));
-    family.map_or(&[], |family| &family.points)
+/// A headroom and its total, the smaller headroom of two.
+fn tighter(one: Option<(Bytes, Bytes)>, other: (Bytes, Bytes)) -> Option<(Bytes, Bytes)> {
+    Some(one.filter(|one| one.0 <= other.0).unwrap_or(other))
 }
 
-/// What is left of a total, in bytes.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "bytes that were a whole number before"
-)]
-fn reading(left: f64, total: f64) -> Known {
-    let bytes = |value: f64| Bytes::new(value as u64);
-    Known::Read(Reading { headroom: bytes(left), total: bytes(total), fast: None, slow: None })
+fn reading((headroom, total): (Bytes, Bytes)) -> Known {
+    Known::Read(Reading { headroom, total, fast: None, slow: None })
 }
 
 impl Traits<'_> {
-    /// Whether the labels of an analyzer's point are about this job: resource, cgroup, gpu, uuid, workload, pid.
-    fn concerns(&self, point: &Point) -> bool {
-        let label = |place: usize| point.labels.get(place).map_or("", |label| label.as_str());
-        match label(0) {
-            "host" => self.host,
-            "cgroup" => self.group.is_some_and(|group| within(group, label(1))),
-            "gpu" => self.gpu && self.gpus.contains(&label(3)),
-            "workload" => self.workloads.contains(label(4)),
-            "allocator" => self.allocator && self.is_member(label(5)),
-            _ => false,
+    /// Whether what is foreseen of a resource is foreseen for this job.
+    fn concerns(&self, resource: &outlook::Resource) -> bool {
+        use outlook::Resource;
+        match resource {
+            Resource::Host => self.host,
+            Resource::Cgroup(path) => self.group.is_some_and(|group| within(group, path.as_str())),
+            Resource::Gpu { uuid } => self.gpu && self.gpus.contains(uuid.as_str()),
+            Resource::Workload(key) => self.workloads.contains(key),
+            Resource::Allocator { process, .. } => self.allocator && self.members.contains(process),
+            Resource::Process(_) | Resource::GpuProcess { .. } => false,
         }
     }
 
-    /// Whether the label `pid`, which is the kernel's, is that of a member.
-    fn is_member(&self, pid: &str) -> bool {
-        pid.parse().is_ok_and(|pid| self.pids.contains(&pid))
+    /// Whether a leak of a resource is a leak of this job.
+    fn leaks(&self, resource: &outlook::Resource) -> bool {
+        use outlook::Resource;
+        match resource {
+            Resource::Workload(key) => self.workloads.contains(key),
+            Resource::Process(process) | Resource::Allocator { process, .. } => {
+                self.members.contains(process)
+            }
+            Resource::Host | Resource::Cgroup(_) | Resource::Gpu { .. } | Resource::GpuProcess { .. } => {
+                false
+            }
+        }
     }
 
     /// The soonest exhaustion; the outer absence is that of anybody who looks.
-    pub(super) fn forecast(&self, frame: &Frame) -> Option<Option<Forecast>> {
-        points(frame, &exhaustion::metrics::FOLLOWED).first()?;
-        let soonest = |estimate: &str| {
-            let about = points(frame, &exhaustion::metrics::TTE).iter().filter(|point| {
-                point.labels.last().is_some_and(|label| label.as_str() == estimate) && self.concerns(point)
-            });
-            about.map(|point| point.value).reduce(f64::min)
-        };
-        let soonest = soonest("p50").map(|p50| Forecast { p10: soonest("p10").unwrap_or(p50), p50 });
+    pub(super) fn forecast(&self, outlook: &Outlook) -> Option<Option<Forecast>> {
+        let forecasts = outlook.forecasts.as_ref()?;
+        let about = forecasts.iter().filter(|forecast| self.concerns(&forecast.resource));
+        let quantiles = about.filter_map(|forecast| forecast.tte.as_ref());
+        let soonest = quantiles
+            .map(|tte| Forecast { p10: tte.p10.get(), p50: tte.p50.get() })
+            .reduce(|one, other| Forecast { p10: one.p10.min(other.p10), p50: one.p50.min(other.p50) });
         // Nothing foreseen is a statement, which nobody makes of a workload that is not looked at.
         (soonest.is_some() || !self.mixed).then_some(soonest)
     }
 
     /// Whether a leak is confirmed; absent where nobody looks.
-    pub(super) fn leak(&self, frame: &Frame) -> Option<bool> {
-        points(frame, &leak::metrics::FOLLOWED).first()?;
-        let about = points(frame, &leak::metrics::STATE).iter().filter(|point| {
-            let label = |place: usize| point.labels.get(place).map_or("", |label| label.as_str());
-            match label(0) {
-                "workload" => self.workloads.contains(label(4)),
-                "process" | "allocator" => self.is_member(label(5)),
-                _ => false,
-            }
-        });
-        let leaking = |point: &Point| {
-            point.value > 0.0 && point.labels.last().is_some_and(|state| state.as_str() == "leaking")
-        };
-        let leaks = about.into_iter().any(leaking);
+    pub(super) fn leak(&self, outlook: &Outlook) -> Option<bool> {
+        let mut leaking = outlook.leaks.as_ref()?.iter().filter(|leak| leak.state == LeakState::Leaking);
+        let leaks = leaking.any(|leak| self.leaks(&leak.resource));
         (leaks || !self.mixed).then_some(leaks)
     }
 
-    /// The allocator with least left of those that its ranks tell of: what is free on the device, and what the
-    /// allocator has taken of it and given to no tensor. Not known where a rank is silent for too long.
-    pub(super) fn allocator_left(&self, frame: &Frame) -> Known {
-        use crate::sources::training::metrics::{ALLOCATED, DEVICE_FREE, MESSAGE_AGE, RESERVED};
-        let mut least: Option<(f64, f64)> = None;
-        let ours = |point: &&Point| match &point.labels[..] {
-            [workload, rank, ..] => self.ranks.contains(&(workload.as_str(), rank.as_str())),
-            _ => false,
-        };
-        for point in points(frame, &ALLOCATED).iter().filter(ours) {
-            let labels = &point.labels[..];
-            let value = |metric| points(frame, metric).iter().find(|other| other.labels[..] == *labels);
-            let rank = labels.get(..2).unwrap_or_default();
-            let age = points(frame, &MESSAGE_AGE).iter().find(|other| other.labels[..] == *rank);
-            let fresh = age.is_some_and(|age| age.value <= SILENT.as_secs_f64());
-            let Some((reserved, free)) = value(&RESERVED).zip(value(&DEVICE_FREE)).filter(|_| fresh) else {
+    /// The allocator with least left of those that its processes tell of: what is free on the device, and what the
+    /// allocator has taken of it and given to no tensor. Not known where a process is silent for too long.
+    pub(super) fn allocator_left(&self, told: &Told) -> Known {
+        let mut least = None;
+        let ours =
+            |allocator: &&Allocator| allocator.process.is_some_and(|process| self.members.contains(&process));
+        for allocator in told.allocators.iter().filter(ours) {
+            let fresh = allocator.age.is_some_and(|age| age <= SILENT);
+            let Some((reserved, free)) = allocator.reserved.zip(allocator.free).filter(|_| fresh) else {
                 return Known::Unknown;
             };
-            let total = reserved.value + free.value;
-            let left = (total - point.value).max(0.0);
-            if least.is_none_or(|(before, _)| left < before) {
-                least = Some((left, total));
-            }
+            let total = reserved.saturating_add(free);
+            least = tighter(least, (total.saturating_sub(allocator.allocated), total));
         }
         // What a log or a push says of the job's allocator has no process, and nothing says how old it is.
-        let told = |point: &Point| {
-            point.labels.first().is_some_and(|workload| self.workloads.contains(workload.as_str()))
+        let spoken_of = |allocator: &Allocator| {
+            allocator.workload.as_ref().is_some_and(|workload| self.workloads.contains(workload))
         };
         match least {
-            Some((left, total)) => reading(left, total),
-            None if points(frame, &ALLOCATED).iter().any(told) => Known::Unknown,
+            Some(least) => reading(least),
+            None if told.allocators.iter().any(spoken_of) => Known::Unknown,
             None => Known::Absent,
         }
     }
 
     /// The GPU with least left of those that it uses.
-    #[cfg(feature = "gpu")]
-    pub(super) fn gpu_left(&self, frame: &Frame) -> Known {
-        use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED};
+    pub(super) fn gpu_left(&self, told: &Told) -> Known {
         if self.gpus.is_empty() {
             return Known::Absent;
         }
-        let value = |metric, uuid: &str| {
-            let point = points(frame, metric)
-                .iter()
-                .find(|point| point.labels.get(1).is_some_and(|label| label.as_str() == uuid));
-            point.map(|point| point.value)
-        };
-        let mut least: Option<(f64, f64)> = None;
+        let mut least = None;
         for uuid in &self.gpus {
-            let Some((free, used)) = value(&MEMORY_FREE, uuid).zip(value(&MEMORY_USED, uuid)) else {
+            let Some(memory) = told.gpu_memory.iter().find(|memory| memory.uuid.as_str() == *uuid) else {
                 return Known::Unknown;
             };
-            if least.is_none_or(|(before, _)| free < before) {
-                least = Some((free, free + used));
-            }
+            least = tighter(least, (memory.free, memory.free.saturating_add(memory.used)));
         }
-        least.map_or(Known::Unknown, |(free, total)| reading(free, total))
-    }
-
-    /// Without GPUs there is nothing to say.
-    #[cfg(not(feature = "gpu"))]
-    pub(super) fn gpu_left(&self, _frame: &Frame) -> Known {
-        Known::Absent
+        least.map_or(Known::Unknown, reading)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::label::Label;
-    use crate::model::point::Batch;
-    use crate::model::time::Timestamp;
+    use crate::model::facts::{GpuMemory, Membership};
+    use crate::model::outlook::{Leak, Resource, Tte};
     use crate::model::units::Seconds;
-    use crate::sources::training::metrics::{ALLOCATED, DEVICE_FREE, MESSAGE_AGE, RESERVED};
 
-    fn frame(out: Batch) -> Frame {
-        let (families, ..) = out.seal();
-        let (sources, findings, timeline) = Default::default();
-        Frame { sequence: 1, at: Timestamp::from_secs(1), families, sources, findings, timeline }
+    const fn process(pid: u32) -> ProcessKey {
+        ProcessKey { pid, start: 1 }
+    }
+
+    fn workload(name: &str) -> WorkloadKey {
+        Membership::named(process(1), name).workload.key.clone()
     }
 
     /// What is left of ranks with so much allocated, reserved and free, each silent for so long.
@@ -195,34 +156,35 @@ mod tests {
 
     /// The same, where only so many of the first are members of the job.
     fn left_of(ranks: &[(u64, u64, Option<u64>, u64)], members: usize) -> Known {
-        let mut out = Batch::default();
-        for (rank, (allocated, reserved, free, silent)) in ranks.iter().enumerate() {
-            let of: [Label; 2] = ["job".into(), rank.to_string().into()];
-            let labels = [of[0].clone(), of[1].clone(), "0".into(), "".into()];
-            out.put(&MESSAGE_AGE, &of, Seconds::from(std::time::Duration::from_secs(*silent)));
-            out.put(&ALLOCATED, &labels, Bytes::new(*allocated));
-            out.put(&RESERVED, &labels, Bytes::new(*reserved));
-            if let Some(free) = free {
-                out.put(&DEVICE_FREE, &labels, Bytes::new(*free));
-            }
-        }
-        let names: Vec<String> = (0..members).map(|rank| rank.to_string()).collect();
-        let ranks = names.iter().map(|rank| ("job", rank.as_str())).collect();
-        let workloads = ["job"].into_iter().collect();
-        Traits { workloads, ranks, ..Traits::default() }.allocator_left(&frame(out))
+        let job = workload("job");
+        let allocator =
+            |(pid, (allocated, reserved, free, silent)): (u32, &(u64, u64, Option<u64>, u64))| Allocator {
+                process: Some(process(pid)),
+                workload: Some(job.clone()),
+                allocated: Bytes::new(*allocated),
+                reserved: Some(Bytes::new(*reserved)),
+                free: free.map(Bytes::new),
+                age: Some(Duration::from_secs(*silent)),
+            };
+        let told = Told { allocators: (0..).zip(ranks).map(allocator).collect(), ..Told::default() };
+        let members = (0..).take(members).map(process).collect();
+        let traits = Traits { members, workloads: [&job].into_iter().collect(), ..Traits::default() };
+        traits.allocator_left(&told)
+    }
+
+    fn read(headroom: u64, total: u64) -> Known {
+        reading((Bytes::new(headroom), Bytes::new(total)))
     }
 
     #[test]
     fn an_allocator_has_what_it_holds_unused_and_what_is_free() {
         assert_eq!(left(&[]), Known::Absent);
-        let read = |headroom, total| {
-            let (headroom, total) = (Bytes::new(headroom), Bytes::new(total));
-            Known::Read(Reading { headroom, total, fast: None, slow: None })
-        };
         assert_eq!(left(&[(50, 70, Some(10), 1)]), read(30, 80));
         assert_eq!(left(&[(50, 70, Some(10), 1), (60, 70, Some(10), 1)]), read(20, 80), "the least");
         assert_eq!(left(&[(50, 70, Some(10), 1), (60, 70, None, 1)]), Known::Unknown);
         assert_eq!(left(&[(50, 70, Some(10), 60)]), Known::Unknown, "it says nothing any more");
+        assert_eq!(left(&[(90, 70, Some(10), 1)]), read(0, 80), "it says more than there is");
+        assert_eq!(left(&[(0, u64::MAX, Some(u64::MAX), 1)]), read(u64::MAX, u64::MAX));
     }
 
     #[test]
@@ -241,27 +203,83 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_counts_by_its_uuid_and_is_not_known_where_the_driver_is_silent() {
+        let gpu = |uuid: &str, used, free| GpuMemory {
+            uuid: uuid.into(),
+            used: Bytes::new(used),
+            free: Bytes::new(free),
+        };
+        let told = Told { gpu_memory: vec![gpu("GPU-a", 50, 30), gpu("GPU-b", 70, 10)], ..Told::default() };
+        let left = |gpus: &[&'static str]| {
+            let gpus = gpus.iter().copied().collect();
+            Traits { gpus, ..Traits::default() }.gpu_left(&told)
+        };
+        assert_eq!(left(&[]), Known::Absent);
+        assert_eq!(left(&["GPU-a"]), read(30, 80));
+        assert_eq!(left(&["GPU-a", "GPU-b"]), read(10, 80), "the least");
+        assert_eq!(left(&["GPU-a", "GPU-c"]), Known::Unknown);
+    }
+
+    fn foreseen(resource: Resource, seconds: u64) -> outlook::Forecast {
+        let after = |seconds| Seconds::from(Duration::from_secs(seconds));
+        let tte = Some(Tte { p10: after(seconds), p50: after(seconds + 1), p90: None });
+        outlook::Forecast { resource, tte, within: [None; outlook::HORIZONS.len()] }
+    }
+
+    #[test]
     fn what_is_foreseen_of_others_under_the_same_name_changes_nothing() {
-        let mut out = Batch::default();
-        out.put(&exhaustion::metrics::FOLLOWED, &[], crate::model::units::Count(3));
-        out.put(&leak::metrics::FOLLOWED, &[], crate::model::units::Count(3));
-        let soon = Seconds::from(Duration::from_secs(3));
-        for (resource, pid) in [("allocator", "66"), ("workload", "")] {
-            for estimate in ["p10", "p50"] {
-                let labels = [resource, "", "", "", "job", pid, estimate].map(Label::from);
-                out.put(&exhaustion::metrics::TTE, &labels, soon);
-            }
-            let labels = [resource, "", "", "", "job", pid, "leaking"].map(Label::from);
-            out.put(&leak::metrics::STATE, &labels, crate::model::units::Flag(true));
-        }
-        let labels = ["process", "", "", "", "job", "66", "leaking"].map(Label::from);
-        out.put(&leak::metrics::STATE, &labels, crate::model::units::Flag(true));
-        let frame = frame(out);
-        let own =
-            Traits { pids: [55].into_iter().collect(), allocator: true, mixed: true, ..Traits::default() };
-        assert_eq!((own.forecast(&frame), own.leak(&frame)), (None, None), "it is not known");
-        let forged = Traits { pids: [66].into_iter().collect(), ..own };
-        let soon = Some(Some(Forecast { p10: 3.0, p50: 3.0 }));
-        assert_eq!((forged.forecast(&frame), forged.leak(&frame)), (soon, Some(true)));
+        let job = workload("job");
+        let allocator = Resource::Allocator { process: process(66), device: None };
+        let all = [allocator.clone(), Resource::Workload(job)];
+        let leak = |resource| Leak { resource, state: LeakState::Leaking, growth: None };
+        let leaks = all.iter().cloned().chain([Resource::Process(process(66))]).map(leak).collect();
+        let forecasts = all.into_iter().map(|resource| foreseen(resource, 3)).collect();
+        let outlook = Outlook { forecasts: Some(forecasts), leaks: Some(leaks) };
+        let own = Traits {
+            members: [process(55)].into_iter().collect(),
+            allocator: true,
+            mixed: true,
+            ..Traits::default()
+        };
+        assert_eq!((own.forecast(&outlook), own.leak(&outlook)), (None, None), "it is not known");
+        // The same pid in another life is another process.
+        let reused = ProcessKey { pid: 66, start: 2 };
+        let reused = Traits { members: [reused].into_iter().collect(), ..own };
+        assert_eq!((reused.forecast(&outlook), reused.leak(&outlook)), (None, None));
+        let forged = Traits { members: [process(66)].into_iter().collect(), ..reused };
+        let soon = Some(Some(Forecast { p10: 3.0, p50: 4.0 }));
+        assert_eq!((forged.forecast(&outlook), forged.leak(&outlook)), (soon, Some(true)));
+    }
+
+    #[test]
+    fn the_soonest_of_the_resources_of_a_job_counts() {
+        let job = workload("job");
+        let forecasts = vec![
+            foreseen(Resource::Host, 1),
+            foreseen(Resource::Gpu { uuid: "GPU-a".into() }, 2),
+            foreseen(Resource::Cgroup("/jobs/b".into()), 3),
+            foreseen(Resource::Workload(workload("other")), 4),
+            foreseen(Resource::Workload(job.clone()), 9),
+            foreseen(Resource::Cgroup("/jobs".into()), 8),
+        ];
+        let outlook = Outlook { forecasts: Some(forecasts), leaks: None };
+        let own = Traits {
+            workloads: [&job].into_iter().collect(),
+            group: Some("/jobs/a"),
+            gpus: ["GPU-a"].into_iter().collect(),
+            ..Traits::default()
+        };
+        let soonest = |traits: &Traits<'_>| traits.forecast(&outlook).unwrap().unwrap().p10;
+        assert!((soonest(&own) - 8.0).abs() < 1e-9, "its own, and the group that it is in");
+        assert!((soonest(&Traits { gpu: true, ..own }) - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nobody_who_looks_is_not_nothing_foreseen() {
+        let own = Traits { host: true, ..Traits::default() };
+        assert_eq!((own.forecast(&Outlook::default()), own.leak(&Outlook::default())), (None, None));
+        let calm = outlook::Forecast { tte: None, ..foreseen(Resource::Host, 1) };
+        let outlook = Outlook { forecasts: Some(vec![calm]), leaks: Some(Vec::new()) };
+        assert_eq!((own.forecast(&outlook), own.leak(&outlook)), (Some(None), Some(false)));
     }
 }

@@ -1,4 +1,4 @@
-//! From a frame to facts: which jobs the targets name, who belongs to them, and what is foreseen for them.
+//! From a sample to facts: which jobs the targets name, who belongs to them, and what is foreseen for them.
 //!
 //! Runs on the sampler's thread after each frame, so that the guard allocates
 //! and searches nothing.
@@ -15,9 +15,9 @@ use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::roots::Roots;
 use crate::model::facts::{Facts as Told, Membership, ProcessRow, ProcessTable};
-use crate::model::frame::Frame;
-use crate::model::ids::ProcessKey;
+use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
+use crate::model::outlook::Outlook;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::options::target::{Selector, Target};
@@ -117,7 +117,7 @@ impl Gather {
     pub fn look(
         &mut self,
         now: Timestamp,
-        frame: &Frame,
+        outlook: &Outlook,
         told: &Told,
         alerts: &Alerts,
         report: &Report,
@@ -161,7 +161,7 @@ impl Gather {
                 members: u32::try_from(crowd.people.len()).unwrap_or(u32::MAX),
                 left_out: crowd.left_out,
             });
-            let mut facts = self.facts(&mut sitter, &crowd, (now, frame, told, table), alerts);
+            let mut facts = self.facts(&mut sitter, &crowd, (now, outlook, told, table), alerts);
             if known.is_none() {
                 (facts.members, facts.unfit) = (None, facts.unfit.or(Some(Unfit::Unknown)));
             }
@@ -301,7 +301,7 @@ impl Gather {
         &self,
         sitter: &mut Sitter,
         crowd: &Crowd,
-        (now, frame, told, table): (Timestamp, &Frame, &Told, &ProcessTable),
+        (now, outlook, told, table): (Timestamp, &Outlook, &Told, &ProcessTable),
         alerts: &Alerts,
     ) -> SeatFacts {
         let target = &self.targets[sitter.claim.target];
@@ -339,10 +339,8 @@ impl Gather {
         let gpus = told.gpu_processes.iter().filter(|process| pids.contains(&process.pid));
         let gpus: BTreeSet<&str> = gpus.map(|process| process.uuid.as_str()).collect();
         let (workloads, mixed) = self.workloads(sitter.claim.target, &members, told, table);
-        let ranks = told.ranks.iter().filter(|rank| rank.key.is_some_and(|key| members.contains(&key)));
         let traits = Traits {
-            pids,
-            ranks: ranks.map(|rank| (rank.workload.as_str(), rank.rank.as_str())).collect(),
+            members,
             workloads,
             mixed,
             group: common,
@@ -358,17 +356,17 @@ impl Gather {
             target: sitter.claim.target,
             user: sitter.claim.user,
             ladder: begins.then(|| {
-                let asked = self.remembered.asked(members.iter());
+                let asked = self.remembered.asked(traits.members.iter());
                 Ladder::new(target.limits.clone(), now).asked_before(asked)
             }),
             roster: Roster::new(people, target.victims, group).into(),
             members: Some(Members { count, catching: None }),
             scope: scope.filter(|_| changed),
             meter,
-            gpu: traits.gpu_left(frame),
-            allocator: traits.allocator_left(frame),
-            forecast: traits.forecast(frame),
-            leak: traits.leak(frame),
+            gpu: traits.gpu_left(told),
+            allocator: traits.allocator_left(told),
+            forecast: traits.forecast(outlook),
+            leak: traits.leak(outlook),
             alert: alerts.firing(target),
             unfit,
         }
@@ -382,9 +380,9 @@ impl Gather {
         members: &BTreeSet<ProcessKey>,
         told: &'t Told,
         table: &ProcessTable,
-    ) -> (BTreeSet<&'t str>, bool) {
+    ) -> (BTreeSet<&'t WorkloadKey>, bool) {
         let named = told.workload_of.iter().filter(|member| members.contains(&member.process));
-        let mut named: BTreeSet<&str> = named.map(|member| member.workload.name.as_str()).collect();
+        let mut named: BTreeSet<&WorkloadKey> = named.map(|member| &member.workload.key).collect();
         let before = named.len();
         for member in told.workload_of.iter().filter(|member| !members.contains(&member.process)) {
             let row = table.get(member.process.pid).filter(|row| row.key == member.process);
@@ -392,7 +390,7 @@ impl Gather {
                 row.uid == 0 || (matches!(row.state, b'Z' | b'X') && self.may_be_touched(target, row))
             });
             if !own {
-                named.remove(member.workload.name.as_str());
+                named.remove(&member.workload.key);
             }
         }
         let mixed = named.len() < before;
@@ -525,15 +523,7 @@ mod tests {
             let workload_of = all.map(named).collect();
             let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
-            let frame = Frame {
-                sequence: 1,
-                at: self.at,
-                families: Vec::new(),
-                sources: Vec::new(),
-                findings: Vec::new(),
-                timeline: Arc::default(),
-            };
-            self.gather.look(self.at, &frame, &told, &Alerts::default(), &Report::default())
+            self.gather.look(self.at, &Outlook::default(), &told, &Alerts::default(), &Report::default())
         }
     }
 

@@ -109,7 +109,7 @@ impl Feed {
     /// Tells the guard what a frame says.
     pub fn look(&mut self, frame: &Frame, told: &Told) {
         let report = self.shared.newest();
-        if let Some(facts) = self.gather.look(frame.at, frame, told, &self.shared.alerts, &report) {
+        if let Some(facts) = self.gather.look(frame.at, &frame.outlook, told, &self.shared.alerts, &report) {
             self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.gather.names);
             let jobs = facts.seats.iter().flatten();
             let targets = &self.shared.targets;

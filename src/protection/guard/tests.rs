@@ -1,6 +1,7 @@
 //! The guard on files of its own, with a clock of its own and somebody who only notes what is asked of it.
 
 mod histories;
+mod outlook;
 mod stuck;
 mod thrift;
 

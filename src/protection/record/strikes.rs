@@ -192,6 +192,7 @@ mod tests {
             families: out.seal().0,
             sources: Vec::new(),
             findings: Vec::new(),
+            outlook: crate::model::outlook::Outlook::default(),
             timeline: std::sync::Arc::default(),
         }
     }

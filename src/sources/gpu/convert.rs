@@ -5,7 +5,7 @@ use super::metrics as m;
 use super::protocol::{Instance, Reason, Refusal, Sample};
 use super::state::Gpu;
 use crate::model::desc::{Counter, Gauge};
-use crate::model::facts::GpuProcess;
+use crate::model::facts::{GpuMemory, GpuProcess};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::units::{Bytes, Celsius, Count, Flag, Hertz, Joules, Ratio, Seconds, Unit, Watts};
@@ -46,6 +46,12 @@ pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     if sm.any(|sm| percent(sm.into()).is_none()) {
         put.refusal(Field::ProcessUtilization, IMPLAUSIBLE);
     }
+    let memory = value(sample, Field::MemoryUsed).zip(value(sample, Field::MemoryFree));
+    out.facts.gpu_memory.extend(memory.map(|(used, free)| GpuMemory {
+        uuid: gpu.labels[1].clone(),
+        used: Bytes::new(used),
+        free: Bytes::new(free),
+    }));
     processes(gpu, sample, out);
     for instance in &sample.instances {
         mig(gpu, instance, out);

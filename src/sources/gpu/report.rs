@@ -89,6 +89,7 @@ fn nvml(world: &World, out: &mut Batch) {
     for status in Status::ALL {
         out.put(&m::NVML_STATUS, &[status.label().into()], Flag(status == state.status));
     }
+    out.facts.gpus_starting = state.status == Status::Initializing;
     out.put_some(&m::NVML_RETURN_CODE, &[], state.code.map(|code| Count(code.into())));
     if state.status == Status::Ok {
         let versions = [&state.driver, &state.nvml, &state.cuda].map(Label::from);

@@ -7,6 +7,7 @@ use super::watch::{Seen, View};
 use crate::formats::log_lines::PHASES;
 use crate::formats::log_lines::oom::Cause;
 use crate::model::desc::{Desc, Metric};
+use crate::model::facts::{Allocator, Facts};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
@@ -65,6 +66,7 @@ pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
     for view in views {
         if ranks.insert((&view.workload, &view.rank)) {
             rank(view, &told, now, out);
+            tell_allocator(view, &mut out.facts);
         }
         if jobs.insert(&view.workload) {
             job(view, out);
@@ -133,6 +135,21 @@ fn rank(view: &View, told: &Told, now: Timestamp, out: &mut Batch) {
     told.add(&training::RESERVED_PEAK, &device, bytes(reading.reserved_peak), out);
     told.add(&training::RETRIES, &device, reading.retries.map(Count), out);
     told.add(&training::ALLOCATOR_OOMS, &device, reading.ooms.map(Count), out);
+}
+
+/// Leaves for others that the job of a log has an allocator; no process answers for the figures.
+fn tell_allocator(view: &View, facts: &mut Facts) {
+    let Some(allocated) = view.reading.allocated else { return };
+    let of = facts.workload_of.iter().find(|member| member.workload.name == view.workload);
+    let Some(workload) = of.map(|member| member.workload.key.clone()) else { return };
+    facts.allocators.push(Allocator {
+        process: None,
+        workload: Some(workload),
+        allocated: Bytes::new(allocated),
+        reserved: view.reading.reserved.map(Bytes::new),
+        free: None,
+        age: None,
+    });
 }
 
 /// What holds for the whole job.

@@ -289,6 +289,29 @@ fn of_several_files_each_is_a_rank() {
 }
 
 #[test]
+fn no_process_answers_for_the_allocator_that_a_log_tells_of() {
+    let root = root(&[("train.log", "")]);
+    let mut watch = watch(&root.path().join("train.log"), Some("llama"));
+    watch.pass(at(1));
+    let line = "[Rank 0] (after 10 iterations) memory (MB) | allocated: 50.0 | max allocated: 60.0 | reserved: 70.0 | max reserved: 70.0\n";
+    root.append("train.log", STEP);
+    root.append("train.log", line);
+    let seen = [watch.pass(at(2))];
+    let told = |workload: &str| {
+        let mut batch = Batch::new();
+        let member = Membership::named(crate::model::ids::ProcessKey { pid: 10, start: 1 }, workload);
+        batch.facts.workload_of.push(member);
+        put(&[], &seen, at(2), &mut batch);
+        batch.facts
+    };
+    let facts = told("llama");
+    let [allocator] = &facts.allocators[..] else { panic!("{:?}", facts.allocators) };
+    assert_eq!(allocator.workload.as_ref(), Some(&facts.workload_of[0].workload.key));
+    assert_eq!((allocator.process, allocator.age), (None, None));
+    assert_eq!(told("another").allocators, []);
+}
+
+#[test]
 fn a_file_of_another_user_speaks_for_no_workload() {
     if !rustix::process::geteuid().is_root() {
         return;

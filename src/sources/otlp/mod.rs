@@ -29,14 +29,15 @@ use receiver::Hold;
 use speakers::{Rank, Shared, Speaker};
 
 use crate::host::subordinate::Subordinates;
-use crate::model::facts::Facts;
+use crate::model::desc::{Desc, Metric as _};
+use crate::model::facts::{Allocator, Facts};
 use crate::model::fair;
-use crate::model::ids::ProcessKey;
+use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
-use crate::model::units::{Count, Seconds};
+use crate::model::units::{Bytes, Count, Seconds};
 use crate::sources::Registration;
 use crate::sources::training::metrics as shown;
 
@@ -128,6 +129,7 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     let (mut known, mut unknown, mut hidden) = (0, 0, 0);
     let mut taken: HashMap<(Label, u64), ()> = HashMap::new();
     let mut shown = Vec::with_capacity(sorted.len());
+    let mut told = Vec::new();
     for ((speaker, number), rank) in sorted {
         let face = face(*speaker, &facts);
         match speaker {
@@ -141,6 +143,9 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
             hidden += 1;
             continue;
         }
+        if let Some(key) = &face.key {
+            told.extend(allocators(rank, key));
+        }
         shown.push((rank, [face.workload, label], face.gpu));
     }
     // Where a metric has more series than it may have, each user's first ranks have theirs.
@@ -153,6 +158,7 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     put_peers(&metrics::RANKS, known, unknown, out);
     out.put(&metrics::HIDDEN, &[], Count(hidden));
     out.facts = facts;
+    out.facts.allocators.append(&mut told);
     out.facts.shortages.extend(shared.shortages(at));
 }
 
@@ -172,10 +178,27 @@ fn put(rank: &Rank, labels: &[Label; 2], gpu: &Label, at: Timestamp, out: &mut B
     out.put_some(&shown::STEP_LAST, labels, rank.figures.last_step().and_then(Seconds::new));
 }
 
+/// What a rank pushed of its allocators. A push is not heard from the process itself, second by second, so that none
+/// answers for it.
+fn allocators(rank: &Rank, workload: &WorkloadKey) -> impl Iterator<Item = Allocator> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, at least 0")]
+    let of = |desc: &'static Desc| {
+        let pushed = rank.figures.numbers().filter(move |(known, ..)| std::ptr::eq(*known, desc));
+        pushed.map(|(_, device, value)| (device, Bytes::new(value as u64)))
+    };
+    of(shown::ALLOCATED.desc()).map(move |(device, allocated)| {
+        let same = |desc| of(desc).find(|(other, _)| *other == device).map(|(_, bytes)| bytes);
+        let (reserved, free) = (same(shown::RESERVED.desc()), same(shown::DEVICE_FREE.desc()));
+        Allocator { process: None, workload: Some(workload.clone()), allocated, reserved, free, age: None }
+    })
+}
+
 /// Who a speaker is in this tick.
 struct Face {
     /// Empty where the speaker belongs to none.
     workload: Label,
+    /// What makes that workload one.
+    key: Option<WorkloadKey>,
     /// What tells it from others of the same rank.
     name: String,
     /// The GPU that the driver sees it on; empty for none or several.
@@ -188,16 +211,18 @@ fn face(speaker: Speaker, facts: &Facts) -> Face {
             Speaker::User(uid) => format!("u{uid}"),
             _ => "unknown".to_owned(),
         };
-        return Face { workload: Label::default(), name, gpu: Label::default() };
+        return Face { workload: Label::default(), key: None, name, gpu: Label::default() };
     };
-    let workload = facts.member(key).map(|workload| workload.name.clone()).unwrap_or_default();
+    let known = facts.member(key);
+    let workload = known.map(|workload| workload.name.clone()).unwrap_or_default();
     let on = facts.gpu_processes.iter().filter(|process| process.pid == key.pid);
     let gpus: BTreeMap<&Label, ()> = on.map(|process| (&process.gpu, ())).collect();
     let gpu = match gpus.into_keys().collect::<Vec<_>>()[..] {
         [gpu] => gpu.clone(),
         _ => Label::default(),
     };
-    Face { workload, name: key.pid.to_string(), gpu }
+    let known = known.map(|workload| workload.key.clone());
+    Face { workload, key: known, name: key.pid.to_string(), gpu }
 }
 
 /// An order of speakers that does not change from tick to tick.

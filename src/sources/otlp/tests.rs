@@ -75,6 +75,11 @@ impl World {
 
     /// Every series `later` than now, with our pid as `PID`.
     fn sample(&mut self, later: Duration) -> String {
+        self.told(later).0
+    }
+
+    /// The same, with what is left for others.
+    fn told(&mut self, later: Duration) -> (String, Facts) {
         let mut batch = Batch::new();
         let mut rows = Vec::new();
         if self.living {
@@ -108,11 +113,11 @@ impl World {
             ..Facts::default()
         };
         self.source.sample(clock::now().plus(later), &mut batch).unwrap();
-        let (families, dropped, _) = batch.seal();
+        let (families, dropped, facts) = batch.seal();
         assert!(dropped.is_empty(), "{dropped:?}");
         let text = encode(&families, Format::Text);
         let lines = text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n"));
-        without_pid(&lines.collect::<String>(), self.own.pid)
+        (without_pid(&lines.collect::<String>(), self.own.pid), facts)
     }
 
     /// The series of ranks, but for how long they are silent.
@@ -321,6 +326,37 @@ fn the_job_socket_wins_and_so_does_who_came_first() {
     assert!(world.health().contains("ranks_hidden 1"));
     world.by_socket = vec![told(None, "4")];
     assert!(shown(&mut world));
+}
+
+#[test]
+fn no_process_answers_for_an_allocator_that_is_pushed() {
+    let mut world = World::new();
+    let of = |figure: &str, device, value| {
+        let name = format!("memwarden.training.{figure}");
+        let mut metric = fixture::gauge(&name, value, &[fixture::int("device", device)]);
+        metric.unit = "By".to_owned();
+        metric
+    };
+    let figures = vec![
+        of("allocator.allocated", 0, 50.0),
+        of("allocator.allocated", 1, 60.0),
+        of("allocator.reserved", 1, 70.0),
+        of("device.free", 1, 10.0),
+    ];
+    world.push(&fixture::request(&[fixture::int("rank", 5)], figures));
+    let workload = crate::model::facts::Membership::named(world.own, "slurm/17").workload.key.clone();
+    let told = |allocated, reserved: Option<u64>, free: Option<u64>| Allocator {
+        process: None,
+        workload: Some(workload.clone()),
+        allocated: Bytes::new(allocated),
+        reserved: reserved.map(Bytes::new),
+        free: free.map(Bytes::new),
+        age: None,
+    };
+    let all = world.told(Duration::ZERO).1.allocators;
+    assert_eq!(all, [told(50, None, None), told(60, Some(70), Some(10))]);
+    world.is_member = false;
+    assert_eq!(world.told(Duration::ZERO).1.allocators, []);
 }
 
 #[test]

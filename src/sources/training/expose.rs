@@ -5,6 +5,8 @@ use super::metrics as m;
 use super::rank::{Rank, printable};
 use crate::formats::messages::{DeviceMemory, Hello, Params, SaveState};
 use crate::model::desc::Metric;
+use crate::model::facts::Allocator;
+use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
@@ -36,6 +38,27 @@ pub(super) fn put(rank: &Rank, hello: &Hello, face: &Face, pid: Option<u32>, at:
     }
     out.put_some(&m::CHECKPOINT_SAVED, &labels, rank.saved_unix.and_then(Seconds::new));
     out.put_some(&m::DROPPED, &labels, rank.dropped.map(Count));
+}
+
+/// Leaves for others what one rank tells of its allocators; without a process where it has ended.
+pub(super) fn tell_allocators(
+    rank: &Rank,
+    face: &Face,
+    process: Option<ProcessKey>,
+    at: Timestamp,
+    out: &mut Batch,
+) {
+    let told = rank.devices.values().filter_map(|device| {
+        Some(Allocator {
+            process,
+            workload: face.key.clone(),
+            allocated: Bytes::new(device.allocated?),
+            reserved: device.reserved.map(Bytes::new),
+            free: device.free.map(Bytes::new),
+            age: rank.heard.map(|heard| at.since(heard)),
+        })
+    });
+    out.facts.allocators.extend(told);
 }
 
 fn and([workload, rank]: &[Label; 2], last: Label) -> [Label; 3] {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::client::Client;
 use crate::formats::messages::Hello;
 use crate::model::facts::{Facts, GpuProcess};
-use crate::model::ids::ProcessKey;
+use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 
 /// Who a connection is.
@@ -13,6 +13,8 @@ use crate::model::label::Label;
 pub(super) struct Face {
     /// Empty where the process belongs to none.
     pub(super) workload: Label,
+    /// What makes that workload one.
+    pub(super) key: Option<WorkloadKey>,
     /// The rank, told from others of the same number.
     pub(super) rank: Label,
     /// Index and UUID of each GPU that the driver sees the process on.
@@ -74,6 +76,7 @@ impl Faces {
             return None;
         }
         let workload = client.key.and_then(|key| facts.member(key));
+        let key = workload.map(|workload| workload.key.clone());
         let workload = workload.map(|workload| workload.name.clone()).unwrap_or_default();
         let number = hello.rank.unwrap_or(0);
         let mut rank = Label::from(number);
@@ -100,6 +103,6 @@ impl Faces {
             .collect();
         gpus.sort_unstable();
         gpus.dedup();
-        Some(Face { workload, rank, gpus })
+        Some(Face { workload, key, rank, gpus })
     }
 }

@@ -185,7 +185,7 @@ impl Training {
             // It came and went between two samples, so that nobody else can have had its rank.
             (None, None) => {
                 let rank = Label::from(hello.rank.unwrap_or(0));
-                Face { workload: Label::default(), rank, gpus: Vec::new() }
+                Face { workload: Label::default(), key: None, rank, gpus: Vec::new() }
             }
         };
         self.remember(&face.workload, client.payer, rank.ooms.saturating_sub(counted), at);
@@ -218,6 +218,8 @@ impl Training {
             // What it said since the sample before is told once, where nobody has its names now.
             if shown && faces.claim(&face) {
                 expose::put(&rank, &hello, &face, client.pid, at, out);
+                // Nobody answers for these any more.
+                expose::tell_allocators(&rank, &face, None, at, out);
             }
             return None;
         }
@@ -241,6 +243,7 @@ impl Training {
         let rank = lock(&client.rank);
         let Some(hello) = &rank.hello else { return };
         expose::put(&rank, hello, face, client.pid, at, out);
+        expose::tell_allocators(&rank, face, client.key, at, out);
         out.put_some(&metrics::PROCESS_RSS, &face.labels(), resident(client, &out.facts));
         compute::put(&rank, hello, face, at, &self.rules.peaks, out);
         strive(efforts, &rank, hello, face, client.pid, at);

@@ -134,6 +134,14 @@ impl World {
         }
     }
 
+    /// What one sample leaves for others.
+    fn told(&mut self) -> Facts {
+        let mut batch = Batch::new();
+        batch.facts = self.facts();
+        self.source.sample(now(), &mut batch).unwrap();
+        batch.seal().2
+    }
+
     /// The series of one sample but those of the socket itself, with our pid as `PID`, and the timeline.
     fn sample(&mut self) -> (String, Arc<Timeline>) {
         let mut batch = Batch::new();
@@ -338,6 +346,29 @@ fn a_process_that_is_gone_is_not_shown_though_its_stream_is_held_open() {
     assert!(world.sample().0.contains("memwarden_rank_info"));
     world.living = false;
     assert!(!world.sample().0.contains("rank=\"3\""), "{}", world.sample().0);
+}
+
+#[test]
+fn an_allocator_is_that_of_the_process_that_speaks_until_it_ends() {
+    let mut world = World::new();
+    let mut stream = world.connect();
+    world.send(&mut stream, HELLO);
+    let mem = "{\"type\":\"mem\",\"devices\":{\"0\":{\"allocated\":50,\"reserved\":70,\"free\":10},\"1\":{\"reserved\":9}}}";
+    world.send(&mut stream, &format!("{mem}\n"));
+    let living = crate::model::facts::Allocator {
+        process: Some(world.own),
+        workload: Some(world.facts().members[0].workload.key.clone()),
+        allocated: Bytes::new(50),
+        reserved: Some(Bytes::new(70)),
+        free: Some(Bytes::new(10)),
+        age: Some(Duration::ZERO),
+    };
+    assert_eq!(world.told().allocators, std::slice::from_ref(&living));
+    drop(stream);
+    world.turn();
+    let ended = crate::model::facts::Allocator { process: None, ..living };
+    assert_eq!(world.told().allocators, [ended]);
+    assert_eq!(world.told().allocators, []);
 }
 
 #[test]

@@ -27,6 +27,7 @@ impl Workloads {
             let user = self.users.name(workload.told.user);
             put_info(workload, user, out);
             put_sums(workload, self.rules.pss, table.boot, out);
+            out.facts.workloads.push(Arc::clone(&workload.told));
         }
         self.tell_members(table, out);
         self.put_exits(out);

@@ -51,6 +51,8 @@ fn a_job_that_fills_its_gpu_is_asked_and_ends() {
     uses(&room, &job, 70);
     assert!(job.wait().success(), "it ended by itself: {}", daemon.log());
     assert_eq!(job.said(), ["up", "asked", "saved", "told to end"]);
+    // The step does not wait for its line.
+    room.wait_move("term");
     let audit = room.audit();
     assert_eq!(audit.moves("train")[..4], ["warn", "soft", "checkpoint", "term"]);
     assert_eq!(audit.reached(), [u64::from(job.pid())]);

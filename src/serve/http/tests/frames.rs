@@ -41,6 +41,7 @@ fn frame(sequence: u64, batch: Batch, sources: Vec<SourceReport>) -> Arc<Frame> 
         families,
         sources,
         findings: Vec::new(),
+        outlook: crate::model::outlook::Outlook::default(),
         timeline: Arc::default(),
     })
 }

@@ -3,6 +3,8 @@
 use expect_test::expect;
 
 use super::*;
+use crate::model::facts::GpuMemory;
+use crate::model::units::Bytes;
 use crate::sources::gpu::protocol::{Instance, Memory, Reason, Refusal};
 
 fn process(pid: u32, memory: Option<u64>) -> Process {
@@ -94,6 +96,22 @@ fn units_are_base_units() {
             ok
         "#]],
     );
+}
+
+#[test]
+fn what_is_free_is_left_for_others_while_it_is_fresh() {
+    let told = |world: &World, second| {
+        let mut batch = Batch::new();
+        let _ = put(world, Timestamp::from_secs(second), SECOND, true, &mut batch);
+        batch.facts.gpu_memory
+    };
+    let mut world = world();
+    take(&mut world, 1, sample(&[(Field::MemoryUsed, 50)], None));
+    assert_eq!(told(&world, 1), [], "what is free is not known");
+    take(&mut world, 2, sample(&[(Field::MemoryUsed, 50), (Field::MemoryFree, 30)], None));
+    let memory = GpuMemory { uuid: "GPU-a".into(), used: Bytes::new(50), free: Bytes::new(30) };
+    assert_eq!(told(&world, 2), [memory]);
+    assert_eq!(told(&world, 600), [], "it is stale");
 }
 
 #[test]

@@ -1,0 +1,284 @@
+//! From samples to signals: the engine over files of its own and a clock of its own, the guard, and a real process that
+//! is asked for a checkpoint by nothing but a forecast.
+
+use std::cell::Cell;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Diary, Notes};
+use crate::engine::{Engine, Registries};
+use crate::events::Events;
+use crate::host::clock;
+use crate::host::process::{self, fixture};
+use crate::model::frame::Frame;
+use crate::model::ids::ProcessKey;
+use crate::model::outlook::{LeakState, Resource};
+use crate::model::time::Timestamp;
+use crate::protection::enforce::executor::{self, Errands, Machine, Observer};
+use crate::protection::enforce::levels::HostMeter;
+use crate::protection::guard::alerts::Alerts;
+use crate::protection::guard::facts::Facts;
+use crate::protection::guard::gather::Gather;
+use crate::protection::guard::slot::Slot;
+use crate::protection::guard::watch::{Hands, Watch};
+use crate::protection::options::Protection;
+use crate::protection::policy::State;
+use crate::protection::words::scope::Never;
+use crate::sources::{Context, Registration, memory, process as processes, workload};
+use crate::{analyzers, app, config};
+
+/// What the host has, in MiB.
+const HOST: u64 = 16_384;
+/// What the job has at first, in MiB.
+const JOB: u64 = 1_024;
+/// Long enough for a loaded machine; nothing waits so long unless it fails.
+const SOON: Duration = Duration::from_secs(60);
+
+const SOURCES: &[&Registration] = &[&memory::REGISTRATION, &processes::REGISTRATION, &workload::REGISTRATION];
+
+/// A process of the test's own that writes down what it is asked, and goes on; ended with the test.
+struct Job {
+    child: Child,
+    key: ProcessKey,
+    diary: PathBuf,
+}
+
+impl Job {
+    #[expect(clippy::disallowed_methods, reason = "the test's own process")]
+    fn start(folder: &Path) -> Self {
+        let diary = folder.join("diary");
+        let script = "exec >>\"$0\"; trap 'echo asked' USR1; trap 'echo told to end' TERM; echo up; \
+                      while :; do sleep 1 & wait $!; done";
+        let mut command = Command::new("sh");
+        let command = command.arg("-c").arg(script).arg(&diary).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(Stdio::null()).spawn().unwrap();
+        let text = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap();
+        let key = ProcessKey { pid: child.id(), start: process::stat(&text).unwrap().start };
+        let job = Self { child, key, diary };
+        job.wait_said("up");
+        job
+    }
+
+    fn said(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.diary).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[track_caller]
+    fn wait_said(&self, what: &str) {
+        let begun = clock::now();
+        while !self.said().iter().any(|line| line == what) {
+            assert!(clock::now().since(begun) < SOON, "the job never said {what:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Everything that it said in its life, which this ends.
+    fn end(mut self) -> Vec<String> {
+        assert_eq!(self.child.try_wait().unwrap(), None, "it lives");
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.said()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The job's host, and everything between its files and its guard.
+struct Scene {
+    tree: fixture::Tree,
+    key: ProcessKey,
+    engine: Engine,
+    gather: Gather,
+    slot: Arc<Slot<Facts>>,
+    watch: Watch,
+    notes: Notes,
+    second: u64,
+}
+
+impl Scene {
+    /// A host whose only target is the job, with `more` to say of it and of the rest of the configuration.
+    fn new(job: &Job, more: &str, rest: &str) -> Self {
+        let tree = fixture::Tree::new();
+        let user = rustix::process::getuid().as_raw();
+        let text = format!(
+            "{rest}\nsources: {{workload: {{matchers: [{{name: train, executable: trainer}}]}}}}\n\
+             protection: {{mode: enforce, targets: [{{name: train, workload: train, allow_users: [\"{user}\"], \
+             limit: {{soft: \"\"}}, host: {{soft: 5%, hard: \"\"}}, margin: 1%, \
+             checkpoint: {{grace: 5s, longest_grace: 5s}}{more}}}]}}"
+        );
+        let config = config::parse_str(&text, Path::new("f"), &app::schema(), &[]).unwrap();
+        let context = Context { roots: Arc::new(tree.roots()), worker: None, checkpoints: Arc::default() };
+        let registries = Registries { sources: SOURCES, analyzers: analyzers::REGISTRY };
+        let engine = Engine::new(registries, &config, context, Arc::new(Events::new()));
+        let protection = Protection::new(&config.rooms["protection"], config.sampling.interval);
+        let targets: Arc<[_]> = protection.targets.into();
+        let proc = Path::new("/proc");
+        // The job is a child of this test, which the daemon itself never touches.
+        let never = Never { own: 0, ..executor::never(proc, &[]).unwrap() };
+        let gather = Gather::new(Arc::clone(&targets), &tree.roots(), Some(never.clone()));
+        let mode = executor::Mode::Enforce;
+        let errands = Errands::default();
+        let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), errands).unwrap();
+        let hands = Hands { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
+        let (notes, slot) = (Notes::default(), Arc::new(Slot::default()));
+        let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent: false });
+        std::fs::write(tree.proc().join("meminfo"), meminfo(HOST)).unwrap();
+        tree.add(&fixture::Process::new(1, "init"));
+        let meter = HostMeter::open(&tree.proc()).ok();
+        let watch = Watch::new(targets, 5, Arc::clone(&slot), meter, hands, Arc::default(), diary);
+        Self { tree, key: job.key, engine, gather, slot, watch, notes, second: 0 }
+    }
+
+    /// One second in which the host has so much available and the job so much of its own, in KiB.
+    fn pass(&mut self, available: u64, own: u64) -> Arc<Frame> {
+        let at = Timestamp::from_secs(1_000 + self.second);
+        self.second += 1;
+        // In place: it is kept open.
+        let file = std::fs::File::options().write(true).open(self.tree.proc().join("meminfo")).unwrap();
+        file.write_all_at(meminfo(available >> 10).as_bytes(), 0).unwrap();
+        let job = fixture::Process::new(self.key.pid, "trainer").start(self.key.start);
+        self.tree.add(&job.exe("/opt/trainer").memory(own, 1_024, 0, own).cpu(self.second));
+        let frame = self.engine.tick(at);
+        let report = self.watch.report().clone();
+        let told = self.engine.facts();
+        let facts = self.gather.look(at, &frame.outlook, told, &Alerts::default(), &report);
+        self.slot.give(Box::new(facts.unwrap()), Facts::keep);
+        let now = Cell::new(at);
+        for _ in 0..10 {
+            self.watch.round(&|| now.get());
+            now.set(now.get().plus(Duration::from_millis(100)));
+        }
+        frame
+    }
+
+    fn state(&mut self) -> Option<State> {
+        self.watch.report().seats[0].map(|seat| seat.state)
+    }
+
+    /// The moves of the ladder, and how many were asked.
+    fn moves(&self) -> Vec<String> {
+        let told = |note: &String| note.contains(" → ") || note.contains("asked");
+        self.notes.take().into_iter().filter(told).collect()
+    }
+}
+
+/// The file of a host with so much available, in MiB; always as long.
+fn meminfo(available: u64) -> String {
+    format!("MemTotal: {:>12} kB\nMemAvailable: {:>12} kB\n", HOST << 10, available << 10)
+}
+
+/// Noise of a few MiB, in KiB, the same in each run.
+fn noise(second: u64) -> u64 {
+    (second.wrapping_mul(2_654_435_761) >> 7) % 4_096
+}
+
+/// What is available of a host that is used up by 32 MiB a second, in KiB: exhausted after 384 s, and at its soft level
+/// 26 s before that.
+fn falling(second: u64) -> u64 {
+    (12_288_u64.saturating_sub(32 * second) << 10) + noise(second)
+}
+
+/// Above the soft level of the host, with the margin of a warning, in KiB.
+const CLEAR: u64 = (HOST << 10) / 100 * 6 + 4_096;
+
+#[test]
+fn a_rising_series_leads_by_its_forecast_alone_to_the_checkpoint_signal_and_no_further() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = Job::start(folder.path());
+    let mut scene = Scene::new(&job, "", "");
+    // It goes on as far as no level has a say; the time to save is over long before that.
+    while falling(scene.second) > CLEAR {
+        let frame = scene.pass(falling(scene.second), JOB << 10);
+        assert!(frame.outlook.forecasts.is_some() && frame.outlook.leaks.is_some());
+    }
+    job.wait_said("asked");
+    assert_eq!(
+        scene.moves(),
+        [
+            "ok → warn: exhaustion is foreseen",
+            "warn → soft: exhaustion is foreseen",
+            "soft → checkpoint: exhaustion is foreseen",
+            "remember that 1 are asked",
+        ]
+    );
+    assert_eq!(scene.state(), Some(State::Checkpoint));
+    assert_eq!(job.end(), ["up", "asked"]);
+}
+
+#[test]
+fn a_forecast_leads_no_further_than_its_target_allows() {
+    for more in [", forecast: {reach: warn}", ", reach: warn"] {
+        let folder = tempfile::tempdir().unwrap();
+        let job = Job::start(folder.path());
+        let mut scene = Scene::new(&job, more, "");
+        while falling(scene.second) > CLEAR {
+            scene.pass(falling(scene.second), JOB << 10);
+        }
+        assert_eq!(scene.moves(), ["ok → warn: exhaustion is foreseen"], "{more}");
+        assert_eq!(job.end(), ["up"], "{more}");
+    }
+}
+
+#[test]
+fn a_leak_leads_to_a_warning_and_no_further() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = Job::start(folder.path());
+    let mut scene = Scene::new(&job, "", "");
+    let leaking = |second| ((JOB + 2 * second) << 10) + noise(second);
+    while scene.state() != Some(State::Warn) {
+        assert!(scene.second < 1_200, "no leak was seen");
+        scene.pass(HOST << 10, leaking(scene.second));
+    }
+    let mut frame = scene.pass(HOST << 10, leaking(scene.second));
+    for _ in 0..60 {
+        frame = scene.pass(HOST << 10, leaking(scene.second));
+    }
+    assert_eq!(scene.moves(), ["ok → warn: a leak is confirmed"]);
+    assert_eq!(scene.state(), Some(State::Warn));
+    let leaks = frame.outlook.leaks.as_ref().unwrap();
+    let leaking = leaks.iter().filter(|leak| leak.state == LeakState::Leaking);
+    let whose: Vec<_> = leaking.map(|leak| leak.resource.clone()).collect();
+    let workload = scene.engine.facts().workloads[0].key.clone();
+    assert_eq!(whose, [Resource::Process(job.key), Resource::Workload(workload)]);
+    let rate = leaks.iter().find(|leak| leak.resource == whose[0]).and_then(|leak| leak.growth).unwrap();
+    assert!((rate.get() / f64::from(2 << 20) - 1.0).abs() < 0.1, "{rate:?}");
+    assert_eq!(job.end(), ["up"]);
+}
+
+#[test]
+fn a_leak_leads_as_far_as_its_target_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = Job::start(folder.path());
+    let mut scene = Scene::new(&job, ", leak: {reach: checkpoint}", "");
+    while scene.state() != Some(State::Checkpoint) {
+        assert!(scene.second < 1_200, "no leak was seen");
+        scene.pass(HOST << 10, ((JOB + 2 * scene.second) << 10) + noise(scene.second));
+    }
+    job.wait_said("asked");
+    assert_eq!(job.end(), ["up", "asked"]);
+}
+
+#[test]
+fn an_analyzer_that_is_off_is_not_one_that_foresees_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = Job::start(folder.path());
+    let mut scene = Scene::new(&job, "", "analyzers: {exhaustion: {enabled: false}}");
+    let frame = scene.pass(HOST << 10, JOB << 10);
+    assert_eq!((frame.outlook.forecasts.is_some(), frame.outlook.leaks.is_some()), (false, true));
+    let report = scene.watch.report().clone();
+    let told = scene.engine.facts();
+    let at = Timestamp::from_secs(1_001);
+    let facts = scene.gather.look(at, &frame.outlook, told, &Alerts::default(), &report).unwrap();
+    let seat = facts.seats[0].as_ref().unwrap();
+    assert_eq!((seat.forecast, seat.leak), (None, Some(false)));
+    assert_eq!(job.end(), ["up"]);
+}
