@@ -13,7 +13,7 @@ use crate::model::time::Timestamp;
 /// The option of every analyzer that follows subjects.
 pub(super) static MOST: Opt = Opt {
     key: "most",
-    help: "The most subjects that are followed at once; 2.6 KiB each. Those beyond are counted.",
+    help: "Maximum number of subjects tracked at once; each takes 2.6 KiB of memory. Subjects beyond the limit are counted.",
     kind: OptKind::Count(1, 4_000),
     default: "2000",
 };

@@ -10,7 +10,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Unit as _};
 
 crate::metrics! {
-    /// Things that have no place now because a limit of memwarden is reached, by limit and user id; user is empty where the limit has no user. Absent while the limit leaves nothing out.
+    /// Entries that are currently left out because a limit of memwarden is reached, by limit and user ID; the label user is empty where the limit is not per user. Absent while the limit leaves nothing out.
     pub LIMIT_LEFT_OUT: Gauge<Count> = "memwarden_limit_left_out" {limit, user}.counting("{entry}").budget(256);
 }
 

@@ -29,7 +29,7 @@ use crate::sources::Registration;
 /// Logs of training jobs.
 pub static REGISTRATION: Registration = Registration {
     name: "logs",
-    about: "Steps, loss, throughput and messages about memory that did not suffice, from the logs of training jobs.",
+    about: "Steps, loss, throughput and out-of-memory messages, from the log files of training jobs.",
     on_by_default: true,
     options: options::ALL,
     metrics: metrics::METRICS,
