@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
-use crate::catalog::{buddyinfo, cgroup, exhaustion, fragmentation, gpu, leak, memory, training, vmstat, workload};
+use crate::catalog::{
+    buddyinfo, cgroup, exhaustion, fragmentation, gpu, leak, memory, training, vmstat, workload,
+};
 use crate::model::finding::Subject;
 use crate::model::frame::Frame;
 use crate::model::printable::escaped;

@@ -142,6 +142,6 @@ opts! {
     TARGET_MOST: "most_per_hour", OptKind::Count(0, 100), "3";
     /// Whether the hard level kills even after the limits most_per_hour are used up.
     HARD_IGNORES_RATE: "hard_ignores_limits", OptKind::Bool, "false";
-    /// `http://` URL to which each state transition is sent as JSON; empty sends none. Logs and records contain only its host.
+    /// URL (`http://`) to which each state transition is sent as JSON; empty sends none. Logs and records contain only its host.
     WEBHOOK: "webhook", OptKind::Text, "\"\"";
 }
