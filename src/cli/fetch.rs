@@ -63,7 +63,7 @@ pub(super) fn address(text: &str) -> anyhow::Result<Uri> {
     let uri: Uri = text.parse().with_context(|| format!("{text} is no address"))?;
     match uri.scheme_str() {
         Some("http") if uri.host().is_some() => Ok(uri),
-        Some("https") => bail!("{text}: https is not spoken here; use a tunnel or a proxy on this host"),
+        Some("https") => bail!("{text}: https is not supported; use a tunnel or a proxy on this host"),
         _ => bail!("{text} has no scheme; write http:// before it"),
     }
 }

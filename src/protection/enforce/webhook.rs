@@ -37,7 +37,7 @@ pub fn check(url: &str) -> anyhow::Result<http::Uri> {
     let uri: http::Uri = url.parse().with_context(|| format!("{shown} is no address"))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http"), Some(_)) => Ok(uri),
-        (Some("https"), _) => bail!("{shown}: https is not spoken here; use a relay on this host"),
+        (Some("https"), _) => bail!("{shown}: https is not supported; use a relay on this host"),
         _ => bail!("{shown}: write http://HOST:PORT/PATH"),
     }
 }

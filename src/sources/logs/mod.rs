@@ -119,7 +119,7 @@ fn outcome(tails: &[Tail], all: &[Seen], began: Timestamp, at: Timestamp) -> Res
     }
     if let Some((path, why)) = refused {
         let (kind, what) = match why {
-            Refusal::NotRegular => (Failure::Io, "it is no regular file"),
+            Refusal::NotRegular => (Failure::Io, "it is not a regular file"),
             Refusal::Binary => (Failure::Parse, "it is no text"),
             Refusal::Untrusted => {
                 (Failure::Permission, "it is a link or a private file, in a folder that others can write")

@@ -69,10 +69,10 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     }
     for (place, text) in texts.iter().enumerate() {
         let problem = match text.parse::<SocketAddr>() {
-            Err(_) => "is no address with a port, such as 127.0.0.1:4317",
+            Err(_) => "is not an address with a port, such as 127.0.0.1:4317",
             // What comes from elsewhere has no process here, so that anybody could tell anything of any job.
             Ok(address) if !is_loopback(address) => "is not loopback, and only this host's jobs may push",
-            Ok(_) if texts[..place].contains(text) => "is there twice",
+            Ok(_) if texts[..place].contains(text) => "is listed twice",
             Ok(_) => continue,
         };
         wrong.push((format!("listen[{place}]"), format!("`{text}` {problem}")));

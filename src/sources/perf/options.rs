@@ -10,8 +10,12 @@ static HOST: Opt = Opt {
     default: "true",
 };
 
-static WORKLOADS: Opt =
-    Opt { key: "workloads", help: "Whether events are counted for each workload.", kind: OptKind::Bool, default: "true" };
+static WORKLOADS: Opt = Opt {
+    key: "workloads",
+    help: "Whether events are counted for each workload.",
+    kind: OptKind::Bool,
+    default: "true",
+};
 
 static HARDWARE: Opt = Opt {
     key: "hardware",

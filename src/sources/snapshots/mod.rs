@@ -27,9 +27,14 @@ static FOLDERS: Opt = Opt {
     kind: OptKind::Sections(&[&NAME, &PATH]),
     default: "[]",
 };
-static NAME: Opt =
-    Opt { key: "name", help: "Name of the folder in metrics: the value of the label `watch`.", kind: OptKind::Text, default: "\"\"" };
-static PATH: Opt = Opt { key: "path", help: "Path of the folder with the snapshots.", kind: OptKind::Path, default: "\"\"" };
+static NAME: Opt = Opt {
+    key: "name",
+    help: "Name of the folder in metrics: the value of the label `watch`.",
+    kind: OptKind::Text,
+    default: "\"\"",
+};
+static PATH: Opt =
+    Opt { key: "path", help: "Path of the folder with the snapshots.", kind: OptKind::Path, default: "\"\"" };
 static EVERY: Opt = Opt {
     key: "every",
     help: "Time between two checks of the folders for new snapshots; a file is read when it has not changed for this time.",

@@ -126,7 +126,7 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     let text = settings.choice(&MODE);
     if mode(&text).is_none() {
-        wrong.push(("mode".to_owned(), format!("`{text}` is no mode in octal, such as 0660")));
+        wrong.push(("mode".to_owned(), format!("`{text}` is not an octal mode, such as 0660")));
     }
     if let Some(text) = settings.text(&OWNER)
         && owner(&text).is_none()
@@ -140,7 +140,7 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     for name in compute::overrides(&settings.map(&PEAKS)).1 {
         wrong.push((
             "peak_flops".to_owned(),
-            format!("the peak of `{name}` is no number above 0, such as 989e12"),
+            format!("the peak of `{name}` is not a number above 0, such as 989e12"),
         ));
     }
     wrong

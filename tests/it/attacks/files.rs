@@ -354,7 +354,7 @@ fn no_log_page_or_answer_shows_it_raw() {
         page.sum("memwarden_log_errors_total", &[("kind", "not_regular")]) == 1.0
     });
     wait_for("the line of the log", SOON, || {
-        Some(()).filter(|()| !daemon.logged(&["is no regular file"]).is_empty())
+        Some(()).filter(|()| !daemon.logged(&["is not a regular file"]).is_empty())
     });
     is_printable("the log", &daemon.log());
     for path in ["/", "/api/v1/frame", "/api/v1/findings", "/api/v1/timeline"] {
