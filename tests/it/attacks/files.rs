@@ -69,7 +69,7 @@ fn a_snapshot_is_neither_read_through_a_link_nor_waited_for() {
     std::fs::hard_link(&secret, &second).unwrap();
     let pipe = folder.path().join("rank2.pickle");
     fifo(&pipe);
-    for (path, why) in [(&link, "symbolic link"), (&second, "private file"), (&pipe, "no regular file")] {
+    for (path, why) in [(&link, "symbolic link"), (&second, "private file"), (&pipe, "not a regular file")] {
         // As the daemon starts it, when the file that it saw was replaced since.
         let path = path.to_str().unwrap();
         let done = run(
