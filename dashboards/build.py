@@ -28,7 +28,7 @@ FOLDER = Path(__file__).parent
 def node():
     b = Board()
     b.row("Now")
-    b.stat("Memory available", f"memwarden_host_memory_available_bytes{{{HERE}}}", "bytes", description="What new processes can get without swapping.")
+    b.stat("Memory available", f"memwarden_host_memory_available_bytes{{{HERE}}}", "bytes", description="Memory available for new processes without swapping.")
     b.stat("Memory used", f"memwarden_host_memory_utilization_ratio{{{HERE}}}", "percentunit", steps=[level(ORANGE, 0.9), level(RED, 0.97)])
     b.stat("OOM kills, 1 h", f"increase(memwarden_host_oom_kills_total{{{HERE}}}[1h])", "short", steps=[level(RED, 0.5)])
     b.stat("GPUs answering", f'sum(memwarden_gpu_status{{{HERE},status="ok"}})', "short")
@@ -49,7 +49,7 @@ def node():
         (f"memwarden_host_memory_shared_bytes{{{HERE}}}", "shared and tmpfs (part of the page cache)"),
         (f"memwarden_host_memory_slab_bytes{{{HERE}}}", "slab, {{kind}}"),
         (f"memwarden_host_memory_page_tables_bytes{{{HERE}}}", "page tables"),
-    ], "bytes", description="Shared memory is a part of the page cache that cannot be dropped.", min=0)
+    ], "bytes", description="Shared memory is included in the page cache and can be reclaimed only by swapping.", min=0)
     b.lines("Swap and commit", [
         (f"memwarden_host_swap_used_bytes{{{HERE}}}", "swap used"),
         (f"memwarden_host_memory_committed_bytes{{{HERE}}}", "committed"),
@@ -58,7 +58,7 @@ def node():
     b.lines("Pressure (PSI), last 10 s", [
         (f'memwarden_host_pressure_ratio{{{HERE},resource="memory",window="10s"}}', "memory, {{kind}}"),
         (f'memwarden_host_pressure_ratio{{{HERE},resource="io",window="10s"}}', "io, {{kind}}"),
-    ], "percentunit", description="Share of time in which some or all tasks waited.", min=0)
+    ], "percentunit", description="Share of time in which some or all tasks waited for the resource (PSI).", min=0)
     b.lines("Reclaim and faults", [
         (f"rate(memwarden_host_major_faults_total{{{HERE}}}[$__rate_interval])", "major faults"),
         (f"sum(rate(memwarden_host_allocation_stalls_total{{{HERE}}}[$__rate_interval]))", "allocation stalls"),
@@ -72,10 +72,10 @@ def node():
     b.lines("GPU memory used", [(f"memwarden_gpu_memory_used_bytes{{{GPU}}}", "GPU {{gpu}}")], "bytes", min=0)
     b.lines("GPU memory free", [(f"memwarden_gpu_memory_free_bytes{{{GPU}}}", "GPU {{gpu}}")], "bytes", min=0)
     b.lines("Used by no process we see", [(f"memwarden_gpu_memory_unattributed_bytes{{{GPU}}}", "GPU {{gpu}}")], "bytes",
-            description="Used memory less that of every process: contexts, other pid namespaces, leaks of the driver.", min=0)
+            description="Used memory minus the memory of every process: driver contexts, other pid namespaces, leaks of the driver.", min=0)
     b.lines("Utilization", [
         (f"memwarden_gpu_utilization_ratio{{{GPU}}}", "GPU {{gpu}}"),
-    ], "percentunit", description="Share of time in which any kernel ran; not how busy the GPU was.", min=0, max=1)
+    ], "percentunit", description="Share of time in which at least one kernel ran; not the occupancy of the GPU.", min=0, max=1)
     b.lines("Power", [(f"memwarden_gpu_power_watts{{{GPU}}}", "GPU {{gpu}}")], "watt", min=0)
     b.lines("Temperature", [(f"memwarden_gpu_temperature_celsius{{{GPU}}}", "GPU {{gpu}}")], "celsius")
     b.lines("Throttling", [(f"memwarden_gpu_throttled{{{GPU}}} == 1", "GPU {{gpu}}: {{reason}}")], "short", min=0, max=1)
@@ -95,20 +95,20 @@ def node():
     b.row("Forecasts")
     tte, risk, within = "memwarden_forecast_time_to_exhaustion_seconds", "memwarden_forecast_risk", "memwarden_forecast_exhaustion_probability_ratio"
     b.stat("Highest risk", f"max({numbered(risk, 'level', LEVELS, SUBJECT)})", "short", mappings=words(LEVELS),
-           description="The highest level of risk of any resource. What gives a level is in the documentation of the exhaustion analyzer.",
+           description="Highest level of risk of any resource. The levels are defined in the documentation of the exhaustion analyzer.",
            steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)])
-    b.stat("Least time left, p50", f'min({tte}{{{SUBJECT},estimate="p50"}})', "s", noValue="none foreseen",
-           description="Until the resource that is exhausted first is exhausted, if its growth goes on: half the time it is earlier.",
+    b.stat("Least time left, p50", f'min({tte}{{{SUBJECT},estimate="p50"}})', "s", noValue="none predicted",
+           description="Median predicted time until the first resource is exhausted at its current growth.",
            steps=[], color={"mode": "thresholds"})
     b.stat("Leaks", f'sum(memwarden_leak_state{{{SUBJECT},resource!="process",state="leaking"}})', "short", steps=[level(RED, 1)],
-           description="Workloads, ranks and GPU processes that leak; the processes of a workload are not counted again.")
+           description="Workloads, ranks and GPU processes that leak; processes of a leaking workload are not counted separately.")
     for severity, color in (("critical", RED), ("warning", ORANGE), ("info", SKY)):
         b.stat(f"Findings, {severity}", f'sum(memwarden_findings{{{HERE},severity="{severity}"}})', "short", steps=[level(color, 1)],
-               description="Statements of the analyzers that are in force; /api/v1/findings has them in words.")
+               description="Active findings of the analyzers; /api/v1/findings has their texts.")
     soonest = f'(bottomk(1, {tte}{{{SUBJECT},estimate="p50"}}))'
     b.lines("Time left of the resource that is exhausted first", [
         (f'clamp_max(min({tte}{{{SUBJECT},estimate="{estimate}"}} and ignoring (estimate) {soonest}), 86400)', estimate) for estimate in ("p10", "p50", "p90")
-    ], "s", description="The forecast fan: one time in ten it is earlier than p10, half the time than p50, one in ten later than p90, if growth goes on. Nothing is drawn where nothing is foreseen, and never more than a day.",
+    ], "s", description="Quantiles p10, p50 and p90 of the predicted time to exhaustion at the current growth. Empty while no exhaustion is predicted; limited to one day.",
             min=0, overrides=[
                 painted("p10", SKY, ("custom.fillOpacity", 0), ("custom.lineStyle", {"fill": "dash", "dash": [4, 4]})),
                 painted("p50", BLUE, ("custom.lineWidth", 3), ("custom.fillOpacity", 0)),
@@ -124,44 +124,44 @@ def node():
     ])
     b.bars("Probability of exhaustion, any resource", [
         (f'max({within}{{{SUBJECT},horizon="{horizon}"}})', f"within {horizon}") for horizon in ("1m", "5m", "15m", "60m")
-    ], "percentunit", description="Of the resource where it is highest; allows for growth that stops.", min=0, max=1,
+    ], "percentunit", description="Probability for the resource where it is highest; includes the chance that growth stops.", min=0, max=1,
            steps=[level(YELLOW, 0.1), level(ORANGE, 0.5), level(RED, 0.9)])
     b.timeline("Risk", [(numbered(risk, "level", LEVELS, SUBJECT), NAME)], mappings=words(LEVELS),
-               description="The level of risk of each resource over time.",
+               description="Level of risk of each resource over time.",
                steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)])
     b.timeline("Probability of exhaustion within 15 minutes", [(f'{within}{{{SUBJECT},horizon="15m"}}', NAME)], unit="percentunit",
-               description="Each resource over time, in steps of color: from 10, 50 and 90 %.", min=0, max=1, decimals=0,
+               description="Probability of exhaustion of each resource over time; the color changes at 10, 50 and 90 %.", min=0, max=1, decimals=0,
                steps=[level(YELLOW, 0.1), level(ORANGE, 0.5), level(RED, 0.9)])
     b.lines("Headroom", [(f"bottomk(10, memwarden_forecast_headroom_bytes{{{SUBJECT}}})", NAME)], "bytes",
-            description="What is left of the ten resources with the least; file cache that can be reclaimed counts as left.", min=0)
+            description="Headroom of the ten resources with the least; reclaimable page cache counts as available.", min=0)
     b.lines("Growth", [(f"topk(10, memwarden_forecast_growth_bytes_per_second{{{SUBJECT}}})", NAME)], "binBps",
-            description="Of the ten resources that grow most.")
+            description="Growth rate of the ten fastest growing resources.")
     b.table("What the forecasts go by", f"memwarden_forecast_basis_info{{{SUBJECT}}} == 1", width=8, hide=("Value", "uuid"),
-            description="used: what counts against the limit. allocated: the job's allocator, where the device's figure lies still.")
+            description="used: memory counted against the limit. allocated: memory of the job's allocator, where the device's value is constant.")
 
     b.row("Leaks")
     state = "memwarden_leak_state"
     b.timeline("Workloads, ranks and GPU processes", [(numbered(state, "state", STATES, f'{SUBJECT},resource!="process"'), NAME)],
                mappings=words(STATES), steps=[level(YELLOW, 3), level(RED, 4)],
-               description="growing may yet stop; leaking has climbed so long and so steadily that it is taken for a leak.")
+               description="growing: growth that may stop. leaking: growth so long and steady that it is classified as a leak.")
     # One series a state and process would be illegible: only those that climb.
     b.timeline("Processes that climb", [(f'max without (state) (3 * ({state}{{{SUBJECT},resource="process",state="growing"}} == 1) or 4 * ({state}{{{SUBJECT},resource="process",state="leaking"}} == 1))', "{{workload}} {{pid}}")],
                mappings=words(STATES), steps=[level(YELLOW, 3), level(RED, 4)], noValue="none",
-               description="Processes of workloads while they grow or leak.")
+               description="Processes of workloads whose memory grows or leaks.")
     climbs = f'and ignoring (state) ({state}{{{SUBJECT},state=~"growing|leaking"}} == 1)'
     b.lines("Growth per hour", [(f"3600 * topk(10, memwarden_leak_growth_bytes_per_second{{{SUBJECT}}} {climbs})", NAME)], "bytes", width=6,
-            description="Of the ten that grow or leak fastest.", min=0)
+            description="Growth rate of the ten fastest growing or leaking subjects.", min=0)
     b.lines("Growth per training step", [(f"topk(10, memwarden_leak_growth_step_bytes{{{SUBJECT}}} {climbs})", NAME)], "bytes", width=6,
-            description="Of those that grow or leak and whose job tells its steps, over the last ten to twenty minutes.", min=0, noValue="no steps are told")
+            description="Growth per training step over the last 10 to 20 minutes, where the job reports steps.", min=0, noValue="no steps reported")
     b.lines("Evidence", [(f"topk(10, memwarden_leak_score{{{SUBJECT}}} {climbs.replace('(state)', '(state, envelope)')})", f"{NAME} {{{{envelope}}}}")], "short", width=6,
-            description="How many standard errors the slope of the floor, the center and the peak is away from none; two beyond 2.5 or one beyond 3.5 are evidence.")
+            description="Distance of the slope of the floor, the center and the peak from zero in standard errors; two above 2.5 or one above 3.5 are evidence of growth.")
     b.lines("Confidence", [(f"memwarden_leak_confidence_ratio{{{SUBJECT}}}", NAME)], "percentunit", width=6,
-            description="How loud the evidence is: an order, not a probability.", min=0.5, max=1)
+            description="Strength of the evidence for growth; orders suspects, is not a probability.", min=0.5, max=1)
     b.table("Climbing since", f"1000 * memwarden_leak_since_timestamp_seconds{{{SUBJECT}}}", width=12, hide=("uuid",), unit="short",
             names={"Value": "since"}, custom={"filterable": True},
-            description="When the growth of what grows or leaks began.", overrides=[of("since", ("unit", "dateTimeFromNow"))])
+            description="Start of the growth of each growing or leaking subject.", overrides=[of("since", ("unit", "dateTimeFromNow"))])
     b.table("Rise over the window of the evidence", f"sort_desc(memwarden_leak_rise_bytes{{{SUBJECT}}} {climbs})", width=12, hide=("uuid",),
-            names={"Value": "rise"}, unit="bytes", description="How much more is held than at the beginning of the growth's window.")
+            names={"Value": "rise"}, unit="bytes", description="Increase of memory since the beginning of the evaluation window.")
 
     protection(b)
 
@@ -180,37 +180,37 @@ def node():
     ):
         b.table(title, f"{info}{{{every}}} * on (job, instance, workload) group_left () {ratio}", width=8, unit="percentunit", names={"Value": name}, description=description)
     b.lines("Share of the workloads' resident memory", [(f"memwarden_imbalance_workload_memory_share_ratio{{{WORK}}}", "{{workload}}")], "percentunit",
-            stack=True, description="Of all workloads of the node.", min=0, max=1)
+            stack=True, description="Share of the resident memory of all workloads of the node.", min=0, max=1)
 
     b.row("Fragmentation of host memory")
     b.timeline("State of each zone", [(numbered("memwarden_fragmentation_host_state", "state", PIECES, HERE), "node {{node}}, {{zone}}")], width=8,
                mappings=words(PIECES), steps=[level(YELLOW, 1), level(RED, 2)],
-               description="fragmenting: ever less of the free memory serves huge pages. fragmented: nearly none does, and huge pages were refused.")
+               description="fragmenting: the share of free memory usable for huge pages decreases. fragmented: almost none is usable, and huge page allocations failed.")
     b.lines("Unusable for huge pages", [(f"memwarden_fragmentation_unusable_free_ratio{{{HERE}}}", "node {{node}}, {{zone}}")], "percentunit",
-            description="Share of the free memory in blocks too small for a huge page, mean of five minutes. High alone it is healthy: most memory may be file cache.", min=0, max=1)
+            description="Share of the free memory in blocks too small for a huge page, averaged over 5 minutes. A high value alone is normal: most memory may be page cache.", min=0, max=1)
     b.lines("Trend", [(f"memwarden_fragmentation_unusable_free_change_ratio{{{HERE}}}", "node {{node}}, {{zone}}")], "percentunit",
-            description="How much that mean is above the mean of the last hour.")
+            description="Change of the unusable share: the average of 5 minutes minus the average of the last hour.")
 
     b.row("Findings and analyzers")
     b.lines("Findings in force", [
         (f'sum by (analyzer) (memwarden_findings{{{HERE},severity="{severity}"}})', "{{analyzer}}, " + severity) for severity in ("critical", "warning", "info")
-    ], "short", stack=True, description="By analyzer and severity.", min=0, decimals=0, overrides=[
+    ], "short", stack=True, description="Active findings by analyzer and severity.", min=0, decimals=0, overrides=[
         like("/critical$/", ("color", {"mode": "fixed", "fixedColor": RED})),
         like("/warning$/", ("color", {"mode": "fixed", "fixedColor": ORANGE})),
         like("/info$/", ("color", {"mode": "fixed", "fixedColor": SKY})),
     ])
     b.timeline("Analyzers", [(f"memwarden_analyzer_up{{{HERE}}}", "{{analyzer}}")], width=8,
-               mappings=words([("failed", RED), ("complete", SKY)]), description="Whether the last run was complete.")
+               mappings=words([("failed", RED), ("complete", SKY)]), description="Whether the last run of the analyzer was complete.")
     b.lines("Time an analyzer takes", [(f"memwarden_analyzer_duration_seconds{{{HERE}}}", "{{analyzer}}")], "s", stack=True,
-            description="Of each tick.", min=0)
+            description="Run time of each analyzer at each tick.", min=0)
     b.lines("Failures of analyzers", [(f"increase(memwarden_analyzer_panics_total{{{HERE}}}[$__rate_interval])", "{{analyzer}}")], "short", width=12,
-            description="Defects that were caught; after each the analyzer began anew.", min=0, decimals=0)
+            description="Panics of analyzers that were caught; the analyzer restarts after each.", min=0, decimals=0)
     b.lines("Followed and left out", [
         (f"memwarden_forecast_resources{{{HERE}}}", "resources followed"),
         (f"memwarden_forecast_resources_omitted{{{HERE}}}", "resources left out"),
         (f"memwarden_leak_subjects{{{HERE}}}", "leak subjects followed"),
         (f"memwarden_leak_subjects_omitted{{{HERE}}}", "leak subjects left out"),
-    ], "short", width=12, description="What is left out is beyond analyzers.exhaustion.most and analyzers.leak.most.", min=0, decimals=0)
+    ], "short", width=12, description="Tracked and omitted subjects; subjects beyond analyzers.exhaustion.most and analyzers.leak.most are omitted.", min=0, decimals=0)
 
     b.row("Health of the telling")
     b.table("Sources", f"memwarden_source_status{{{HERE}}} == 1", hide=("Value",))
@@ -239,25 +239,25 @@ def fleet():
     risk, tte = "instance:memwarden_forecast_risk:max", "instance:memwarden_forecast_time_to_exhaustion_seconds:min"
     colors = [level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)]
     b.row("Now")
-    b.stat("Nodes", f"count({risk}{{{HERE}}})", "short", description="Nodes whose forecasts are known.")
-    b.stat("At high risk or worse", f"sum({risk}{{{HERE}}} >= bool 2)", "short", steps=[level(ORANGE, 1)], description="Nodes with a resource that may run out within a quarter of an hour.")
-    b.stat("At critical risk", f"sum({risk}{{{HERE}}} >= bool 3)", "short", steps=[level(RED, 1)], description="Nodes with a resource that runs out now.")
-    b.stat("Least time left, p50", f'min({tte}{{{HERE},estimate="p50"}})', "s", noValue="none foreseen", description="On the node where memory runs out first.")
+    b.stat("Nodes", f"count({risk}{{{HERE}}})", "short", description="Nodes with forecasts.")
+    b.stat("At high risk or worse", f"sum({risk}{{{HERE}}} >= bool 2)", "short", steps=[level(ORANGE, 1)], description="Nodes with a resource that may be exhausted within 15 minutes.")
+    b.stat("At critical risk", f"sum({risk}{{{HERE}}} >= bool 3)", "short", steps=[level(RED, 1)], description="Nodes with a resource that is about to be exhausted.")
+    b.stat("Least time left, p50", f'min({tte}{{{HERE},estimate="p50"}})', "s", noValue="none predicted", description="Time to exhaustion on the node where memory is exhausted first.")
     b.stat("Leaks", f"sum(instance:memwarden_leak_leaking:count{{{HERE}}})", "short", steps=[level(RED, 1)], description="Workloads, ranks and GPU processes that leak.")
-    b.stat("Critical findings", f'sum(instance:memwarden_findings:sum{{{HERE},severity="critical"}})', "short", steps=[level(RED, 1)], description="Statements of the analyzers that are in force.")
+    b.stat("Critical findings", f'sum(instance:memwarden_findings:sum{{{HERE},severity="critical"}})', "short", steps=[level(RED, 1)], description="Active findings of the analyzers.")
     b.row("Nodes")
     b.timeline("Risk of the nodes at most risk", [(f"topk(30, {risk}{{{HERE}}})", "{{instance}}")], height=12, mappings=words(LEVELS), steps=colors,
-               description="The highest level of risk of any resource of the node.")
+               description="Highest level of risk of any resource of the node.")
     b.lines("Time left, p50", [(f'bottomk(20, {tte}{{{HERE},estimate="p50"}})', "{{instance}}")], "s", width=12, height=12, log=True,
-            description="Of the twenty nodes where memory runs out first; a logarithmic scale.")
+            description="Time to exhaustion of the twenty nodes where memory is exhausted first; logarithmic scale.")
     b.lines("Probability of exhaustion within 15 minutes", [(f'topk(20, instance:memwarden_forecast_exhaustion_probability:max{{{HERE},horizon="15m"}})', "{{instance}}")],
-            "percentunit", description="Of the twenty nodes where it is highest.", min=0, max=1)
+            "percentunit", description="Exhaustion probability of the twenty nodes with the highest.", min=0, max=1)
     b.lines("Fastest growth per hour of what grows or leaks", [(f"3600 * topk(20, instance:memwarden_leak_growth_bytes_per_second:max{{{HERE}}})", "{{instance}}")],
-            "bytes", description="Of the twenty nodes where it is fastest.", min=0)
+            "bytes", description="Growth rate of the twenty nodes with the fastest growth.", min=0)
     b.lines("Leaks", [(f"topk(20, instance:memwarden_leak_leaking:count{{{HERE}}})", "{{instance}}")], "short",
-            description="Workloads, ranks and GPU processes that leak, of the twenty nodes with most.", min=0, decimals=0)
+            description="Workloads, ranks and GPU processes that leak, on the twenty nodes with the most.", min=0, decimals=0)
     b.lines("Findings in force", [(f"sum by (severity) (instance:memwarden_findings:sum{{{HERE}}})", "{{severity}}")], "short", width=24, stack=True,
-            description="Of all nodes, by severity.", min=0, decimals=0, overrides=[painted("critical", RED), painted("warning", ORANGE), painted("info", SKY)])
+            description="Active findings of all nodes, by severity.", min=0, decimals=0, overrides=[painted("critical", RED), painted("warning", ORANGE), painted("info", SKY)])
     return dashboard("fleet", "Which nodes run out of memory first, and which leak. Needs memwarden.recording.rules.yaml.", b, [
         variable("instance", "label_values(memwarden_build_info, instance)", "Node"),
     ])

@@ -54,56 +54,56 @@ def training():
 
 def now(b):
     b.row("Now")
-    b.stat("Ranks", f"sum({m('ranks', WORK)})", "short", noValue="none", description="Processes that reported themselves over the job socket and are connected.")
-    b.stat("Step", f"max({m('step')})", "short", noValue="not told", decimals=0, description="Of the rank that is farthest.")
-    b.stat("Step time, median of the ranks", f"quantile(0.5, {m('step_last_duration_seconds')})", "s", noValue="not told", description="Of the last steps.")
+    b.stat("Ranks", f"sum({m('ranks', WORK)})", "short", noValue="none", description="Processes that are connected to the job socket as ranks.")
+    b.stat("Step", f"max({m('step')})", "short", noValue="not reported", decimals=0, description="Step of the most advanced rank.")
+    b.stat("Step time, median of the ranks", f"quantile(0.5, {m('step_last_duration_seconds')})", "s", noValue="not reported", description="Median over the ranks of the duration of their last step.")
     full = m("mfu_ratio", RANK + ',convention="full"')
     b.stat("MFU", f"avg({full})", "percentunit", noValue="not known",
-           description="Model FLOPS utilization, attention counted over all pairs; a share of the dense peak. Not known for a GPU without a known peak.")
+           description="Model FLOPs utilization (MFU) with attention counted over all pairs, as a share of the dense peak. Unknown for a GPU whose peak is unknown.")
     b.stat("Joules per token", f"avg({m('token_energy_joules', WORK)})", "joule", noValue="not known",
-           description="Energy of the GPUs of a workload for one token; not known where a GPU is shared or does not tell its energy.")
+           description="Energy of the GPUs of a workload per token; unknown where a GPU is shared or reports no energy.")
     b.stat("Out of memory, 1 h", f"sum({rise('ooms_total', WORK, '1h')})", "short", decimals=0, steps=[level(RED, 0.5)],
-           description="Times an allocator gave up, as told when it happened.")
+           description="Out-of-memory errors of allocators, as reported when they occurred.")
 
 
 def throughput(b):
     b.row("Throughput")
     tokens = m("throughput_tokens_per_second")
     b.lines("Tokens a second, by rank", [(tokens, WHO)], "short", min=0,
-            description="What each rank itself trains on. Ranks that share one replica of the model (tensor, pipeline) may each tell the same tokens.")
+            description="Tokens that each rank trains on. Ranks that share one replica of the model (tensor or pipeline parallelism) may report the same tokens.")
     b.lines("Tokens a second, by GPU", [
         (f'sum by (job, instance, gpu) ({tokens} * on ({ID}) group_left (gpu) memwarden_rank_info{{{RANK},gpu!=""}})', "{{instance}} GPU {{gpu}}"),
-    ], "short", min=0, description="Of the ranks on each GPU; ranks that are on several GPUs or on none that the driver confirms are not in it.")
+    ], "short", min=0, description="Throughput of the ranks on each GPU; ranks on several GPUs, or on none that the driver confirms, are not included.")
     b.lines("Samples a second, by rank", [(rate("samples_total"), WHO)], "short", min=0)
     b.lines("Operations a second and GPU", [(f"avg by (workload, convention) ({m('flops_per_second')})", "{{workload}}, {{convention}}")], "flops", min=0,
-            description="Mean of the ranks, by how operations are counted. full: attention over all pairs; causal: over half of them; 6n: six for each parameter; hardware: with what is computed again.")
+            description="Mean of the ranks, by counting convention. full: attention over all pairs; causal: over half of them; 6n: six operations per parameter and token; hardware: recomputation included.")
     b.lines("MFU", [(f"avg by (workload, convention) ({m('mfu_ratio')})", "{{workload}}, {{convention}}")], "percentunit", min=0,
-            description="The same as a share of what the GPU does with dense matrices in the rank's precision. Compare only what is counted alike.")
+            description="Operations as a share of the GPU's dense peak in the rank's precision. Compare only values of the same convention.")
     b.lines("Joules per token", [(m("token_energy_joules", WORK), "{{workload}}")], "joule", min=0,
-            description="Energy of the GPUs that the workload's ranks are on, for one token.")
+            description="Energy of the GPUs of the workload's ranks per token.")
 
 
 def steps(b):
     b.row("Steps")
     bucket = f"{STEPS}_bucket{{{RANK}}}"
-    b.heatmap("Step time", f"sum by (le) (increase({bucket}[$__rate_interval]))", "s", description="How many steps of all ranks took how long.")
+    b.heatmap("Step time", f"sum by (le) (increase({bucket}[$__rate_interval]))", "s", description="Distribution of the step duration of all ranks.")
     b.lines("Step time, quantiles", [
         (f"histogram_quantile({q}, sum by (le) (rate({bucket}[$__rate_interval])))", f"p{100 * q:.0f}") for q in (0.5, 0.9, 0.99)
-    ], "s", width=12, min=0, description="From buckets whose bounds are powers of two, so these are rough; the mean beside is exact.",
+    ], "s", width=12, min=0, description="Quantiles are approximate, from buckets whose bounds are powers of two; the mean is exact.",
             overrides=[painted("p50", SKY), painted("p90", ORANGE), painted("p99", RED)])
     mean = f"rate({STEPS}_sum{{{RANK}}}[$__rate_interval]) / (rate({STEPS}_count{{{RANK}}}[$__rate_interval]) > 0)"
     b.lines("Step time, mean by rank", [(mean, WHO)], "s", min=0)
-    b.lines("Last step, by rank", [(m("step_last_duration_seconds"), WHO)], "s", min=0, description="How long it took. An evaluation or a checkpoint between two steps makes the second one long.")
+    b.lines("Last step, by rank", [(m("step_last_duration_seconds"), WHO)], "s", min=0, description="Duration of the last step. An evaluation or a checkpoint between two steps is included in the second one.")
     last = m("step_last_duration_seconds")
     b.lines("Step time against the median", [
         (f"{last} / on (job, instance, workload) group_left () (quantile by (job, instance, workload) (0.5, {last}) > 0)", WHO),
-    ], "percentunit", description="Of the ranks of the same workload and node. Ranks that wait for each other take equally long: then look at the time of their forward phases.")
+    ], "percentunit", description="Step time relative to the ranks of the same workload and node. Ranks that wait for each other take equally long; then compare their forward phases.")
     b.lines("Steps behind the foremost rank", [
         (f"max by (job, instance, workload) ({m('step')}) - on (job, instance, workload) group_right () {m('step')}", WHO),
-    ], "short", min=0, decimals=0, description="One or two come and go with the moment of the scrape.")
+    ], "short", min=0, decimals=0, description="Differences of one or two steps are normal, because ranks are not scraped at the same moment.")
     b.lines("Skipped steps", [(rise("skipped_steps_total"), WHO)], "short", min=0,
-            description="That an overflow of the loss scale skipped. Now and then is how loss scaling works.")
-    b.lines("Steps that were not finite", [(rise("nonfinite_steps_total"), WHO)], "short", min=0, description="Whose loss or gradients were NaN or infinite.")
+            description="Steps skipped because gradients overflowed. Occasional skips are normal with loss scaling.")
+    b.lines("Steps that were not finite", [(rise("nonfinite_steps_total"), WHO)], "short", min=0, description="Steps whose loss or gradients were NaN or infinite.")
 
 
 def phases(b):
@@ -113,7 +113,7 @@ def phases(b):
     b.lines("Share of step time", [
         (f"{spent} / on () group_left () (sum(rate({STEPS}_sum{{{RANK}}}[$__rate_interval])) > 0)", "{{phase}}"),
     ], "percentunit", stack=True, min=0, overrides=colors,
-            description="Of all ranks together. What is missing to 100 % is in no phase; phases within phases count twice.")
+            description="Share of time of all ranks together. The rest to 100 % is in no phase; nested phases count twice.")
     loader = rate("phase_seconds_total", RANK + ',phase="loader"')
     b.lines("Waiting for data, by rank", [
         (f"{loader} / on ({ID}) (rate({STEPS}_sum{{{RANK}}}[$__rate_interval]) > 0)", WHO),
@@ -124,46 +124,46 @@ def phases(b):
     forward = RANK + ',phase="forward"'
     b.lines("Forward, mean by rank", [
         (f"{rate('phase_seconds_total', forward)} / ({rate('phases_total', forward)} > 0)", WHO),
-    ], "s", width=12, min=0, description="Ranks wait for each other in backward, so it is here that a slow one differs from the others. Stages of a pipeline differ by design.")
+    ], "s", width=12, min=0, description="Duration of the forward phase, in which a slow rank differs from the others, because ranks wait for each other in backward. Pipeline stages differ by design.")
     b.bars("Memory by phase", [(f"max by (phase) ({m('phase_allocated_peak_bytes')})", "{{phase}}")], "bytes", width=12, min=0,
-           description="The highest allocation seen in each phase since the process began, of the rank where it is highest.")
+           description="Largest allocated memory in each phase since the process started, of the rank with the largest.")
 
 
 def allocator(b):
     b.row("Allocator")
     b.lines("Allocated", [(bytes_of("allocated"), DEVICE), (bytes_of("allocated_peak"), DEVICE + ", peak")], "bytes", min=0,
-            description="Memory of live tensors; dashed the most since the process began or reset it.",
+            description="Memory of live tensors; dashed: the peak since the process started or reset it.",
             overrides=[like("/peak$/", ("custom.fillOpacity", 0), ("custom.lineStyle", {"fill": "dash", "dash": [4, 4]}))])
     b.lines("Reserved", [(bytes_of("reserved"), DEVICE), (bytes_of("reserved_peak"), DEVICE + ", peak")], "bytes", min=0,
-            description="What the allocator took from the device; dashed the most.",
+            description="Memory that the allocator reserved from the device; dashed: its peak.",
             overrides=[like("/peak$/", ("custom.fillOpacity", 0), ("custom.lineStyle", {"fill": "dash", "dash": [4, 4]}))])
     b.lines("Free on the device", [(m("device_free_bytes"), DEVICE), (f"min by (device) ({m('device_total_bytes')})", "total of cuda:{{device}}")], "bytes", min=0,
-            description="As the job sees it; what the allocator reserved is not free here.")
+            description="Free memory of the device as reported by the job; memory reserved by the allocator is not free.")
     b.lines("What is reserved, all ranks", [
         (f"sum({bytes_of('requested')})", "asked for"),
         (f"sum({bytes_of('active')} - {bytes_of('requested')})", "lost to rounding"),
         (f"sum({bytes_of('inactive_split')})", "free beside live blocks"),
         (f"sum({bytes_of('releasable')})", "free, can be given back"),
-    ], "bytes", stack=True, min=0, description="Asked for and rounding make up what is active: live tensors, and those that wait for a stream.", overrides=[
+    ], "bytes", stack=True, min=0, description="Active memory is the sum of requested memory and rounding: live tensors, and freed tensors still in use by a stream.", overrides=[
         painted("asked for", SKY), painted("lost to rounding", YELLOW), painted("free beside live blocks", RED), painted("free, can be given back", GREEN),
     ])
     active, releasable = bytes_of("active"), bytes_of("releasable")
     b.lines("Fragmentation", [
         (share(f"{bytes_of('reserved')} - {active} - {releasable}"), DEVICE + ", outside blocks"),
         (share(f"{active} - {bytes_of('requested')}"), DEVICE + ", inside blocks"),
-    ], "percentunit", min=0, description="Shares of what is reserved. Outside blocks: free, but in segments in use, so that it cannot be given back (external). Inside blocks: rounding (internal).")
+    ], "percentunit", min=0, description="Shares of reserved memory. Outside blocks: free in segments in use, which cannot be released (external fragmentation). Inside blocks: rounding (internal fragmentation).")
     b.lines("Held and not allocated", [
         (share(f"{bytes_of('reserved')} - {bytes_of('allocated')}"), DEVICE),
         (share(f"{bytes_of('reserved')} - {bytes_of('allocated')} - {releasable}"), DEVICE + ", not releasable"),
-    ], "percentunit", min=0, description="Shares of what is reserved, with blocks in them that wait for a stream. A cache is no fault: what is releasable is given back before the allocator fails.")
-    b.lines("Largest free block", [(bytes_of("largest_free"), DEVICE)], "bytes", min=0, description="Inside reserved segments: a larger request needs a new segment from the device.")
+    ], "percentunit", min=0, description="Shares of reserved memory, including blocks that wait for a stream. Cached memory is normal: the allocator releases it before it raises an out-of-memory error.")
+    b.lines("Largest free block", [(bytes_of("largest_free"), DEVICE)], "bytes", min=0, description="Largest free block inside reserved segments; a larger request needs a new segment from the device.")
     b.lines("Retries and failures", [
         (rise("allocator_retries_total"), DEVICE + ", retries"),
         (rise("allocator_ooms_total"), DEVICE + ", failures"),
         (rise("ooms_total", WORK), "{{workload}}, told when it happened"),
-    ], "short", min=0, description="A retry frees the whole cache because the device had no memory; it is slow, and what comes before a failure.")
+    ], "short", min=0, description="A retry frees the whole cache because the device had no memory; it is slow and precedes an out-of-memory error.")
     b.lines("Host memory", [(m("process_rss_bytes"), WHO), (m("pinned_bytes"), WHO + ", page-locked")], "bytes", min=0,
-            description="Resident memory of each rank's process, and what is page-locked in it.")
+            description="Resident memory of each rank's process, and its pinned (page-locked) memory.")
 
 
 def ranks(b):
@@ -177,17 +177,17 @@ def ranks(b):
         (f"sum by ({by}) ({bytes_of('reserved')})", "reserved", "bytes"),
         (f"max by ({by}) ({m('message_age_seconds')})", "last message", "s"),
         (f"max by ({by}) ({m('loss')})", "loss", "none"),
-    ], description="The newest of each, of all its devices together. Last message: how long ago.")
-    b.table("Who they are", f"memwarden_rank_info{{{RANK}}}", width=24, hide=("Value", "uuid"), description="What each process said of itself, and the GPU that the driver sees it on.")
-    b.lines("Age of the last message", [(m("message_age_seconds"), WHO)], "s", min=0, description="Grows while a process is stuck or stopped.")
+    ], description="Last reported values of each rank, summed over its devices. Last message: time since the last message.")
+    b.table("Identity of the ranks", f"memwarden_rank_info{{{RANK}}}", width=24, hide=("Value", "uuid"), description="Identity that each process reported, and the GPU on which the driver lists it.")
+    b.lines("Age of the last message", [(m("message_age_seconds"), WHO)], "s", min=0, description="Time since the last message; grows while a process is stuck or stopped.")
     b.lines("Ranks connected", [(m("ranks", WORK), "{{workload}}")], "short", min=0, decimals=0)
     b.lines("Ranks that another one has", [(m("rank_conflicts", WORK), "{{workload}}")], "short", min=0, decimals=0,
-            description="Processes that gave themselves the rank of another: several runs within one workload, or a launcher that sets none.")
+            description="Processes that report the rank of another one: several runs within one workload, or a launcher that sets no rank.")
 
 
 def learning(b):
     b.row("Learning")
-    b.lines("Loss", [(m("loss"), WHO)], "none", description="Of the last step; a gap where it was not finite.")
+    b.lines("Loss", [(m("loss"), WHO)], "none", description="Loss of the last step; a gap where it was not finite.")
     b.lines("Norm of the gradients", [(m("gradient_norm"), WHO)], "none", min=0)
     b.lines("Learning rate", [(m("learning_rate"), WHO)], "sci", min=0)
 
@@ -195,7 +195,7 @@ def learning(b):
 def checkpoints(b):
     b.row("Checkpoints")
     b.timeline("The last checkpoint", [(numbered("memwarden_training_checkpoint_state", "state", SAVING, RANK), WHO)], mappings=words(SAVING),
-               steps=[level(YELLOW, 1), level(RED, 2)], description="What became of it.")
+               steps=[level(YELLOW, 1), level(RED, 2)], description="State of the last checkpoint.")
     b.lines("Time since one was saved", [(f"time() - {m('checkpoint_saved_timestamp_seconds')}", WHO)], "s", width=6, min=0, description="What is lost when the job ends now.")
     b.lines("Step of the last checkpoint", [(m("checkpoint_step"), WHO)], "none", width=6, min=0)
 

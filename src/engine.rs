@@ -28,23 +28,23 @@ use crate::sources::{self, Context, Registration};
 pub type Frames = tokio::sync::watch::Receiver<Option<Arc<Frame>>>;
 
 crate::metrics! {
-    /// The version that runs, the commit that it was built from (`unknown` where the build could not tell) and the processor it was built for; always 1.
+    /// Version of memwarden, the commit it was built from (`unknown` if the build could not determine it) and the processor architecture it was built for; always 1.
     pub BUILD_INFO: Gauge<Flag> = "memwarden_build_info" {version, revision, arch};
-    /// Whether the source's last sample was complete.
+    /// Whether the last sample of the source was complete.
     pub SOURCE_UP: Gauge<Flag> = "memwarden_source_up" {source};
-    /// What became of the source's last sample: 1 for the status it has, 0 for the others.
+    /// Result of the source's last sample: 1 for the current status (ok, unavailable or failed), 0 for the others.
     pub SOURCE_STATUS: Gauge<Flag> = "memwarden_source_status" {source, status};
-    /// How long the source's last sample took.
+    /// Time that the last sample of the source took.
     pub SOURCE_DURATION: Gauge<Seconds> = "memwarden_source_duration_seconds" {source};
-    /// Time since the source's last complete sample; absent before the first.
+    /// Time since the last complete sample of the source; absent before the first one.
     pub SAMPLE_AGE: Gauge<Seconds> = "memwarden_sample_age_seconds" {source};
-    /// When this frame was sampled, in seconds since 1970; a frame that stays the same means a sampler that is stuck.
+    /// Unix time at which the exposed frame was sampled; a constant value means that the sampler is stuck.
     pub LAST_SAMPLE: Gauge<Seconds> = "memwarden_last_sample_timestamp_seconds" {};
-    /// Frames published since the start.
+    /// Frames published since memwarden started.
     pub FRAMES: Counter<Count> = "memwarden_frames_total" {}.counting("{frame}");
-    /// Points that were left out of frames, by metric and reason: budget, duplicate, not_finite, labels.
+    /// Points left out of frames, by metric and reason: budget (more series than the metric may have), duplicate, not_finite (NaN or infinite) or labels (wrong labels).
     pub POINTS_DROPPED: Counter<Count> = "memwarden_points_dropped_total" {metric, reason}.counting("{point}");
-    /// Series in this frame, these self-metrics left out.
+    /// Series in the exposed frame, without memwarden's own metrics about the frame.
     pub SERIES: Gauge<Count> = "memwarden_frame_series" {}.counting("{series}");
 }
 

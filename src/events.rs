@@ -18,33 +18,33 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Seconds};
 
 crate::metrics! {
-    /// Ticks that were skipped because the one before took too long.
+    /// Sampling ticks that were skipped because the previous one took too long.
     pub TICKS_SKIPPED: Counter<Count> = "memwarden_ticks_skipped_total" {}.counting("{tick}");
-    /// Times that one step of the sampler, a source or what comes after the sources, took more than 5 s; /-/healthy names the one that hangs now. Absent before the first.
+    /// Times that one step of the sampler (a source, or a step after the sources) took more than 5 seconds; absent before the first time. /-/healthy names the step that hangs now.
     pub STALLS: Counter<Count> = "memwarden_sampler_stalls_total" {step}.counting("{stall}");
-    /// Whether the last attempt to load a configuration succeeded.
+    /// Whether the last attempt to load the configuration succeeded.
     pub RELOAD_SUCCESSFUL: Gauge<Flag> = "memwarden_config_last_reload_successful" {};
-    /// When a configuration was last loaded successfully, in seconds since 1970.
+    /// Unix time of the last successful load of the configuration.
     pub RELOAD_TIME: Gauge<Seconds> = "memwarden_config_last_reload_success_timestamp_seconds" {};
-    /// Samples of a source that failed, by kind; a source that has nothing to read on this host does not count.
+    /// Failed samples of the source, by kind of error; a source that is unavailable on this host is not counted.
     pub SOURCE_ERRORS: Counter<Count> = "memwarden_source_errors_total" {source, kind}.counting("{error}");
-    /// HTTP requests answered, by status class.
+    /// HTTP requests answered, by status code class.
     pub HTTP_REQUESTS: Counter<Count> = "memwarden_http_requests_total" {code}.counting("{request}");
-    /// HTTP connections closed because of a limit, by reason.
+    /// HTTP connections closed or requests refused because of a limit, by reason: connections, requests, time, size, handshake (TLS) or rate.
     pub HTTP_LIMITED: Counter<Count> = "memwarden_http_limited_total" {reason}.counting("{connection}");
-    /// Pushes over OTLP that the collector took.
+    /// OTLP exports that the collector accepted.
     pub OTLP_EXPORTS: Counter<Count> = "memwarden_otlp_exports_total" {}.counting("{export}");
-    /// Pushes over OTLP that failed.
+    /// OTLP exports that failed.
     pub OTLP_FAILURES: Counter<Count> = "memwarden_otlp_export_failures_total" {}.counting("{export}");
-    /// When the collector last took a push, in seconds since 1970; absent before the first.
+    /// Unix time of the last OTLP export that the collector accepted; absent before the first one.
     pub OTLP_LAST_SUCCESS: Gauge<Seconds> = "memwarden_otlp_last_success_timestamp_seconds" {};
-    /// Whether the system gives what protection can use: capabilities (cap_kill, cap_ipc_lock, cap_sys_ptrace, cap_sys_resource) and pressure information (psi); absent where that cannot be read.
+    /// Whether a facility that protection uses is available: the capabilities cap_kill, cap_ipc_lock, cap_sys_ptrace and cap_sys_resource, and pressure stall information (psi); absent where this cannot be read.
     pub PROTECTION_NEED: Gauge<Flag> = "memwarden_protection_need_met" {need};
-    /// Whether records could be written the last time, by kind: audit, incidents; absent where they are kept in memory only.
+    /// Whether the last write of a protection record succeeded, by record: audit or incidents; absent where records are kept in memory only.
     pub RECORDS_WRITABLE: Gauge<Flag> = "memwarden_records_writable" {record};
-    /// Records that could be written nowhere, by kind: lines of the audit log, changes of incidents.
+    /// Protection records that could not be written or kept, by record: audit (lines of the audit log) or incidents (changes of incidents).
     pub RECORDS_LOST: Counter<Count> = "memwarden_records_lost_total" {record}.counting("{record}");
-    /// Incidents that were recorded to their end.
+    /// Incidents that were recorded completely.
     pub INCIDENTS: Counter<Count> = "memwarden_incidents_recorded_total" {}.counting("{incident}");
 }
 

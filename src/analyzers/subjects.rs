@@ -16,7 +16,7 @@ use crate::model::time::Timestamp;
 /// The option of every analyzer that follows subjects.
 pub(super) static MOST: Opt = Opt {
     key: "most",
-    help: "The most subjects that are followed at once; 2.6 KiB each. Each user has an equal share of them; those beyond are counted.",
+    help: "Maximum number of subjects tracked at once; each takes 2.6 KiB of memory. Each user has an equal share of them; subjects beyond it are counted.",
     kind: OptKind::Count(1, 4_000),
     default: "2000",
 };

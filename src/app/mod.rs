@@ -36,12 +36,12 @@ pub fn schema() -> Schema {
     });
     let sources = GroupSchema {
         key: SOURCES,
-        about: "What is measured; each source can be switched off.",
+        about: "Sources: what memwarden measures. Each one can be disabled.",
         parts: sources.collect(),
     };
     let analyzers = GroupSchema {
         key: ANALYZERS,
-        about: "What is concluded from it; each analyzer can be switched off.",
+        about: "Analyzers: what memwarden concludes from the measurements. Each one can be disabled.",
         parts: analyzers.collect(),
     };
     let protection = RoomSchema { section: &options::PROTECTION, check: options::check };

@@ -10,16 +10,16 @@ use crate::model::printable;
 use crate::protection::enforce::hooks;
 use crate::serve::http;
 
-/// Check a configuration file and say everything that is wrong with it.
+/// Check a configuration file and print every error in it.
 ///
-/// Exits with 0 for a good file and 1 for a bad one.
+/// Exit codes: 0 the file is valid, 1 the file has errors.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Example:\n  memwarden check-config /etc/memwarden/memwarden.yaml")]
 pub(super) struct Args {
-    /// The file to check.
+    /// Configuration file to check.
     #[arg(required_unless_present = "print_default")]
     file: Option<PathBuf>,
-    /// Print the commented default configuration instead.
+    /// Print the default configuration with comments, and check no file.
     #[arg(long)]
     print_default: bool,
 }

@@ -13,19 +13,20 @@ use crate::config;
 use crate::model::printable::escaped;
 use crate::protection::guard::drill;
 
-/// Walk the whole ladder of a target with signal 0, and print what would happen, in order.
+/// Test every protection step of a target with signal 0, and print the steps in order.
 ///
-/// Signal 0 only asks the kernel whether a signal would arrive: nobody is touched, no hook is started and nothing is
-/// written. Needs no running daemon. Exits with 1 where something would fail or nobody would be reached.
+/// With signal 0, the kernel checks whether a signal could be sent and sends none. No process is signalled, no hook is
+/// started and no record is written. Needs no running daemon. Exit codes: 0 every step would work, 1 a step would fail or
+/// would reach no process.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Example:\n  memwarden drill --config.file /etc/memwarden/memwarden.yaml --target train"
 )]
 pub(super) struct Args {
-    /// The daemon's configuration file.
+    /// Configuration file of the daemon.
     #[arg(long = "config.file", value_name = "FILE")]
     config_file: PathBuf,
-    /// The target's name in `protection.targets`.
+    /// Name of the target in `protection.targets`.
     #[arg(long, value_name = "NAME")]
     target: String,
 }

@@ -8,31 +8,31 @@ use anyhow::{Context as _, bail};
 
 use crate::host::{clock, signal};
 
-/// Let the running daemon release the GPU driver, so that it can be unloaded, or take it up again.
+/// Make the running daemon release the GPU driver, so that the driver can be unloaded, or acquire it again.
 ///
-/// `release` returns once no process of the daemon uses NVML any more.
+/// `release` returns when no process of the daemon uses NVML. Exit codes: 0 success, 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Example:\n  memwarden gpu release && rmmod nvidia_uvm nvidia && modprobe nvidia && \
                              memwarden gpu acquire"
 )]
 pub(super) struct Args {
-    /// What to ask for.
+    /// Action of the daemon.
     #[arg(value_enum)]
     action: Action,
-    /// The daemon's pid, where several run.
+    /// Process ID of the daemon; required only if several daemons run.
     #[arg(long)]
     pid: Option<u32>,
-    /// The process file system.
+    /// Mount point of the process file system.
     #[arg(long, default_value = "/proc", hide = true)]
     proc: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Action {
-    /// Shut NVML down.
+    /// Shut down NVML and end the GPU worker process.
     Release,
-    /// Take NVML up again.
+    /// Initialize NVML again.
     Acquire,
 }
 

@@ -17,23 +17,24 @@ use crate::protection::words::incidents::{self, Incidents, RECORD};
 /// Where the systemd unit keeps the daemon's state.
 const STATE: &str = "/var/lib/memwarden";
 
-/// List incidents, or tell one.
+/// List recorded incidents, or print the report of one.
 ///
-/// An incident is recorded when a policy of protection acted, or would have, and when the kernel's OOM killer struck.
-/// Its folder has a report to paste into a ticket, every value as JSON, the last minutes as CSV and as a chart, and
-/// all processes. Needs no running daemon.
+/// An incident is recorded when protection acts on a target, or would act in observe mode, and when the kernel's OOM
+/// killer kills a process.
+/// The folder of an incident contains a report in Markdown, all values as JSON, the last minutes as CSV and as a chart,
+/// and the list of processes. Needs no running daemon.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Example:\n  memwarden incidents\n  memwarden incidents 20260101T120000.000Z-train \
                              > ticket.md"
 )]
 pub(super) struct Args {
-    /// The incident to tell; without it, all are listed, newest first.
+    /// ID of the incident to print; without it, all incidents are listed, newest first.
     id: Option<String>,
-    /// The folder of incidents, instead of the one that the configuration gives.
+    /// Folder of the incidents [default: the one in the configuration].
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-    /// The daemon's configuration file.
+    /// Configuration file of the daemon; without it, the default configuration.
     #[arg(long = "config.file", value_name = "FILE")]
     config_file: Option<PathBuf>,
     /// Print JSON instead of text.

@@ -10,16 +10,16 @@ use crate::model::desc::{Desc, Kind};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Example:\n  memwarden metrics --format json | jq -r '.[].name'")]
 pub(super) struct Args {
-    /// How to write the list.
+    /// Format of the list.
     #[arg(long, value_enum, default_value_t = Format::Markdown)]
     format: Format,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
-    /// A table.
+    /// A Markdown table.
     Markdown,
-    /// An array of objects.
+    /// A JSON array with one object for each metric.
     Json,
 }
 

@@ -30,7 +30,7 @@ use crate::model::printable;
 /// What `--version` says: the version, and the commit that it was built from.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (revision ", env!("MEMWARDEN_COMMIT"), ")");
 
-/// How much memory is left on a training node, when it runs out, and what to do before it does.
+/// Monitors the memory of training nodes, forecasts its exhaustion, and protects jobs before it is exhausted.
 #[derive(Debug, Parser)]
 #[command(name = "memwarden", version = VERSION, about, max_term_width = 100)]
 pub struct Cli {
@@ -52,14 +52,14 @@ enum Command {
     Snapshot(snapshot::Args),
     Params(params::Args),
     Replay(replay::Args),
-    /// Read a snapshot for the daemon, which starts this itself.
+    /// Read an allocator snapshot; started by the daemon only.
     #[command(hide = true)]
     SnapshotDigest(snapshot_digest::Args),
     Incidents(incidents::Args),
     Drill(drill::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
-    /// Run hooks for the daemon, which starts this itself.
+    /// Run the hooks of protection; started by the daemon only.
     #[command(hide = true)]
     HookHelper(hook_helper::Args),
 }

@@ -6,46 +6,46 @@ use std::process::ExitCode;
 use crate::app::serve::{self, Options};
 use crate::config::Override;
 
-/// Sample this node and serve what is found.
+/// Run the daemon: sample this node and expose its metrics.
 ///
-/// Needs no configuration, no GPU and no root. What a flag sets wins over the file.
+/// Needs no configuration, no GPU and no root privileges. A flag takes precedence over the configuration file.
 ///
 /// Signals: HUP reloads the configuration, TERM and INT end the daemon, USR1
-/// lets go of the GPU driver (so that it can be unloaded), USR2 takes it up again.
+/// releases the GPU driver (so that it can be unloaded), USR2 acquires it again.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Example:\n  memwarden serve --config.file /etc/memwarden/memwarden.yaml \\\n    \
                              --web.listen-address 127.0.0.1:10636 --web.listen-address [::1]:10636"
 )]
 pub(super) struct Args {
-    /// The configuration file; without one, the defaults.
+    /// Configuration file; without it, the default configuration.
     #[arg(long = "config.file", value_name = "FILE")]
     config_file: Option<PathBuf>,
-    /// Address to listen on; may be given several times.
+    /// Address to listen on [default: 127.0.0.1:10636]; may be given several times.
     #[arg(long = "web.listen-address", value_name = "HOST:PORT")]
     listen_address: Vec<String>,
-    /// Prometheus web-config file: TLS, authentication, headers.
+    /// Prometheus web-config file with TLS, basic authentication and headers.
     #[arg(long = "web.config.file", value_name = "FILE")]
     web_config_file: Option<String>,
-    /// Allow `POST /-/reload`.
+    /// Enable `POST /-/reload`, which reloads the configuration.
     #[arg(long = "web.enable-lifecycle")]
     enable_lifecycle: bool,
-    /// The most requests served at once.
+    /// Maximum number of requests served at once [default: 40].
     #[arg(long = "web.max-requests", value_name = "N")]
     max_requests: Option<String>,
-    /// error, warn, info or debug.
+    /// Least severe level that is logged: error, warn, info or debug [default: info].
     #[arg(long = "log.level", value_name = "LEVEL")]
     log_level: Option<String>,
-    /// logfmt or json.
+    /// Format of the log: logfmt or json [default: logfmt].
     #[arg(long = "log.format", value_name = "FORMAT")]
     log_format: Option<String>,
-    /// The NVML library to open, instead of the system's.
+    /// Path of the NVML library [default: libnvidia-ml.so.1 of the system].
     #[arg(long = "nvml-library", value_name = "PATH")]
     nvml_library: Option<String>,
-    /// Where the NVIDIA driver is installed, for containers that mount the host's.
+    /// Folder in which the NVIDIA driver is installed, for containers that mount the driver of the host.
     #[arg(long = "driver-root", value_name = "PATH")]
     driver_root: Option<String>,
-    /// Any other option by its key, such as `sources.gpu.enabled=false`; may be given several times.
+    /// Value of any configuration option by its key, such as `sources.gpu.enabled=false`; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

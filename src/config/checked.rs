@@ -243,7 +243,7 @@ fn parts(
             for missing in part.needs.iter().filter(|needed| !enabled(needed)) {
                 complain(
                     &format!("{}.{missing}.enabled", group.key),
-                    format!("is false, but {key} needs it; switch that off as well"),
+                    format!("is false, but {key} needs it; disable that as well"),
                 );
             }
             for (of, what) in (part.check)(&settings) {
@@ -260,14 +260,14 @@ fn web(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> Web {
     for (place, text) in settings.texts(&schema::LISTEN).iter().enumerate() {
         match Listen::parse(text) {
             Ok(address) if listen.contains(&address) && address.0.port() != 0 => {
-                complain(&format!("web.listen_addresses[{place}]"), format!("`{text}` is there twice"));
+                complain(&format!("web.listen_addresses[{place}]"), format!("`{text}` is listed twice"));
             }
             Ok(address) => listen.push(address),
             Err(what) => complain(&format!("web.listen_addresses[{place}]"), what),
         }
     }
     if settings.texts(&schema::LISTEN).is_empty() {
-        complain("web.listen_addresses", "is empty; the daemon would serve nobody".to_owned());
+        complain("web.listen_addresses", "is empty; the daemon would not be reachable".to_owned());
     }
     let count = |opt| usize::try_from(settings.count(opt)).unwrap_or(usize::MAX);
     let web = Web {
@@ -349,7 +349,7 @@ impl Listen {
     /// A sentence on what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong =
-            || format!("`{text}` is no address; write host:port, such as 127.0.0.1:10636 or [::1]:10636");
+            || format!("`{text}` is not an address; write host:port, such as 127.0.0.1:10636 or [::1]:10636");
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         if !port.bytes().all(|digit| digit.is_ascii_digit()) {
             return Err(wrong());

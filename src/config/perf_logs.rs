@@ -46,7 +46,7 @@ impl PerfLogs {
                 "summary" => &mut logs.summary,
                 "tensorboard" => &mut logs.tensorboard,
                 _ => {
-                    let what = format!("`{format}` is none of text, table, summary, tensorboard");
+                    let what = format!("`{format}` is not one of text, table, summary, tensorboard");
                     complain(&format!("perf_logs.formats[{place}]"), what);
                     continue;
                 }

@@ -32,7 +32,7 @@ pub fn parse(path: &Path, schema: &Schema, overrides: &[Override]) -> Result<Con
     let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
-        let what = "is no regular file".to_owned();
+        let what = "is not a regular file".to_owned();
         return Err(ConfigError::refused(path, vec![Problem { line: None, key: String::new(), what }]));
     }
     let size = metadata.len();

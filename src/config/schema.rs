@@ -82,113 +82,111 @@ macro_rules! opts {
 }
 
 opts! {
-    /// Whether it runs.
+    /// Whether it is enabled.
     ENABLED: "enabled", OptKind::Bool, "true";
-    /// Whether it runs.
+    /// Whether it is enabled.
     ENABLED_OFF: "enabled", OptKind::Bool, "false";
 
-    /// How often the node is measured.
+    /// Sampling of the node.
     SAMPLING: "sampling", OptKind::Section(&[&INTERVAL, &PEAK_WINDOW]), "";
-    /// Time between two samples. A late one is skipped and counted, never queued.
+    /// Time between two samples. A sample that cannot start in time is skipped and counted, never queued.
     INTERVAL: "interval", OptKind::Duration(Duration::from_millis(100), Duration::from_secs(60)), "1s";
-    /// How long the `_max` gauges remember a peak; at least the longest scrape interval.
+    /// Length of the window whose largest value the `_max` gauges expose; at least the longest scrape interval.
     PEAK_WINDOW: "peak_window", seconds(1, 3600), "60s";
 
-    /// Where the kernel's files are; other places are for containers and tests.
+    /// Paths of the kernel's files; other values are for containers and tests.
     PATHS: "paths", OptKind::Section(&[&PROC, &SYS, &CGROUP, &KMSG, &PASSWD]), "";
-    /// The process file system.
+    /// Mount point of the process file system (procfs).
     PROC: "proc", OptKind::Path, "/proc";
-    /// The device file system.
+    /// Mount point of the device file system (sysfs).
     SYS: "sys", OptKind::Path, "/sys";
-    /// The root of the cgroup hierarchies.
+    /// Mount point of the cgroup hierarchies.
     CGROUP: "cgroup", OptKind::Path, "/sys/fs/cgroup";
-    /// The kernel log.
+    /// Device file of the kernel log.
     KMSG: "kmsg", OptKind::Path, "/dev/kmsg";
-    /// The names of users.
+    /// File with the names and numbers of users.
     PASSWD: "passwd", OptKind::Path, "/etc/passwd";
 
-    /// What outlives the daemon.
+    /// State that is kept over a restart of the daemon.
     STATE: "state", OptKind::Section(&[&STATE_FILE]), "";
-    /// Where the analyzers keep what they know over a restart of the daemon; read at the start only. Empty takes
-    /// state.json in the folder that systemd gives (StateDirectory=), and without one keeps nothing.
+    /// File in which the analyzers keep their state over a restart of the daemon; read only when the daemon starts. Empty means state.json in systemd's StateDirectory=, and no file without one.
     STATE_FILE: "file", OptKind::Path, "\"\"";
 
-    /// The HTTP server.
+    /// HTTP server.
     WEB: "web", OptKind::Section(&[
         &LISTEN, &WEB_CONFIG, &LIFECYCLE, &MAX_REQUESTS, &MAX_CONNECTIONS, &HEADER_TIMEOUT, &REQUEST_TIMEOUT,
         &IDLE_TIMEOUT, &OPENMETRICS, &ALLOWED_HOSTS,
     ]), "";
-    /// Addresses to listen on, each `host:port`. Loopback by default: what it serves names users and jobs.
+    /// Addresses to listen on, each `host:port`. Loopback by default, because the metrics name users and jobs.
     LISTEN: "listen_addresses", OptKind::Texts, "[\"127.0.0.1:10636\"]";
-    /// Host names that requests may name in their Host header, beside addresses, localhost and the host's own name.
-    /// Empty takes any name on addresses that other hosts can reach, and no other name on loopback addresses.
+    /// Host names accepted in the Host header of requests, in addition to IP addresses, localhost and the host's own name. Empty accepts any name on addresses that other hosts can reach, and no additional name on loopback addresses.
     ALLOWED_HOSTS: "allowed_hosts", OptKind::Texts, "[]";
-    /// A Prometheus web-config file: TLS, basic authentication, headers.
+    /// Prometheus web-config file with TLS, basic authentication and headers; empty uses none.
     WEB_CONFIG: "config_file", OptKind::Path, "\"\"";
-    /// Whether `POST /-/reload` is allowed.
+    /// Whether `POST /-/reload` reloads the configuration.
     LIFECYCLE: "enable_lifecycle", OptKind::Bool, "false";
-    /// The most requests served at once; more are answered 503.
+    /// Maximum number of requests served at once; further requests are answered with status 503.
     MAX_REQUESTS: "max_requests", OptKind::Count(1, 10_000), "40";
-    /// The most connections held at once; at the limit the one idle longest is closed.
+    /// Maximum number of open connections; at the limit, the connection that has been idle longest is closed.
     MAX_CONNECTIONS: "max_connections", OptKind::Count(8, 100_000), "512";
-    /// How long a client may take to send its request's headers.
+    /// Time limit for a client to send the headers of a request.
     HEADER_TIMEOUT: "header_timeout", seconds(1, 300), "5s";
-    /// How long one request may take, reading and writing.
+    /// Time limit for one request, from reading it to writing the response.
     REQUEST_TIMEOUT: "request_timeout", seconds(1, 300), "10s";
-    /// How long an idle connection is kept.
+    /// Time after which an idle connection is closed.
     IDLE_TIMEOUT: "idle_timeout", seconds(1, 3600), "60s";
-    /// Whether OpenMetrics is offered; Prometheus prefers it where it is.
+    /// Whether OpenMetrics is offered as a format; Prometheus prefers it over its text format.
     OPENMETRICS: "openmetrics", OptKind::Bool, "true";
 
-    /// Pushing over OTLP. What is empty here follows the `OTEL_*` variables, then their defaults.
+    /// Export of metrics over OTLP. Empty options take their value from the `OTEL_*` environment variables, then from the defaults of OpenTelemetry.
     OTLP: "otlp", OptKind::Section(&[
         &OTLP_ENABLED, &ENDPOINT, &PROTOCOL, &OTLP_INTERVAL, &OTLP_TIMEOUT, &COMPRESSION, &HEADERS, &CA, &CERT, &KEY, &NAMES,
         &RESOURCE,
     ]), "";
-    /// Whether to push. Also on when `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` is set.
+    /// Whether metrics are exported over OTLP. The environment variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` enable it too.
     OTLP_ENABLED: "enabled", OptKind::Bool, "false";
-    /// The collector, as `http://host:4318` (HTTP; `/v1/metrics` is appended) or `http://host:4317` (gRPC).
+    /// URL of the collector: `http://host:4318` for HTTP (`/v1/metrics` is appended) or `http://host:4317` for gRPC.
     ENDPOINT: "endpoint", OptKind::Text, "\"\"";
-    /// `grpc` or `http/protobuf`.
+    /// Protocol of the export: `grpc` or `http/protobuf`.
     PROTOCOL: "protocol", OptKind::Choice(&["", "grpc", "http/protobuf"]), "";
-    /// Time between two pushes; empty follows OTEL_METRIC_EXPORT_INTERVAL, then 60s.
+    /// Time between two exports, such as 10s; empty uses OTEL_METRIC_EXPORT_INTERVAL, then 60s.
     OTLP_INTERVAL: "interval", OptKind::Text, "\"\"";
-    /// How long one push may take; empty follows OTEL_EXPORTER_OTLP_TIMEOUT, then 10s.
+    /// Time limit for one export, such as 5s; empty uses OTEL_EXPORTER_OTLP_TIMEOUT, then 10s.
     OTLP_TIMEOUT: "timeout", OptKind::Text, "\"\"";
-    /// `gzip` or `none`.
+    /// Compression of the export: `gzip` or `none`.
     COMPRESSION: "compression", OptKind::Choice(&["", "gzip", "none"]), "";
-    /// Headers sent with each push, such as an authorization.
+    /// HTTP headers or gRPC metadata sent with each export, such as an authorization.
     HEADERS: "headers", OptKind::Map, "{}";
-    /// Certificates of the authorities to trust, PEM; empty takes SSL_CERT_FILE, then the distribution's.
+    /// PEM file with the certificates of trusted authorities; empty uses SSL_CERT_FILE, then the distribution's.
     CA: "certificate", OptKind::Path, "\"\"";
-    /// Our own certificate for mutual TLS, PEM.
+    /// PEM file with the client certificate for mutual TLS; empty uses none.
     CERT: "client_certificate", OptKind::Path, "\"\"";
-    /// The key of our own certificate, PEM.
+    /// PEM file with the private key of the client certificate for mutual TLS.
     KEY: "client_key", OptKind::Path, "\"\"";
-    /// Which names to send where the semantic conventions have one for the same thing.
+    /// Names to send for metrics that have a name in the OpenTelemetry semantic conventions: `memwarden` (own names), `semconv` (names of the conventions) or `both`.
     NAMES: "names", OptKind::Choice(&["memwarden", "semconv", "both"]), "both";
-    /// Resource attributes, beside those of OTEL_RESOURCE_ATTRIBUTES.
+    /// Resource attributes of the export, in addition to OTEL_RESOURCE_ATTRIBUTES.
     RESOURCE: "resource_attributes", OptKind::Map, "{}";
 
-    /// Performance logs of training jobs, a folder for each workload; for people and tools that read files.
+    /// Performance logs of training jobs: files for people and tools, one folder for each workload.
     PERF_LOGS: "perf_logs", OptKind::Section(&[
         &PERF_FOLDER, &PERF_EVERY, &PERF_FORMATS, &PERF_SIZE, &PERF_FILES,
     ]), "";
-    /// The folder; empty writes none.
+    /// Folder of the performance logs; empty disables them.
     PERF_FOLDER: "folder", OptKind::Path, "\"\"";
-    /// A line for every so many steps; where steps are shorter than sampling, for every sample at most.
+    /// Number of training steps between two lines; where a step is shorter than the sampling interval, at most one line for each sample.
     PERF_EVERY: "every_steps", OptKind::Count(1, 1_000_000), "10";
-    /// What is written: text (perf.log), table (perf_realtime.log), summary (perf_summary.json) and tensorboard (event files).
+    /// Files to write: text (perf.log), table (perf_realtime.log), summary (perf_summary.json) and tensorboard (event files).
     PERF_FORMATS: "formats", OptKind::Texts, "[text, table, summary, tensorboard]";
-    /// The size at which a file is turned over.
+    /// Size at which a file is rotated.
     PERF_SIZE: "max_size", OptKind::Size, "10MiB";
-    /// How many older files are kept of each.
+    /// Number of rotated files kept for each file.
     PERF_FILES: "max_files", OptKind::Count(0, 1000), "10";
 
-    /// The daemon's own log, on standard error.
+    /// Log of the daemon, written to standard error.
     LOG: "log", OptKind::Section(&[&LEVEL, &FORMAT]), "";
-    /// How much is logged.
+    /// Least severe level that is logged: error, warn, info or debug.
     LEVEL: "level", OptKind::Choice(&["error", "warn", "info", "debug"]), "info";
-    /// How it is written.
+    /// Format of the log: logfmt or json.
     FORMAT: "format", OptKind::Choice(&["logfmt", "json"]), "logfmt";
 }

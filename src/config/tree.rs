@@ -73,7 +73,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Node>, Problem> {
                 None
             }
             Event::Alias(_) => {
-                return Err(problem(line, "aliases are not supported; write the value out".to_owned()));
+                return Err(problem(line, "aliases are not supported; write the value in full".to_owned()));
             }
             Event::Scalar(text, style, anchor, tag) => {
                 refuse_decoration(line, anchor, tag.is_some())?;
@@ -109,7 +109,7 @@ fn refuse_decoration(line: usize, anchor: usize, tagged: bool) -> Result<(), Pro
     let what = match (anchor, tagged) {
         (0, false) => return Ok(()),
         (0, true) => "YAML tags are not supported",
-        _ => "YAML anchors are not supported; write the value out",
+        _ => "YAML anchors are not supported; write the value in full",
     };
     Err(Problem { line: Some(line), key: String::new(), what: what.to_owned() })
 }

@@ -89,7 +89,7 @@ fn split(text: &str) -> Result<(f64, &str), ()> {
 /// A duration with its unit, or what would be right.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     const EXAMPLE: &str = "a duration needs a unit: 500ms, 10s, 5m, 1h or 1d";
-    let (number, unit) = split(text).map_err(|()| format!("`{text}` is no duration; {EXAMPLE}"))?;
+    let (number, unit) = split(text).map_err(|()| format!("`{text}` is not a duration; {EXAMPLE}"))?;
     let scale = match unit {
         "ms" => 1e-3,
         "s" => 1.0,
@@ -97,7 +97,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         "d" => 86400.0,
         "" => return Err(format!("`{text}` has no unit; {EXAMPLE}")),
-        _ => return Err(format!("`{unit}` is no unit of time; {EXAMPLE}")),
+        _ => return Err(format!("`{unit}` is not a unit of time; {EXAMPLE}")),
     };
     Duration::try_from_secs_f64(number * scale).map_err(|_| format!("`{text}` is too long"))
 }
@@ -111,7 +111,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 pub(super) fn size(text: &str) -> Result<Bytes, String> {
     const EXAMPLE: &str =
         "a size needs a unit: 512KiB, 100MiB, 2GiB, 1TiB (or kB, MB, GB, TB for powers of 1000)";
-    let (number, unit) = split(text).map_err(|()| format!("`{text}` is no size; {EXAMPLE}"))?;
+    let (number, unit) = split(text).map_err(|()| format!("`{text}` is not a size; {EXAMPLE}"))?;
     let scale = match unit {
         "B" => 1.0,
         "KiB" => 1024.0,
@@ -123,7 +123,7 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
         "GB" => 1e9,
         "TB" => 1e12,
         "" => return Err(format!("`{text}` has no unit; {EXAMPLE}")),
-        _ => return Err(format!("`{unit}` is no unit of size; {EXAMPLE}")),
+        _ => return Err(format!("`{unit}` is not a unit of size; {EXAMPLE}")),
     };
     let bytes = number * scale;
     if bytes > 9_007_199_254_740_992.0 {
@@ -138,7 +138,7 @@ fn ratio(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("`{text}` has no unit; a share is written as a percentage: 90%"))?
         .trim_end()
         .parse::<f64>()
-        .map_err(|_| format!("`{text}` is no percentage"))?;
+        .map_err(|_| format!("`{text}` is not a percentage"))?;
     if (0.0..=100.0).contains(&number) {
         Ok(number / 100.0)
     } else {

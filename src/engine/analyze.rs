@@ -18,13 +18,13 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Seconds};
 
 crate::metrics! {
-    /// Whether the analyzer's last run was complete.
+    /// Whether the last run of the analyzer was complete.
     pub ANALYZER_UP: Gauge<Flag> = "memwarden_analyzer_up" {analyzer};
-    /// How long the analyzer's last run took.
+    /// Time that the last run of the analyzer took.
     pub ANALYZER_DURATION: Gauge<Seconds> = "memwarden_analyzer_duration_seconds" {analyzer};
-    /// Defects of the analyzer that were caught, after each of which it began anew.
+    /// Panics of the analyzer that were caught; the analyzer restarts without its history after each.
     pub ANALYZER_PANICS: Counter<Count> = "memwarden_analyzer_panics_total" {analyzer}.counting("{panic}");
-    /// Findings in force, by how much they should worry.
+    /// Active findings of the analyzer, by severity.
     pub FINDINGS: Gauge<Count> = "memwarden_findings" {analyzer, severity}.counting("{finding}");
 }
 

@@ -10,7 +10,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Unit as _};
 
 crate::metrics! {
-    /// Entries (connections, processes, files, jobs; by limit) that memwarden leaves out now because this limit of its own is reached, by the user id that they belong to; user is empty where the limit is not divided between users. Absent while nothing is left out.
+    /// Entries (connections, processes, files, jobs; by limit) that are currently left out because a limit of memwarden is reached, by limit and user ID; the label user is empty where the limit is not per user. Absent while the limit leaves nothing out.
     pub LIMIT_LEFT_OUT: Gauge<Count> = "memwarden_limit_left_out" {limit, user}.counting("{entry}").budget(256);
 }
 

@@ -28,7 +28,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         // A pipe would be waited for, and a device has no end.
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     use std::os::unix::fs::OpenOptionsExt as _;
     let calm = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
@@ -36,7 +36,7 @@ pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
         // Another has taken its place.
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let mut bytes = Vec::new();
     file.take(largest.saturating_add(1)).read_to_end(&mut bytes)?;

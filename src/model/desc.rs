@@ -7,6 +7,9 @@ use std::marker::PhantomData;
 
 use super::units::Unit;
 
+/// What the name of every metric of ours begins with.
+pub const PREFIX: &str = "memwarden_";
+
 /// How a metric behaves over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

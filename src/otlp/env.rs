@@ -112,7 +112,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(milliseconds @ 10..=86_400_000) => Ok(Duration::from_millis(milliseconds)),
-        _ => Err("is no number of milliseconds from 10 to 86400000".to_owned()),
+        _ => Err("is not a number of milliseconds from 10 to 86400000".to_owned()),
     }
 }
 

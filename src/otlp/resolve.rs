@@ -227,7 +227,7 @@ fn temporality(text: &str) -> Result<Temporality, String> {
         "cumulative" => Ok(Temporality::Cumulative),
         "delta" => Ok(Temporality::Delta),
         "lowmemory" => Ok(Temporality::LowMemory),
-        _ => Err("is none of cumulative, delta and lowmemory".to_owned()),
+        _ => Err("is not one of cumulative, delta and lowmemory".to_owned()),
     }
 }
 

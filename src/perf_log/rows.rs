@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::Row;
+use crate::catalog::training;
 use crate::model::frame::Frame;
 use crate::model::label::Label;
 use crate::model::point::{Family, Point};
 
-const STEP: &str = "memwarden_training_step";
-const STEP_SECONDS: &str = "memwarden_training_step_last_duration_seconds";
-const TOKEN_RATE: &str = "memwarden_training_throughput_tokens_per_second";
-const SAMPLES: &str = "memwarden_training_samples_total";
-const FLOPS: &str = "memwarden_training_flops_per_second";
-const MFU: &str = "memwarden_training_mfu_ratio";
-const LOSS: &str = "memwarden_training_loss";
-const ALLOCATED: &str = "memwarden_training_allocator_allocated_bytes";
-const RESERVED: &str = "memwarden_training_allocator_reserved_bytes";
+const STEP: &str = training::STEP.desc.name;
+const STEP_SECONDS: &str = training::STEP_LAST.desc.name;
+const TOKEN_RATE: &str = training::TOKEN_RATE.desc.name;
+const SAMPLES: &str = training::SAMPLES.desc.name;
+const FLOPS: &str = training::FLOPS.desc.name;
+const MFU: &str = training::MFU.desc.name;
+const LOSS: &str = training::LOSS.desc.name;
+const ALLOCATED: &str = training::ALLOCATED.desc.name;
+const RESERVED: &str = training::RESERVED.desc.name;
 
 /// Every metric that is read.
 pub const NAMES: &[&str] = &[STEP, STEP_SECONDS, TOKEN_RATE, SAMPLES, FLOPS, MFU, LOSS, ALLOCATED, RESERVED];

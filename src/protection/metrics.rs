@@ -3,52 +3,52 @@
 use crate::model::units::{Bytes, Count, Flag, Seconds};
 
 crate::metrics! {
-    /// Where the target's ladder stands: 1 for the state it has of disarmed, blind, ok, warn, soft, checkpoint, term, kill, verify and cooldown, 0 for the others.
+    /// State of the target's protection: 1 for the current state (disarmed, blind, ok, warn, soft, checkpoint, term, kill, verify or cooldown), 0 for the others.
     pub STATE: Gauge<Flag> = "memwarden_protection_state" {target, workload, state};
-    /// Whether this is what the target's policy may do: 1 for the mode it has of observe and enforce, 0 for the other.
+    /// Mode of the target's protection: 1 for the effective mode (observe or enforce), 0 for the other.
     pub MODE: Gauge<Flag> = "memwarden_protection_mode" {target, mode};
-    /// Whether a condition of the target's policy is met; absent where that is not known, or not asked for. Why nothing was done is among them.
+    /// Whether a condition of the target's protection policy is met, conditions that prevent an action included; absent where the condition is unknown or not configured.
     pub CONDITION: Gauge<Flag> = "memwarden_protection_condition" {target, workload, condition}.budget(4_000);
-    /// Whether this is a reason why the target is disarmed; absent where it is not.
+    /// Reason why the target is disarmed; 1 for each reason that applies, absent for the others.
     pub UNFIT: Gauge<Flag> = "memwarden_protection_unfit" {target, workload, reason};
-    /// What is left of a resource that the target's policy watches, as the guard reads it.
+    /// Memory left of a resource that the target's policy watches, as read by the guard.
     pub HEADROOM: Gauge<Bytes> = "memwarden_protection_headroom_bytes" {target, workload, resource};
-    /// Processes that may be touched for the target.
+    /// Processes that protection may act on for the target.
     pub MEMBERS: Gauge<Count> = "memwarden_protection_members" {target, workload}.counting("{process}");
-    /// Processes of the target that may not be touched, because of their user, or because they are the kernel's or our own.
+    /// Processes of the target that protection may not act on: their user is not allowed, or they belong to the kernel or to memwarden.
     pub LEFT_OUT: Gauge<Count> = "memwarden_protection_members_left_out" {target, workload}.counting("{process}");
-    /// Age of what the last step of the target's policy was decided on: the oldest reading of those it watches.
+    /// Age of the oldest reading that the last decision of the target's policy was based on.
     pub DECISION_AGE: Gauge<Seconds> = "memwarden_protection_decision_age_seconds" {target, workload};
-    /// Whether victims are still there, or their memory is not back, after the time they had.
+    /// Whether killed processes still exist, or their memory is not free, after protection.targets[].verify_time.
     pub OVERDUE: Gauge<Flag> = "memwarden_protection_overdue" {target, workload};
-    /// Incidents that began.
+    /// Incidents of the target that began since memwarden started.
     pub TRIPS: Counter<Count> = "memwarden_protection_trips_total" {target}.counting("{incident}");
-    /// Moves of the target's ladders, by the state they led to.
+    /// State transitions of the target's protection, by the state entered.
     pub MOVES: Counter<Count> = "memwarden_protection_moves_total" {target, state}.counting("{move}");
-    /// Steps that were carried out, by kind and how they went: done, started, skipped, failed.
+    /// Protection steps carried out, by kind of step and outcome (done, started, skipped or failed).
     pub STEPS: Counter<Count> = "memwarden_protection_steps_total" {target, step, outcome}.counting("{step}").budget(4_000);
-    /// Moves that would have touched processes, in the mode observe, by the state they led to.
+    /// State transitions that would have acted on processes in enforce mode and did not in observe mode, by the state entered.
     pub WOULD_ACT: Counter<Count> = "memwarden_protection_would_act_total" {target, state}.counting("{move}");
-    /// Time from the reading that the last signal was decided on to the end of sending it; absent before the first.
+    /// Time from the reading that triggered the last signal until the signal was sent to all processes; absent before the first signal.
     pub SIGNAL_LATENCY: Gauge<Seconds> = "memwarden_protection_signal_latency_seconds" {target};
-    /// Time from the last kill to the end of its last victim; absent before the first.
+    /// Time from the last kill until the last killed process ended; absent before the first kill.
     pub TEARDOWN: Gauge<Seconds> = "memwarden_protection_teardown_seconds" {target};
-    /// How often the target may still be ended in this hour.
+    /// Times that protection may still terminate the target in the current hour.
     pub LEFT: Gauge<Count> = "memwarden_protection_rate_left" {target}.counting("{incident}");
-    /// How often any target may still be ended in this hour.
+    /// Times that protection may still terminate any target of the host in the current hour.
     pub HOST_LEFT: Gauge<Count> = "memwarden_protection_host_rate_left" {}.counting("{incident}");
-    /// Steps of the guard since its start; one that stays the same means a guard that is stuck.
+    /// Evaluation rounds of the guard thread since it started; a constant value means that the guard is stuck.
     pub ROUNDS: Counter<Count> = "memwarden_guard_rounds_total" {}.counting("{round}");
-    /// Time since the guard's last step.
+    /// Time since the last evaluation round of the guard thread.
     pub ROUND_AGE: Gauge<Seconds> = "memwarden_guard_round_age_seconds" {};
-    /// How much later than it wanted the guard woke, at worst since the start.
+    /// Longest delay between the scheduled and the actual wake-up of the guard thread since it started.
     pub LAG: Gauge<Seconds> = "memwarden_guard_lag_max_seconds" {};
-    /// CPU time of the guard's thread.
+    /// CPU time that the guard thread used.
     pub CPU: Counter<Seconds> = "memwarden_guard_cpu_seconds_total" {};
-    /// Whether the guard's memory is locked, so that it works when there is no other.
+    /// Whether the guard's memory is locked (mlock), so that the guard works while the host has no free memory.
     pub LOCKED: Gauge<Flag> = "memwarden_guard_memory_locked" {};
-    /// Jobs that a target names and that are not protected, because there are more than can be.
+    /// Workloads that a target names and that are not protected because all protection slots are in use.
     pub UNSEATED: Gauge<Count> = "memwarden_protection_unseated" {}.counting("{workload}");
-    /// Alerts that were received, by what became of them: matched, unmatched, refused.
+    /// Alerts received from Alertmanager, by outcome: matched (a target), unmatched or refused.
     pub ALERTS: Counter<Count> = "memwarden_protection_alerts_total" {outcome}.counting("{alert}");
 }

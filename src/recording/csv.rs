@@ -168,7 +168,7 @@ fn header(name: &str, line: usize, names: &StringRecord) -> Result<Columns, CsvE
         let mut places = names.iter().enumerate().filter(|(_, own)| *own == wanted).map(|(place, _)| place);
         let place = places.next();
         if places.next().is_some() {
-            return Err(problem(format!("the column {wanted} is there twice")));
+            return Err(problem(format!("the column {wanted} is listed twice")));
         }
         Ok(place)
     };
@@ -299,7 +299,7 @@ mod tests {
         check(b"\n \n", expect!["run.csv: the file is empty"]);
         check(b"t_s,bytes\n", expect!["run.csv: there is no row with a value"]);
         check(b"t_s,rss\n0,1\n", expect!["run.csv:1: no column bytes; it has t_s, rss"]);
-        check(b"t_s,bytes,bytes\n", expect!["run.csv:1: the column bytes is there twice"]);
+        check(b"t_s,bytes,bytes\n", expect!["run.csv:1: the column bytes is listed twice"]);
         check(b"0,1\n1,-5\n", expect![[r#"run.csv:2: bytes is "-5", expected no negative number of bytes"#]]);
         check(b"0,1\n1,many\n", expect![[r#"run.csv:2: bytes is "many", expected a number"#]]);
         check(b"0,1\n1,1e300\n", expect![[r#"run.csv:2: bytes is "1e300", expected at most 2^53"#]]);

@@ -5,80 +5,83 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
+use crate::catalog::{
+    buddyinfo, cgroup, exhaustion, fragmentation, gpu, leak, memory, training, vmstat, workload,
+};
 use crate::model::finding::Subject;
 use crate::model::frame::Frame;
 use crate::model::printable::escaped;
 
 macro_rules! names {
-    ($($id:ident = $name:literal;)+) => {
-        $(pub(super) const $id: &str = $name;)+
+    ($($id:ident = $room:ident::$metric:ident;)+) => {
+        $(pub(super) const $id: &str = $room::$metric.desc.name;)+
         /// Every metric that a report reads.
-        pub(super) const NAMES: &[&str] = &[$($name),+];
+        pub(super) const NAMES: &[&str] = &[$($id),+];
     };
 }
 
 names! {
-    HOST_INFO = "memwarden_host_info";
-    HOST_TOTAL = "memwarden_host_memory_total_bytes";
-    HOST_USED = "memwarden_host_memory_used_bytes";
-    HOST_ANON = "memwarden_host_memory_anon_bytes";
-    HOST_SHARED = "memwarden_host_memory_shared_bytes";
-    HOST_CACHED = "memwarden_host_memory_cached_bytes";
-    HOST_SWAP = "memwarden_host_swap_used_bytes";
-    HOST_UNUSABLE = "memwarden_host_unusable_free_ratio";
-    HOST_ZONE_FREE = "memwarden_host_zone_free_bytes";
-    OOM_KILLS = "memwarden_host_oom_kills_total";
-    CGROUP_LIMIT = "memwarden_cgroup_memory_limit_bytes";
-    NVML_STATUS = "memwarden_nvml_status";
-    GPU_INFO = "memwarden_gpu_info";
-    GPU_STATUS = "memwarden_gpu_status";
-    GPU_AGE = "memwarden_gpu_sample_age_seconds";
-    GPU_USED = "memwarden_gpu_memory_used_bytes";
-    GPU_FREE = "memwarden_gpu_memory_free_bytes";
-    GPU_UTILIZATION = "memwarden_gpu_utilization_ratio";
-    GPU_PROCESS = "memwarden_gpu_process_memory_bytes";
-    WORKLOAD_RSS = "memwarden_workload_rss_bytes";
-    WORKLOAD_ANON = "memwarden_workload_rss_anon_bytes";
-    WORKLOAD_FILE = "memwarden_workload_rss_file_bytes";
-    WORKLOAD_SHARED = "memwarden_workload_rss_shmem_bytes";
-    WORKLOAD_SWAP = "memwarden_workload_swap_bytes";
-    WORKLOAD_GPU = "memwarden_workload_gpu_memory_bytes";
-    WORKLOAD_CPU = "memwarden_workload_cpu_seconds_total";
-    WORKLOAD_PROCESSES = "memwarden_workload_processes";
-    WORKLOAD_EXITED = "memwarden_workload_processes_exited_total";
-    WORKLOAD_PROCESS_PEAK = "memwarden_workload_process_peak_rss_bytes";
-    WORKLOAD_EXITED_PEAK = "memwarden_workload_exited_process_peak_rss_bytes";
-    PROCESS_RSS = "memwarden_process_rss_bytes";
-    PROCESS_ANON = "memwarden_process_rss_anon_bytes";
-    PROCESS_SHARED = "memwarden_process_rss_shmem_bytes";
-    HEADROOM = "memwarden_forecast_headroom_bytes";
-    GROWTH = "memwarden_forecast_growth_bytes_per_second";
-    TTE = "memwarden_forecast_time_to_exhaustion_seconds";
-    PROBABILITY = "memwarden_forecast_exhaustion_probability_ratio";
-    RISK = "memwarden_forecast_risk";
-    ALLOCATOR_STATE = "memwarden_fragmentation_allocator_state";
-    ALLOCATOR_STUCK = "memwarden_fragmentation_allocator_stuck_bytes";
-    ALLOCATOR_STUCK_SHARE = "memwarden_fragmentation_allocator_stuck_share_ratio";
-    LEAK_STATE = "memwarden_leak_state";
-    LEAK_GROWTH = "memwarden_leak_growth_bytes_per_second";
-    LEAK_SINCE = "memwarden_leak_since_timestamp_seconds";
-    LEAK_CONFIDENCE = "memwarden_leak_confidence_ratio";
-    LEAK_RISE = "memwarden_leak_rise_bytes";
-    LEAK_WINDOW = "memwarden_leak_window_seconds";
-    LEAK_SCORE = "memwarden_leak_score";
-    TRAINING_STEP = "memwarden_training_step";
-    TRAINING_STEPS = "memwarden_training_steps_total";
-    TRAINING_TOKENS = "memwarden_training_tokens_total";
-    TRAINING_LOSS = "memwarden_training_loss";
-    TRAINING_FLOPS = "memwarden_training_flops_per_second";
-    TRAINING_MFU = "memwarden_training_mfu_ratio";
-    PHASE_SECONDS = "memwarden_training_phase_seconds_total";
-    PHASE_COUNT = "memwarden_training_phases_total";
-    PHASE_PEAK = "memwarden_training_phase_allocated_peak_bytes";
-    TRAINING_INFO = "memwarden_rank_info";
-    ALLOCATOR_ALLOCATED = "memwarden_training_allocator_allocated_bytes";
-    ALLOCATOR_PEAK = "memwarden_training_allocator_allocated_peak_bytes";
-    ALLOCATOR_RESERVED_PEAK = "memwarden_training_allocator_reserved_peak_bytes";
+    HOST_INFO = memory::HOST_INFO;
+    HOST_TOTAL = memory::TOTAL;
+    HOST_USED = memory::USED;
+    HOST_ANON = memory::ANON;
+    HOST_SHARED = memory::SHMEM;
+    HOST_CACHED = memory::CACHED;
+    HOST_SWAP = memory::SWAP_USED;
+    HOST_UNUSABLE = buddyinfo::UNUSABLE;
+    HOST_ZONE_FREE = buddyinfo::FREE;
+    OOM_KILLS = vmstat::OOM_KILLS;
+    CGROUP_LIMIT = cgroup::LIMIT;
+    NVML_STATUS = gpu::NVML_STATUS;
+    GPU_INFO = gpu::INFO;
+    GPU_STATUS = gpu::STATUS;
+    GPU_AGE = gpu::SAMPLE_AGE;
+    GPU_USED = gpu::MEMORY_USED;
+    GPU_FREE = gpu::MEMORY_FREE;
+    GPU_UTILIZATION = gpu::UTILIZATION;
+    GPU_PROCESS = gpu::PROCESS_MEMORY;
+    WORKLOAD_RSS = workload::RSS;
+    WORKLOAD_ANON = workload::ANON;
+    WORKLOAD_FILE = workload::FILE;
+    WORKLOAD_SHARED = workload::SHMEM;
+    WORKLOAD_SWAP = workload::SWAP;
+    WORKLOAD_GPU = workload::GPU_MEMORY;
+    WORKLOAD_CPU = workload::CPU;
+    WORKLOAD_PROCESSES = workload::PROCESSES_BY_ACTIVITY;
+    WORKLOAD_EXITED = workload::EXITED;
+    WORKLOAD_PROCESS_PEAK = workload::PROCESS_PEAK;
+    WORKLOAD_EXITED_PEAK = workload::EXITED_PEAK;
+    PROCESS_RSS = workload::PROCESS_RSS;
+    PROCESS_ANON = workload::PROCESS_ANON;
+    PROCESS_SHARED = workload::PROCESS_SHMEM;
+    HEADROOM = exhaustion::HEADROOM;
+    GROWTH = exhaustion::GROWTH;
+    TTE = exhaustion::TTE;
+    PROBABILITY = exhaustion::PROBABILITY;
+    RISK = exhaustion::RISK;
+    ALLOCATOR_STATE = fragmentation::ALLOCATOR_STATE;
+    ALLOCATOR_STUCK = fragmentation::STUCK;
+    ALLOCATOR_STUCK_SHARE = fragmentation::STUCK_SHARE;
+    LEAK_STATE = leak::STATE;
+    LEAK_GROWTH = leak::GROWTH;
+    LEAK_SINCE = leak::SINCE;
+    LEAK_CONFIDENCE = leak::CONFIDENCE;
+    LEAK_RISE = leak::RISE;
+    LEAK_WINDOW = leak::WINDOW;
+    LEAK_SCORE = leak::SCORE;
+    TRAINING_STEP = training::STEP;
+    TRAINING_STEPS = training::STEPS;
+    TRAINING_TOKENS = training::TOKENS;
+    TRAINING_LOSS = training::LOSS;
+    TRAINING_FLOPS = training::FLOPS;
+    TRAINING_MFU = training::MFU;
+    PHASE_SECONDS = training::PHASE_SECONDS;
+    PHASE_COUNT = training::PHASES;
+    PHASE_PEAK = training::PHASE_PEAK;
+    TRAINING_INFO = training::INFO;
+    ALLOCATOR_ALLOCATED = training::ALLOCATED;
+    ALLOCATOR_PEAK = training::ALLOCATED_PEAK;
+    ALLOCATOR_RESERVED_PEAK = training::RESERVED_PEAK;
 }
 
 /// What was known at one time, as far as reports tell it.

@@ -7,7 +7,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::model::desc::{Desc, Kind};
+use crate::catalog::{gpu, memory, workload};
+use crate::model::desc::{Desc, Kind, PREFIX};
 use crate::model::finding::{Finding, Severity};
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::Family;
@@ -29,6 +30,7 @@ const STYLE: &str = include_str!("page.css");
 /// What a table shows: a row for each subject, a column for each gauge that has just its labels.
 struct Shape {
     title: &'static str,
+    /// What the names of its gauges begin with after [`PREFIX`].
     prefix: &'static str,
     /// The label that names a row.
     subject: &'static str,
@@ -44,31 +46,31 @@ struct Shape {
 
 const GPUS: Shape = Shape {
     title: "GPUs",
-    prefix: "memwarden_gpu_",
+    prefix: "gpu_",
     subject: "gpu",
     identity: &["uuid"],
     first: &[
-        "memwarden_gpu_memory_used_bytes",
-        "memwarden_gpu_memory_total_bytes",
-        "memwarden_gpu_utilization_ratio",
-        "memwarden_gpu_temperature_celsius",
-        "memwarden_gpu_power_watts",
+        gpu::MEMORY_USED.desc.name,
+        gpu::MEMORY_TOTAL.desc.name,
+        gpu::UTILIZATION.desc.name,
+        gpu::TEMPERATURE.desc.name,
+        gpu::POWER.desc.name,
     ],
-    share: Some(("memwarden_gpu_memory_used_bytes", "memwarden_gpu_memory_total_bytes")),
-    status: Some("memwarden_gpu_status"),
+    share: Some((gpu::MEMORY_USED.desc.name, gpu::MEMORY_TOTAL.desc.name)),
+    status: Some(gpu::STATUS.desc.name),
 };
 
 const WORKLOADS: Shape = Shape {
     title: "Workloads",
-    prefix: "memwarden_workload_",
+    prefix: "workload_",
     subject: "workload",
     identity: &[],
     first: &[
-        "memwarden_workload_rss_bytes",
-        "memwarden_workload_rss_max_bytes",
-        "memwarden_workload_swap_bytes",
-        "memwarden_workload_threads",
-        "memwarden_workload_open_files",
+        workload::RSS.desc.name,
+        workload::RSS_MAX.desc.name,
+        workload::SWAP.desc.name,
+        workload::THREADS.desc.name,
+        workload::OPEN_FILES.desc.name,
     ],
     share: None,
     status: None,
@@ -121,8 +123,8 @@ fn body(out: &mut String, frame: &Frame, age: Duration, stale: bool) {
 }
 
 fn host(out: &mut String, frame: &Frame) {
-    let total = frame.value("memwarden_host_memory_total_bytes", &[]).filter(|total| *total > 0.0);
-    let available = frame.value("memwarden_host_memory_available_bytes", &[]);
+    let total = frame.value(memory::TOTAL.desc.name, &[]).filter(|total| *total > 0.0);
+    let available = frame.value(memory::AVAILABLE.desc.name, &[]);
     let (Some(total), Some(available)) = (total, available) else { return };
     let used = ((total - available) / total).clamp(0.0, 1.0);
     let _ = writeln!(
@@ -138,7 +140,7 @@ fn host(out: &mut String, frame: &Frame) {
 fn table(out: &mut String, frame: &Frame, shape: &Shape) {
     let wanted = |desc: &Desc| {
         desc.kind == Kind::Gauge
-            && desc.name.starts_with(shape.prefix)
+            && own_name(desc, shape.prefix).is_some()
             && desc.labels.contains(&shape.subject)
             && desc.labels.iter().all(|label| *label == shape.subject || shape.identity.contains(label))
     };
@@ -229,8 +231,13 @@ fn named<'f>(family: &'f Family, label: &str) -> impl Iterator<Item = (&'f str, 
     family.points.iter().filter_map(move |point| Some((point.labels.get(place?)?.as_str(), point.value)))
 }
 
+/// What follows both prefixes in a metric's name; nothing where the name begins otherwise.
+fn own_name(desc: &Desc, prefix: &str) -> Option<&'static str> {
+    desc.name.strip_prefix(PREFIX)?.strip_prefix(prefix)
+}
+
 fn heading(desc: &Desc, prefix: &str) -> String {
-    let name = desc.name.strip_prefix(prefix).unwrap_or(desc.name);
+    let name = own_name(desc, prefix).unwrap_or(desc.name);
     name.strip_suffix(desc.suffix).unwrap_or(name).replace('_', " ")
 }
 

@@ -19,6 +19,11 @@ pub mod cgroup;
 pub mod daemon;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+/// The declarations only: a build without the source reads what other daemons expose.
+#[cfg(not(feature = "gpu"))]
+pub mod gpu {
+    pub mod metrics;
+}
 pub mod kmsg;
 pub mod logs;
 pub mod memory;

@@ -64,9 +64,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("catalog", &["model", "events", "sources", "analyzers", "engine", "protection/metrics"]),
     ("otlp", &["model", "config", "events", "host", "engine", "catalog"]),
-    ("perf_log", &["model", "host"]),
+    ("perf_log", &["model", "host", "catalog"]),
     ("report", &["model", "plot", "catalog"]),
-    ("serve", &["model", "config", "events", "host", "engine", "protection/words"]),
+    ("serve", &["model", "config", "events", "host", "engine", "protection/words", "catalog"]),
     (
         "app",
         &[
@@ -555,4 +555,20 @@ fn every_file_can_be_read_in_one_sitting() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn rooms_that_read_frames_name_metrics_by_their_declarations() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files() {
+        if !["report", "serve", "perf_log", "cli"].contains(&room(&path).as_str()) {
+            continue;
+        }
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            if line.contains("\"memwarden_") {
+                wrong.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "name these by catalog::ROOM::METRIC.desc.name:\n{}", wrong.join("\n"));
 }

@@ -38,5 +38,5 @@ fn a_job_is_seen_through_its_log() {
         daemon.wait_page("the next step", SOON, |page| read(page, "memwarden_training_step") == Some(310.0));
     assert_eq!(read(&page, "memwarden_training_loss"), None);
     assert_eq!(read(&page, "memwarden_training_nonfinite_steps_total"), Some(1.0));
-    assert_eq!(daemon.logged(&["pipe.log", "is no regular file"]).len(), 1, "{}", daemon.log());
+    assert_eq!(daemon.logged(&["pipe.log", "is not a regular file"]).len(), 1, "{}", daemon.log());
 }

@@ -140,7 +140,7 @@ fn files_that_are_none_are_named() {
     let (code, _, err) = run(&[path]);
     assert!(code == 1 && err.contains("cut.safetensors: tensor \"w\": ends at byte 36"), "{err}");
     let (code, _, err) = run(&["/dev/zero"]);
-    assert!(code == 1 && err.contains("no regular file"), "{err}");
+    assert!(code == 1 && err.contains("not a regular file"), "{err}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ const FULL_GPU: f64 = 0.89;
 /// When each resource runs out.
 pub static REGISTRATION: Registration = Registration {
     name: "exhaustion",
-    about: "When the host, each cgroup with a limit, each GPU and each workload runs out of memory.",
+    about: "Forecasts when the host, each cgroup with a limit, each GPU and each workload exhausts its memory.",
     options: &[&subjects::MOST],
     metrics: metrics::METRICS,
     check: |_| Vec::new(),

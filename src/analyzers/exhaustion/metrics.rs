@@ -3,26 +3,26 @@
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
 
 crate::metrics! {
-    /// Time until the resource is exhausted if it goes on growing as it does; by estimate: p10 (one in ten is earlier), p50, p90. Absent where nothing is foreseen.
+    /// Predicted time until the resource is exhausted at its current growth, as quantiles (estimate p10, p50 or p90; exhaustion before the p10 value has a probability of 10%); absent while no exhaustion is predicted.
     pub TTE: Gauge<Seconds> = "memwarden_forecast_time_to_exhaustion_seconds"
         {resource, cgroup, gpu, uuid, workload, pid, estimate}.budget(12_000);
-    /// Probability that the resource is exhausted within the horizon (1m, 5m, 15m, 60m), allowing for growth that stops; absent before there are enough samples.
+    /// Probability, 0 to 1, that the resource is exhausted within the horizon (1m, 5m, 15m or 60m), including the chance that growth stops; absent before there are enough samples.
     pub PROBABILITY: Gauge<Ratio> = "memwarden_forecast_exhaustion_probability_ratio"
         {resource, cgroup, gpu, uuid, workload, pid, horizon}.budget(16_000);
-    /// How fast the use of the resource grows; absent before there are enough samples, and from the end of growth until the samples that are looked at no longer show it.
+    /// Growth rate of the memory in use of the resource; absent before there are enough samples, and after growth ends until the evaluated samples no longer include it.
     pub GROWTH: Gauge<BytesPerSecond> = "memwarden_forecast_growth_bytes_per_second"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
-    /// What is left of the resource by the figures of the forecast; reclaimable file cache counts as left.
+    /// Memory of the resource that is still available, as the forecast computes it; reclaimable page cache counts as available.
     pub HEADROOM: Gauge<Bytes> = "memwarden_forecast_headroom_bytes"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
-    /// Whether this is the level of risk that the resource is exhausted: 1 for the one it has of low, medium, high and critical, 0 for the others.
+    /// Risk that the resource is exhausted: 1 for the current level (low, medium, high or critical), 0 for the others.
     pub RISK: Gauge<Flag> = "memwarden_forecast_risk"
         {resource, cgroup, gpu, uuid, workload, pid, level}.budget(16_000);
-    /// The figure that the forecast was taken from, used or allocated; always 1, absent without a forecast.
+    /// Quantity that the forecast of the resource is computed from (used or allocated); always 1, absent without a forecast.
     pub BASIS: Gauge<Flag> = "memwarden_forecast_basis_info"
         {resource, cgroup, gpu, uuid, workload, pid, basis}.budget(4_000);
-    /// Resources that are followed.
+    /// Resources that the exhaustion analyzer tracks.
     pub FOLLOWED: Gauge<Count> = "memwarden_forecast_resources" {}.counting("{resource}");
-    /// Resources that are not followed because there are more than most.
+    /// Resources that the exhaustion analyzer does not track because the limit analyzers.exhaustion.most is reached.
     pub OMITTED: Gauge<Count> = "memwarden_forecast_resources_omitted" {}.counting("{resource}");
 }

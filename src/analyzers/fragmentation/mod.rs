@@ -59,7 +59,7 @@ const RISE: f64 = 0.1;
 /// Fragmentation of free memory.
 pub static REGISTRATION: Registration = Registration {
     name: "fragmentation",
-    about: "Whether free memory is in pieces too small to be of use: the host's, and that of the jobs' allocators.",
+    about: "Detects fragmentation of the host's free memory and of the allocators of training jobs.",
     options: &[],
     metrics: metrics::METRICS,
     check: |_| Vec::new(),

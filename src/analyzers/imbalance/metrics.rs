@@ -3,28 +3,28 @@
 use crate::model::units::{Bytes, Count, Flag, Ratio};
 
 crate::metrics! {
-    /// How much more memory the workload uses on its fullest GPU than on the mean of its GPUs, as a share of that mean; workload is absent for all GPUs of the node together; absent for fewer than two GPUs.
+    /// Memory that the workload uses on its fullest GPU above the mean of its GPUs, as a share of the mean; the label workload is empty for all GPUs of the node together. Absent for fewer than two GPUs.
     pub SPREAD: Gauge<Ratio> = "memwarden_imbalance_memory_spread_ratio" {workload};
-    /// The GPU on which the workload uses most; always 1, absent for fewer than two GPUs.
+    /// GPU on which the workload uses the most memory; always 1, absent for fewer than two GPUs.
     pub BOTTLENECK: Gauge<Flag> = "memwarden_imbalance_memory_bottleneck_info" {workload, gpu, uuid};
-    /// Memory on the workload's other GPUs, together, that stays unused once its fullest GPU is full.
+    /// Memory on the workload's other GPUs, in total, that remains unused when its fullest GPU is full.
     pub STRANDED: Gauge<Bytes> = "memwarden_imbalance_stranded_bytes" {workload};
-    /// How much less busy the workload's idlest GPU is than the mean of its GPUs, as a share of that mean, over a minute; absent for fewer than two GPUs, and while all idle.
+    /// Utilization of the workload's least busy GPU below the mean of its GPUs, as a share of the mean, averaged over 1 minute; absent for fewer than two GPUs and while all are idle.
     pub IDLEST: Gauge<Ratio> = "memwarden_imbalance_utilization_lag_ratio" {workload};
-    /// The workload's idlest GPU; always 1, absent where the lag is.
+    /// GPU of the workload with the lowest utilization; always 1, absent for fewer than two GPUs and while all are idle.
     pub STRAGGLER: Gauge<Flag> = "memwarden_imbalance_straggler_info" {workload, gpu, uuid};
-    /// The workload's share of the resident memory of all workloads of the node.
+    /// Resident memory of the workload as a share of the resident memory of all workloads of the node, 0 to 1.
     pub SHARE: Gauge<Ratio> = "memwarden_imbalance_workload_memory_share_ratio" {workload};
-    /// How much longer the slowest rank takes for a step than the mean of the workload's ranks, as a share of that mean, over a minute; absent for fewer than two ranks, and where one does not tell.
+    /// Step time of the workload's slowest rank above the mean of its ranks, as a share of the mean, averaged over 1 minute; absent for fewer than two ranks and while any rank reports no step time.
     pub STEP_SPREAD: Gauge<Ratio> = "memwarden_imbalance_step_time_spread_ratio" {workload};
-    /// The rank that takes longest for a step; always 1, absent where the spread is.
+    /// Rank of the workload with the longest step time; always 1, absent for fewer than two ranks and while any rank reports no step time.
     pub SLOWEST: Gauge<Flag> = "memwarden_imbalance_slowest_rank_info" {workload, rank};
-    /// The share of its time that one rank waits for data more than the one that waits least, over a minute.
+    /// Largest minus smallest share of time that the workload's ranks wait for the data loader, averaged over 1 minute.
     pub LOADER_SPREAD: Gauge<Ratio> = "memwarden_imbalance_loader_wait_spread_ratio" {workload};
-    /// How many steps the last rank is behind the first, as they were last heard of.
+    /// Optimizer steps between the workload's most and least advanced rank, by the last report of each.
     pub BEHIND: Gauge<Count> = "memwarden_imbalance_steps_behind" {workload}.counting("{step}");
-    /// How much more the fullest rank has allocated than the mean of the workload's ranks, as a share of that mean.
+    /// Allocated memory of the workload's fullest rank above the mean of its ranks, as a share of the mean.
     pub RANK_SPREAD: Gauge<Ratio> = "memwarden_imbalance_rank_memory_spread_ratio" {workload};
-    /// The rank that has allocated most; always 1, absent where the spread is.
+    /// Rank of the workload with the most allocated memory; always 1, absent while there is no comparison of the ranks' memory.
     pub FULLEST_RANK: Gauge<Flag> = "memwarden_imbalance_fullest_rank_info" {workload, rank};
 }

@@ -52,7 +52,7 @@ const FULL: f64 = 0.9;
 /// Imbalance across GPUs.
 pub static REGISTRATION: Registration = Registration {
     name: "imbalance",
-    about: "Whether each workload uses its GPUs evenly, and which GPU or rank holds the others up.",
+    about: "Detects workloads that use their GPUs unevenly, and the GPU or rank that slows the others down.",
     options: &[],
     metrics: metrics::METRICS,
     check: |_| Vec::new(),

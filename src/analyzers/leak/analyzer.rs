@@ -22,7 +22,7 @@ use crate::sources::{training, workload};
 /// What leaks.
 pub static REGISTRATION: Registration = Registration {
     name: "leak",
-    about: "Whether the memory of a workload, of a process of it, or of a process on a GPU leaks.",
+    about: "Detects memory leaks of workloads, of their processes, and of processes on GPUs.",
     options: &[&subjects::MOST],
     metrics: metrics::METRICS,
     check: |_| Vec::new(),

@@ -3,32 +3,32 @@
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds, SignedBytes};
 
 crate::metrics! {
-    /// Whether this is the state of the growth of a workload, of one of its processes, of a process on a GPU, or of the allocator of a rank that the driver does not show: 1 for the one it has of insufficient, steady, warming, growing and leaking, 0 for the others. File cache never counts, and what the GPU's driver shows is at most growing, because allocators keep what they reserved.
+    /// Growth state of a workload, a process, a process on a GPU, or a rank's allocator: 1 for the current state (insufficient, steady, warming, growing or leaking), 0 for the others. Page cache is excluded; memory reported by the GPU driver is never classified above growing, because allocators keep reserved memory.
     pub STATE: Gauge<Flag> = "memwarden_leak_state"
         {resource, cgroup, gpu, uuid, workload, pid, state}.budget(20_000);
-    /// How fast the watched memory grows; absent before there are enough samples, and from the end of growth until the samples that are looked at no longer show it.
+    /// Growth rate of the memory that the leak analyzer tracks; absent before there are enough samples, and after growth ends until the evaluated samples no longer include it.
     pub GROWTH: Gauge<BytesPerSecond> = "memwarden_leak_growth_bytes_per_second"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
-    /// How much it grows with each training step of the job, where the job tells its steps.
+    /// Growth of the tracked memory for each training step; absent where the job reports no steps.
     pub STEP_GROWTH: Gauge<SignedBytes> = "memwarden_leak_growth_step_bytes"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
-    /// When the growth began, in seconds since 1970; absent unless it grows.
+    /// Unix time at which the tracked memory began to grow; absent while it does not grow.
     pub SINCE: Gauge<Seconds> = "memwarden_leak_since_timestamp_seconds"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
-    /// How loud the evidence for growth is, 0.5 to 1: an order, not a probability; absent unless it grows.
+    /// Strength of the evidence for growth of the tracked memory, 0.5 to 1; orders suspects and is not a probability. Absent while the memory does not grow.
     pub CONFIDENCE: Gauge<Ratio> = "memwarden_leak_confidence_ratio"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
-    /// The rise over the window of the evidence; absent before there are enough samples.
+    /// Increase of the tracked memory over the evaluation window; absent before there are enough samples.
     pub RISE: Gauge<Bytes> = "memwarden_leak_rise_bytes"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
-    /// The length of the window of the evidence; absent before there are enough samples.
+    /// Length of the window in which the leak analyzer evaluates the growth of the tracked memory; absent before there are enough samples.
     pub WINDOW: Gauge<Seconds> = "memwarden_leak_window_seconds"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
-    /// How many standard errors the slope of the floor, the center and the peak of the watched memory is away from none; absent before there are enough samples.
+    /// Distance of the slope of the tracked memory from zero in standard errors, for its lower envelope (floor), center and upper envelope (peak); absent before there are enough samples.
     pub SCORE: Gauge<Count> = "memwarden_leak_score"
         {resource, cgroup, gpu, uuid, workload, pid, envelope}.counting("{error}").budget(12_000);
-    /// Subjects that are followed.
+    /// Workloads, processes and allocators that the leak analyzer tracks.
     pub FOLLOWED: Gauge<Count> = "memwarden_leak_subjects" {}.counting("{subject}");
-    /// Subjects that are not followed because there are more than most.
+    /// Workloads, processes and allocators that the leak analyzer does not track because the limit analyzers.leak.most is reached.
     pub OMITTED: Gauge<Count> = "memwarden_leak_subjects_omitted" {}.counting("{subject}");
 }

@@ -25,7 +25,7 @@ const GPU_SOURCE: &str = "gpu";
 /// What cannot be seen now.
 pub static REGISTRATION: Registration = Registration {
     name: "visibility",
-    about: "What cannot be seen now: GPUs that do not answer, and sources that fail.",
+    about: "Reports what cannot be measured now: GPUs that do not respond, and sources that fail.",
     options: &[],
     metrics: &[],
     check: |_| Vec::new(),

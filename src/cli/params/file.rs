@@ -38,7 +38,7 @@ impl Gentle {
         let file = File::options().read(true).custom_flags(flags).open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         // Readahead would fetch pages that nobody could tell from the job's. Advice may be refused: then it is not taken.
         let _ = fadvise(&file, 0, None, Advice::Random);

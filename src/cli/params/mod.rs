@@ -26,60 +26,61 @@ const SCHEMA_VERSION: u32 = 1;
 /// Threads where none are asked for: more would not read memory faster on most machines.
 const THREADS: usize = 4;
 
-/// Say what parameter files hold: shapes, types, bytes by part of the model, NaN, Inf and zeros.
+/// Report the contents of parameter files: shapes, data types, size by part of the model, NaN, Inf and zeros.
 ///
 /// Reads safetensors (one file, or shards with their index), archives of torch.save, and PEFT adapters; a folder
-/// is read as Hugging Face lays it out. Nothing in a file is executed. Values are read by threads of the lowest
-/// priority, and what they read does not push the job's pages out of memory. Two checkpoints are compared.
+/// is read in the layout of Hugging Face. No code in a file is executed. Values are read by threads of the lowest
+/// priority, without evicting other files from the page cache. If two checkpoints are given, they are compared.
+/// Exit codes: 0 success, 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden params checkpoint-1000/
   memwarden params adapter/ --base meta-llama/Llama-3.1-8B/
   memwarden params step100.safetensors step200.safetensors --difference")]
 pub(super) struct Args {
-    /// A file, an index, or a folder with parameters.
+    /// File, index or folder with parameters.
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
-    /// Another, to be compared with the first.
+    /// Second checkpoint, which is compared with the first.
     #[arg(value_name = "OTHER")]
     other: Option<PathBuf>,
-    /// How to write the report.
+    /// Format of the report.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Also write the JSON report, with every tensor, to this file.
+    /// File for the report as JSON with every tensor, written in addition to the output.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Draw the bytes by part of the model and by type, to this file: .svg or .png.
+    /// Draw the size by part of the model and by data type to this file: .svg or .png.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// The length of each list.
+    /// Maximum length of each list in the report.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Show every tensor.
+    /// List every tensor in the report.
     #[arg(long)]
     tensors: bool,
-    /// Read headers only, not values: NaN, Inf and zeros are not known then.
+    /// Read only the headers; NaN, Inf and zeros are then unknown.
     #[arg(long)]
     no_scan: bool,
-    /// Threads that read values [default: as many as there are cores, at most 4].
+    /// Number of threads that read values [default: number of CPU cores, at most 4].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Compare values too: by how much each tensor differs.
+    /// Compare the values too, and report by how much each tensor differs.
     #[arg(long, requires = "other")]
     difference: bool,
-    /// The base model of an adapter, for the trainable share.
+    /// Base model of an adapter, to report the share of trainable parameters.
     #[arg(long, value_name = "CHECKPOINT")]
     base: Option<PathBuf>,
-    /// Read on where loading a .pt file would call what is not known to be harmless; it is not called either way.
+    /// Accept .pt files that name functions or classes outside the list of harmless ones; none is called in any case.
     #[arg(long)]
     any_class: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// Tables for people.
+    /// Tables in plain text.
     Text,
-    /// One object, with units in the keys.
+    /// A JSON object, with units in the keys.
     Json,
 }
 

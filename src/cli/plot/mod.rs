@@ -18,46 +18,46 @@ use crate::plot::{self, Baseline, Chart, Limit, Theme, Unit};
 /// Reads CSV (`t_s,bytes[,limit]`, or named columns), the JSON reports of memwarden and of its Python client, and the
 /// logs and JSON records of MindRLHF's host monitor, FlagScale's perf_monitor, GPUMemoryProfiler, MemoryDebugger and
 /// Tiny-Torch's memory profiler; which one a file is, is found from its content. Several files become panels
-/// under each other.
+/// one below the other. Exit codes: 0 success, 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Example:\n  memwarden plot memory.csv --limit 80GiB --output memory.svg")]
 pub(super) struct Args {
-    /// What to draw.
+    /// Recording, report or log to draw.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where to put the picture, by its extension as SVG or PNG; `-` is SVG to standard output.
-    /// Without it: the first file's name with .svg, in this folder, where there is none yet.
+    /// Output file, .svg or .png; `-` writes SVG to standard output [default: the name of the first
+    /// file with .svg, in the current folder, if it does not exist].
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// What stands above the chart.
+    /// Title of the chart.
     #[arg(long)]
     title: Option<String>,
-    /// A level that must not be reached, for example 80GiB.
+    /// Limit to draw as a line, for example 80GiB.
     #[arg(long, value_name = "SIZE", value_parser = config::size)]
     limit: Option<Bytes>,
-    /// Columns of a CSV file to draw, separated by commas. Without it: those that count bytes and are not
-    /// all zero.
+    /// Columns of a CSV file to draw, separated by commas [default: columns in bytes that are not
+    /// all zero].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Let the value axis begin near the lowest value instead of at zero.
+    /// Start the value axis near the lowest value instead of at zero.
     #[arg(long)]
     fit: bool,
-    /// Width in pixels.
+    /// Width of the chart in pixels.
     #[arg(long, default_value_t = 1200, value_parser = clap::value_parser!(u32).range(200..=8000))]
     width: u32,
-    /// Height in pixels. Without it: 600, and more for many panels.
+    /// Height of the chart in pixels [default: 600, and more for many panels].
     #[arg(long, value_parser = clap::value_parser!(u32).range(120..=8000))]
     height: Option<u32>,
-    /// Dark on light or light on dark.
+    /// Color theme of the chart.
     #[arg(long, value_enum, default_value_t = Shade::Light)]
     theme: Shade,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Shade {
-    /// Dark on white.
+    /// Dark lines on a white background.
     Light,
-    /// Light on near black.
+    /// Light lines on a dark background.
     Dark,
 }
 

@@ -24,11 +24,12 @@ use crate::plot::{self, Theme};
 /// The version of the JSON that is printed.
 const SCHEMA: u32 = 1;
 
-/// Say what memwarden would have said of recorded series: leaks, forecasts, and why.
+/// Run the leak and exhaustion analyzers on recorded series, and report their results.
 ///
-/// A FILE is CSV: `t_s,bytes[,limit]`, or columns by name (t_s, bytes, limit, anon, shmem, alloc), or a report
-/// that memwarden wrote with --output. --prometheus asks a server for what it kept. The leak verdict looks at `alloc` where there is any, else at `anon` and `shmem`, else at `bytes`; the forecast is
-/// of `bytes` against the limit. The same input gives the same output, to the byte.
+/// FILE is CSV (`t_s,bytes[,limit]`, or named columns: t_s, bytes, limit, anon, shmem, alloc), or a report that memwarden
+/// wrote with --output; --prometheus queries a server instead. The leak verdict uses the column `alloc` if present, else
+/// `anon` and `shmem`, else `bytes`; the forecast compares `bytes` with the limit. The same input always gives the same
+/// output. Exit codes: 0 success, 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden replay run.csv --limit 16GiB
@@ -37,48 +38,48 @@ const SCHEMA: u32 = 1;
   memwarden replay --prometheus http://localhost:9090 --since 30d --limit 80GiB \\
       --query 'memwarden_gpu_memory_used_bytes{gpu=\"0\"}'")]
 pub(super) struct Args {
-    /// Recorded series.
+    /// File with recorded series: CSV or a report of memwarden.
     #[arg(required_unless_present = "prometheus", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// A Prometheus server to ask, as http://host:9090.
+    /// URL of a Prometheus server to query, such as http://host:9090.
     #[arg(long, value_name = "URL", requires = "query", conflicts_with = "files")]
     prometheus: Option<String>,
-    /// What to ask it: a query whose series count bytes.
+    /// PromQL query for the Prometheus server; the unit of its series must be bytes.
     #[arg(long, value_name = "QUERY", requires = "prometheus")]
     query: Option<String>,
-    /// How long ago the series begin.
+    /// Start of the queried time range, as a time before now.
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = duration, requires = "prometheus")]
     since: f64,
-    /// How long ago the series end; 0 is now.
+    /// End of the queried time range, as a time before now; 0 is now.
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = ago, requires = "prometheus")]
     until: f64,
-    /// From one value to the next; at least the interval at which the server scrapes.
+    /// Time between two values of the queried series; at least the scrape interval of the server.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration, requires = "prometheus")]
     step: f64,
-    /// The limit, in place of the recorded one: 16GiB, or a number of bytes.
+    /// Memory limit, which replaces the recorded one: 16GiB, or a number of bytes.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     limit: Option<f64>,
-    /// The probability of exhaustion is for this time ahead: 15m, or a number of seconds.
+    /// Horizon of the exhaustion probability: 15m, or a number of seconds.
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
     horizon: f64,
-    /// Samples from one assessment to the next.
+    /// Number of samples between two assessments.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = every)]
     assess_every: usize,
-    /// How to show it.
+    /// Format of the results.
     #[arg(long, value_enum, default_value_t = Format::Summary)]
     format: Format,
-    /// Draw the series with verdicts and forecast, as .svg or .png.
+    /// Draw the series with verdicts and forecast to this file: .svg or .png.
     #[arg(long, value_name = "PICTURE")]
     plot: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
-    /// For people: what was seen, the verdict, the forecast, the evidence, what to do.
+    /// Summary in plain text: the series, the verdict, the forecast, the evidence and advice.
     Summary,
-    /// Every assessment: t_s,leak,tte_p10,tte_p50,tte_p90,p_exhaustion. One FILE.
+    /// Every assessment as CSV: t_s,leak,tte_p10,tte_p50,tte_p90,p_exhaustion. Requires a single FILE.
     Csv,
-    /// The last assessment and every change of the verdict, in full.
+    /// The last assessment and every change of the verdict as JSON.
     Json,
 }
 

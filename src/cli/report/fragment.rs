@@ -6,11 +6,11 @@ use super::options::Options;
 use super::watch;
 use crate::report::Kind;
 
-/// Tell how much of the free memory of the host is in blocks too small for large requests, and its trend.
+/// Report the share of the host's free memory in blocks too small for large requests, and its trend.
 ///
-/// The memory of a GPU is cut up by its allocator, which cannot be seen from outside: see `memwarden snapshot`.
-/// Exit codes: 0 fine, 1 an error, 2 a larger share than --threshold cannot hold a huge page (order 9), 3 a
-/// GPU that was asked for does not answer, so that nothing is known of it. A GPU that is not there is an error.
+/// Fragmentation of GPU memory happens inside the allocator of a job; see `memwarden snapshot`.
+/// Exit codes: 0 success, 1 an error, 2 the share unusable for a huge page (order 9) exceeds --threshold, 3 a selected
+/// GPU does not respond, so that its state is unknown. A selected GPU that does not exist is an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden fragment --duration 10

@@ -6,11 +6,11 @@ use super::options::Options;
 use super::watch;
 use crate::report::Kind;
 
-/// Tell what leaks: workloads, their largest processes, and processes on GPUs, with the evidence.
+/// Report memory leaks of workloads, their largest processes, and processes on GPUs, with the evidence.
 ///
-/// A verdict takes 60 samples, and a leak takes longer to be told from a warm-up the slower it is. Exit codes:
-/// 0 fine, 1 an error, 2 something leaks (with --threshold: with more confidence than that), 3 a GPU that was asked for
-/// does not answer, so that nothing is known of it. A GPU that is not there is an error.
+/// A verdict requires 60 samples; a slow leak takes longer to be distinguished from a warm-up. Exit codes:
+/// 0 no leak, 1 an error, 2 a leak (with --threshold: only with a higher confidence), 3 a selected GPU does not respond,
+/// so that its state is unknown. A selected GPU that does not exist is an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden leak --pid 4711 --duration 5m --plot leak.svg

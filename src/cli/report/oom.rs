@@ -6,13 +6,13 @@ use super::options::Options;
 use super::watch;
 use crate::report::Kind;
 
-/// Tell what runs out of memory, when, how likely that is, and what to do.
+/// Report which resources will exhaust their memory, when, with what probability, and what to do.
 ///
-/// Resources are the host, each cgroup with a limit, each GPU, and each workload against what would stop it.
-/// A forecast takes 60 samples. Exit codes: 0 fine, 1 an error, 2 a risk is high or critical or the median of
-/// a forecast is within 15 minutes; with --threshold, 2 where more than that share is used, or exhaustion
-/// within the hour is more probable than that; 3 a GPU that was asked for does not answer, so that nothing is known of
-/// it, or nothing at all could be seen. A GPU that is not there is an error.
+/// Resources are the host, each cgroup with a limit, each GPU, and each workload with the limit that applies to it.
+/// A forecast requires 60 samples. Exit codes: 0 no risk, 1 an error, 2 a risk is high or critical, or the median
+/// time to exhaustion is below 15 minutes (with --threshold: the share in use, or the probability of exhaustion within
+/// 1 hour, exceeds it), 3 a selected GPU does not respond or no resource can be read, so that the state is unknown.
+/// A selected GPU that does not exist is an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden oom --duration 60 --plot oom.svg

@@ -24,43 +24,43 @@ const DURATION: f64 = 30.0;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
-    /// How long to watch: 5m, or a number of seconds. Without it: 30s; with --url, `oom` and `leak` tell at once
-    /// what the daemon knows.
+    /// Time to sample: 5m, or a number of seconds [default: 30s; with --url, `oom` and `leak` report the current
+    /// state of the daemon at once].
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     pub(super) duration: Option<f64>,
-    /// Time between two samples, 0.1 s to 60 s. Without it: 1s, and less where the duration is short, for 150
-    /// samples, or as many as a verdict takes.
+    /// Time between two samples, 0.1 s to 60 s [default: 1s, and less for a short duration, to take 150
+    /// samples, or as many as a verdict requires].
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     pub(super) interval: Option<f64>,
-    /// The GPUs to tell, by index or UUID, separated by commas; `all` is all of them.
+    /// GPUs to report, by index or UUID, separated by commas; `all` selects every GPU.
     #[arg(long, value_name = "GPUS", value_delimiter = ',', default_value = "all")]
     pub(super) devices: Vec<String>,
-    /// A process whose tree is to be told, and nothing else; may be given several times.
+    /// Process ID of a process tree; only selected trees are reported. May be given several times.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) pid: Vec<u32>,
-    /// A workload to be told, and nothing else, by its name; may be given several times.
+    /// Name of a workload; only selected workloads are reported. May be given several times.
     #[arg(long, value_name = "NAME")]
     pub(super) workload: Vec<String>,
-    /// Warn, and exit with 2, above this share: 90%, or 0.9.
+    /// Share above which a warning is printed and the exit code is 2: 90%, or 0.9.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(super) threshold: Option<f64>,
-    /// Go on until Ctrl-C: on a terminal the report is painted anew with each sample, in a pipe a line is
+    /// Run until Ctrl-C: on a terminal, the report is updated with each sample; otherwise, a line is
     /// written when the verdict changes.
     #[arg(long)]
     pub(super) monitor: bool,
-    /// Also write the report as JSON to this file.
+    /// File for the report as JSON, written in addition to the output.
     #[arg(long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Also draw the report to this file: .svg or .png.
+    /// File for a chart of the report: .svg or .png.
     #[arg(long, value_name = "FILE", value_parser = crate::cli::picture::drawable)]
     pub(super) plot: Option<PathBuf>,
-    /// Ask a running daemon instead of sampling here, such as http://127.0.0.1:10636.
+    /// URL of a running daemon to query instead of sampling this node, such as http://127.0.0.1:10636.
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
-    /// The daemon's configuration file, for its matchers and paths; without one, the defaults.
+    /// Configuration file of the daemon, for its matchers and paths; without it, the default configuration.
     #[arg(long = "config.file", value_name = "FILE", conflicts_with = "url")]
     pub(super) config_file: Option<PathBuf>,
-    /// Any option of the configuration by its key; may be given several times.
+    /// Value of any configuration option by its key; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "url")]
     pub(super) set: Vec<String>,
 }

@@ -6,11 +6,11 @@ use super::options::Options;
 use super::watch;
 use crate::report::Kind;
 
-/// Tell what memory is used, now and at most: by kind, GPU, workload and process.
+/// Report the current and the peak memory usage, by kind of memory, GPU, workload and process.
 ///
-/// Exit codes: 0 fine, 1 an error, 2 the host or a GPU used more than --threshold at its peak, 3 a GPU
-/// that was asked for does not answer, so that nothing is known of it, or the host could not be seen. A GPU that is not
-/// there is an error.
+/// Exit codes: 0 success, 1 an error, 2 the peak usage of the host or a GPU exceeded --threshold, 3 a selected GPU does
+/// not respond or the host cannot be read, so that its state is unknown. A selected GPU that does not exist is an
+/// error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden profile --duration 10

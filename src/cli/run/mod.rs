@@ -25,44 +25,45 @@ use crate::report::{About, Ended, Page, Paint, tell_run};
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
 
-/// Run a command and tell what memory it used, at most and when, and whether it leaked.
+/// Run a command and report its memory usage, its peaks, and whether it leaks.
 ///
-/// The command's input, output, signals and exit code are its own; the report goes to standard error once it has
-/// ended. A Python program that imports torch is instrumented: its steps, tokens, phases and allocator are seen, with
-/// no change to it. It and its descendants are one workload; of a child that lives for less than the interval only the CPU
-/// time is sure to be counted. HUP, INT, QUIT, TERM, USR1 and USR2 that are sent to memwarden are handed on; what the
-/// terminal sends reaches the command by itself. Exit codes: those of the command, 128 and the signal's number
-/// where a signal ended it, 127 where it is not found, 126 where it cannot be run.
+/// Input, output, signals and exit code of the command are passed through; the report is written to standard error when
+/// the command ends. A Python program that imports torch is instrumented without changes: its steps, tokens, phases and
+/// allocator are recorded. The command and its descendants form one workload; of a child that lives for less than the
+/// interval, possibly only the CPU time is counted. The signals HUP, INT, QUIT, TERM, USR1 and USR2 sent to memwarden are
+/// forwarded to the command; signals of the terminal reach it directly.
+/// Exit codes: the exit code of the command, 128 plus the signal number
+/// if a signal ended it, 127 if it is not found, 126 if it cannot be run.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden run -- python train.py --epochs 3
   memwarden run --output run.json --plot run.svg -- torchrun --nproc-per-node 8 train.py")]
 pub(super) struct Args {
-    /// Also write the report as JSON to this file.
+    /// File for the report as JSON, written in addition to the output.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Also draw the report to this file: .svg or .png.
+    /// File for a chart of the report: .svg or .png.
     #[arg(long, value_name = "FILE", value_parser = crate::cli::picture::drawable)]
     plot: Option<PathBuf>,
-    /// Time between two samples, 0.1 s to 60 s. Without it: 0.2 s for the first two minutes, then 1 s.
+    /// Time between two samples, 0.1 s to 60 s [default: 0.2 s for the first two minutes, then 1 s].
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     interval: Option<f64>,
-    /// The workload's name; without it, the command's and its pid.
+    /// Name of the workload [default: the name of the command and its process ID].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Leave Python programs as they are. MEMWARDEN_AUTO=steps in the environment leaves out phases and tokens.
+    /// Do not instrument Python programs. The environment variable MEMWARDEN_AUTO=steps disables phases and tokens only.
     #[arg(long)]
     no_instrument: bool,
-    /// Print no report.
+    /// Do not print the report.
     #[arg(long, short)]
     quiet: bool,
-    /// The daemon's configuration file; without one, the defaults.
+    /// Configuration file of the daemon; without it, the default configuration.
     #[arg(long = "config.file", value_name = "FILE")]
     config_file: Option<PathBuf>,
-    /// Any option of the configuration by its key; may be given several times.
+    /// Value of any configuration option by its key; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The command and its arguments.
+    /// Command to run, and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

@@ -20,47 +20,48 @@ use crate::model::units::Bytes;
 /// Grows when a key changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Say what PyTorch allocator snapshots mean: fragmentation, who holds the memory, what would help.
+/// Analyze PyTorch allocator snapshots: fragmentation, the owners of memory, and remedies.
 ///
-/// Reads what torch.cuda.memory._dump_snapshot() wrote, of any release. Nothing in the file is executed, and
-/// reading takes at most ten times its size. Exits with 1 where a file cannot be read; the others are still told.
+/// Reads files written by torch.cuda.memory._dump_snapshot() of any release. No code in a file is executed, and
+/// reading takes at most ten times the size of the file in memory. Exit codes: 0 success, 1 a file cannot be read; all
+/// other files are still reported.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden snapshot snapshot.pickle --plot snapshot.html
   memwarden snapshot --request-size 512MiB oom_rank-0_snapshot.pickle
   memwarden snapshot --compare step100.pickle step200.pickle")]
 pub(super) struct Args {
-    /// The snapshots.
+    /// Allocator snapshot to analyze (.pickle).
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How to write the report.
+    /// Format of the report.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Also write the JSON report to this file.
+    /// File for the report as JSON, written in addition to the output.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Draw the address space, and live memory over the trace, to this file: .svg, .html or .png.
+    /// Draw the address space, and the live memory over the trace, to this file: .svg, .html or .png.
     #[arg(long, value_name = "FILE", value_parser = drawable)]
     plot: Option<PathBuf>,
-    /// The length of each list.
+    /// Maximum length of each list in the report.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Compare the second file with the first instead.
+    /// Compare the second file with the first, instead of analyzing each.
     #[arg(long)]
     compare: bool,
-    /// A request whose chances are to be told too, such as 512MiB.
+    /// Size of an additional request to evaluate against the free memory, such as 512MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     request_size: Option<Bytes>,
-    /// The hard cap on memory for reading one file.
+    /// Maximum memory for reading one file.
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = size)]
     max_memory: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// Tables for people.
+    /// Tables in plain text.
     Text,
-    /// One object, with units in the keys.
+    /// A JSON object, with units in the keys.
     Json,
 }
 

@@ -122,7 +122,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
         let mut names = std::collections::HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if !names.insert(name.clone()) {
-                return Err(A::Error::custom(format!("tensor {:?} is there twice", shortened(&name))));
+                return Err(A::Error::custom(format!("tensor {:?} is listed twice", shortened(&name))));
             }
             if name == "__metadata__" {
                 header.metadata = map.next_value()?;
@@ -319,7 +319,7 @@ mod tests {
         );
         let twice = r#"{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},
             "a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#;
-        check(&header(twice, 0), expect![[r#"the header: tensor "a" is there twice at line 2 column 15"#]]);
+        check(&header(twice, 0), expect![[r#"the header: tensor "a" is listed twice at line 2 column 15"#]]);
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(super) fn read_archive(file: &(impl ReadAt + ?Sized)) -> Result<Archive, Par
         if let Some(twice) = entries.insert(name, entry) {
             return Err(ParameterError::zip(
                 offset,
-                format!("the entry at byte {} is there twice", twice.header),
+                format!("the entry at byte {} is listed twice", twice.header),
             ));
         }
         rest = after;

@@ -35,7 +35,7 @@ use self::walk::{Last, Place};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// It is a pipe, a device, a socket or a folder.
-    #[error("it is no regular file")]
+    #[error("it is not a regular file")]
     NotRegular,
     /// It is a symbolic link, or lies behind one, and others could have put it there.
     #[error(

@@ -195,7 +195,7 @@ fn protocols_times_and_compression_follow_their_order() {
             &on(),
             &[("METRIC_EXPORT_INTERVAL", wrong)],
             &format!(
-                "{HTTP}\n! OTEL_METRIC_EXPORT_INTERVAL is ignored: `{wrong}` is no number of milliseconds from 10 to 86400000"
+                "{HTTP}\n! OTEL_METRIC_EXPORT_INTERVAL is ignored: `{wrong}` is not a number of milliseconds from 10 to 86400000"
             ),
         );
     }
@@ -221,7 +221,7 @@ fn protocols_times_and_compression_follow_their_order() {
     let temporality = |text| [("EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", text)];
     check(&on(), &temporality("Delta"), &format!("{HTTP}\nDelta"));
     check(&on(), &temporality("lowmemory"), &format!("{HTTP}\nLowMemory"));
-    assert!(show(&on(), &temporality("sometimes")).contains("is none of cumulative, delta and lowmemory"));
+    assert!(show(&on(), &temporality("sometimes")).contains("is not one of cumulative, delta and lowmemory"));
 }
 
 #[test]

@@ -59,25 +59,27 @@ fn names_somebody(target: &Target, complain: Complain<'_>) {
     if pattern.chars().all(|c| matches!(c, '*' | '?' | '/' | '.')) {
         complain(
             key,
-            format!("`{pattern}` would name everything on the machine; name what is to be protected"),
+            format!(
+                "`{pattern}` would match everything on the machine; write a pattern of what is to be protected"
+            ),
         );
     } else if key == "cgroup" && !pattern.starts_with('/') {
-        complain(key, format!("`{pattern}` is no path of a cgroup; it begins with a slash"));
+        complain(key, format!("`{pattern}` is not a path of a cgroup; it begins with a slash"));
     } else if key == "cgroup" && pattern[1..].split('/').next().is_some_and(wild) {
-        let what = "begins with a wildcard, so it would name system services too; write the first folder out";
+        let what = "begins with a wildcard, so it would match system services too; write the first component in full";
         complain(key, format!("`{pattern}` {what}"));
     }
     if target.users.is_empty() {
         complain(
             "allow_users",
-            "is empty, so no process may be touched; name the users of the jobs".to_owned(),
+            "is empty, so no process may be signalled; list the users of the jobs".to_owned(),
         );
     }
     for (place, user) in target.users.iter().enumerate() {
         if user.is_empty() || user.contains(['*', '?']) {
             complain(
                 &format!("allow_users[{place}]"),
-                format!("`{user}` is no user; there are no wildcards here"),
+                format!("`{user}` is not a user; wildcards are not supported here"),
             );
         }
     }
@@ -91,13 +93,13 @@ fn outside(target: &Target, complain: Complain<'_>) {
     if let Some(hook) = &target.hook
         && !hook.program.is_absolute()
     {
-        complain("hook.program", format!("`{}` is no absolute path", hook.program.display()));
+        complain("hook.program", format!("`{}` is not an absolute path", hook.program.display()));
     }
     if target.hook.is_none() && !target.limits.hook_time.is_zero() && !target.pause {
-        complain("hook.time", "gives time to a hook, and there is none; set hook.program".to_owned());
+        complain("hook.time", "is set without a hook; set hook.program".to_owned());
     }
     if target.pause && target.limits.hook_time.is_zero() {
-        complain("pause", "freezes the target for no time; set hook.time".to_owned());
+        complain("pause", "is set while hook.time is 0s; set hook.time".to_owned());
     }
     if let Some(url) = &target.webhook
         && !url.starts_with("http://")
@@ -107,7 +109,7 @@ fn outside(target: &Target, complain: Complain<'_>) {
     }
     let checkpoints = target.limits.reach >= Reach::Checkpoint;
     if checkpoints && target.ask.signal.is_none() && target.hook.is_none() {
-        let what = "is empty and there is no hook, so nobody would ask the job to save itself";
+        let what = "is empty and there is no hook, so no checkpoint would be requested";
         complain("checkpoint.signal", what.to_owned());
     }
 }
@@ -130,7 +132,7 @@ fn in_order(limits: &Limits, complain: Complain<'_>) {
         if upside_down {
             complain(
                 key,
-                "is not below `soft`, so the job would be killed before it is asked to save".to_owned(),
+                "is not below `soft`, so the job would be killed before a checkpoint is requested".to_owned(),
             );
         }
     }

@@ -16,8 +16,7 @@ macro_rules! opts {
 /// and this one are `enforce`.
 pub static PROTECTION: Opt = Opt {
     key: "protection",
-    help: "What is done when memory runs out. Nothing is touched that no target names, and nothing is done at all \
-           before both this mode and the target's are `enforce`.",
+    help: "Protection: the actions taken before memory is exhausted. Only configured targets are acted on, and only when both this mode and the target's mode are `enforce`.",
     kind: OptKind::Section(&[&MODE, &HOST_MOST, &ALERT_TOKEN, &WEBHOOK_TRUST, &TARGETS]),
     default: "",
 };
@@ -26,125 +25,125 @@ const LONG: OptKind = seconds(0, 86_400);
 const SHORT: OptKind = OptKind::Duration(Duration::ZERO, Duration::from_secs(3600));
 
 opts! {
-    /// The most that any target may do: `off`, `observe` (decide, export and log, and do nothing) or `enforce`.
+    /// Most severe mode of all targets: `off`, `observe` (evaluate the policy, expose and log its decisions, and do not act) or `enforce`.
     MODE: "mode", OptKind::Choice(Mode::WORDS), "observe";
-    /// The most times in an hour that jobs are ended on this host. Each user who has jobs has an equal share, and at least one as long as the host has one left; whoever has used it up is disarmed until the hour has passed.
+    /// Maximum number of times per hour that protection terminates jobs on this host. Users with jobs share it equally, each with at least one as long as one is left; targets of a user whose share is used up are disarmed until the hour has passed.
     HOST_MOST: "most_per_hour", OptKind::Count(0, 100), "5";
-    /// A file with the token that `POST /api/v1/alerts` asks for (`Authorization: Bearer`). Alerts are refused unless this, or users in web.config_file, keep strangers out.
+    /// File with the bearer token that `POST /api/v1/alerts` requires (`Authorization: Bearer`). Without it, alerts are accepted only if web.config_file configures users.
     ALERT_TOKEN: "alert_token_file", OptKind::Path, "\"\"";
-    /// Authorities that certify the `https://` services of webhooks, PEM; empty means the distribution's.
+    /// File with the certificates of the authorities that certify the `https://` services of webhooks, PEM; empty uses the distribution's.
     WEBHOOK_TRUST: "webhook_certificate", OptKind::Path, "\"\"";
-    /// Who is protected, the first victim of a shortage of the host first.
+    /// Targets: the workloads or cgroups that are protected. When the host runs short of memory, targets are acted on in this order.
     TARGETS: "targets", OptKind::Sections(&[
         &NAME, &TARGET_MODE, &WORKLOAD, &CGROUP, &USERS, &VICTIMS, &REACH, &HOST, &GROUP, &GPU, &ALLOCATOR, &MARGIN, &HOLD,
         &CLEAR, &FORECAST, &LEAK, &ALERT, &HOOK, &PAUSE, &CHECKPOINT, &TERM_TIME, &KILL_MARGIN, &VERIFY_TIME, &COOLDOWN,
         &TARGET_MOST, &HARD_IGNORES_RATE, &WEBHOOK,
     ]), "[]";
 
-    /// The name in metrics, logs and incidents.
+    /// Name of the target in metrics, logs and incidents.
     NAME: "name", OptKind::Text, "\"\"";
-    /// `off`, `observe` or `enforce`; empty is as much as protection.mode allows.
+    /// Mode of the target: `off`, `observe` or `enforce`; empty uses protection.mode, which also limits it.
     TARGET_MODE: "mode", OptKind::Choice(&["", "off", "observe", "enforce"]), "";
-    /// The workloads it names, by the `workload` label; `*` and `?` are wildcards.
+    /// Pattern of the workloads in the target, compared with the label `workload`; `*` and `?` are wildcards.
     WORKLOAD: "workload", OptKind::Text, "\"\"";
-    /// The cgroups it names, with all below them, by their path in the memory controller's hierarchy; `*` and `?` are wildcards.
+    /// Pattern of the cgroups in the target, descendants included, compared with the path in the memory controller's hierarchy; `*` and `?` are wildcards.
     CGROUP: "cgroup", OptKind::Text, "\"\"";
-    /// The users, by name or number, whose processes may be touched. A process with any other user id is left alone.
+    /// Users, by name or number, whose processes may be signalled. Processes of all other users are never acted on.
     USERS: "allow_users", OptKind::Texts, "[]";
-    /// Who ends: the `whole` target, its `largest` process or its `newest`, each with what descends from it.
+    /// Processes to terminate: the `whole` target, its `largest` process or its `newest` process, each with its descendants.
     VICTIMS: "victims", OptKind::Choice(Victims::WORDS), "whole";
-    /// The highest rung, whatever happens: `warn`, `soft` (the hook), `checkpoint`, `term` or `kill`.
+    /// Last step of the escalation, whatever triggers it: `warn`, `soft` (the hook), `checkpoint`, `term` or `kill`.
     REACH: "reach", OptKind::Choice(Reach::WORDS), "kill";
 
-    /// The host's available memory.
+    /// Levels of the host's available memory.
     HOST: "host", OptKind::Section(&[&HOST_SOFT, &HOST_HARD]), "";
-    /// With this much left, or less, the ladder begins: a size, or a share of the total. Empty watches nothing.
+    /// Available memory of the host at or below which the escalation begins, as a size or a percentage of the total; empty disables the level.
     HOST_SOFT: "soft", OptKind::Amount, "5%";
-    /// With this much left, or less, the victims are killed at once. Empty kills at no level.
+    /// Available memory of the host at or below which the target's processes are killed immediately, as a size or a percentage of the total; empty disables the level.
     HOST_HARD: "hard", OptKind::Amount, "2%";
-    /// What is left below the smallest limit on the path of the target's cgroup; file cache counts as left.
+    /// Levels of the memory left below the smallest limit on the path of the target's cgroup; page cache counts as left.
     GROUP: "limit", OptKind::Section(&[&GROUP_SOFT, &GROUP_HARD]), "";
-    /// With this much left, or less, the ladder begins: a size, or a share of the limit. Empty watches nothing.
+    /// Memory left below the cgroup limit at or below which the escalation begins, as a size or a percentage of the limit; empty disables the level.
     GROUP_SOFT: "soft", OptKind::Amount, "10%";
-    /// With this much left, or less, the victims are killed at once. Empty kills at no level.
+    /// Memory left below the cgroup limit at or below which the target's processes are killed immediately, as a size or a percentage of the limit; empty disables the level.
     GROUP_HARD: "hard", OptKind::Amount, "3%";
-    /// The GPU with least memory left of those the target uses. Frameworks take nearly all of it on purpose, so nothing is watched by default.
+    /// Levels of the free memory of the fullest GPU that the target uses. Disabled by default, because frameworks reserve nearly all GPU memory.
     GPU: "gpu", OptKind::Section(&[&OTHER_SOFT, &OTHER_HARD]), "";
-    /// What the job's own allocator can still get, where the job tells. Nothing is watched by default.
+    /// Levels of the memory that the job's allocator can still allocate, where the job reports it. Disabled by default.
     ALLOCATOR: "allocator", OptKind::Section(&[&OTHER_SOFT, &OTHER_HARD]), "";
-    /// With this much left, or less, the ladder begins: a size, or a share of the total. Empty watches nothing.
+    /// Memory left at or below which the escalation begins, as a size or a percentage of the total; empty disables the level.
     OTHER_SOFT: "soft", OptKind::Amount, "";
-    /// With this much left, or less, the victims are killed at once. Empty kills at no level.
+    /// Memory left at or below which the target's processes are killed immediately, as a size or a percentage of the total; empty disables the level.
     OTHER_HARD: "hard", OptKind::Amount, "";
 
-    /// How much more than the soft level must be left before memory counts as back.
+    /// Memory above the soft level that must be left before the shortage counts as over, as a size or a percentage.
     MARGIN: "margin", OptKind::Amount, "2%";
-    /// How long the soft level must be crossed, or exhaustion foreseen, before the ladder begins.
+    /// Time for which the soft level must be crossed, or exhaustion predicted, before the escalation begins.
     HOLD: "hold", SHORT, "2s";
-    /// How long memory must be back before a warning ends.
+    /// Time for which the shortage must be over before a warning ends.
     CLEAR: "clear", SHORT, "30s";
 
-    /// What the analyzers foresee; where they are silent for too long, the present rate.
+    /// Trigger: the forecast of exhaustion by the analyzers; without a recent forecast, by the current rate.
     FORECAST: "forecast", OptKind::Section(&[&FORECAST_REACH, &WARN_WITHIN, &SOFT_WITHIN]), "";
-    /// How far it may lead by itself.
+    /// Last step of the escalation that a forecast alone can trigger.
     FORECAST_REACH: "reach", OptKind::Choice(Reach::WORDS), "checkpoint";
-    /// A warning is given when exhaustion is foreseen within this time.
+    /// Predicted time to exhaustion below which a warning is issued.
     WARN_WITHIN: "warn_within", LONG, "5m";
-    /// The ladder begins when exhaustion is foreseen within this time: what a checkpoint takes, with a margin.
+    /// Predicted time to exhaustion below which the escalation begins; at least the time that a checkpoint takes, plus a margin.
     SOFT_WITHIN: "soft_within", LONG, "90s";
 
-    /// A leak in the target that the analyzers confirmed.
+    /// Trigger: a confirmed memory leak in the target.
     LEAK: "leak", OptKind::Section(&[&LEAK_REACH]), "";
-    /// How far it may lead by itself.
+    /// Last step of the escalation that a leak alone can trigger.
     LEAK_REACH: "reach", OptKind::Choice(Reach::WORDS), "warn";
 
-    /// Alerts that Alertmanager sends to `POST /api/v1/alerts`.
+    /// Trigger: alerts that Alertmanager sends to `POST /api/v1/alerts`.
     ALERT: "alert", OptKind::Section(&[&LABELS, &ALERT_REACH]), "";
-    /// An alert is for this target where it has all of these labels, such as `alertname: NodeMemoryLow`; `*` and `?` are wildcards. Without any, none is.
+    /// Labels that an alert must have to match this target, such as `alertname: NodeMemoryLow`; `*` and `?` are wildcards. Empty matches no alert.
     LABELS: "labels", OptKind::Map, "{}";
-    /// How far it may lead by itself.
+    /// Last step of the escalation that an alert alone can trigger.
     ALERT_REACH: "reach", OptKind::Choice(Reach::WORDS), "checkpoint";
 
-    /// A program that is started, without a shell, at the soft level.
+    /// Hook: a program that is started, without a shell, at the soft level.
     HOOK: "hook", OptKind::Section(&[&PROGRAM, &ARGUMENTS, &TIMEOUT, &HOOK_TIME]), "";
-    /// Its absolute path; it and its folder must belong to root or the daemon's user and be writable by nobody else. Empty starts nothing.
+    /// Absolute path of the hook's program; the program and its folder must belong to root or the daemon's user and be writable by nobody else. Empty disables the hook.
     PROGRAM: "program", OptKind::Path, "\"\"";
-    /// Its arguments.
+    /// Arguments of the hook's program.
     ARGUMENTS: "arguments", OptKind::Texts, "[]";
-    /// When it and all that it started is killed.
+    /// Time after which the hook and all processes that it started are killed.
     TIMEOUT: "timeout", OptKind::Duration(Duration::from_millis(100), Duration::from_secs(60)), "5s";
-    /// How long it alone may try before a checkpoint is asked for.
+    /// Time that the hook has to free memory before a checkpoint is requested.
     HOOK_TIME: "time", SHORT, "0s";
-    /// Whether the target's cgroup is frozen while the hook alone tries; it goes on before a checkpoint is asked for.
+    /// Whether the target's cgroup is frozen while the hook runs; it is thawed before a checkpoint is requested.
     PAUSE: "pause", OptKind::Bool, "false";
 
-    /// Asking the job to save itself: one signal in an incident, only to processes that have a handler for it.
+    /// Checkpoint request to the job: one signal per incident, sent only to processes with a handler for it.
     CHECKPOINT: "checkpoint", OptKind::Section(&[&SIGNAL, &ACK_FILE, &ACK_JOB, &GRACE, &LONGEST_GRACE, &AGAIN]), "";
-    /// The signal; empty sends none.
+    /// Signal that requests a checkpoint; empty sends none.
     SIGNAL: "signal", OptKind::Text, "USR1";
-    /// A file that the job writes when it has saved; `saving` in it asks for more time. The checkpoint itself will do, where the job replaces it as a whole. It counts from the target's users only, and not through a link that a user made.
+    /// File that the job writes when its checkpoint is saved (the acknowledgement); the content `saving` extends the time limit. A checkpoint file that the job replaces atomically can be used. The file must belong to a user of the target, and is not read through a link that a user created.
     ACK_FILE: "file", OptKind::Path, "\"\"";
-    /// Whether `checkpoint` messages on the job socket count.
+    /// Whether `checkpoint` messages on the job socket count as acknowledgement.
     ACK_JOB: "job", OptKind::Bool, "true";
-    /// How long a job that says nothing has; at least its longest step and a checkpoint.
+    /// Time limit for a checkpoint while the job reports no progress; at least the longest training step plus the time to save a checkpoint.
     GRACE: "grace", LONG, "60s";
-    /// How long a job that says it is saving has.
+    /// Time limit for a checkpoint while the job reports that it is saving.
     LONGEST_GRACE: "longest_grace", LONG, "10m";
-    /// Time between two requests, over all incidents.
+    /// Minimum time between two checkpoint requests, over all incidents.
     AGAIN: "again", LONG, "5m";
 
-    /// How long a job has to end after SIGTERM before SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     TERM_TIME: "term_time", SHORT, "10s";
-    /// With less than this until exhaustion at the present rate, below the soft level, only a kill is left.
+    /// Time to exhaustion at the current rate, below the soft level, under which the processes are killed immediately.
     KILL_MARGIN: "kill_margin", SHORT, "2s";
-    /// How long victims may take to go, beside a second for each GiB they had.
+    /// Time that killed processes have to end, in addition to one second for each GiB of their memory.
     VERIFY_TIME: "verify_time", SHORT, "10s";
-    /// How long it is quiet after an incident.
+    /// Time after an incident in which the target's protection does not act.
     COOLDOWN: "cooldown", SHORT, "15s";
-    /// The most times in an hour that this target is ended; users share it in the same way, and a user who comes when others have used it up has a share all the same, within the host's limit.
+    /// Maximum number of times per hour that protection terminates this target. Its users share it equally; a user who comes when others have used it up has a share too, within the limit of the host.
     TARGET_MOST: "most_per_hour", OptKind::Count(0, 100), "3";
-    /// Whether the hard level kills even when these limits are used up.
+    /// Whether the hard level kills even after the limits most_per_hour are used up.
     HARD_IGNORES_RATE: "hard_ignores_limits", OptKind::Bool, "false";
-    /// An `http://` or `https://` address that is sent each move as JSON; empty sends none. Records show its host only.
+    /// URL (`http://` or `https://`) to which each state transition is sent as JSON; empty sends none. Logs and records contain only its host.
     WEBHOOK: "webhook", OptKind::Text, "\"\"";
 }

@@ -32,7 +32,7 @@ pub fn by_name(name: &str) -> Result<SignalNumber, String> {
     let found = NAMES.iter().find(|(name, _)| *name == wanted);
     found.and_then(|(_, number)| SignalNumber::new(*number)).ok_or_else(|| {
         let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
-        format!("`{name}` is no signal; there are {}", names.join(", "))
+        format!("`{name}` is not a signal; there are {}", names.join(", "))
     })
 }
 

@@ -67,23 +67,23 @@ fn every_mistake_has_its_line() {
 ",
         expect![[r#"
             f:2: protection.mode: expected one of off, observe, enforce, found `kill`
-            f:5: protection.targets[0].workload: `*` would name everything on the machine; name what is to be protected
+            f:5: protection.targets[0].workload: `*` would match everything on the machine; write a pattern of what is to be protected
             f:10: protection.targets[1].checkpoint.signal: KILL cannot be caught, so it cannot ask for a checkpoint
             f:11: protection.targets[2].name: `a` is the name of targets[0] too
-            f:11: protection.targets[2].allow_users: is empty, so no process may be touched; name the users of the jobs
-            f:12: protection.targets[2].cgroup: `/*/x` begins with a wildcard, so it would name system services too; write the first folder out
+            f:11: protection.targets[2].allow_users: is empty, so no process may be signalled; list the users of the jobs
+            f:12: protection.targets[2].cgroup: `/*/x` begins with a wildcard, so it would match system services too; write the first component in full
             f:13: protection.targets[2].host.soft: `5` has no unit; a size needs a unit: 512KiB, 100MiB, 2GiB, 1TiB (or kB, MB, GB, TB for powers of 1000); or it is a percentage: 10%
             f:14: protection.targets[2].checkpoint.longest_grace: is shorter than checkpoint.grace
-            f:16: protection.targets[2].checkpoint.signal: is empty and there is no hook, so nobody would ask the job to save itself
+            f:16: protection.targets[2].checkpoint.signal: is empty and there is no hook, so no checkpoint would be requested
             f:19: protection.targets[3].cgroup: is given beside `workload`; a target has one of them
-            f:25: protection.targets[4].limit.hard: is not below `soft`, so the job would be killed before it is asked to save
-            f:26: protection.targets[4].hook.program: `bin/x` is no absolute path
+            f:25: protection.targets[4].limit.hard: is not below `soft`, so the job would be killed before a checkpoint is requested
+            f:26: protection.targets[4].hook.program: `bin/x` is not an absolute path
             f:27: protection.targets[4].webhook: `localhost` has no scheme; write http:// or https:// before it
             f:28: protection.targets[4].pauze: unknown key; did you mean `pause`?
             f:29: protection.targets[5].name: is empty
             f:31: protection.targets[5].host.soft: is empty, and nothing else is watched either
             f:33: protection.targets[5].forecast.warn_within: is shorter than forecast.soft_within
-            f:34: protection.targets[5].hook.time: gives time to a hook, and there is none; set hook.program
+            f:34: protection.targets[5].hook.time: is set without a hook; set hook.program
             f:35: protection.targets[5].webhook: `ftp://chat` has no scheme; write http:// or https:// before it"#]],
     );
 }

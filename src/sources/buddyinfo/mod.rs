@@ -15,7 +15,7 @@ use parse::Zone;
 /// Free blocks by size.
 pub static REGISTRATION: Registration = Registration {
     name: "buddyinfo",
-    about: "Free memory by block size and how much of it is unusable for larger blocks, from /proc/buddyinfo.",
+    about: "Free memory of the host by block size, and its share that is unusable for larger blocks, from /proc/buddyinfo.",
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,

@@ -44,7 +44,7 @@ use crate::sources::Registration;
 /// Memory of cgroups.
 pub static REGISTRATION: Registration = Registration {
     name: "cgroup",
-    about: "Memory of cgroups, from the memory controller of cgroup v1 or v2.",
+    about: "Memory usage, limits and events of cgroups, from the memory controller of cgroup v1 or v2.",
     on_by_default: true,
     options: options::ALL,
     metrics: metrics::METRICS,

@@ -8,8 +8,7 @@ use crate::model::setting::{Opt, OptKind, Settings, seconds};
 /// Paths to expose.
 pub static INCLUDE: Opt = Opt {
     key: "include",
-    help: "Paths of the cgroups to expose, from the root of the hierarchy; empty for all. \
-           `*` matches within a segment, `**` any number of segments: /slurm/**, docker-*.scope.",
+    help: "Paths of the cgroups to expose, relative to the root of the hierarchy; empty means all. `*` matches within a segment, `**` any number of segments: /slurm/**, docker-*.scope.",
     kind: OptKind::Texts,
     default: "[]",
 };
@@ -17,7 +16,7 @@ pub static INCLUDE: Opt = Opt {
 /// Paths not to expose.
 pub static EXCLUDE: Opt = Opt {
     key: "exclude",
-    help: "Paths of the cgroups not to expose, written like those to include.",
+    help: "Paths of the cgroups not to expose, with the same wildcards as the option include.",
     kind: OptKind::Texts,
     default: "[]",
 };
@@ -25,8 +24,7 @@ pub static EXCLUDE: Opt = Opt {
 /// How deep to look.
 pub static DEPTH: Opt = Opt {
     key: "depth",
-    help: "How many levels below the root are looked at. A task of Slurm is 6 deep, \
-           a container of Kubernetes 4, or 7 where the node is a container itself.",
+    help: "Number of levels of the hierarchy that are read. A Slurm task is at level 6, a Kubernetes container at level 4, or 7 where the node is a container itself.",
     kind: OptKind::Count(0, 32),
     default: "8",
 };
@@ -34,7 +32,7 @@ pub static DEPTH: Opt = Opt {
 /// How many to expose.
 pub static MOST: Opt = Opt {
     key: "most",
-    help: "How many cgroups are exposed; the largest by usage of each user are kept, the others are counted.",
+    help: "Maximum number of cgroups exposed; those with the largest usage of each user are selected, the others are counted.",
     kind: OptKind::Count(1, 1_000),
     default: "256",
 };
@@ -42,7 +40,7 @@ pub static MOST: Opt = Opt {
 /// How often to walk.
 pub static RESCAN: Opt = Opt {
     key: "rescan",
-    help: "Time between two walks of the tree, which find new cgroups. A vanished one is noticed at once.",
+    help: "Time between two scans of the hierarchy for new cgroups. A removed cgroup is detected at the next sample.",
     kind: seconds(1, 3600),
     default: "5s",
 };

@@ -15,7 +15,7 @@ use crate::sources::Registration;
 /// What memwarden itself costs.
 pub static REGISTRATION: Registration = Registration {
     name: "daemon",
-    about: "What memwarden itself costs: its processor time, memory and open files.",
+    about: "CPU time, memory and open files of memwarden itself.",
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,

@@ -18,73 +18,73 @@ const SENT: Pairs = &[("network.io.direction", "transmit")];
 const RECEIVED: Pairs = &[("network.io.direction", "receive")];
 
 crate::metrics! {
-    /// How NVML is: 1 for the status it has, 0 for the others.
+    /// Status of NVML: 1 for the current status, 0 for the others.
     pub NVML_STATUS: Gauge<Flag> = "memwarden_nvml_status" {status};
-    /// What the call that failed returned when NVML could not be used; absent while it can.
+    /// Return code of the NVML call that failed; absent while NVML works.
     pub NVML_RETURN_CODE: Gauge<Count> = "memwarden_nvml_return_code" {}.counting("{code}");
-    /// The versions of driver, library and the newest CUDA the driver knows; always 1.
+    /// Versions of the NVIDIA driver and of NVML, and the newest CUDA version that the driver supports; always 1.
     pub DRIVER_INFO: Gauge<Flag> = "memwarden_gpu_driver_info" {driver, nvml, cuda};
-    /// The GPUs that the driver counts; absent while it cannot be asked.
+    /// GPUs that the driver reports; absent while the driver cannot be queried.
     pub GPUS: Gauge<Count> = "memwarden_gpus" {}.counting("{gpu}");
 
-    /// Whether the process that talks to the driver runs and answers.
+    /// Whether the GPU worker process runs and responds.
     pub WORKER_UP: Gauge<Flag> = "memwarden_gpu_worker_up" {};
-    /// Workers started because the one before did not end orderly.
+    /// Starts of the GPU worker process after the previous one ended abnormally.
     pub WORKER_RESTARTS: Counter<Count> = "memwarden_gpu_worker_restarts_total" {}.counting("{restart}");
-    /// Time since the worker was last heard of; absent where none runs.
+    /// Time since the last message of the GPU worker process; absent while none runs.
     pub WORKER_SILENT: Gauge<Seconds> = "memwarden_gpu_worker_silent_seconds" {};
-    /// Workers that could not be killed and still hang in the driver.
+    /// GPU worker processes that could not be killed and still hang in the driver.
     pub WORKER_ABANDONED: Gauge<Count> = "memwarden_gpu_worker_abandoned" {}.counting("{process}");
-    /// Resident memory of the worker; absent where none runs.
+    /// Resident memory of the GPU worker process; absent while none runs.
     pub WORKER_MEMORY: Gauge<Bytes> = "memwarden_gpu_worker_resident_memory_bytes" {};
-    /// Lines of the worker that were refused because they were too long or not understood.
+    /// Messages of the GPU worker process that were rejected because they were too long or invalid.
     pub WORKER_BAD_LINES: Counter<Count> = "memwarden_gpu_worker_bad_lines_total" {}.counting("{line}");
 
-    /// Who the GPU is; always 1.
+    /// Identity of the GPU: UUID, name, serial number, PCI address and others as labels; always 1.
     pub INFO: Gauge<Flag> = "memwarden_gpu_info" {gpu, uuid, name, serial, pci, minor, vbios, architecture, mig};
-    /// How the GPU is: 1 for the status it has, 0 for the others; `unobserved` means that no worker looks at it now.
+    /// Status of the GPU: 1 for the current status (ok, lost, hung, unknown_error or unobserved), 0 for the others; unobserved means that no GPU worker reads it now.
     pub STATUS: Gauge<Flag> = "memwarden_gpu_status" {gpu, uuid, status};
-    /// The function of NVML that does not return, of a GPU whose status is hung; always 1, absent where no GPU hangs or the function is not known.
+    /// NVML function that does not return, of a GPU whose status is hung; always 1, absent while no GPU hangs or the function is not known.
     pub HUNG_CALL: Gauge<Flag> = "memwarden_gpu_hung_call_info" {gpu, uuid, call};
-    /// Time since the GPU last told all it tells; grows while it hangs.
+    /// Time since the last complete sample of the GPU; grows while the GPU hangs.
     pub SAMPLE_AGE: Gauge<Seconds> = "memwarden_gpu_sample_age_seconds" {gpu, uuid};
-    /// Says why a value is absent: 1 for each field that the GPU does not tell, with NVML's return code.
+    /// Reason why a value of the GPU is absent: 1 for each field that the GPU does not report, with NVML's return code.
     pub FIELD_STATUS: Gauge<Flag> = "memwarden_gpu_field_status" {gpu, uuid, field, status, code}.budget(8_000);
 
-    /// Memory of the GPU; absent where the operating system owns it.
+    /// Total memory of the GPU; absent where the operating system manages it.
     pub MEMORY_TOTAL: Gauge<Bytes> = "memwarden_gpu_memory_total_bytes" {gpu, uuid}
         .semconv("hw.gpu.memory.limit", UpDown, &[], ID);
-    /// Memory in use on the GPU, driver-reserved memory excluded where the driver tells it apart.
+    /// Memory in use on the GPU, without memory reserved by the driver where the driver reports it separately.
     pub MEMORY_USED: Gauge<Bytes> = "memwarden_gpu_memory_used_bytes" {gpu, uuid}
         .semconv("hw.gpu.memory.usage", UpDown, &[], ID).peak(&MEMORY_USED_MAX);
-    /// Most memory in use on the GPU within the peak window.
+    /// Largest memory in use on the GPU within the peak window.
     pub MEMORY_USED_MAX: Gauge<Bytes> = "memwarden_gpu_memory_used_max_bytes" {gpu, uuid};
-    /// Memory that can still be allocated on the GPU.
+    /// Memory of the GPU that can still be allocated.
     pub MEMORY_FREE: Gauge<Bytes> = "memwarden_gpu_memory_free_bytes" {gpu, uuid};
-    /// Memory that the driver and the firmware keep; absent where the driver counts it as used.
+    /// Memory of the GPU reserved by the driver and the firmware; absent where the driver counts it as used.
     pub MEMORY_RESERVED: Gauge<Bytes> = "memwarden_gpu_memory_reserved_bytes" {gpu, uuid};
-    /// Memory in use that no listed process accounts for; absent where the driver does not tell a process's memory.
+    /// Memory in use on the GPU that belongs to no listed process; absent where the driver does not report memory per process.
     pub MEMORY_UNATTRIBUTED: Gauge<Bytes> = "memwarden_gpu_memory_unattributed_bytes" {gpu, uuid};
-    /// Size of the BAR1 window, through which the host reaches GPU memory.
+    /// Size of the GPU's BAR1 window, through which the host accesses GPU memory.
     pub BAR1_TOTAL: Gauge<Bytes> = "memwarden_gpu_bar1_total_bytes" {gpu, uuid};
-    /// Mapped part of the BAR1 window.
+    /// Mapped part of the GPU's BAR1 window, through which the host accesses GPU memory.
     pub BAR1_USED: Gauge<Bytes> = "memwarden_gpu_bar1_used_bytes" {gpu, uuid};
-    /// Memory of one process on the GPU; absent where the driver does not tell.
+    /// Memory of one process on the GPU; absent where the driver does not report it.
     pub PROCESS_MEMORY: Gauge<Bytes> = "memwarden_gpu_process_memory_bytes" {gpu, uuid, pid}.budget(4_000);
-    /// Share of the time that one process ran on the SMs, in the newest of the driver's samples; absent where it did not run.
+    /// Share of time in which one process ran on the GPU's streaming multiprocessors, in the newest sample of the driver, 0 to 1; absent where it did not run.
     pub PROCESS_SM: Gauge<Ratio> = "memwarden_gpu_process_sm_utilization_ratio" {gpu, uuid, pid}.budget(4_000);
-    /// Processes on the GPU.
+    /// Processes that use the GPU.
     pub PROCESSES: Gauge<Count> = "memwarden_gpu_processes" {gpu, uuid}.counting("{process}");
 
-    /// Share of the time that any kernel ran on the GPU; not how much of the GPU it filled.
+    /// Share of time in which at least one kernel ran on the GPU, 0 to 1; not the share of the GPU that the kernels occupied.
     pub UTILIZATION: Gauge<Ratio> = "memwarden_gpu_utilization_ratio" {gpu, uuid}
         .semconv("hw.gpu.utilization", Last, GENERAL, ID);
-    /// Share of the time that GPU memory was read or written.
+    /// Share of time in which GPU memory was read or written, 0 to 1.
     pub MEMORY_UTILIZATION: Gauge<Ratio> = "memwarden_gpu_memory_controller_utilization_ratio" {gpu, uuid};
-    /// Share of the time that the video encoder worked.
+    /// Share of time in which the GPU's video encoder was busy, 0 to 1.
     pub ENCODER_UTILIZATION: Gauge<Ratio> = "memwarden_gpu_encoder_utilization_ratio" {gpu, uuid}
         .semconv("hw.gpu.utilization", Last, ENCODER, ID);
-    /// Share of the time that the video decoder worked.
+    /// Share of time in which the GPU's video decoder was busy, 0 to 1.
     pub DECODER_UTILIZATION: Gauge<Ratio> = "memwarden_gpu_decoder_utilization_ratio" {gpu, uuid}
         .semconv("hw.gpu.utilization", Last, DECODER, ID);
 
@@ -95,80 +95,80 @@ crate::metrics! {
     pub TEMPERATURE_MAX: Gauge<Celsius> = "memwarden_gpu_temperature_max_celsius" {gpu, uuid};
     /// Temperature of the GPU's memory.
     pub MEMORY_TEMPERATURE: Gauge<Celsius> = "memwarden_gpu_memory_temperature_celsius" {gpu, uuid};
-    /// Temperature at which the hardware slows down or shuts down.
+    /// Temperature at which the GPU slows down or shuts down, by threshold.
     pub TEMPERATURE_THRESHOLD: Gauge<Celsius> = "memwarden_gpu_temperature_threshold_celsius" {gpu, uuid, threshold};
-    /// Power the GPU draws.
+    /// Power draw of the GPU.
     pub POWER: Gauge<Watts> = "memwarden_gpu_power_watts" {gpu, uuid}
         .semconv("hw.power", Last, GPU, ID).peak(&POWER_MAX);
-    /// Most power the GPU drew within the peak window.
+    /// Highest power draw of the GPU within the peak window.
     pub POWER_MAX: Gauge<Watts> = "memwarden_gpu_power_max_watts" {gpu, uuid};
-    /// Power limit that the driver enforces.
+    /// Power limit of the GPU that the driver enforces.
     pub POWER_LIMIT: Gauge<Watts> = "memwarden_gpu_power_limit_watts" {gpu, uuid};
-    /// Energy used since the driver was loaded.
+    /// Energy that the GPU used since the driver was loaded.
     pub ENERGY: Counter<Joules> = "memwarden_gpu_energy_joules_total" {gpu, uuid}
         .semconv("hw.energy", Sum, GPU, ID);
 
-    /// Clock, by part: graphics, sm, memory.
+    /// Current clock frequency of the GPU, by clock: graphics, sm or memory.
     pub CLOCK: Gauge<Hertz> = "memwarden_gpu_clock_hertz" {gpu, uuid, clock};
-    /// Highest clock of a part.
+    /// Maximum clock frequency of the GPU, by clock.
     pub CLOCK_LIMIT: Gauge<Hertz> = "memwarden_gpu_clock_limit_hertz" {gpu, uuid, clock};
-    /// Performance state, from 0 (fastest) to 15.
+    /// Performance state of the GPU, from 0 (fastest) to 15 (slowest).
     pub PERFORMANCE_STATE: Gauge<Count> = "memwarden_gpu_performance_state" {gpu, uuid}.counting("{state}");
-    /// Whether the clocks are held back now, by reason.
+    /// Whether the GPU's clocks are currently throttled, by reason.
     pub THROTTLED: Gauge<Flag> = "memwarden_gpu_throttled" {gpu, uuid, reason}.budget(4_000);
-    /// Time that the clocks were held back since the driver was loaded, by reason.
+    /// Time in which the GPU's clocks were throttled since the driver was loaded, by reason.
     pub THROTTLED_TIME: Counter<Seconds> = "memwarden_gpu_throttle_seconds_total" {gpu, uuid, reason}.budget(4_000);
 
-    /// Whether ECC is on.
+    /// Whether ECC is enabled on the GPU.
     pub ECC_ENABLED: Gauge<Flag> = "memwarden_gpu_ecc_enabled" {gpu, uuid};
-    /// Memory errors, by whether they were corrected: `volatile` since the driver was loaded, `aggregate` in the GPU's life.
+    /// ECC memory errors of the GPU, corrected and uncorrected; scope volatile counts since the driver was loaded, aggregate over the GPU's lifetime.
     pub ECC_ERRORS: Counter<Count> = "memwarden_gpu_ecc_errors_total" {gpu, uuid, error, scope}.counting("{error}");
-    /// Rows of GPU memory that were replaced by spare ones, by the kind of error.
+    /// Rows of GPU memory that were replaced by spare rows, by kind of error.
     pub REMAPPED_ROWS: Gauge<Count> = "memwarden_gpu_remapped_rows" {gpu, uuid, error}.counting("{row}");
-    /// Whether rows are to be replaced at the next reset.
+    /// Whether rows of GPU memory will be remapped at the next GPU reset.
     pub REMAP_PENDING: Gauge<Flag> = "memwarden_gpu_row_remap_pending" {gpu, uuid};
-    /// Whether a row could not be replaced; such a GPU is to be returned.
+    /// Whether a row of GPU memory could not be remapped; such a GPU should be replaced.
     pub REMAP_FAILURE: Gauge<Flag> = "memwarden_gpu_row_remap_failure" {gpu, uuid};
-    /// Whether pages are to be retired at the next reset.
+    /// Whether pages of GPU memory will be retired at the next GPU reset.
     pub RETIREMENT_PENDING: Gauge<Flag> = "memwarden_gpu_page_retirement_pending" {gpu, uuid};
-    /// Critical errors (XIDs), told by NVML or the kernel log, since memwarden started.
+    /// XID errors of the GPU, reported by NVML or the kernel log, since memwarden started.
     pub XID_ERRORS: Counter<Count> = "memwarden_gpu_xid_errors_total" {gpu, uuid, xid, severity}.counting("{error}").budget(4_000);
-    /// What an XID means, for every XID that was told since memwarden started; always 1.
+    /// Meaning and severity of each XID reported since memwarden started; always 1.
     pub XID_MEANING: Gauge<Flag> = "memwarden_gpu_xid_meaning_info" {xid, severity, meaning};
-    /// Critical errors (XIDs) in the kernel log of GPUs that have not said who they are; they move to `memwarden_gpu_xid_errors_total` once they have.
+    /// XID errors in the kernel log of GPUs that NVML has not identified yet, by PCI address; once identified, they are counted in memwarden_gpu_xid_errors_total.
     pub UNPLACED_XIDS: Counter<Count> = "memwarden_gpu_unplaced_xid_errors_total" {pci, xid, severity}.counting("{error}").budget(300);
 
-    /// Bytes the GPU sent over PCIe.
+    /// Bytes that the GPU sent over PCIe.
     pub PCIE_SENT: Counter<Bytes> = "memwarden_gpu_pcie_sent_bytes_total" {gpu, uuid}
         .semconv("hw.gpu.io", Sum, SENT, ID);
-    /// Bytes the GPU received over PCIe.
+    /// Bytes that the GPU received over PCIe.
     pub PCIE_RECEIVED: Counter<Bytes> = "memwarden_gpu_pcie_received_bytes_total" {gpu, uuid}
         .semconv("hw.gpu.io", Sum, RECEIVED, ID);
-    /// Packets that had to be sent again over PCIe.
+    /// PCIe packets of the GPU that were retransmitted.
     pub PCIE_REPLAYS: Counter<Count> = "memwarden_gpu_pcie_replays_total" {gpu, uuid}.counting("{replay}");
-    /// PCIe generation, of the link as it is now (`current`) and as it could be (`maximum`).
+    /// PCIe generation of the GPU's link: current, and the maximum that the link supports.
     pub PCIE_GENERATION: Gauge<Count> = "memwarden_gpu_pcie_link_generation" {gpu, uuid, state}.counting("{generation}");
-    /// PCIe lanes, of the link as it is now (`current`) and as it could be (`maximum`).
+    /// PCIe lanes of the GPU's link: current, and the maximum that the link supports.
     pub PCIE_WIDTH: Gauge<Count> = "memwarden_gpu_pcie_link_width" {gpu, uuid, state}.counting("{lane}");
-    /// NVLink links that are up.
+    /// NVLink links of the GPU that are active.
     pub NVLINK_ACTIVE: Gauge<Count> = "memwarden_gpu_nvlink_active_links" {gpu, uuid}.counting("{link}");
-    /// Bytes the GPU sent over all NVLink links: `data` without, `raw` with the protocol's own.
+    /// Bytes that the GPU sent over all NVLink links: data is without protocol overhead, raw includes it.
     pub NVLINK_SENT: Counter<Bytes> = "memwarden_gpu_nvlink_sent_bytes_total" {gpu, uuid, traffic};
-    /// Bytes the GPU received over all NVLink links: `data` without, `raw` with the protocol's own.
+    /// Bytes that the GPU received over all NVLink links: data is without protocol overhead, raw includes it.
     pub NVLINK_RECEIVED: Counter<Bytes> = "memwarden_gpu_nvlink_received_bytes_total" {gpu, uuid, traffic};
-    /// Errors on all NVLink links, by kind.
+    /// Errors on all NVLink links of the GPU, by kind of error.
     pub NVLINK_ERRORS: Counter<Count> = "memwarden_gpu_nvlink_errors_total" {gpu, uuid, error}.counting("{error}");
 
-    /// Whether the GPU is partitioned (MIG).
+    /// Whether MIG (multi-instance GPU) mode is enabled.
     pub MIG_ENABLED: Gauge<Flag> = "memwarden_gpu_mig_enabled" {gpu, uuid};
-    /// A MIG instance; `parent` is the GPU's UUID; always 1.
+    /// Identity of a MIG instance; the label parent is the UUID of its GPU. Always 1.
     pub MIG_INFO: Gauge<Flag> = "memwarden_gpu_mig_info" {gpu, uuid, gpu_instance, compute_instance, parent, name};
-    /// Memory of the MIG instance.
+    /// Total memory of the MIG instance.
     pub MIG_TOTAL: Gauge<Bytes> = "memwarden_gpu_mig_memory_total_bytes" {gpu, uuid, gpu_instance, compute_instance};
     /// Memory in use on the MIG instance.
     pub MIG_USED: Gauge<Bytes> = "memwarden_gpu_mig_memory_used_bytes" {gpu, uuid, gpu_instance, compute_instance};
-    /// Memory that can still be allocated on the MIG instance.
+    /// Memory of the MIG instance that can still be allocated.
     pub MIG_FREE: Gauge<Bytes> = "memwarden_gpu_mig_memory_free_bytes" {gpu, uuid, gpu_instance, compute_instance};
-    /// Memory of the MIG instance that the driver keeps; absent where the driver counts it as used.
+    /// Memory of the MIG instance reserved by the driver; absent where the driver counts it as used.
     pub MIG_RESERVED: Gauge<Bytes> = "memwarden_gpu_mig_memory_reserved_bytes" {gpu, uuid, gpu_instance, compute_instance};
 }

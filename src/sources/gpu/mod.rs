@@ -36,7 +36,7 @@ const DRIVER_EVERY: u64 = 5;
 /// NVIDIA GPUs.
 pub static REGISTRATION: Registration = Registration {
     name: "gpu",
-    about: "NVIDIA GPUs, their processes and errors, from NVML in a process of its own.",
+    about: "NVIDIA GPUs, their processes and errors, from NVML, which runs in a separate process.",
     on_by_default: true,
     options: options::OPTIONS,
     metrics: metrics::METRICS,

@@ -9,7 +9,7 @@ use crate::model::setting::{Opt, OptKind, Settings};
 /// `nvml_library`.
 pub static LIBRARY: Opt = Opt {
     key: "nvml_library",
-    help: "The NVML library to load. Empty: libnvidia-ml.so.1 where the system's loader and the usual folders have it.",
+    help: "Path of the NVML library to load. Empty means libnvidia-ml.so.1, as found by the system's loader or in the usual folders.",
     kind: OptKind::Path,
     default: "\"\"",
 };
@@ -17,7 +17,7 @@ pub static LIBRARY: Opt = Opt {
 /// `driver_root`.
 pub static DRIVER_ROOT: Opt = Opt {
     key: "driver_root",
-    help: "A folder below which the driver's libraries are, such as /run/nvidia/driver in a container.",
+    help: "Folder that contains the libraries of the driver, such as /run/nvidia/driver in a container; empty means the root folder.",
     kind: OptKind::Path,
     default: "\"\"",
 };
@@ -25,7 +25,7 @@ pub static DRIVER_ROOT: Opt = Opt {
 /// `interval`.
 pub static INTERVAL: Opt = Opt {
     key: "interval",
-    help: "How often each GPU is sampled.",
+    help: "Time between two samples of each GPU.",
     kind: OptKind::Duration(Duration::from_millis(100), Duration::from_secs(60)),
     default: "1s",
 };
@@ -33,7 +33,7 @@ pub static INTERVAL: Opt = Opt {
 /// `processes`.
 pub static PROCESSES: Opt = Opt {
     key: "processes",
-    help: "Whether memory and utilization are told per process.",
+    help: "Whether memory and utilization are sampled for each process.",
     kind: OptKind::Bool,
     default: "true",
 };
@@ -41,7 +41,7 @@ pub static PROCESSES: Opt = Opt {
 /// `field_values`.
 pub static FIELD_VALUES: Opt = Opt {
     key: "field_values",
-    help: "Whether NVML's numbered fields are read: memory temperature, remapped rows, PCIe and NVLink traffic, time throttled.",
+    help: "Whether NVML field values are sampled: memory temperature, remapped rows, PCIe and NVLink traffic, and throttling time.",
     kind: OptKind::Bool,
     default: "true",
 };

@@ -24,7 +24,7 @@ use reader::{KernelLog, Next};
 /// The kernel log.
 pub static REGISTRATION: Registration = Registration {
     name: "kmsg",
-    about: "OOM kills with their victim, GPU XIDs and warnings, from the kernel log.",
+    about: "OOM kills with their victims, GPU XIDs and kernel warnings, from the kernel log.",
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,

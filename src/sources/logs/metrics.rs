@@ -5,53 +5,53 @@
 use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Ratio, Seconds};
 
 crate::metrics! {
-    /// A log whose lines are understood; always 1.
+    /// Followed training log, its workload and the framework that its lines belong to; always 1.
     pub INFO: Gauge<Flag> = "memwarden_log_info" {log, workload, framework};
-    /// Files that are followed.
+    /// Files followed for the configured log path.
     pub FILES: Gauge<Count> = "memwarden_log_files" {log}.counting("{file}");
-    /// Time since the log was last looked at; grows where its file system does not answer.
+    /// Time since the training log was last checked for new lines; grows while its file system does not respond.
     pub PASS_AGE: Gauge<Seconds> = "memwarden_log_pass_age_seconds" {log};
-    /// Lines read of the log.
+    /// Lines read from the training log.
     pub LINES: Counter<Count> = "memwarden_log_lines_total" {log}.counting("{line}");
-    /// Lines whose form is known.
+    /// Lines of the training log in a known format.
     pub RECOGNIZED: Counter<Count> = "memwarden_log_recognized_lines_total" {log}.counting("{line}");
-    /// Lines longer than 64 KiB, whose rest was passed over.
+    /// Lines of the training log longer than 64 KiB, of which the rest was not read.
     pub CUT: Counter<Count> = "memwarden_log_cut_lines_total" {log}.counting("{line}");
-    /// Bytes read of the log.
+    /// Bytes read from the training log.
     pub READ: Counter<Bytes> = "memwarden_log_read_bytes_total" {log};
-    /// Bytes passed over because the log grows faster than it is read.
+    /// Bytes of the training log that were skipped because it grows faster than it is read.
     pub SKIPPED_BYTES: Counter<Bytes> = "memwarden_log_skipped_bytes_total" {log};
-    /// Times that a file was replaced or cut.
+    /// Times that the training log was replaced or truncated.
     pub ROTATIONS: Counter<Count> = "memwarden_log_rotations_total" {log}.counting("{rotation}");
-    /// Files that are not followed, counted once each, by reason: not_regular (a pipe, a device, a folder), binary, untrusted (a link, or a file that not everybody may read, where others can write in a folder of the path), permission, io.
+    /// Files of the training log that cannot be followed, each counted once, by reason: not_regular (a pipe, a device or a folder), binary, untrusted (a link, or a file that not everybody may read, where others can write in a folder of the path), permission or io.
     pub ERRORS: Counter<Count> = "memwarden_log_errors_total" {log, kind}.counting("{file}");
 
-    /// Time since a figure was read of the workload's log.
+    /// Time since the last value was read from the workload's log.
     pub AGE: Gauge<Seconds> = "memwarden_training_log_age_seconds" {workload, rank};
-    /// Messages in logs about GPU memory that did not suffice, by cause: fragmentation (the allocator held enough, in pieces), exhaustion, unknown (the message has no figures).
+    /// GPU out-of-memory messages in the workload's logs, by cause: fragmentation (enough memory was reserved, in blocks too small), exhaustion, or unknown (the message has no sizes).
     pub OOMS: Counter<Count> = "memwarden_training_oom_messages_total" {workload, cause}.counting("{message}");
-    /// How long a phase of the last steps took, each: forward, backward, optimizer; by the framework's log.
+    /// Duration of a phase (forward, backward or optimizer) of the last steps, per step, as reported in the workload's log.
     pub PHASE_LAST: Gauge<Seconds> = "memwarden_training_phase_last_duration_seconds" {workload, rank, phase};
-    /// The factor of the loss in the backward pass.
+    /// Loss scale factor of mixed-precision training, as last reported in the workload's log.
     pub LOSS_SCALE: Gauge<Number> = "memwarden_training_loss_scale" {workload, rank}.counting("{factor}");
-    /// Optimizer steps that the job will take, by its log.
+    /// Optimizer steps that the job is configured to take, as reported in its log.
     pub STEPS_PLANNED: Gauge<Count> = "memwarden_training_planned_steps" {workload}.counting("{step}");
-    /// Tokens that all ranks together have trained on, by the job's log; a job that goes on from a checkpoint goes back.
+    /// Tokens that all ranks of the job have trained on, as reported in its log; decreases when the job resumes from a checkpoint.
     pub JOB_TOKENS: Gauge<Count> = "memwarden_training_job_tokens" {workload}.counting("{token}");
-    /// Samples that all ranks together have trained on, by the job's log; a job that goes on from a checkpoint goes back.
+    /// Samples that all ranks of the job have trained on, as reported in its log; decreases when the job resumes from a checkpoint.
     pub JOB_SAMPLES: Gauge<Count> = "memwarden_training_job_samples" {workload}.counting("{sample}");
-    /// Samples of one step, all ranks together, by the job's log.
+    /// Samples of one optimizer step over all ranks (global batch size), as reported in the job's log.
     pub GLOBAL_BATCH: Gauge<Count> = "memwarden_training_global_batch_samples" {workload}.counting("{sample}");
-    /// Tokens that all ranks together train on in a second, by the job's log.
+    /// Tokens per second that all ranks of the job train on, as reported in its log.
     pub JOB_TOKEN_RATE: Gauge<PerSecond> = "memwarden_training_job_throughput_tokens_per_second" {workload}.counting("{token}/s");
-    /// Samples that all ranks together train on in a second, by the job's log.
+    /// Samples per second that all ranks of the job train on, as reported in its log.
     pub JOB_SAMPLE_RATE: Gauge<PerSecond> = "memwarden_training_job_throughput_samples_per_second" {workload}.counting("{sample}/s");
-    /// Tokens that one GPU trains on in a second, by the job's log.
+    /// Tokens per second that one GPU of the job trains on, as reported in its log.
     pub GPU_TOKEN_RATE: Gauge<PerSecond> = "memwarden_training_gpu_throughput_tokens_per_second" {workload}.counting("{token}/s");
-    /// Samples that one GPU trains on in a second, by the job's log.
+    /// Samples per second that one GPU of the job trains on, as reported in its log.
     pub GPU_SAMPLE_RATE: Gauge<PerSecond> = "memwarden_training_gpu_throughput_samples_per_second" {workload}.counting("{sample}/s");
-    /// Operations a second of one GPU, by the framework's own count, whose convention it does not tell.
+    /// Floating-point operations per second of one GPU, as computed by the training framework with a convention that it does not report.
     pub REPORTED_FLOPS: Gauge<PerSecond> = "memwarden_training_reported_flops_per_second" {workload}.counting("{flop}/s");
-    /// Share of the peak, by the framework's own count and its own table of peaks.
+    /// Model FLOPs utilization (MFU), 0 to 1, as computed by the training framework with its own table of peak rates.
     pub REPORTED_MFU: Gauge<Ratio> = "memwarden_training_reported_mfu_ratio" {workload};
 }

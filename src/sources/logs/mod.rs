@@ -29,7 +29,7 @@ use crate::sources::Registration;
 /// Logs of training jobs.
 pub static REGISTRATION: Registration = Registration {
     name: "logs",
-    about: "Steps, loss, throughput and messages about memory that did not suffice, from the logs of training jobs.",
+    about: "Steps, loss, throughput and out-of-memory messages, from the log files of training jobs.",
     on_by_default: true,
     options: options::ALL,
     metrics: metrics::METRICS,
@@ -119,7 +119,7 @@ fn outcome(tails: &[Tail], all: &[Seen], began: Timestamp, at: Timestamp) -> Res
     }
     if let Some(((path, why), folder)) = refused {
         let (kind, what) = match why {
-            Refusal::NotRegular => (Failure::Io, "it is no regular file".to_owned()),
+            Refusal::NotRegular => (Failure::Io, "it is not a regular file".to_owned()),
             Refusal::Binary => (Failure::Parse, "it is no text".to_owned()),
             Refusal::Untrusted(why) => {
                 let folder = folder.map_or_else(String::new, |folder| format!("; the folder is {folder}"));

@@ -9,19 +9,19 @@ use crate::model::setting::{Opt, OptKind, Settings, seconds};
 
 static FILES: Opt = Opt {
     key: "files",
-    help: "The logs of training jobs, each with a path, a framework and a workload. Reading begins at their end.",
+    help: "Log files of training jobs, each with a path, a framework and a workload. Reading starts at the end of a file.",
     kind: OptKind::Sections(&[&PATH, &FRAMEWORK, &WORKLOAD]),
     default: "[]",
 };
 static PATH: Opt = Opt {
     key: "path",
-    help: "The file, which need not be there yet; `*` and `?` are wildcards in the last component. Links are followed in folders that only root can write. Where others can write in a folder of the path, as in /var/log with root:syslog 0775, everybody must be allowed to read the file, unless it is a user's own.",
+    help: "Path of the log file, which may not exist yet; `*` and `?` are wildcards in the last component. Links are followed only in folders that only root can write. Where others can write in a folder of the path, as in /var/log with root:syslog 0775, everybody must be allowed to read the file, unless it is a user's own.",
     kind: OptKind::Path,
     default: "\"\"",
 };
 static FRAMEWORK: Opt = Opt {
     key: "framework",
-    help: "Whose lines to look for; auto looks for all of them.",
+    help: "Framework whose log lines are recognized; auto recognizes those of all frameworks.",
     kind: OptKind::Choice(&[
         "auto",
         "megatron",
@@ -39,25 +39,25 @@ static FRAMEWORK: Opt = Opt {
 };
 static WORKLOAD: Opt = Opt {
     key: "workload",
-    help: "The workload it belongs to, as other metrics name it. Empty: the file's name without its ending.",
+    help: "Workload that the log belongs to, as in the label `workload`. Empty means the name of the file without its extension.",
     kind: OptKind::Text,
     default: "\"\"",
 };
 static INTERVAL: Opt = Opt {
     key: "interval",
-    help: "How often logs are looked at.",
+    help: "Time between two checks of the log files for new lines.",
     kind: OptKind::Duration(Duration::from_millis(100), Duration::from_secs(60)),
     default: "1s",
 };
 static STALE_AFTER: Opt = Opt {
     key: "stale_after",
-    help: "How long the last figures of a log hold. 0s: ten times its usual interval, at least 10 minutes.",
+    help: "Time after which values from a log expire if no new ones follow. 0s means ten times the log's usual interval, and at least 10 minutes.",
     kind: seconds(0, 86_400),
     default: "0s",
 };
 static MOST: Opt = Opt {
     key: "most",
-    help: "The most files followed for one path with wildcards: those written to last.",
+    help: "Maximum number of files followed for one path with wildcards; the most recently written ones are selected.",
     kind: OptKind::Count(1, 1_024),
     default: "32",
 };

@@ -348,7 +348,7 @@ fn what_went_wrong_is_said() {
     let seen = refusing.pass(at(2));
     assert_eq!(seen.totals.refused, [1, 0, 0, 0, 0]);
     let why = said(seen, 2).unwrap_err();
-    assert!(why.ends_with("/folder is not followed: it is no regular file"), "{why}");
+    assert!(why.ends_with("/folder is not followed: it is not a regular file"), "{why}");
     assert_eq!(said(Seen::default(), 2), Ok(()));
     assert_eq!(
         said(Seen::default(), 40).unwrap_err(),

@@ -16,7 +16,7 @@ use parse::Meminfo;
 /// Host memory.
 pub static REGISTRATION: Registration = Registration {
     name: "memory",
-    about: "Host memory, from /proc/meminfo, and the host's names.",
+    about: "Memory of the host, from /proc/meminfo, and its host name, kernel and distribution.",
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,

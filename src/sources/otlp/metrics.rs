@@ -3,16 +3,16 @@
 use crate::model::units::Count;
 
 crate::metrics! {
-    /// Connections to the OTLP receiver, by who has them: a process of a workload, or nobody that is known.
+    /// Open connections to the OTLP receiver, by peer: workload (the process belongs to a workload) or none (the process is unknown or in no workload).
     pub CONNECTIONS: Gauge<Count> = "memwarden_otlp_receiver_connections" {peer}.counting("{connection}");
-    /// Connections that the OTLP receiver turned away or closed, by reason: connections, user (the limits of both), share (its place was given to a user who had fewer), idle.
+    /// Connections that the OTLP receiver refused or closed, by reason: connections (limit of all), user (limit of the user), share (closed for a user with fewer connections) or idle.
     pub CLOSED: Counter<Count> = "memwarden_otlp_receiver_connections_refused_total" {reason}.counting("{connection}");
-    /// Ranks that push, by whom the kernel sees behind them: a process of a workload, or nobody that is known, whose figures have no workload.
+    /// Ranks that push to the OTLP receiver, by peer: workload (the process belongs to a workload) or none (the process is unknown or in no workload; the metrics have an empty label workload).
     pub RANKS: Gauge<Count> = "memwarden_otlp_receiver_ranks" {peer}.counting("{rank}");
-    /// Ranks that push and whose figures are not shown, because the rank speaks over the job socket.
+    /// Ranks that push to the OTLP receiver and whose metrics are not exposed because the rank also reports over the job socket.
     pub HIDDEN: Gauge<Count> = "memwarden_otlp_receiver_ranks_hidden" {}.counting("{rank}");
-    /// Requests to the OTLP receiver, by protocol (grpc, http) and by what became of them: taken, partial, malformed, too_large, unsupported, busy, slow.
+    /// Requests to the OTLP receiver, by protocol (grpc or http) and outcome: taken (accepted), partial (partly accepted), malformed, too_large, unsupported, busy or slow.
     pub REQUESTS: Counter<Count> = "memwarden_otlp_receiver_requests_total" {protocol, outcome}.counting("{request}");
-    /// Points pushed, by what became of them: taken, unknown (no metric, attribute or unit that is known), refused (no figure, too old, or too many ranks or series).
+    /// Points received by the OTLP receiver, by outcome: taken (accepted), unknown (unknown metric, attribute or unit) or refused (not a number, too old, or beyond the limit of ranks or series).
     pub POINTS: Counter<Count> = "memwarden_otlp_receiver_points_total" {outcome}.counting("{point}");
 }

@@ -44,7 +44,7 @@ use crate::sources::training::metrics as shown;
 /// What jobs push over OTLP.
 pub static REGISTRATION: Registration = Registration {
     name: "otlp",
-    about: "Training metrics that jobs push over OTLP to this host's loopback, by gRPC or HTTP: Megatron-LM's, and our own names.",
+    about: "Training metrics that jobs push over OTLP to a loopback address of this host, by gRPC or HTTP: those of Megatron-LM, and memwarden's own names.",
     on_by_default: false,
     options: options::OPTIONS,
     metrics: metrics::METRICS,

@@ -8,25 +8,25 @@ use crate::model::setting::{Opt, OptKind, Settings, seconds};
 
 static LISTEN: Opt = Opt {
     key: "listen",
-    help: "Where jobs push: addresses of loopback, both of OTLP's protocols at each. Nothing but loopback is allowed.",
+    help: "Loopback addresses to listen on; each accepts OTLP over both gRPC and HTTP. Other addresses are refused.",
     kind: OptKind::Texts,
     default: "[\"127.0.0.1:4317\", \"127.0.0.1:4318\"]",
 };
 static CONNECTIONS: Opt = Opt {
     key: "connections",
-    help: "The most connections at once, and half as many of one user. Beyond them, a user who has fewer takes the place of the newest of who has most; others are turned away and counted.",
+    help: "Maximum number of connections; one user may have half of them. At the limit, a new connection of a user with fewer connections replaces the newest one of the user with the most; other connections are refused and counted.",
     kind: OptKind::Count(2, 4_096),
     default: "64",
 };
 static MOST: Opt = Opt {
     key: "most",
-    help: "The most ranks that are remembered. Beyond them, a user who has fewer takes the place of the newest of who has most; the points of others are refused and counted.",
+    help: "Maximum number of ranks. At the limit, a new rank of a user with fewer ranks replaces the newest one of the user with the most; points of other ranks are refused and counted.",
     kind: OptKind::Count(1, 10_000),
     default: "256",
 };
 static STALE_AFTER: Opt = Opt {
     key: "stale_after",
-    help: "How long after its last push a rank's series end. OpenTelemetry pushes once a minute where a job sets nothing.",
+    help: "Time after its last push at which the metrics of a rank expire. OpenTelemetry pushes once a minute by default.",
     kind: seconds(1, 86_400),
     default: "150s",
 };
@@ -69,10 +69,10 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     }
     for (place, text) in texts.iter().enumerate() {
         let problem = match text.parse::<SocketAddr>() {
-            Err(_) => "is no address with a port, such as 127.0.0.1:4317",
+            Err(_) => "is not an address with a port, such as 127.0.0.1:4317",
             // What comes from elsewhere has no process here, so that anybody could tell anything of any job.
             Ok(address) if !is_loopback(address) => "is not loopback, and only this host's jobs may push",
-            Ok(_) if texts[..place].contains(text) => "is there twice",
+            Ok(_) if texts[..place].contains(text) => "is listed twice",
             Ok(_) => continue,
         };
         wrong.push((format!("listen[{place}]"), format!("`{text}` {problem}")));

@@ -36,7 +36,7 @@ use crate::sources::Registration;
 /// Counters of the kernel and the processor.
 pub static REGISTRATION: Registration = Registration {
     name: "perf",
-    about: "Counters of perf_event for each workload and the host: switches, migrations, page faults, cycles, instructions, misses.",
+    about: "Hardware and kernel counters of perf_event for each workload and the host: context switches, migrations, page faults, cycles, instructions and cache misses.",
     // A thread costs a descriptor for each event, and each a read a tick.
     on_by_default: false,
     options: options::ALL,

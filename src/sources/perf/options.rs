@@ -5,24 +5,28 @@ use crate::model::setting::{Opt, OptKind, Settings};
 
 static HOST: Opt = Opt {
     key: "host",
-    help: "Count for the whole host too; needs kernel.perf_event_paranoid of 0 or less, or CAP_PERFMON.",
+    help: "Whether events are counted for the whole host; needs kernel.perf_event_paranoid of 0 or less, or CAP_PERFMON.",
     kind: OptKind::Bool,
     default: "true",
 };
 
-static WORKLOADS: Opt =
-    Opt { key: "workloads", help: "Count for each workload.", kind: OptKind::Bool, default: "true" };
+static WORKLOADS: Opt = Opt {
+    key: "workloads",
+    help: "Whether events are counted for each workload.",
+    kind: OptKind::Bool,
+    default: "true",
+};
 
 static HARDWARE: Opt = Opt {
     key: "hardware",
-    help: "Count cycles, instructions and misses where the processor can, beside what the kernel counts. Turn it off where a profiler of the job's own needs the processor's counters.",
+    help: "Whether cycles, instructions and misses are counted with hardware counters, in addition to the kernel's software counters. Disable it where a profiler of a job needs the hardware counters.",
     kind: OptKind::Bool,
     default: "true",
 };
 
 static DESCRIPTORS: Opt = Opt {
     key: "max_descriptors",
-    help: "The most descriptors for counters. Each thread needs one for each event; a process for which there are not enough is not counted, and that is said.",
+    help: "Maximum number of file descriptors for counters. Each thread needs one for each event; a process for which there are not enough is not counted and is reported as uncounted.",
     kind: OptKind::Count(9, 1_000_000),
     default: "2000",
 };

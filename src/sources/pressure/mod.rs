@@ -20,7 +20,7 @@ use parse::Stall;
 /// Pressure stall information.
 pub static REGISTRATION: Registration = Registration {
     name: "pressure",
-    about: "How long tasks of the host waited for memory, CPU and I/O, from /proc/pressure.",
+    about: "Time that tasks of the host waited for memory, CPU and I/O (pressure stall information), from /proc/pressure.",
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,

@@ -3,22 +3,22 @@
 use crate::model::units::{Bytes, Count, Flag};
 
 crate::metrics! {
-    /// Processes of users by state: running, sleeping, disk_sleep, zombie, stopped, other.
+    /// User processes, by state: running, sleeping, disk_sleep, zombie, stopped or other.
     pub PROCESSES: Gauge<Count> = "memwarden_processes" {state}.counting("{process}");
-    /// Threads of the kernel, which are not counted as processes.
+    /// Kernel threads; not included in memwarden_processes.
     pub KERNEL_THREADS: Gauge<Count> = "memwarden_kernel_threads" {}.counting("{thread}");
     /// Threads of all user processes.
     pub THREADS: Gauge<Count> = "memwarden_processes_threads" {}.counting("{thread}");
-    /// Sum of the kernel's estimates of the resident memory of all user processes, each off by some MiB on hosts of many processors; memory that several share is counted once for each.
+    /// Sum of the resident memory of all user processes, as estimated by the kernel; each estimate is off by up to some MiB on hosts with many CPUs, and shared memory is counted once for each process.
     pub RSS: Gauge<Bytes> = "memwarden_processes_rss_bytes" {};
-    /// Processes and threads created since boot, read every eighth sample.
+    /// Processes and threads created since boot; read every eighth sample.
     pub FORKS: Counter<Count> = "memwarden_forks_total" {}.counting("{fork}");
-    /// Processes that ended between two reads of one sample; nothing is wrong with that.
+    /// Processes that ended while a sample read them; this is normal.
     pub RACES: Counter<Count> = "memwarden_process_races_total" {}.counting("{race}");
-    /// New processes that were left for the next sample because one sample had too many.
+    /// New processes that were left for the next sample because one sample found too many.
     pub DEFERRED: Counter<Count> = "memwarden_process_discoveries_deferred_total" {}.counting("{process}");
-    /// Descriptors kept open on processes; those beyond half the limit are opened and closed each sample.
+    /// File descriptors that memwarden keeps open on processes; beyond half of its limit, it opens and closes files at each sample instead.
     pub KEPT: Gauge<Count> = "memwarden_process_descriptors_kept" {}.counting("{descriptor}");
-    /// Whether other users' processes are hidden from the daemon, as the hidepid mount option does.
+    /// Whether processes of other users are hidden from memwarden, as by the hidepid mount option.
     pub LIMITED: Gauge<Flag> = "memwarden_process_visibility_limited" {};
 }

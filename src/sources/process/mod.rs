@@ -24,7 +24,7 @@ use crate::sources::Registration;
 /// All processes of the host.
 pub static REGISTRATION: Registration = Registration {
     name: "process",
-    about: "All processes of the host, from /proc/PID/stat; the workload source builds on it.",
+    about: "All processes of the host, from /proc/PID/stat; required by the workload source.",
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,

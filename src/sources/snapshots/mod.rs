@@ -24,22 +24,27 @@ use crate::sources::{Context, Registration};
 
 static FOLDERS: Opt = Opt {
     key: "folders",
-    help: "Folders in which jobs write allocator snapshots (*.pickle, *.pkl); the newest of each rank is read. In a folder that several users can write it is that of the user of the rank's process; where none is known, of root or of the folder's owner.",
+    help: "Folders in which jobs write allocator snapshots (*.pickle, *.pkl); the newest snapshot of each rank is read. In a folder that several users can write it must belong to the user of the rank's process; where none is known, to root or to the folder's owner.",
     kind: OptKind::Sections(&[&NAME, &PATH]),
     default: "[]",
 };
-static NAME: Opt =
-    Opt { key: "name", help: "The value of the label `watch`.", kind: OptKind::Text, default: "\"\"" };
-static PATH: Opt = Opt { key: "path", help: "The folder.", kind: OptKind::Path, default: "\"\"" };
+static NAME: Opt = Opt {
+    key: "name",
+    help: "Name of the folder in metrics: the value of the label `watch`.",
+    kind: OptKind::Text,
+    default: "\"\"",
+};
+static PATH: Opt =
+    Opt { key: "path", help: "Path of the folder with the snapshots.", kind: OptKind::Path, default: "\"\"" };
 static EVERY: Opt = Opt {
     key: "every",
-    help: "How often the folders are looked into; a file is read once it has not changed for so long.",
+    help: "Time between two checks of the folders for new snapshots; a file is read when it has not changed for this time.",
     kind: seconds(1, 3600),
     default: "10s",
 };
 static MOST_MEMORY: Opt = Opt {
     key: "max_memory",
-    help: "The most memory that reading one snapshot may take, in a process of its own; about ten times the file.",
+    help: "Maximum memory that reading one snapshot may take, in a separate process; about ten times the size of the file is needed.",
     kind: OptKind::Size,
     default: "1GiB",
 };
@@ -47,7 +52,7 @@ static MOST_MEMORY: Opt = Opt {
 /// Watched folders of snapshots.
 pub static REGISTRATION: Registration = Registration {
     name: "snapshots",
-    about: "Fragmentation and leak suspects from PyTorch allocator snapshots, as jobs write them into watched folders.",
+    about: "Fragmentation and leak suspects, from PyTorch allocator snapshots that jobs write into watched folders.",
     on_by_default: true,
     options: &[&FOLDERS, &EVERY, &MOST_MEMORY],
     metrics: metrics::METRICS,

@@ -14,121 +14,121 @@ pub(super) const MOST_SERIES: usize = SEVERAL;
 const HISTOGRAMS: usize = 10_000;
 
 crate::metrics! {
-    /// A process that reported itself over the job socket; always 1. gpu and uuid are empty where it is on none or on several, run is the user's name for the run.
+    /// Process that reports itself as a rank over the job socket; always 1. The labels gpu and uuid are empty where the process uses no GPU or several; run is the name that the user gave the run.
     pub INFO: Gauge<Flag> = "memwarden_rank_info"
         {workload, rank, local_rank, world, pid, gpu, uuid, run, client, framework, framework_version, precision, recompute};
-    /// Processes of the workload that reported themselves and are connected.
+    /// Processes of the workload that are connected to the job socket as ranks.
     pub RANKS: Gauge<Count> = "memwarden_training_ranks" {workload}.counting("{rank}");
-    /// Connected processes of the workload that gave themselves a rank that another one has.
+    /// Connected processes of the workload that report a rank that another process has.
     pub CONFLICTS: Gauge<Count> = "memwarden_training_rank_conflicts" {workload}.counting("{rank}");
-    /// Time since the rank was last heard of.
+    /// Time since the last message of the rank.
     pub MESSAGE_AGE: Gauge<Seconds> = "memwarden_training_message_age_seconds" {workload, rank};
 
-    /// The number of the last optimizer step.
+    /// Number of the rank's last optimizer step.
     pub STEP: Gauge<Count> = "memwarden_training_step" {workload, rank}.counting("{step}");
-    /// Optimizer steps since the rank connected.
+    /// Optimizer steps of the rank since it connected.
     pub STEPS: Counter<Count> = "memwarden_training_steps_total" {workload, rank}.counting("{step}");
-    /// How long optimizer steps took, those told one by one.
+    /// Duration of the rank's optimizer steps that were reported individually.
     pub STEP_DURATION: Histogram<Seconds> = "memwarden_training_step_duration_seconds" {workload, rank, le}.budget(HISTOGRAMS);
-    /// How long the last optimizer step took.
+    /// Duration of the rank's last optimizer step.
     pub STEP_LAST: Gauge<Seconds> = "memwarden_training_step_last_duration_seconds" {workload, rank};
-    /// Tokens the rank itself has trained on since its process began.
+    /// Tokens that this rank alone has trained on since its process started.
     pub TOKENS: Counter<Count> = "memwarden_training_tokens_total" {workload, rank}.counting("{token}");
-    /// Tokens the rank itself trains on in a second, over half a minute or a few steps; falls when steps stay out.
+    /// Tokens per second that this rank alone trains on, averaged over 30 seconds or a few steps; decreases while no step is reported.
     pub TOKEN_RATE: Gauge<PerSecond> = "memwarden_training_throughput_tokens_per_second" {workload, rank}.counting("{token}/s");
-    /// Samples the rank itself has trained on since its process began.
+    /// Samples that this rank alone has trained on since its process started.
     pub SAMPLES: Counter<Count> = "memwarden_training_samples_total" {workload, rank}.counting("{sample}");
-    /// The loss of the last step; absent where it was not finite.
+    /// Loss of the rank's last step; absent where it was not finite.
     pub LOSS: Gauge<Number> = "memwarden_training_loss" {workload, rank}.counting("{loss}");
-    /// The learning rate of the last step.
+    /// Learning rate of the rank's last step.
     pub LEARNING_RATE: Gauge<Number> = "memwarden_training_learning_rate" {workload, rank}.counting("{rate}");
-    /// The norm of the gradients of the last step; absent where it was not finite.
+    /// Norm of the gradients of the rank's last step; absent where it was not finite.
     pub GRAD_NORM: Gauge<Number> = "memwarden_training_gradient_norm" {workload, rank}.counting("{norm}");
-    /// Steps that an overflow of the loss scale skipped.
+    /// Steps of the rank that were skipped because gradients overflowed at the current loss scale.
     pub SKIPPED: Counter<Count> = "memwarden_training_skipped_steps_total" {workload, rank}.counting("{step}");
-    /// Steps whose loss or gradients were not finite.
+    /// Steps of the rank whose loss or gradients were NaN or infinite.
     pub NAN: Counter<Count> = "memwarden_training_nonfinite_steps_total" {workload, rank}.counting("{step}");
 
-    /// Time spent in a phase of the steps: forward, backward, optimizer, loader, or the job's own.
+    /// Time that the rank spent in a phase of its steps: forward, backward, optimizer, loader, or a phase that the job defines.
     pub PHASE_SECONDS: Counter<Seconds> = "memwarden_training_phase_seconds_total" {workload, rank, phase}.budget(SEVERAL);
-    /// Times the phase ended.
+    /// Times that the rank completed a phase of its steps.
     pub PHASES: Counter<Count> = "memwarden_training_phases_total" {workload, rank, phase}.counting("{phase}").budget(SEVERAL);
-    /// The highest allocation seen in the phase since the process began.
+    /// Largest allocated memory of the rank in a phase of its steps since the process started.
     pub PHASE_PEAK: Gauge<Bytes> = "memwarden_training_phase_allocated_peak_bytes" {workload, rank, phase}.budget(SEVERAL);
-    /// The phase the rank is in; always 1, absent between phases.
+    /// Phase of the step that the rank is currently in; always 1, absent between phases.
     pub PHASE_NOW: Gauge<Flag> = "memwarden_training_phase_info" {workload, rank, phase};
 
-    /// Memory of live tensors by the job's own allocator. device is the ordinal the process counts with, gpu the node's index, empty where the driver does not confirm it.
+    /// Memory of live tensors in the rank's allocator. The label device is the ordinal that the process uses; gpu is the index on the node, empty where the driver does not confirm it.
     pub ALLOCATED: Gauge<Bytes> = "memwarden_training_allocator_allocated_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// The most memory of live tensors since the process began or reset its peak.
+    /// Largest memory of live tensors in the rank's allocator since the process started or reset its peak.
     pub ALLOCATED_PEAK: Gauge<Bytes> = "memwarden_training_allocator_allocated_peak_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// Memory of live tensors and of those that wait for a stream.
+    /// Memory in active blocks of the rank's allocator: live tensors, and freed tensors still in use by a stream.
     pub ACTIVE: Gauge<Bytes> = "memwarden_training_allocator_active_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// Memory the allocator took from the device.
+    /// Memory that the rank's allocator reserved from the device.
     pub RESERVED: Gauge<Bytes> = "memwarden_training_allocator_reserved_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// The most memory the allocator took from the device.
+    /// Largest memory that the rank's allocator reserved from the device since the process started or reset its peak.
     pub RESERVED_PEAK: Gauge<Bytes> = "memwarden_training_allocator_reserved_peak_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// What the program asked for, before rounding.
+    /// Memory that the program requested from the rank's allocator, before rounding.
     pub REQUESTED: Gauge<Bytes> = "memwarden_training_allocator_requested_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// Free parts of segments in use, which cannot be given back to the device.
+    /// Free memory of the rank's allocator in segments that are in use (inactive split); it cannot be released to the device.
     pub INACTIVE_SPLIT: Gauge<Bytes> = "memwarden_training_allocator_inactive_split_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// Free segments, which can be given back.
+    /// Memory of the rank's allocator in unused segments; it can be released to the device.
     pub RELEASABLE: Gauge<Bytes> = "memwarden_training_allocator_releasable_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// The largest free block inside reserved segments.
+    /// Largest free block inside the reserved segments of the rank's allocator.
     pub LARGEST_FREE: Gauge<Bytes> = "memwarden_training_allocator_largest_free_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// Times the allocator freed its cache and tried again because the device had no memory.
+    /// Times that the rank's allocator freed its cache and retried because the device had no memory.
     pub RETRIES: Counter<Count> = "memwarden_training_allocator_retries_total" {workload, rank, device, gpu}.counting("{retry}").budget(SEVERAL);
-    /// Times the allocator gave up, by its own count.
+    /// Out-of-memory errors of the rank's allocator, as counted by the allocator.
     pub ALLOCATOR_OOMS: Counter<Count> = "memwarden_training_allocator_ooms_total" {workload, rank, device, gpu}.counting("{failure}").budget(SEVERAL);
-    /// Memory free on the device, as the job sees it.
+    /// Free memory of the device, as reported by the rank.
     pub DEVICE_FREE: Gauge<Bytes> = "memwarden_training_device_free_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// Memory of the device, as the job sees it.
+    /// Total memory of the device, as reported by the rank.
     pub DEVICE_TOTAL: Gauge<Bytes> = "memwarden_training_device_total_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
-    /// Resident memory of the rank's process, as the kernel counts it.
+    /// Resident memory (RSS) of the rank's process.
     pub PROCESS_RSS: Gauge<Bytes> = "memwarden_training_process_rss_bytes" {workload, rank};
-    /// Page-locked host memory of the rank.
+    /// Pinned (page-locked) host memory of the rank.
     pub PINNED: Gauge<Bytes> = "memwarden_training_pinned_bytes" {workload, rank};
 
-    /// Elements of the rank's parameters, by kind: all, trainable, lora.
+    /// Elements of the rank's model parameters, by kind: all, trainable or lora.
     pub PARAMETERS: Gauge<Count> = "memwarden_training_parameters" {workload, rank, kind}.counting("{element}").budget(SEVERAL);
-    /// Memory of the rank's model, by kind: parameters, gradients, optimizer.
+    /// Memory of the rank's model, by kind: parameters, gradients or optimizer.
     pub MODEL: Gauge<Bytes> = "memwarden_training_model_bytes" {workload, rank, kind}.budget(SEVERAL);
-    /// Memory of the rank's parameters, by data type.
+    /// Memory of the rank's model parameters, by data type.
     pub BY_DTYPE: Gauge<Bytes> = "memwarden_training_parameters_dtype_bytes" {workload, rank, dtype}.budget(SEVERAL);
-    /// Memory of the rank's parameters, by group of layers; the smallest of more than 16 are told together as other.
+    /// Memory of the rank's model parameters, by group of layers; of more than 16 groups, the smallest are summed as other.
     pub BY_GROUP: Gauge<Bytes> = "memwarden_training_parameters_group_bytes" {workload, rank, group}.budget(SEVERAL);
-    /// Parameter tensors that are not finite, by what they hold: nan, inf.
+    /// Parameter tensors of the rank that contain non-finite values, by kind: nan or inf.
     pub NONFINITE: Gauge<Count> = "memwarden_training_nonfinite_tensors" {workload, rank, kind}.counting("{tensor}");
 
-    /// Times an allocator of the workload gave up, as told when it happened; kept for an hour after its last rank ended.
+    /// Out-of-memory errors of the workload's allocators, as reported when they occurred; kept for an hour after the workload's last rank ended.
     pub OOMS: Counter<Count> = "memwarden_training_ooms_total" {workload}.counting("{failure}");
-    /// What became of the rank's last checkpoint: 1 for the state it is in (saving, saved, failed), 0 for the others.
+    /// State of the rank's last checkpoint: 1 for the current state (saving, saved or failed), 0 for the others.
     pub CHECKPOINT: Gauge<Flag> = "memwarden_training_checkpoint_state" {workload, rank, state};
-    /// The step of the rank's last checkpoint.
+    /// Optimizer step of the rank's last checkpoint.
     pub CHECKPOINT_STEP: Gauge<Count> = "memwarden_training_checkpoint_step" {workload, rank}.counting("{step}");
-    /// When the rank last saved a checkpoint, in seconds since 1970.
+    /// Unix time at which the rank last saved a checkpoint.
     pub CHECKPOINT_SAVED: Gauge<Seconds> = "memwarden_training_checkpoint_saved_timestamp_seconds" {workload, rank};
-    /// Lines that the rank's client could not send, because it never waits.
+    /// Messages that the rank's client dropped because the job socket was full; the client never blocks.
     pub DROPPED: Counter<Count> = "memwarden_training_client_dropped_total" {workload, rank}.counting("{line}");
 
-    /// Processes connected to the job socket, those included that did not report themselves.
+    /// Processes connected to the job socket, including processes that did not report a rank.
     pub CLIENTS: Gauge<Count> = "memwarden_training_clients" {}.counting("{client}");
-    /// Processes turned away from the job socket, by reason: clients, user (the limits of both), share (its place was given to a user who had fewer), system.
+    /// Processes disconnected from the job socket, by reason: clients (limit of all), user (limit of the user), share (disconnected for a user with fewer connections) or system.
     pub REFUSED: Counter<Count> = "memwarden_training_clients_refused_total" {reason}.counting("{client}");
-    /// Processes that connected to the job socket and were gone, another user's, or perhaps another process by the time they were looked at: what they tell has no workload.
+    /// Connections to the job socket whose process could not be verified (it ended, belongs to another user, or its pid may be reused); their metrics have an empty label workload.
     pub UNPROVEN: Counter<Count> = "memwarden_training_clients_unproven_total" {}.counting("{client}");
-    /// Messages understood, by type.
+    /// Valid messages received over the job socket, by kind.
     pub MESSAGES: Counter<Count> = "memwarden_training_messages_total" {kind}.counting("{message}");
-    /// Lines and messages that were not taken in, or not wholly, by what was wrong with them.
+    /// Lines and messages received over the job socket that were rejected wholly or in part, by kind of error.
     pub ERRORS: Counter<Count> = "memwarden_training_errors_total" {kind}.counting("{error}");
-    /// Bytes read from the job socket.
+    /// Bytes received over the job socket.
     pub RECEIVED: Counter<Bytes> = "memwarden_training_received_bytes_total" {};
-    /// Times a process was not read for a while because it sent more than it may.
+    /// Times that reading from a process was paused because it exceeded the message rate of the job socket.
     pub PAUSED: Counter<Count> = "memwarden_training_client_pauses_total" {}.counting("{pause}");
-    /// Operations a second that one GPU achieves for the rank, by how they are counted: full, causal, 6n, hardware; absent where the model's shape, its sequence length or its tokens are not told.
+    /// Floating-point operations per second that the rank achieves on one GPU, by counting convention: full, causal, 6n or hardware; absent where the model's shape, sequence length or tokens are not reported.
     pub FLOPS: Gauge<PerSecond> = "memwarden_training_flops_per_second" {workload, rank, convention}.counting("{flop}/s");
-    /// The same as a share of what the GPU can do with dense matrices of the rank's precision; absent for a GPU whose peak is not known.
+    /// Model FLOPs utilization (MFU): operations per second that the rank achieves as a share of the GPU's dense peak at the rank's precision, 0 to 1; absent for a GPU whose peak is unknown.
     pub MFU: Gauge<Ratio> = "memwarden_training_mfu_ratio" {workload, rank, convention};
-    /// Energy of the GPUs that the workload's ranks are on, for one token, over half a minute or a few steps; absent where a GPU does not tell its energy or is shared with others.
+    /// Energy of the GPUs of the workload's ranks per token, averaged over 30 seconds or a few steps; absent where a GPU reports no energy or is shared with other workloads.
     pub JOULES_PER_TOKEN: Gauge<Joules> = "memwarden_training_token_energy_joules" {workload};
 }

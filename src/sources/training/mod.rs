@@ -57,7 +57,7 @@ use crate::sources::Registration;
 /// What training jobs tell.
 pub static REGISTRATION: Registration = Registration {
     name: "training",
-    about: "What training jobs tell of themselves over a socket: steps, tokens, phases, their allocator, checkpoints.",
+    about: "Steps, tokens, phases, allocator statistics and checkpoints that training jobs report over the job socket.",
     on_by_default: true,
     options: options::OPTIONS,
     metrics: metrics::METRICS,

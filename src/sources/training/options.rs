@@ -10,62 +10,62 @@ use crate::model::setting::{Opt, OptKind, Settings};
 
 static SOCKET: Opt = Opt {
     key: "socket",
-    help: "Where training jobs connect; its folder is made where it is missing.",
+    help: "Path of the socket to which training jobs connect; its folder is created if it does not exist.",
     kind: OptKind::Path,
     default: "/run/memwarden/job.sock",
 };
 static MODE: Opt = Opt {
     key: "mode",
-    help: "Who may connect, as the socket's permissions in octal. Jobs run as any user.",
+    help: "Permissions of the socket in octal, which determine who may connect; training jobs run as any user.",
     kind: OptKind::Text,
     default: "\"0666\"",
 };
 static OWNER: Opt = Opt {
     key: "owner",
-    help: "Whose the socket is, as UID or UID:GID in numbers; empty leaves it the daemon's, and another's needs CAP_CHOWN.",
+    help: "Owner of the socket as numbers, UID or UID:GID; empty means the daemon's user and group. Another owner needs CAP_CHOWN.",
     kind: OptKind::Text,
     default: "\"\"",
 };
 static CLIENTS: Opt = Opt {
     key: "clients",
-    help: "The most processes connected at once, and at most a quarter of the files that the daemon may have open. Beyond them, a user who has fewer takes the place of the newest of who has most; others are turned away and counted.",
+    help: "Maximum number of connected processes, and at most a quarter of the daemon's limit of open files. At the limit, a new connection of a user with fewer connections replaces the newest one of the user with the most; other connections are refused and counted.",
     kind: OptKind::Count(1, 65_536),
     default: "1024",
 };
 static CLIENTS_PER_USER: Opt = Opt {
     key: "clients_per_user",
-    help: "The most of them of one user.",
+    help: "Maximum number of connected processes of one user.",
     kind: OptKind::Count(1, 65_536),
     default: "512",
 };
 static RATE: Opt = Opt {
     key: "messages_per_second",
-    help: "What one connection may send, on average. What is more stays in its socket, where its client drops it and counts it.",
+    help: "Maximum average number of messages per second of one connection. Messages beyond it stay in the socket's buffer; when it is full, the client drops and counts them.",
     kind: OptKind::Count(1, 1_000_000),
     default: "1000",
 };
 static LINE: Opt = Opt {
     key: "line",
-    help: "The longest line of a message, at most 64KiB.",
+    help: "Maximum length of one message, up to 64KiB.",
     kind: OptKind::Size,
     default: "64KiB",
 };
 static MEMORY: Opt = Opt {
     key: "memory_per_user",
-    help: "Memory for the unfinished lines of one user's processes; a line beyond is lost.",
+    help: "Maximum memory for incomplete messages of one user's processes; a message beyond it is discarded.",
     kind: OptKind::Size,
     default: "4MiB",
 };
 static TIMELINE: Opt = Opt {
     key: "timeline",
-    help: "Events of all jobs that are remembered for /api/v1/timeline, in 4MiB at most.",
+    help: "Number of events of all jobs kept for /api/v1/timeline, up to 4MiB in total.",
     kind: OptKind::Count(0, 100_000),
     default: "2000",
 };
 
 static PEAKS: Opt = Opt {
     key: "peak_flops",
-    help: "Operations a second of a device with dense matrices, by its name (a * at the end stands for any rest), where the built-in table has none or another: 'NVIDIA H100*': 989e12.",
+    help: "Peak rates of devices in floating-point operations per second with dense matrices, by device name (a * at the end matches any suffix), in addition to the built-in table: 'NVIDIA H100*': 989e12.",
     kind: OptKind::Map,
     default: "{}",
 };
@@ -126,7 +126,7 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     let text = settings.choice(&MODE);
     if mode(&text).is_none() {
-        wrong.push(("mode".to_owned(), format!("`{text}` is no mode in octal, such as 0660")));
+        wrong.push(("mode".to_owned(), format!("`{text}` is not an octal mode, such as 0660")));
     }
     if let Some(text) = settings.text(&OWNER)
         && owner(&text).is_none()
@@ -140,7 +140,7 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     for name in compute::overrides(&settings.map(&PEAKS)).1 {
         wrong.push((
             "peak_flops".to_owned(),
-            format!("the peak of `{name}` is no number above 0, such as 989e12"),
+            format!("the peak of `{name}` is not a number above 0, such as 989e12"),
         ));
     }
     wrong

@@ -16,7 +16,7 @@ use table::Scale;
 /// The kernel's counters of memory events.
 pub static REGISTRATION: Registration = Registration {
     name: "vmstat",
-    about: "OOM kills, faults, allocation stalls, reclaim, compaction and swapping, from /proc/vmstat.",
+    about: "OOM kills, page faults, allocation stalls, reclaim, compaction and swapping of the host, from /proc/vmstat.",
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,

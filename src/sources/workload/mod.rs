@@ -55,7 +55,7 @@ use crate::sources::Registration;
 /// Workloads.
 pub static REGISTRATION: Registration = Registration {
     name: "workload",
-    about: "Workloads: process trees, Slurm jobs, pods, containers and units, with what each uses. Needs the process source.",
+    about: "Workloads (process trees, Slurm jobs, pods, containers and systemd units) and the resources that each uses. Requires the process source.",
     on_by_default: true,
     options: options::ALL,
     metrics: metrics::METRICS,

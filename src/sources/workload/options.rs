@@ -13,21 +13,21 @@ macro_rules! opts {
 }
 
 opts! {
-    /// Workloads of your own, tried before all others: the processes that meet every given condition, with all their descendants. Several with one name are one workload; processes of different users never are.
+    /// Workloads defined by conditions, evaluated before all other kinds: the processes that meet every condition given, with their descendants. Entries with the same name form one workload; processes of different users are always separate workloads.
     MATCHERS: "matchers", OptKind::Sections(&[&NAME, &EXECUTABLE, &COMMAND_LINE, &USER, &CGROUP, &ENVIRONMENT]), "[]";
-    /// Process trees that are workloads, tried before the matchers: each by the pid of its first process, which must run when sampling begins, and a name, such as "4711 my-run".
+    /// Workloads defined by process trees, evaluated before the matchers: the pid of the first process, which must run when sampling starts, and a name, such as "4711 my-run".
     TREES: "trees", OptKind::Texts, "[]";
-    /// The workload's name.
+    /// Name of the workload.
     NAME: "name", OptKind::Text, "\"\"";
-    /// The executable's file name, or its whole path where this has a slash; `*` and `?` are wildcards.
+    /// File name of the executable, or its whole path if this has a slash; `*` and `?` are wildcards.
     EXECUTABLE: "executable", OptKind::Text, "\"\"";
-    /// A part of the command line, or a pattern for all of it where this has `*` or `?`; its first 256 KiB are compared.
+    /// Part of the command line, or a pattern of all of it if this has `*` or `?`; the first 256 KiB are compared.
     COMMAND_LINE: "command_line", OptKind::Text, "\"\"";
-    /// The user's name or number.
+    /// Name or number of the user.
     USER: "user", OptKind::Text, "\"\"";
-    /// The cgroup's path; `*` and `?` are wildcards.
+    /// Path of the cgroup; `*` and `?` are wildcards.
     CGROUP: "cgroup", OptKind::Text, "\"\"";
-    /// An environment variable at start, in its first 256 KiB, as `NAME` or `NAME=VALUE`; `*` and `?` are wildcards in the value.
+    /// Environment variable at the start of the process, as `NAME` or `NAME=VALUE`; `*` and `?` are wildcards in the value. The first 256 KiB of the environment are compared.
     ENVIRONMENT: "environment", OptKind::Text, "\"\"";
     /// Whether each Slurm job is a workload.
     SLURM: "slurm", OptKind::Bool, "true";
@@ -37,19 +37,19 @@ opts! {
     CONTAINERS: "containers", OptKind::Bool, "true";
     /// systemd units that are workloads, such as `train-*.service`; `*` and `?` are wildcards.
     UNITS: "units", OptKind::Texts, "[]";
-    /// Whether the tree of every process that uses a GPU and is in no other workload is one.
+    /// Whether the process tree of a process that uses a GPU and is in no other workload is a workload.
     GPU_TREES: "gpu_trees", OptKind::Bool, "true";
-    /// Whether the tree of every process that speaks as a rank on the job socket and is in no other workload is one.
+    /// Whether the process tree of a process that reports a rank over the job socket and is in no other workload is a workload.
     JOB_TREES: "job_trees", OptKind::Bool, "true";
-    /// The most workloads watched at once, divided between users; of each user those found first stay.
+    /// Maximum number of workloads tracked at once, shared equally between users; of each user, those found first are selected.
     MOST: "most", OptKind::Count(1, 512), "64";
-    /// How many of a workload's largest processes are shown one by one.
+    /// Number of the largest processes of each workload that are exposed individually.
     TOP_PROCESSES: "top_processes", OptKind::Count(0, 100), "10";
-    /// How many of the largest processes outside workloads are shown one by one.
+    /// Number of the largest processes outside workloads that are exposed individually.
     HOST_TOP: "host_top", OptKind::Count(0, 100), "10";
-    /// How long the peak of a process that ended is shown; at least the longest scrape interval.
+    /// Time for which the peak memory of an ended process is exposed; at least the longest scrape interval.
     EXITED_PEAK_HOLD: "exited_peak_hold", seconds(0, 3600), "60s";
-    /// Whether to read the proportional set size of processes with less than 1 GiB of anonymous memory, once a minute. It stalls the process for up to 20 ms.
+    /// Whether the proportional set size (PSS) of processes with less than 1 GiB of anonymous memory is read once a minute. Each read stalls the process for up to 20 ms.
     READ_PSS: "pss", OptKind::Bool, "false";
 }
 

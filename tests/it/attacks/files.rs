@@ -69,7 +69,7 @@ fn a_snapshot_is_neither_read_through_a_link_nor_waited_for() {
     std::fs::hard_link(&secret, &second).unwrap();
     let pipe = folder.path().join("rank2.pickle");
     fifo(&pipe);
-    for (path, why) in [(&link, "symbolic link"), (&second, "private file"), (&pipe, "no regular file")] {
+    for (path, why) in [(&link, "symbolic link"), (&second, "private file"), (&pipe, "not a regular file")] {
         // As the daemon starts it, when the file that it saw was replaced since.
         let path = path.to_str().unwrap();
         let done = run(
@@ -363,7 +363,7 @@ fn no_log_page_or_answer_shows_it_raw() {
         page.sum("memwarden_log_errors_total", &[("kind", "not_regular")]) == 1.0
     });
     wait_for("the line of the log", SOON, || {
-        Some(()).filter(|()| !daemon.logged(&["is no regular file"]).is_empty())
+        Some(()).filter(|()| !daemon.logged(&["is not a regular file"]).is_empty())
     });
     is_printable("the log", &daemon.log());
     for path in ["/", "/api/v1/frame", "/api/v1/findings", "/api/v1/timeline"] {

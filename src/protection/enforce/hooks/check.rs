@@ -12,7 +12,7 @@ const STICKY: u32 = 0o1000;
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// It must be found without a search and without a working folder.
-    #[error("{0} is no absolute path")]
+    #[error("{0} is not an absolute path")]
     Relative(PathBuf),
     /// It cannot be looked at.
     #[error("cannot look at {path}")]

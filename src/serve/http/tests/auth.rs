@@ -143,7 +143,7 @@ async fn a_broken_file_is_refused_at_the_start() {
     let error = Running::try_start(setup, None, Ok(()), super::PATIENCE).err().unwrap();
     assert!(matches!(&error, ServeError::WebConfig { path, .. } if *path == file.path()));
     let source = std::error::Error::source(&error).unwrap().to_string();
-    assert!(source.contains(":2: basic_auth_users.alice: is no bcrypt hash"), "{source}");
+    assert!(source.contains(":2: basic_auth_users.alice: is not a bcrypt hash"), "{source}");
     assert!(!source.contains("secret"), "{source}");
 }
 

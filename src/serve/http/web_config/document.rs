@@ -108,7 +108,7 @@ fn tls(settings: &Settings, complain: Complain<'_>) -> Option<Tls> {
         Some("RequireAndVerifyClientCert") => Clients::RequireVerified,
         Some(other) => {
             let what = format!(
-                "`{other}` is none of NoClientCert, RequestClientCert, RequireAnyClientCert, \
+                "`{other}` is not one of NoClientCert, RequestClientCert, RequireAnyClientCert, \
                  VerifyClientCertIfGiven, RequireAndVerifyClientCert"
             );
             complain(&key("tls_server_config", &options::AUTH_TYPE), what);
@@ -201,7 +201,7 @@ fn users(settings: &Settings, complain: Complain<'_>) -> BTreeMap<String, String
         if hash.parse::<bcrypt::HashParts>().is_err() {
             complain(
                 &format!("basic_auth_users.{user}"),
-                "is no bcrypt hash; make one with: htpasswd -nBC 10 \"\"".to_owned(),
+                "is not a bcrypt hash; make one with: htpasswd -nBC 10 \"\"".to_owned(),
             );
         }
     }
@@ -212,7 +212,7 @@ fn rate(settings: &Settings, complain: Complain<'_>) -> Option<Rate> {
     let text = settings.choice(&options::INTERVAL);
     let Some(interval) = go_duration(&text) else {
         let what =
-            format!("`{text}` is no duration; write one such as 1s, 500ms or 1m30s, or 0 for no limit");
+            format!("`{text}` is not a duration; write one such as 1s, 500ms or 1m30s, or 0 for no limit");
         complain("rate_limit.interval", what);
         return None;
     };
@@ -274,17 +274,17 @@ mod tests {
                 web.yml:1: tls_server_config: has neither key nor key_file
                 web.yml:3: tls_server_config.min_version: TLS11 is broken and not supported; the oldest is TLS12
                 web.yml:5: tls_server_config.cipher_suites[0]: TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA is weak and not supported; take one with ECDHE and GCM or CHACHA20
-                web.yml:6: tls_server_config.cipher_suites[1]: `NONSENSE` is no cipher suite known here
+                web.yml:6: tls_server_config.cipher_suites[1]: `NONSENSE` is not a supported cipher suite
                 web.yml:7: tls_server_config.curve_preferences[0]: CurveP521 is not supported; take X25519, CurveP256 or CurveP384
-                web.yml:8: tls_server_config.client_auth_type: `Maybe` is none of NoClientCert, RequestClientCert, RequireAnyClientCert, VerifyClientCertIfGiven, RequireAndVerifyClientCert"#]],
+                web.yml:8: tls_server_config.client_auth_type: `Maybe` is not one of NoClientCert, RequestClientCert, RequireAnyClientCert, VerifyClientCertIfGiven, RequireAndVerifyClientCert"#]],
         );
         refused(
             "http_server_config:\n  headers:\n    X-Frame-Options: allow\n    Server: x\nbasic_auth_users:\n  alice: secret\nrate_limit:\n  interval: 5\n  burst: -1\n",
             expect![[r#"
                 web.yml:3: http_server_config.headers.X-Frame-Options: expected deny or sameorigin, found `allow`
                 web.yml:4: http_server_config.headers.Server: unknown key; known here: Content-Security-Policy, X-Frame-Options, X-Content-Type-Options, X-XSS-Protection, Strict-Transport-Security
-                web.yml:6: basic_auth_users.alice: is no bcrypt hash; make one with: htpasswd -nBC 10 ""
-                web.yml:8: rate_limit.interval: `5` is no duration; write one such as 1s, 500ms or 1m30s, or 0 for no limit
+                web.yml:6: basic_auth_users.alice: is not a bcrypt hash; make one with: htpasswd -nBC 10 ""
+                web.yml:8: rate_limit.interval: `5` is not a duration; write one such as 1s, 500ms or 1m30s, or 0 for no limit
                 web.yml:9: rate_limit.burst: expected a whole number, found `-1`"#]],
         );
     }

@@ -39,7 +39,7 @@ pub(super) fn versions(min: &str, max: &str, complain: &mut dyn FnMut(&'static O
             false
         }
         other => {
-            complain(opt, format!("`{other}` is no version of TLS; write TLS12 or TLS13"));
+            complain(opt, format!("`{other}` is not a version of TLS; write TLS12 or TLS13"));
             true
         }
     };
@@ -95,7 +95,7 @@ pub(super) fn cipher_suites(
                     format!("{name} is weak and not supported; take one with ECDHE and GCM or CHACHA20"),
                 );
             }
-            None => complain(place, format!("`{name}` is no cipher suite known here")),
+            None => complain(place, format!("`{name}` is not a supported cipher suite")),
         }
     }
     found
