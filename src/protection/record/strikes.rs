@@ -61,11 +61,13 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
     let victim = family(frame, kmsg::metrics::LAST_VICTIM.desc.name).and_then(|family| family.points.first());
     let label = |place: usize| victim.and_then(|point| point.labels.get(place)).map_or("", Label::as_str);
     let (scope, comm, pid, cgroup) = (label(0), label(1), label(2), label(3));
-    let (uid, workload) = (label(4), label(5));
+    let (uid, workload, limit_cgroup) = (label(4), label(5), label(6));
     let mut facts = Map::new();
     facts.insert("kills".to_owned(), json!(kills));
     let named = [("scope", scope), ("comm", comm), ("pid", pid), ("cgroup", cgroup)];
-    for (key, value) in named.into_iter().chain([("uid", uid), ("workload", workload)]) {
+    for (key, value) in
+        named.into_iter().chain([("uid", uid), ("workload", workload), ("limit_cgroup", limit_cgroup)])
+    {
         if !value.is_empty() {
             facts.insert(format!("victim_{key}"), value.into());
         }
@@ -179,8 +181,8 @@ mod tests {
         if let Some(kills) = kills {
             out.put(&kmsg::metrics::OOM_KILLS, &["cgroup".into()], Count(kills));
             out.put(&kmsg::metrics::OOM_KILLS, &["host".into()], Count(0));
-            let labels =
-                ["cgroup".into(), "python3".into(), "77".into(), "/jobs/a".into(), "1000".into(), "a".into()];
+            let labels = ["cgroup", "python3", "77", "/jobs/a", "1000", "a", "/jobs"]
+                .map(crate::model::label::Label::from);
             out.put(&kmsg::metrics::LAST_VICTIM, &labels, Flag(true));
             out.put(&kmsg::metrics::LAST_VICTIM_RESIDENT, &["anon".into()], Bytes::new(2 << 30));
         }

@@ -2,7 +2,7 @@
 //!
 //! It rests between two rounds, so that what many clients send in that time
 //! costs one call each, and so that a flood takes a quarter of a core at most.
-//! A round reads a bounded amount, for which users take turns ([`queue`]).
+//! A round reads a bounded amount, for which users take turns (`queue`).
 //! A client that sends too much is not read for a while: its socket fills, and
 //! its own client drops what does not fit.
 

@@ -19,13 +19,13 @@ fn is_refused(target: &str, expected: &[&str]) {
 
 #[test]
 fn a_policy_that_names_everything_is_refused_by_its_key() {
-    let everything = "would name everything on the machine";
+    let everything = "would match everything on the machine";
     is_refused("{name: a, workload: \"*\", allow_users: [root]}", &["targets[0].workload", everything]);
     is_refused("{name: a, cgroup: /, allow_users: [root]}", &["targets[0].cgroup", everything]);
     is_refused("{name: a, cgroup: \"/*/x\", allow_users: [root]}", &["targets[0].cgroup", "system services"]);
     is_refused("{name: a, workload: b}", &["targets[0].allow_users"]);
     is_refused(
         "{name: a, workload: b, allow_users: [\"*\"]}",
-        &["targets[0].allow_users[0]", "no wildcards"],
+        &["targets[0].allow_users[0]", "wildcards are not supported"],
     );
 }
