@@ -221,15 +221,15 @@ sources: {{gpu: {{enabled: false}}, training: {{socket: {folder}/job.sock}}}}
 web: {{listen_addresses: ["127.0.0.1:0"]}}
 protection:
   mode: enforce
-  most_per_hour: 100
+  max_kills_per_hour: 100
   targets:
     - name: bench
       cgroup: /{name}
       allow_users: ["{user}"]
-      most_per_hour: 100
-      clear: 0s
+      max_kills_per_hour: 100
+      clear_for: 0s
       cooldown: 0s
-      forecast: {{reach: ignore}}
+      forecast: {{max_state: ignore}}
       {policy}
 """
 
@@ -331,8 +331,8 @@ def crossings(binary, speed, load, group, runs):
     with busy(load):
         while len(ours) < runs and disturbed <= 3 * runs:
             level = free() - DOWN
-            policy = f'reach: checkpoint\n      host: {{soft: {level // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
-            policy += "\n      margin: 64MiB\n      hold: 0s\n      checkpoint: {signal: USR1, again: 0s}"
+            policy = f'max_state: checkpoint\n      host: {{soft: {level // 1024}KiB, hard: ""}}\n      cgroup_headroom: {{soft: "", hard: ""}}'
+            policy += "\n      hysteresis: 64MiB\n      for: 0s\n      checkpoint: {signal: USR1, request_interval: 0s}"
             with memwarden(binary, policy), earlyoom(level) as beside:
                 wanted = {"SIGUSR1", "SIGTERM"} if beside else {"SIGUSR1"}
                 # Where others took or gave much, both begin anew with another level.
@@ -371,12 +371,12 @@ def deaf(binary, group, runs):
         if len(took) == runs:
             break
         level = free() - DOWN
-        policy = f'host: {{soft: {level // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
-        policy += "\n      margin: 64MiB\n      hold: 0s\n      term_time: 1s\n      checkpoint: {grace: 0s, again: 0s}"
+        policy = f'host: {{soft: {level // 1024}KiB, hard: ""}}\n      cgroup_headroom: {{soft: "", hard: ""}}'
+        policy += "\n      hysteresis: 64MiB\n      for: 0s\n      term_grace: 1s\n      checkpoint: {grace: 0s, request_interval: 0s}"
         with memwarden(binary, policy):
             came, gone = once(level, 20)
             took += [gone or float("inf")] if came else []
-    print(f"\nSIGTERM is ignored, term_time 1 s: gone after {', '.join(f'{t:.2f}' for t in sorted(took))} s (bar: 2 s)")
+    print(f"\nSIGTERM is ignored, term_grace 1 s: gone after {', '.join(f'{t:.2f}' for t in sorted(took))} s (bar: 2 s)")
     level = free() - DOWN
     with earlyoom(level) as beside:
         came, gone = once(level, 15) if beside else (None, None)
@@ -393,9 +393,9 @@ def idle(binary, group, seconds):
 
     job = subprocess.Popen(["sleep", "3600"], preexec_fn=enter)
     try:
-        with memwarden(binary, 'limit: {soft: "", hard: ""}') as pid:
+        with memwarden(binary, 'cgroup_headroom: {soft: "", hard: ""}') as pid:
             far = share(pid, seconds)
-        near = f'reach: warn\n      host: {{soft: {(free() - 100 * MIB) // 1024}KiB, hard: ""}}\n      limit: {{soft: "", hard: ""}}'
+        near = f'max_state: warn\n      host: {{soft: {(free() - 100 * MIB) // 1024}KiB, hard: ""}}\n      cgroup_headroom: {{soft: "", hard: ""}}'
         with memwarden(binary, near) as pid:
             close = share(pid, seconds / 3)
     finally:
@@ -414,8 +414,8 @@ def checkpoints(binary, group, runs):
         os.chown(job, USER, USER)
         shutil.copy(ROOT / "examples/leak.py", folder)
         saved = job / "checkpoint.json"
-        policy = 'host: {soft: "", hard: ""}\n      limit: {soft: 40%, hard: 2%}\n      hold: 100ms\n      kill_margin: 100ms'
-        policy += f"\n      checkpoint: {{signal: USR1, file: {saved}, again: 0s, grace: 10s}}"
+        policy = 'host: {soft: "", hard: ""}\n      cgroup_headroom: {soft: 40%, hard: 2%}\n      for: 100ms\n      kill_margin: 100ms'
+        policy += f"\n      checkpoint: {{signal: USR1, file: {saved}, request_interval: 0s, grace: 10s}}"
         python = next(p for p in [sys.executable, "/usr/bin/python3"] if runs_as_nobody(p))
         argv = [python, str(Path(folder) / "leak.py"), "--checkpoint", str(saved), "--limit-mib", "1024"]
         argv += ["--step-mib", "2", "--seconds", "0.025", "--save-seconds", "0.2"]

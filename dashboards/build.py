@@ -151,7 +151,7 @@ def node():
     climbs = f'and ignoring (state) ({state}{{{SUBJECT},state=~"growing|leaking"}} == 1)'
     b.lines("Growth per hour", [(f"3600 * topk(10, memwarden_leak_growth_bytes_per_second{{{SUBJECT}}} {climbs})", NAME)], "bytes", width=6,
             description="Growth rate of the ten fastest growing or leaking subjects.", min=0)
-    b.lines("Growth per training step", [(f"topk(10, memwarden_leak_growth_step_bytes{{{SUBJECT}}} {climbs})", NAME)], "bytes", width=6,
+    b.lines("Growth per training step", [(f"topk(10, memwarden_leak_growth_bytes_per_step{{{SUBJECT}}} {climbs})", NAME)], "bytes", width=6,
             description="Growth per training step over the last 10 to 20 minutes, where the job reports steps.", min=0, noValue="no steps reported")
     b.lines("Evidence", [(f"topk(10, memwarden_leak_score{{{SUBJECT}}} {climbs.replace('(state)', '(state, envelope)')})", f"{NAME} {{{{envelope}}}}")], "short", width=6,
             description="Distance of the slope of the floor, the center and the peak from zero in standard errors; two above 2.5 or one above 3.5 are evidence of growth.")

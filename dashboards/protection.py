@@ -22,22 +22,22 @@ def protection(b):
                mappings=words([("no", SKY), ("met", ORANGE)]), description="Levels, forecasts, findings and alerts that the target's policy watches.", steps=[level(ORANGE, 1)])
     b.table("Why nothing would be done", f'memwarden_protection_condition{{{WORK},condition=~"{NEEDED}"}} == 0', width=8, hide=("Value",),
             description="Conditions of the policy that are not met. Without catches_checkpoint no checkpoint is requested; all other steps remain active.")
-    b.table("Why targets are disarmed", f"memwarden_protection_unfit{{{WORK}}} == 1", width=8, hide=("Value",))
-    b.timeline("What protection wants of the system", [(f"memwarden_protection_need_met{{{HERE}}}", "{{need}}")], width=8,
+    b.table("Why targets are disarmed", f"memwarden_protection_disarmed_reason{{{WORK}}} == 1", width=8, hide=("Value",))
+    b.timeline("What protection wants of the system", [(f"memwarden_protection_prerequisite_met{{{HERE}}}", "{{need}}")], width=8,
                mappings=words([("missing", ORANGE), ("there", SKY)]), description="Capabilities and kernel interfaces that protection uses; the log describes the effect of each missing one.")
     b.lines("What is left, as the guard reads it", [(f"memwarden_protection_headroom_bytes{{{WORK}}}", f"{WHO}, {{{{resource}}}}")], "bytes", min=0)
     moves = 'state=~"checkpoint|term|kill"'
     b.lines("Acted, and would have", [
-        (f"sum without (state) (increase(memwarden_protection_moves_total{{{HERE},{moves}}}[$__rate_interval]))"
+        (f"sum without (state) (increase(memwarden_protection_transitions_total{{{HERE},{moves}}}[$__rate_interval]))"
          f' and on (job, instance, target) memwarden_protection_mode{{{HERE},mode="enforce"}} == 1 or on () vector(0)', "{{target}} acted"),
-        (f"sum without (state) (increase(memwarden_protection_would_act_total{{{HERE}}}[$__rate_interval]))", "{{target}} would have"),
+        (f"sum without (state) (increase(memwarden_protection_dry_run_transitions_total{{{HERE}}}[$__rate_interval]))", "{{target}} would have"),
     ], "short", description="Transitions to the states checkpoint, term and kill.", min=0, overrides=[like("/acted$/", ("color", {"mode": "fixed", "fixedColor": RED}))])
     b.lines("Steps", [
         (f"sum by (step, outcome) (increase(memwarden_protection_steps_total{{{HERE}}}[$__rate_interval])) > 0 or on () vector(0)", "{{step}}: {{outcome}}"),
     ], "short", description="Steps that were carried out, by outcome.", min=0)
     b.stat("Incidents, 24 h", f"increase(memwarden_incidents_recorded_total{{{HERE}}}[24h])", "short",
            description="Recorded incidents; `memwarden incidents` on the node lists them.", steps=[level(ORANGE, 0.5)])
-    b.stat("Left this hour, least of a target", f"min(memwarden_protection_rate_left{{{HERE}}})", "short",
+    b.stat("Left this hour, least of a target", f"min(memwarden_protection_kill_budget_remaining{{{HERE}}})", "short",
            description="Terminations left in the current hour; at 0 the target is disarmed.", steps=[])
     b.stat("Overdue", f"sum(memwarden_protection_overdue{{{WORK}}})", "short", noValue="0",
            description="Targets whose killed processes still exist, or whose memory was not freed.", steps=[level(RED, 1)])

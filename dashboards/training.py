@@ -60,7 +60,7 @@ def now(b):
     full = m("mfu_ratio", RANK + ',convention="full"')
     b.stat("MFU", f"avg({full})", "percentunit", noValue="not known",
            description="Model FLOPs utilization (MFU) with attention counted over all pairs, as a share of the dense peak. Unknown for a GPU whose peak is unknown.")
-    b.stat("Joules per token", f"avg({m('token_energy_joules', WORK)})", "joule", noValue="not known",
+    b.stat("Joules per token", f"avg({m('energy_per_token_joules', WORK)})", "joule", noValue="not known",
            description="Energy of the GPUs of a workload per token; unknown where a GPU is shared or reports no energy.")
     b.stat("Out of memory, 1 h", f"sum({rise('ooms_total', WORK, '1h')})", "short", decimals=0, steps=[level(RED, 0.5)],
            description="Out-of-memory errors of allocators, as reported when they occurred.")
@@ -79,7 +79,7 @@ def throughput(b):
             description="Mean of the ranks, by counting convention. full: attention over all pairs; causal: over half of them; 6n: six operations per parameter and token; hardware: recomputation included.")
     b.lines("MFU", [(f"avg by (workload, convention) ({m('mfu_ratio')})", "{{workload}}, {{convention}}")], "percentunit", min=0,
             description="Operations as a share of the GPU's dense peak in the rank's precision. Compare only values of the same convention.")
-    b.lines("Joules per token", [(m("token_energy_joules", WORK), "{{workload}}")], "joule", min=0,
+    b.lines("Joules per token", [(m("energy_per_token_joules", WORK), "{{workload}}")], "joule", min=0,
             description="Energy of the GPUs of the workload's ranks per token.")
 
 
@@ -213,13 +213,13 @@ def model(b):
 def snapshots(b):
     """Those of the watched folders, whose files know nothing of workloads."""
     b.row("Allocator snapshots")
-    snap, name = f'{{{HERE},rank=~"$rank|"}}', "{{watch}} {{rank}}"
+    snap, name = f'{{{HERE},rank=~"$rank|"}}', "{{folder}} {{rank}}"
     device, size = name + " cuda:{{device}}", name + ", {{size}}"
     b.lines("Reserved and allocated", [(f"memwarden_snapshot_{kind}_bytes{snap}", f"{device}, {kind}") for kind in ("reserved", "active", "allocated", "requested")], "bytes", min=0)
     b.lines("Free inside what is reserved", [
         (f"memwarden_snapshot_{kind}_bytes{snap}", f"{device}, {said}")
-        for kind, said in (("stuck", "stuck"), ("releasable", "can be given back"), ("inactive_split", "beside live blocks"), ("largest_free", "largest range"))
-    ], "bytes", min=0, description="Stuck: free and not releasable, which is external fragmentation proper.")
+        for kind, said in (("unreleasable", "not releasable"), ("releasable", "can be given back"), ("inactive_split", "beside live blocks"), ("largest_free", "largest range"))
+    ], "bytes", min=0, description="Not releasable: external fragmentation.")
     b.lines("Free but useless for a request", [(f"memwarden_snapshot_unusable_ratio{snap}", size)], "percentunit", min=0, max=1,
             description="Share of the free memory in ranges too small for a size that the job asks for.")
     b.lines("Lost to a request", [(f"memwarden_snapshot_lost_ratio{snap}", size)], "percentunit", min=0, description="The same as a share of everything reserved.")
@@ -227,10 +227,10 @@ def snapshots(b):
     b.lines("Suspected of leaking", [(f"memwarden_snapshot_leak_suspect_bytes{snap}", name)], "bytes", min=0,
             description="Live memory of stacks that leave some behind step after step; memwarden snapshot names them.")
     b.lines("Allocations that failed", [(f"memwarden_snapshot_failed_allocations{snap}", name)], "short", min=0, decimals=0, description="Within the trace of the newest snapshot.")
-    b.lines("Age of the newest snapshot", [(f"time() - memwarden_snapshot_time_seconds{snap}", name)], "s", min=0)
+    b.lines("Age of the newest snapshot", [(f"time() - memwarden_snapshot_written_timestamp_seconds{snap}", name)], "s", min=0)
     b.lines("Snapshots read", [
-        (f"increase(memwarden_snapshots_read_total{{{HERE}}}[$__rate_interval])", "{{watch}}, read"),
-        (f"increase(memwarden_snapshot_errors_total{{{HERE}}}[$__rate_interval])", "{{watch}}, not readable"),
+        (f"increase(memwarden_snapshots_read_total{{{HERE}}}[$__rate_interval])", "{{folder}}, read"),
+        (f"increase(memwarden_snapshot_errors_total{{{HERE}}}[$__rate_interval])", "{{folder}}, not readable"),
     ], "short", min=0, overrides=[like("/not readable$/", ("color", {"mode": "fixed", "fixedColor": RED}))])
 
 

@@ -39,7 +39,7 @@ crate::metrics! {
     /// Unix time of the last OTLP export that the collector accepted; absent before the first one.
     pub OTLP_LAST_SUCCESS: Gauge<Seconds> = "memwarden_otlp_last_success_timestamp_seconds" {};
     /// Whether a facility that protection uses is available: the capabilities cap_kill, cap_ipc_lock, cap_sys_ptrace and cap_sys_resource, and pressure stall information (psi); absent where this cannot be read.
-    pub PROTECTION_NEED: Gauge<Flag> = "memwarden_protection_need_met" {need};
+    pub PROTECTION_NEED: Gauge<Flag> = "memwarden_protection_prerequisite_met" {need};
     /// Whether the last write of a protection record succeeded, by record: audit or incidents; absent where records are kept in memory only.
     pub RECORDS_WRITABLE: Gauge<Flag> = "memwarden_records_writable" {record};
     /// Protection records that could not be written or kept, by record: audit (lines of the audit log) or incidents (changes of incidents).

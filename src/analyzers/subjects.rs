@@ -15,7 +15,7 @@ use crate::model::time::Timestamp;
 
 /// The option of every analyzer that follows subjects.
 pub(super) static MOST: Opt = Opt {
-    key: "most",
+    key: "max_subjects",
     help: "Maximum number of subjects tracked at once; each takes 2.6 KiB of memory. Each user has an equal share of them; subjects beyond it are counted.",
     kind: OptKind::Count(1, 4_000),
     default: "2000",

@@ -350,7 +350,7 @@ fn a_rank_that_the_driver_does_not_show_leaks_by_its_own_word() {
     let state = value(&said, "memwarden_leak_state", &[labels.as_slice(), &["leaking"]].concat());
     assert_eq!(state, Some(1.0));
     // 8 MiB a second, in four steps.
-    let per_step = value(&said, "memwarden_leak_growth_step_bytes", &labels).unwrap();
+    let per_step = value(&said, "memwarden_leak_growth_bytes_per_step", &labels).unwrap();
     assert!((per_step / (GIB / 512.0) - 1.0).abs() < 0.1, "{per_step}");
     let told = said.findings[0].evidence.iter().find(|told| told.what == "growth_bytes_per_step").unwrap();
     assert!((told.value - per_step).abs() < 1.0);

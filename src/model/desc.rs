@@ -89,7 +89,9 @@ impl Desc {
     /// The standard translation (dots to underscores, unit and `_total` appended) gives back [`Desc::name`].
     pub fn otlp_name(&self) -> String {
         let base = self.name.strip_suffix("_total").unwrap_or(self.name);
-        base.strip_suffix(self.suffix).unwrap_or(base).replace('_', ".")
+        // `{step}` is an annotation (UCUM), which the translation drops: it could not give this part of the name back.
+        let suffix = if self.suffix.ends_with("_per_step") { "" } else { self.suffix };
+        base.strip_suffix(suffix).unwrap_or(base).replace('_', ".")
     }
 }
 

@@ -13,7 +13,7 @@ use super::units::{BytesPerSecond, Ratio, Seconds};
 pub const HORIZONS: [f64; 4] = [60.0, 300.0, 900.0, 3600.0];
 
 /// What the analyzers stated in one tick. At most as many entries as the analyzers follow subjects
-/// (`analyzers.*.most`).
+/// (`analyzers.*.max_subjects`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outlook {
     /// Every resource that was judged. Absent where no analyzer forecasts: it is off, or failed in this tick. Empty means

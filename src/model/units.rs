@@ -186,6 +186,10 @@ real_unit!(
     BytesPerSecond, "_bytes_per_second", "By/s"
 );
 real_unit!(
+    /// A growth of memory, in bytes for each training step.
+    BytesPerStep, "_bytes_per_step", "By/{step}"
+);
+real_unit!(
     /// A change of memory, in bytes; below 0 where it shrinks.
     SignedBytes, "_bytes", "By"
 );

@@ -10,7 +10,7 @@ crate::metrics! {
     /// Whether a condition of the target's protection policy is met, conditions that prevent an action included; absent where the condition is unknown or not configured.
     pub CONDITION: Gauge<Flag> = "memwarden_protection_condition" {target, workload, condition}.budget(4_000);
     /// Reason why the target is disarmed; 1 for each reason that applies, absent for the others.
-    pub UNFIT: Gauge<Flag> = "memwarden_protection_unfit" {target, workload, reason};
+    pub DISARMED_REASON: Gauge<Flag> = "memwarden_protection_disarmed_reason" {target, workload, reason};
     /// Memory left of a resource that the target's policy watches, as read by the guard.
     pub HEADROOM: Gauge<Bytes> = "memwarden_protection_headroom_bytes" {target, workload, resource};
     /// Processes that protection may act on for the target.
@@ -19,24 +19,24 @@ crate::metrics! {
     pub LEFT_OUT: Gauge<Count> = "memwarden_protection_members_left_out" {target, workload}.counting("{process}");
     /// Age of the oldest reading that the last decision of the target's policy was based on.
     pub DECISION_AGE: Gauge<Seconds> = "memwarden_protection_decision_age_seconds" {target, workload};
-    /// Whether killed processes still exist, or their memory is not free, after protection.targets[].verify_time.
+    /// Whether killed processes still exist, or their memory is not free, after protection.targets[].verify_timeout.
     pub OVERDUE: Gauge<Flag> = "memwarden_protection_overdue" {target, workload};
     /// Incidents of the target that began since memwarden started.
-    pub TRIPS: Counter<Count> = "memwarden_protection_trips_total" {target}.counting("{incident}");
+    pub INCIDENTS_STARTED: Counter<Count> = "memwarden_protection_incidents_started_total" {target}.counting("{incident}");
     /// State transitions of the target's protection, by the state entered.
-    pub MOVES: Counter<Count> = "memwarden_protection_moves_total" {target, state}.counting("{move}");
+    pub TRANSITIONS: Counter<Count> = "memwarden_protection_transitions_total" {target, state}.counting("{transition}");
     /// Protection steps carried out, by kind of step and outcome (done, started, skipped or failed).
     pub STEPS: Counter<Count> = "memwarden_protection_steps_total" {target, step, outcome}.counting("{step}").budget(4_000);
     /// State transitions that would have acted on processes in enforce mode and did not in observe mode, by the state entered.
-    pub WOULD_ACT: Counter<Count> = "memwarden_protection_would_act_total" {target, state}.counting("{move}");
+    pub DRY_RUN_TRANSITIONS: Counter<Count> = "memwarden_protection_dry_run_transitions_total" {target, state}.counting("{transition}");
     /// Time from the reading that triggered the last signal until the signal was sent to all processes; absent before the first signal.
     pub SIGNAL_LATENCY: Gauge<Seconds> = "memwarden_protection_signal_latency_seconds" {target};
     /// Time from the last kill until the last killed process ended; absent before the first kill.
     pub TEARDOWN: Gauge<Seconds> = "memwarden_protection_teardown_seconds" {target};
     /// Times that protection may still terminate the target in the current hour.
-    pub LEFT: Gauge<Count> = "memwarden_protection_rate_left" {target}.counting("{incident}");
+    pub KILL_BUDGET: Gauge<Count> = "memwarden_protection_kill_budget_remaining" {target}.counting("{incident}");
     /// Times that protection may still terminate any target of the host in the current hour.
-    pub HOST_LEFT: Gauge<Count> = "memwarden_protection_host_rate_left" {}.counting("{incident}");
+    pub HOST_KILL_BUDGET: Gauge<Count> = "memwarden_protection_host_kill_budget_remaining" {}.counting("{incident}");
     /// Evaluation rounds of the guard thread since it started; a constant value means that the guard is stuck.
     pub ROUNDS: Counter<Count> = "memwarden_guard_rounds_total" {}.counting("{round}");
     /// Time since the last evaluation round of the guard thread.
@@ -48,7 +48,7 @@ crate::metrics! {
     /// Whether the guard's memory is locked (mlock), so that the guard works while the host has no free memory.
     pub LOCKED: Gauge<Flag> = "memwarden_guard_memory_locked" {};
     /// Workloads that a target names and that are not protected because all protection slots are in use.
-    pub UNSEATED: Gauge<Count> = "memwarden_protection_unseated" {}.counting("{workload}");
+    pub UNPROTECTED_JOBS: Gauge<Count> = "memwarden_protection_unprotected_jobs" {}.counting("{workload}");
     /// Alerts received from Alertmanager, by outcome: matched (a target), unmatched or refused.
     pub ALERTS: Counter<Count> = "memwarden_protection_alerts_total" {outcome}.counting("{alert}");
 }

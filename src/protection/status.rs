@@ -174,7 +174,7 @@ pub struct Names {
     /// By target: the most incidents in an hour that end a job of it.
     pub target_most_per_hour: Vec<u32>,
     /// The most incidents of the whole host in an hour that end a job.
-    pub most_per_hour: u32,
+    pub max_kills_per_hour: u32,
     /// By seat.
     pub seats: Vec<Option<Name>>,
     /// Jobs without a seat, by user.
@@ -221,13 +221,13 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
         }
     }
     put_shortages(names, &disarmed, out);
-    out.put(&m::HOST_LEFT, &[], Count(u64::from(report.host_left)));
+    out.put(&m::HOST_KILL_BUDGET, &[], Count(u64::from(report.host_left)));
     out.put(&m::ROUNDS, &[], Count(report.rounds));
     out.put_some(&m::ROUND_AGE, &[], report.at.map(|then| at.since(then).into()));
     out.put(&m::LAG, &[], report.lag.into());
     out.put(&m::CPU, &[], report.cpu.into());
     out.put(&m::LOCKED, &[], Flag(report.locked));
-    out.put(&m::UNSEATED, &[], Count(names.unseated.iter().map(|(_, count)| count).sum()));
+    out.put(&m::UNPROTECTED_JOBS, &[], Count(names.unseated.iter().map(|(_, count)| count).sum()));
 }
 
 /// What the limits leave without protection, and whose it is; `disarmed` are those who wait for a limit an hour.
@@ -240,7 +240,7 @@ fn put_shortages(names: &Names, disarmed: &[(Option<u32>, &SeatReport)], out: &m
     }
     let used_up = |limit: fn(UsedUp) -> bool| disarmed.iter().filter(move |(_, seat)| limit(seat.used_up));
     for (user, _) in used_up(|limits| limits.host) {
-        state("protection_per_hour", *user, 1, u64::from(names.most_per_hour));
+        state("protection_per_hour", *user, 1, u64::from(names.max_kills_per_hour));
     }
     let targets: BTreeSet<usize> = used_up(|limits| limits.target).map(|(_, seat)| seat.target).collect();
     let most = targets.iter().filter_map(|target| names.target_most_per_hour.get(*target));
@@ -254,12 +254,12 @@ fn put_target(name: &Label, mode: Mode, target: &TargetReport, out: &mut Batch) 
     for other in [Mode::Observe, Mode::Enforce] {
         out.put(&m::MODE, &[name.clone(), other.label().into()], Flag(mode == other));
     }
-    out.put(&m::TRIPS, std::slice::from_ref(name), Count(target.trips));
+    out.put(&m::INCIDENTS_STARTED, std::slice::from_ref(name), Count(target.trips));
     for (place, state) in State::ALL.into_iter().enumerate() {
         let labels = [name.clone(), state.label().into()];
-        out.put(&m::MOVES, &labels, Count(target.moves[place]));
+        out.put(&m::TRANSITIONS, &labels, Count(target.moves[place]));
         if state.acts() {
-            out.put(&m::WOULD_ACT, &labels, Count(target.would[place]));
+            out.put(&m::DRY_RUN_TRANSITIONS, &labels, Count(target.would[place]));
         }
     }
     for (step, counts) in STEPS.iter().zip(&target.steps) {
@@ -272,7 +272,7 @@ fn put_target(name: &Label, mode: Mode, target: &TargetReport, out: &mut Batch) 
     }
     out.put_some(&m::SIGNAL_LATENCY, std::slice::from_ref(name), target.latency.map(Seconds::from));
     out.put_some(&m::TEARDOWN, std::slice::from_ref(name), target.teardown.map(Seconds::from));
-    out.put(&m::LEFT, std::slice::from_ref(name), Count(u64::from(target.left)));
+    out.put(&m::KILL_BUDGET, std::slice::from_ref(name), Count(u64::from(target.left)));
 }
 
 fn put_seat(labels: &[Label; 2], seat: &SeatReport, out: &mut Batch) {
@@ -289,7 +289,7 @@ fn put_seat(labels: &[Label; 2], seat: &SeatReport, out: &mut Batch) {
         out.put_some(&m::CONDITION, &and(condition.label()), known.map(Flag));
     }
     if let Some(unfit) = seat.unfit {
-        out.put(&m::UNFIT, &and(unfit.label()), Flag(true));
+        out.put(&m::DISARMED_REASON, &and(unfit.label()), Flag(true));
     }
     for resource in Resource::ALL {
         let headroom: Option<Bytes> = seat.readings[resource.place()].map(|reading| reading.headroom);
@@ -309,7 +309,7 @@ mod tests {
         let mut names = Names {
             targets: vec![("a".into(), Mode::Enforce), ("b".into(), Mode::Enforce)],
             target_most_per_hour: vec![3, 4],
-            most_per_hour: 5,
+            max_kills_per_hour: 5,
             ..Names::default()
         };
         for (place, (target, user, used_up)) in seats.iter().enumerate() {

@@ -45,8 +45,8 @@ struct Allocator<'a> {
     device: &'a str,
     gpu: &'a str,
     state: &'a str,
-    stuck_bytes: Option<f64>,
-    stuck_share_ratio: Option<f64>,
+    unreleasable_bytes: Option<f64>,
+    unreleasable_ratio: Option<f64>,
 }
 
 const GPU_NOTE: &str = "GPUs: from outside of a job the holes in its memory cannot be seen; it takes the allocator's own \
@@ -175,8 +175,8 @@ fn allocators(recorder: &Recorder) -> Vec<Allocator<'_>> {
                 device,
                 gpu,
                 state: row.label("state"),
-                stuck_bytes: sight.value(sight::ALLOCATOR_STUCK, &labels),
-                stuck_share_ratio: sight.value(sight::ALLOCATOR_STUCK_SHARE, &labels),
+                unreleasable_bytes: sight.value(sight::ALLOCATOR_UNRELEASABLE, &labels),
+                unreleasable_ratio: sight.value(sight::ALLOCATOR_UNRELEASABLE_RATIO, &labels),
             }
         })
         .collect();
@@ -189,7 +189,8 @@ fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) 
         return;
     }
     text.push_str("Allocators of jobs: memory that is free in them and cannot be given back\n");
-    let mut rows = vec![["", "rank", "device", "gpu", "stuck", "share", "state"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["", "rank", "device", "gpu", "unreleasable", "share", "state"].map(str::to_owned).to_vec()];
     rows.extend(allocators.iter().take(ALLOCATORS).map(|own| {
         let gpu = if own.gpu.is_empty() { UNKNOWN } else { own.gpu };
         vec![
@@ -197,8 +198,8 @@ fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) 
             own.rank.to_owned(),
             own.device.to_owned(),
             gpu.to_owned(),
-            or_unknown(own.stuck_bytes, bytes),
-            or_unknown(own.stuck_share_ratio, percent),
+            or_unknown(own.unreleasable_bytes, bytes),
+            or_unknown(own.unreleasable_ratio, percent),
             own.state.to_owned(),
         ]
     }));

@@ -60,8 +60,8 @@ names! {
     PROBABILITY = exhaustion::PROBABILITY;
     RISK = exhaustion::RISK;
     ALLOCATOR_STATE = fragmentation::ALLOCATOR_STATE;
-    ALLOCATOR_STUCK = fragmentation::STUCK;
-    ALLOCATOR_STUCK_SHARE = fragmentation::STUCK_SHARE;
+    ALLOCATOR_UNRELEASABLE = fragmentation::UNRELEASABLE;
+    ALLOCATOR_UNRELEASABLE_RATIO = fragmentation::UNRELEASABLE_RATIO;
     LEAK_STATE = leak::STATE;
     LEAK_GROWTH = leak::GROWTH;
     LEAK_SINCE = leak::SINCE;

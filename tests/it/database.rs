@@ -139,10 +139,17 @@ pub(crate) fn dashboard_queries() -> BTreeSet<String> {
 /// Whether a query asks for what not every host has (PSI, a cgroup with a limit, reclaim), and this one has not,
 /// or for fragmentation or the growth of a step, of which nothing is said for the first minute.
 pub(crate) fn may_be_empty(query: &str, page: &str) -> bool {
-    let absent_on_some_hosts =
-        ["pressure", "allocation_stalls", "refaulted", "headroom", "cgroup", "fragmentation", "growth_step"];
+    let absent_on_some_hosts = [
+        "pressure",
+        "allocation_stalls",
+        "refaulted",
+        "headroom",
+        "cgroup",
+        "fragmentation",
+        "growth_bytes_per_step",
+    ];
     // What a target has only once something was done for it, or is wrong with it.
-    let at_times = ["unfit", "overdue", "signal_latency"];
+    let at_times = ["disarmed_reason", "overdue", "signal_latency"];
     let metric = query
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .find(|word| word.starts_with("memwarden_"));
@@ -194,7 +201,7 @@ impl BusyNode {
             "sampling": {"interval": "100ms"},
             "sources": {
                 "gpu": {"interval": "100ms", "nvml_library": library},
-                "snapshots": {"every": "1s", "folders": [{"name": "runs", "path": snapshots}]},
+                "snapshots": {"scan_interval": "1s", "folders": [{"name": "runs", "path": snapshots}]},
                 "workload": {"trees": [format!("{} run", std::process::id())]},
             },
             "protection": {"mode": "observe", "targets": [{"name": "job", "workload": "run", "allow_users": ["0"]}]},

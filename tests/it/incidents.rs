@@ -124,7 +124,7 @@ fn a_place_that_cannot_be_written_is_said_at_start() {
     let page = daemon.wait_page("the records", LONG, |page| {
         page.0.iter().any(|series| series.name == "memwarden_records_writable" && series.value == 0.0)
     });
-    let needs = page.0.iter().filter(|series| series.name == "memwarden_protection_need_met").count();
+    let needs = page.0.iter().filter(|series| series.name == "memwarden_protection_prerequisite_met").count();
     assert_eq!(needs, 5, "each need of protection is told");
 }
 

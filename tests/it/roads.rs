@@ -20,7 +20,7 @@ const MOVING: &[&str] = &[
     "memwarden_frames_total",
     "memwarden_gpu_sample_age_seconds",
     "memwarden_gpu_worker_resident_memory_bytes",
-    "memwarden_gpu_worker_silent_seconds",
+    "memwarden_gpu_worker_last_message_age_seconds",
     "memwarden_http_requests_total",
     "memwarden_last_sample_timestamp_seconds",
     "memwarden_otlp_exports_total",

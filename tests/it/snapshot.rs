@@ -46,7 +46,7 @@ fn a_failure_of_fragmentation_is_told_from_a_full_device() {
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     let found = &report["snapshots"][0];
     assert_eq!((code, &report["schema_version"]), (0, &1.into()));
-    assert_eq!(found["totals"]["stuck_bytes"], 96u64 << 20);
+    assert_eq!(found["totals"]["unreleasable_bytes"], 96u64 << 20);
     assert_eq!(found["requests"][0]["fits"], true);
     assert_eq!(found["requests"][1]["origin"], "failed");
     assert_eq!(found["requests"][1]["lost_bytes"], 96u64 << 20);
@@ -71,7 +71,7 @@ fn reports_and_pictures_are_written() {
         let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
         assert_eq!(report["snapshots"].as_array().unwrap().len(), 2);
         let picture = std::fs::read_to_string(plot).unwrap();
-        assert!(picture.contains("<svg") && picture.contains("stuck between live blocks"), "{name}");
+        assert!(picture.contains("<svg") && picture.contains("not releasable"), "{name}");
         assert!(!picture.contains("<script"), "{name}");
     }
     let (code, _, err) = run(&["--plot", "out.gif", &fixture("leak.pickle")]);
@@ -109,7 +109,7 @@ fn a_watched_folder_is_read_as_snapshots_appear() {
     let config = folder.path().join("memwarden.yaml");
     let runs = folder.path().join("runs");
     std::fs::create_dir(&runs).unwrap();
-    let text = "sources:\n  snapshots:\n    every: 1s\n    folders: [{name: sft, path: runs}]\n";
+    let text = "sources:\n  snapshots:\n    scan_interval: 1s\n    folders: [{name: sft, path: runs}]\n";
     std::fs::write(&config, text).unwrap();
     let daemon =
         Daemon::start(&["--config.file", config.to_str().unwrap(), "--set", "sources.gpu.enabled=false"]);
@@ -121,13 +121,13 @@ fn a_watched_folder_is_read_as_snapshots_appear() {
     };
 
     std::fs::copy(fixture("leak.pickle"), runs.join("rank3.pickle")).unwrap();
-    let suspects = line("memwarden_snapshot_leak_suspect_bytes{watch=\"sft\",rank=\"3\"}");
+    let suspects = line("memwarden_snapshot_leak_suspect_bytes{folder=\"sft\",rank=\"3\"}");
     assert!(suspects.ends_with(" 80000"), "{suspects}");
-    line("memwarden_snapshot_reserved_bytes{watch=\"sft\",rank=\"3\",device=\"0\"}");
+    line("memwarden_snapshot_reserved_bytes{folder=\"sft\",rank=\"3\",device=\"0\"}");
     line("memwarden_source_status{source=\"snapshots\",status=\"ok\"} 1");
 
     std::fs::write(runs.join("rank4.pickle"), b"\x80\x04cos\nsystem\n").unwrap();
-    line("memwarden_snapshot_errors_total{watch=\"sft\"} 1");
+    line("memwarden_snapshot_errors_total{folder=\"sft\"} 1");
     let said = wait_for("the reason", limit, || {
         daemon.log().lines().find(|line| line.contains("cannot be read")).map(str::to_owned)
     });

@@ -105,7 +105,7 @@ fn the_socket_goes_with_the_daemon_and_comes_back_with_a_reload() {
     let first = connect(&daemon);
     // Else "none" below may be said before anybody was counted.
     daemon.wait_value("memwarden_training_clients", |clients| clients == 1.0);
-    std::fs::write(&file, "sampling: {interval: 200ms}\nsources: {training: {clients: 3}}\n").unwrap();
+    std::fs::write(&file, "sampling: {interval: 200ms}\nsources: {training: {max_clients: 3}}\n").unwrap();
     daemon.signal("HUP");
     daemon.wait_value("memwarden_training_clients", |clients| clients == 0.0);
     let second = connect(&daemon);

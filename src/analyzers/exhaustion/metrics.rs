@@ -23,6 +23,6 @@ crate::metrics! {
         {resource, cgroup, gpu, uuid, workload, pid, basis}.budget(4_000);
     /// Resources that the exhaustion analyzer tracks.
     pub FOLLOWED: Gauge<Count> = "memwarden_forecast_resources" {}.counting("{resource}");
-    /// Resources that the exhaustion analyzer does not track because the limit analyzers.exhaustion.most is reached.
+    /// Resources that the exhaustion analyzer does not track because the limit analyzers.exhaustion.max_subjects is reached.
     pub OMITTED: Gauge<Count> = "memwarden_forecast_resources_omitted" {}.counting("{resource}");
 }

@@ -12,7 +12,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Flag, Ratio};
 use crate::sources::training::metrics as training;
 
-/// From this share of what is reserved on, memory that is stuck is worth a word: below, the next request's size
+/// From this share of what is reserved on, memory that is unreleasable is worth a word: below, the next request's size
 /// decides more than the allocator does.
 const WORTH: f64 = 0.05;
 /// Seconds for which a failed try of the allocator counts.
@@ -41,7 +41,7 @@ struct Figures {
     /// Lost to rounding inside blocks that are in use; absent where the request sizes are not told.
     internal: Option<f64>,
     /// Free, and not to be given back to the device.
-    stuck: f64,
+    unreleasable: f64,
     /// Free in all.
     free: f64,
     largest_free: Option<f64>,
@@ -55,13 +55,13 @@ impl Figures {
         let free = (reserved - active).max(0.0);
         let releasable = told(&training::RELEASABLE);
         // Where the releasable part is not told, what lies between live blocks is the part that cannot be released.
-        let stuck = releasable
+        let unreleasable = releasable
             .map(|releasable| (free - releasable).max(0.0))
             .or_else(|| told(&training::INACTIVE_SPLIT))?;
         Some(Self {
             reserved,
             internal: told(&training::REQUESTED).map(|requested| (active - requested).max(0.0)),
-            stuck,
+            unreleasable,
             free,
             largest_free: told(&training::LARGEST_FREE),
             device_free: told(&training::DEVICE_FREE),
@@ -69,11 +69,11 @@ impl Figures {
     }
 
     fn judge(&self, failed: bool) -> State {
-        if self.reserved <= 0.0 || self.stuck < WORTH * self.reserved {
+        if self.reserved <= 0.0 || self.unreleasable < WORTH * self.reserved {
             State::Fine
         } else if failed {
             State::Fragmented
-        } else if self.device_free.is_some_and(|free| free < self.stuck) {
+        } else if self.device_free.is_some_and(|free| free < self.unreleasable) {
             State::Fragmenting
         } else {
             State::Fine
@@ -117,8 +117,8 @@ impl Allocators {
 
 fn put(figures: &Figures, labels: &[Label], state: State, out: &mut Analysis) {
     let share = |part: f64, of: f64| if of > 0.0 { Ratio::new((part / of).min(1.0)) } else { None };
-    out.batch.put(&metrics::STUCK, labels, whole(figures.stuck));
-    out.batch.put_some(&metrics::STUCK_SHARE, labels, share(figures.stuck, figures.reserved));
+    out.batch.put(&metrics::UNRELEASABLE, labels, whole(figures.unreleasable));
+    out.batch.put_some(&metrics::UNRELEASABLE_RATIO, labels, share(figures.unreleasable, figures.reserved));
     out.batch.put_some(&metrics::INTERNAL, labels, figures.internal.map(whole));
     let beyond =
         figures.largest_free.and_then(|largest| share((figures.free - largest).max(0.0), figures.free));
@@ -139,13 +139,13 @@ fn whole(bytes: f64) -> Bytes {
 }
 
 fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, since: f64) -> Finding {
-    let percent = figures.stuck / figures.reserved * 100.0;
+    let percent = figures.unreleasable / figures.reserved * 100.0;
     let why = match state {
         State::Fragmented => "allocations failed at first or for good meanwhile",
         _ => "the device has less free than that",
     };
     let mut evidence = vec![
-        Evidence { what: "stuck_bytes", value: figures.stuck },
+        Evidence { what: "unreleasable_bytes", value: figures.unreleasable },
         Evidence { what: "reserved_bytes", value: figures.reserved },
     ];
     evidence.extend(figures.largest_free.map(|value| Evidence { what: "largest_free_bytes", value }));
@@ -158,7 +158,7 @@ fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, sinc
         since_unix_seconds: since,
         summary: format!(
             "The allocator of rank {rank} holds {} ({percent:.0} % of what it reserved) free between live blocks, and {why}.",
-            whole(figures.stuck)
+            whole(figures.unreleasable)
         ),
         evidence,
         advice: "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: segments that grow in place leave no such gaps; \
@@ -198,7 +198,7 @@ mod tests {
                 let family = families.iter().find(|family| family.desc.name.ends_with(name)).unwrap();
                 family.points[0].value
             };
-            said.push(format!("{state} {:.2}", of("_stuck_share_ratio")));
+            said.push(format!("{state} {:.2}", of("_unreleasable_share_ratio")));
         }
         said
     }
@@ -207,7 +207,7 @@ mod tests {
     fn cached_memory_is_no_fragmentation_and_a_share_is_no_verdict() {
         // All that is free can be given back.
         assert_eq!(states(&[[60, 20, 40, 1, 0], [60, 20, 40, 1, 3]]), ["fine 0.00", "fine 0.00"]);
-        // A third is stuck, and the device has plenty.
+        // A third is unreleasable, and the device has plenty.
         assert_eq!(states(&[[30, 20, 0, 40, 0]]), ["fine 0.33"]);
     }
 

@@ -13,9 +13,9 @@ crate::metrics! {
     /// Fragmentation state of the zone's free memory: 1 for the current state, 0 for the others. States: fine, fragmenting (the unusable share grows) and fragmented (almost all free memory is unusable for huge pages, and huge page allocations failed).
     pub STATE: Gauge<Flag> = "memwarden_fragmentation_host_state" {node, zone, state};
     /// Free memory that the rank's allocator cannot release to the device because of external fragmentation.
-    pub STUCK: Gauge<Bytes> = "memwarden_fragmentation_allocator_stuck_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
+    pub UNRELEASABLE: Gauge<Bytes> = "memwarden_fragmentation_allocator_unreleasable_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
     /// Free memory that the rank's allocator cannot release to the device, as a share of its reserved memory; a high value alone does not indicate a problem.
-    pub STUCK_SHARE: Gauge<Ratio> = "memwarden_fragmentation_allocator_stuck_share_ratio" {workload, rank, device, gpu}.budget(SEVERAL);
+    pub UNRELEASABLE_RATIO: Gauge<Ratio> = "memwarden_fragmentation_allocator_unreleasable_share_ratio" {workload, rank, device, gpu}.budget(SEVERAL);
     /// Memory inside the allocated blocks of the rank's allocator that is lost to rounding (internal fragmentation).
     pub INTERNAL: Gauge<Bytes> = "memwarden_fragmentation_allocator_internal_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
     /// Share of the free memory of the rank's allocator outside its largest free block; no part of it can serve a request of that block's size.

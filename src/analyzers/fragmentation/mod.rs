@@ -14,10 +14,10 @@
 //! whose free memory is small because the rest is file cache has a high index and is healthy.
 //!
 //!
-//! Of an allocator: reserved − active − releasable is stuck between live blocks (the inactive split where the
+//! Of an allocator: reserved − active − releasable is not releasable (the inactive split where the
 //! releasable part is not told; PyTorch notes on CUDA semantics, `memory_stats`). `fragmented`: at least a
-//! twentieth of what is reserved is stuck, and the allocator's retries or failures rose in the last ten minutes.
-//! `fragmenting`: as much is stuck, and it is more than the device has free. (reserved − allocated) / reserved is
+//! twentieth of what is reserved is unreleasable, and the allocator's retries or failures rose in the last ten minutes.
+//! `fragmenting`: as much is unreleasable, and it is more than the device has free. (reserved − allocated) / reserved is
 //! never a verdict: a cache that can be given back is healthy.
 //!
 //! # When it stays silent
@@ -28,7 +28,7 @@
 //! # False alarms
 //! Huge pages are also refused for a memory limit or by policy (`defrag=never`), which the kernel's counters
 //! do not tell apart; with an index above 0.9 beside it that is called `fragmented`. An allocation that failed
-//! for true exhaustion while a twentieth was stuck is called `fragmented` for ten minutes.
+//! for true exhaustion while a twentieth was unreleasable is called `fragmented` for ten minutes.
 
 mod allocator;
 pub mod metrics;

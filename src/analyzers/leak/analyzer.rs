@@ -16,7 +16,7 @@ use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
 use crate::model::outlook::Leak as Stated;
 use crate::model::time::Timestamp;
-use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds, SignedBytes};
+use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Count, Flag, Ratio, Seconds};
 use crate::sources::{training, workload};
 
 /// What leaks.
@@ -95,7 +95,7 @@ impl Analyzer for Leak {
             let pace = self.paces.of(&named.workload, &named.pid);
             let per_step =
                 said.assessment.growth.zip(pace).map(|(growth, pace)| growth.bytes_per_second / pace);
-            out.batch.put_some(&metrics::STEP_GROWTH, &named.labels(), per_step.and_then(SignedBytes::new));
+            out.batch.put_some(&metrics::STEP_GROWTH, &named.labels(), per_step.and_then(BytesPerStep::new));
             // What does not grow is all the same to people.
             let (told, since) = self.told.tell(&subject, state.max(State::Warming), now);
             if told >= State::Growing {

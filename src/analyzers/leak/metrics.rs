@@ -1,6 +1,6 @@
 //! What `leak` exposes. Every series begins with the labels of its subject, of which most are empty.
 
-use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds, SignedBytes};
+use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Count, Flag, Ratio, Seconds};
 
 crate::metrics! {
     /// Growth state of a workload, a process, a process on a GPU, or a rank's allocator: 1 for the current state (insufficient, steady, warming, growing or leaking), 0 for the others. Page cache is excluded; memory reported by the GPU driver is never classified above growing, because allocators keep reserved memory.
@@ -10,7 +10,7 @@ crate::metrics! {
     pub GROWTH: Gauge<BytesPerSecond> = "memwarden_leak_growth_bytes_per_second"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
     /// Growth of the tracked memory for each training step; absent where the job reports no steps.
-    pub STEP_GROWTH: Gauge<SignedBytes> = "memwarden_leak_growth_step_bytes"
+    pub STEP_GROWTH: Gauge<BytesPerStep> = "memwarden_leak_growth_bytes_per_step"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
     /// Unix time at which the tracked memory began to grow; absent while it does not grow.
     pub SINCE: Gauge<Seconds> = "memwarden_leak_since_timestamp_seconds"
@@ -29,6 +29,6 @@ crate::metrics! {
         {resource, cgroup, gpu, uuid, workload, pid, envelope}.counting("{error}").budget(12_000);
     /// Workloads, processes and allocators that the leak analyzer tracks.
     pub FOLLOWED: Gauge<Count> = "memwarden_leak_subjects" {}.counting("{subject}");
-    /// Workloads, processes and allocators that the leak analyzer does not track because the limit analyzers.leak.most is reached.
+    /// Workloads, processes and allocators that the leak analyzer does not track because the limit analyzers.leak.max_subjects is reached.
     pub OMITTED: Gauge<Count> = "memwarden_leak_subjects_omitted" {}.counting("{subject}");
 }

@@ -92,7 +92,7 @@ fn sums(totals: &Totals, out: &mut String) {
         row("    of that, lost to rounding (internal)", totals.internal_bytes),
         row("  free", totals.free_bytes),
         row("    can be given back (releasable)", totals.releasable_bytes),
-        row("    stuck between live blocks", totals.stuck_bytes),
+        row("    not releasable", totals.unreleasable_bytes),
         row("  largest free range", totals.largest_free_bytes),
     ]);
     out.push_str("Memory\n");
@@ -102,7 +102,7 @@ fn sums(totals: &Totals, out: &mut String) {
 
 fn groups(title: &str, groups: &[Group], out: &mut String) {
     let mut rows = vec![
-        ["", "segments", "reserved", "in use", "free", "releasable", "stuck", "largest free"]
+        ["", "segments", "reserved", "in use", "free", "releasable", "unreleasable", "largest free"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -128,7 +128,7 @@ fn groups(title: &str, groups: &[Group], out: &mut String) {
             totals.allocated_bytes.to_string(),
             totals.free_bytes.to_string(),
             totals.releasable_bytes.to_string(),
-            totals.stuck_bytes.to_string(),
+            totals.unreleasable_bytes.to_string(),
             totals.largest_free_bytes.to_string(),
         ]);
     }
@@ -308,7 +308,7 @@ pub(super) fn comparison(comparison: &Comparison, out: &mut String) {
         ("in use (allocated)", before.allocated_bytes, after.allocated_bytes),
         ("lost to rounding (internal)", before.internal_bytes, after.internal_bytes),
         ("can be given back (releasable)", before.releasable_bytes, after.releasable_bytes),
-        ("stuck between live blocks", before.stuck_bytes, after.stuck_bytes),
+        ("not releasable", before.unreleasable_bytes, after.unreleasable_bytes),
         ("largest free range", before.largest_free_bytes, after.largest_free_bytes),
     ] {
         let difference = i128::from(after.get()) - i128::from(before.get());

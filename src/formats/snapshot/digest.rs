@@ -40,7 +40,7 @@ pub struct Device {
     /// What the allocator gives back to the driver before it fails.
     pub releasable: u64,
     /// Free, and not releasable.
-    pub stuck: u64,
+    pub unreleasable: u64,
     /// The largest free range.
     pub largest_free: u64,
 }
@@ -88,7 +88,7 @@ fn device(group: &analysis::Group) -> Device {
         requested: totals.requested_bytes.get(),
         inactive_split: totals.inactive_split_bytes.get(),
         releasable: totals.releasable_bytes.get(),
-        stuck: totals.stuck_bytes.get(),
+        unreleasable: totals.unreleasable_bytes.get(),
         largest_free: totals.largest_free_bytes.get(),
     }
 }

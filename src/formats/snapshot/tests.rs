@@ -100,7 +100,7 @@ fn a_hole_between_live_blocks_is_stuck_and_a_free_segment_is_not() {
         assert_eq!(totals.active_bytes, Bytes::new(40 * MIB));
         assert_eq!(totals.internal_bytes, Bytes::new(MIB));
         assert_eq!(totals.free_bytes, Bytes::new(60 * MIB));
-        assert_eq!(totals.stuck_bytes, Bytes::new(20 * MIB));
+        assert_eq!(totals.unreleasable_bytes, Bytes::new(20 * MIB));
         assert_eq!(totals.releasable_bytes, Bytes::new(40 * MIB));
         assert_eq!(totals.largest_free_bytes, Bytes::new(40 * MIB));
         let gap = &analysis.gaps[0];
@@ -125,7 +125,7 @@ fn free_pages_of_an_expandable_segment_can_be_given_back() {
     ];
     both(&snapshot(vec![segment(0, 80 * MIB, true, blocks)], vec![]), |_, analysis| {
         assert_eq!(analysis.totals.releasable_bytes, Bytes::new(40 * MIB));
-        assert_eq!(analysis.totals.stuck_bytes, Bytes::new(20 * MIB));
+        assert_eq!(analysis.totals.unreleasable_bytes, Bytes::new(20 * MIB));
         assert_eq!(analysis.totals.inactive_split_bytes, Bytes::new(60 * MIB));
     })
     .unwrap();

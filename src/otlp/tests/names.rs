@@ -34,6 +34,7 @@ fn translated(name: &str, unit: &str, kind: Instrument) -> String {
     match per {
         None => {}
         Some("s") => tokens.extend(["per".to_owned(), "second".to_owned()]),
+        Some(other) if annotated(other) => {}
         Some(other) => panic!("the translation of /{other} is not known here"),
     }
     let mut end_in = |word: &str| {

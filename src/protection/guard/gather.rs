@@ -85,7 +85,7 @@ impl Gather {
         let users = targets.iter().map(|target| users::numbers(&target.users, &roots.passwd)).collect();
         let names = Names {
             targets: targets.iter().map(|target| (target.name.clone(), target.limits.mode)).collect(),
-            target_most_per_hour: targets.iter().map(|target| target.limits.most_per_hour).collect(),
+            target_most_per_hour: targets.iter().map(|target| target.limits.max_kills_per_hour).collect(),
             ..Names::default()
         };
         let hierarchy = cgroup::memory_hierarchy(&roots.cgroup).ok().and_then(Result::ok);

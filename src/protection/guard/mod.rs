@@ -162,7 +162,7 @@ impl Guard {
         let ends = remembered.ends(clock::now());
         let mut gather =
             Gather::with(Arc::clone(&targets), roots, never.clone(), remembered, records.rival());
-        gather.names.most_per_hour = protection.most_per_hour;
+        gather.names.max_kills_per_hour = protection.max_kills_per_hour;
         for (target, user) in gather.strangers() {
             tracing::error!(
                 target_name = target.name.as_str(),
@@ -193,7 +193,8 @@ impl Guard {
         let memory = records.memory();
         let book = Box::new(Book::new(ledger, scribe, flight, memory, Arc::clone(&targets)));
         let slot = Arc::clone(&shared.slot);
-        let mut watch = Watch::new(targets, protection.most_per_hour, slot, meter, hands, checkpoints, book);
+        let mut watch =
+            Watch::new(targets, protection.max_kills_per_hour, slot, meter, hands, checkpoints, book);
         // A restart, or a reload, is no new hour.
         watch.recall(&ends);
         let stop = Arc::new(AtomicBool::new(false));

@@ -424,7 +424,7 @@ fn nothing_is_allocated_from_arming_to_the_kill() {
 
 #[test]
 fn who_was_asked_to_end_is_who_is_killed() {
-    let mut world = World::new(", victims: newest, checkpoint: {grace: 0s}, term_time: 3s", false);
+    let mut world = World::new(", victims: newest, checkpoint: {grace: 0s}, term_grace: 3s", false);
     world.tell(&[10, 11], true);
     world.rounds(3);
     world.uses(940);
@@ -446,7 +446,7 @@ fn who_was_asked_to_end_is_who_is_killed() {
 
 #[test]
 fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
-    let mut world = World::new(", pause: true, hook: {time: 10s}", false);
+    let mut world = World::new(", freeze: true, hook: {wait: 10s}", false);
     let group = Group { path: "/job".into(), inode: 5 };
     let mut facts = world.facts(&[10, 11], true);
     let grouped = |facts: &mut Facts, group: Option<Group>| {
@@ -470,7 +470,7 @@ fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
 
 #[test]
 fn who_was_stopped_goes_on_when_the_hook_had_its_time_though_memory_stays_short() {
-    let mut world = World::new(", pause: true, reach: soft, hook: {time: 3s}", false);
+    let mut world = World::new(", freeze: true, max_state: soft, hook: {wait: 3s}", false);
     let mut facts = world.facts(&[10, 11], true);
     let seat = facts.seats[0].as_mut().unwrap();
     let group = Some(Group { path: "/job".into(), inode: 5 });

@@ -74,17 +74,17 @@ impl std::fmt::Debug for Watch {
 impl Watch {
     pub(super) fn new(
         targets: Arc<[Target]>,
-        most_per_hour: u32,
+        max_kills_per_hour: u32,
         slot: Arc<Slot<Facts>>,
         meter: Option<HostMeter>,
         hands: Hands,
         checkpoints: Arc<Checkpoints>,
         journal: Box<dyn Journal>,
     ) -> Self {
-        let most = targets.iter().map(|target| target.limits.most_per_hour);
+        let most = targets.iter().map(|target| target.limits.max_kills_per_hour);
         let room = crate::protection::plan::victim::MOST;
         Self {
-            board: Board::new(SEATS, most, most_per_hour),
+            board: Board::new(SEATS, most, max_kills_per_hour),
             report: Report::new(targets.len(), SEATS),
             targets,
             slot,
@@ -260,7 +260,7 @@ impl Watch {
             return AT_ONCE;
         }
         // Where nothing beyond the hook may be done, the move that lets the group go on does not come.
-        let over = |stopped: Timestamp| read.since(stopped) >= target.limits.hook_time;
+        let over = |stopped: Timestamp| read.since(stopped) >= target.limits.hook_wait;
         let sitting = self.seats[seat].as_mut();
         if sitting.is_some_and(|sitting| sitting.stopped.take_if(|stopped| over(*stopped)).is_some()) {
             self.resume(seat, clock);

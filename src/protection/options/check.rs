@@ -95,11 +95,11 @@ fn outside(target: &Target, complain: Complain<'_>) {
     {
         complain("hook.program", format!("`{}` is not an absolute path", hook.program.display()));
     }
-    if target.hook.is_none() && !target.limits.hook_time.is_zero() && !target.pause {
-        complain("hook.time", "is set without a hook; set hook.program".to_owned());
+    if target.hook.is_none() && !target.limits.hook_wait.is_zero() && !target.pause {
+        complain("hook.wait", "is set without a hook; set hook.program".to_owned());
     }
-    if target.pause && target.limits.hook_time.is_zero() {
-        complain("pause", "is set while hook.time is 0s; set hook.time".to_owned());
+    if target.pause && target.limits.hook_wait.is_zero() {
+        complain("freeze", "is set while hook.wait is 0s; set hook.wait".to_owned());
     }
     if let Some(url) = &target.webhook
         && !url.starts_with("http://")
@@ -120,7 +120,7 @@ fn in_order(limits: &Limits, complain: Complain<'_>) {
         watched += 1;
         let key = match resource {
             Resource::Host => "host.hard",
-            Resource::Cgroup => "limit.hard",
+            Resource::Cgroup => "cgroup_headroom.hard",
             Resource::Gpu => "gpu.hard",
             Resource::Allocator => "allocator.hard",
         };

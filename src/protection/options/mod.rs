@@ -35,7 +35,7 @@ pub struct Protection {
     /// The most that any target may do.
     pub mode: Mode,
     /// The most incidents of the whole host in an hour that end a job.
-    pub most_per_hour: u32,
+    pub max_kills_per_hour: u32,
     /// The file with the bearer token of `POST /api/v1/alerts`.
     pub alert_token: Option<PathBuf>,
     /// The authorities that certify the `https://` services of webhooks; without it the distribution's.
@@ -49,7 +49,7 @@ impl Default for Protection {
     fn default() -> Self {
         Self {
             mode: Mode::Off,
-            most_per_hour: 0,
+            max_kills_per_hour: 0,
             alert_token: None,
             webhook_certificate: None,
             targets: Vec::new(),
@@ -66,7 +66,7 @@ impl Protection {
         let targets = sections.iter().filter_map(|section| target(section, mode, interval).ok());
         Self {
             mode,
-            most_per_hour: count(&keys::HOST_MOST),
+            max_kills_per_hour: count(&keys::HOST_MOST),
             alert_token: settings.path(&keys::ALERT_TOKEN),
             webhook_certificate: settings.path(&keys::WEBHOOK_TRUST),
             targets: targets.filter(|target| target.limits.mode != Mode::Off).collect(),
@@ -154,15 +154,15 @@ fn limits(section: &Settings, most: Mode, frame_age: Duration) -> Limits {
             true => Trigger { reach: Reach::Ignore, max_age: ALERT_AGE },
             false => trigger(&alert, &keys::ALERT_REACH, ALERT_AGE),
         },
-        hook_time: sub(&keys::HOOK).duration(&keys::HOOK_TIME),
+        hook_wait: sub(&keys::HOOK).duration(&keys::HOOK_WAIT),
         grace: checkpoint.duration(&keys::GRACE),
         longest_grace: checkpoint.duration(&keys::LONGEST_GRACE),
         ask_again: checkpoint.duration(&keys::AGAIN),
         kill_margin: section.duration(&keys::KILL_MARGIN),
-        term_time: section.duration(&keys::TERM_TIME),
-        verify_time: section.duration(&keys::VERIFY_TIME),
+        term_grace: section.duration(&keys::TERM_GRACE),
+        verify_timeout: section.duration(&keys::VERIFY_TIMEOUT),
         cooldown: section.duration(&keys::COOLDOWN),
-        most_per_hour: u32::try_from(section.count(&keys::TARGET_MOST)).unwrap_or(u32::MAX),
+        max_kills_per_hour: u32::try_from(section.count(&keys::TARGET_MOST)).unwrap_or(u32::MAX),
         hard_ignores_rate: section.bool(&keys::HARD_IGNORES_RATE),
     }
 }

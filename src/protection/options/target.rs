@@ -173,7 +173,7 @@ impl fmt::Display for Target {
             )?;
         }
         if reach >= Reach::Term {
-            write!(f, " SIGTERM, with {};", time(self.limits.term_time))?;
+            write!(f, " SIGTERM, with {};", time(self.limits.term_grace))?;
         }
         if reach == Reach::Kill {
             let who = match self.victims {
@@ -188,7 +188,7 @@ impl fmt::Display for Target {
         } else {
             write!(f, " nothing beyond {}", reach.label())?;
         }
-        write!(f, "; at most {} times an hour.", self.limits.most_per_hour)
+        write!(f, "; at most {} times an hour.", self.limits.max_kills_per_hour)
     }
 }
 

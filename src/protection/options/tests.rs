@@ -51,18 +51,18 @@ fn every_mistake_has_its_line() {
     - name: c
       workload: train
       allow_users: [ada]
-      limit:
+      cgroup_headroom:
         soft: 10%
         hard: 10%
-      hook: {program: bin/x, time: 1s}
+      hook: {program: bin/x, wait: 1s}
       webhook: localhost
       pauze: true
     - workload: train
       allow_users: [ada]
       host: {soft: \"\"}
-      limit: {soft: \"\"}
-      forecast: {reach: warn, soft_within: 10m}
-      hook: {time: 5s}
+      cgroup_headroom: {soft: \"\"}
+      forecast: {max_state: warn, soft_within: 10m}
+      hook: {wait: 5s}
       webhook: ftp://chat/s3cret
 ",
         expect![[r#"
@@ -76,14 +76,14 @@ fn every_mistake_has_its_line() {
             f:14: protection.targets[2].checkpoint.longest_grace: is shorter than checkpoint.grace
             f:16: protection.targets[2].checkpoint.signal: is empty and there is no hook, so no checkpoint would be requested
             f:19: protection.targets[3].cgroup: is given beside `workload`; a target has one of them
-            f:25: protection.targets[4].limit.hard: is not below `soft`, so the job would be killed before a checkpoint is requested
+            f:25: protection.targets[4].cgroup_headroom.hard: is not below `soft`, so the job would be killed before a checkpoint is requested
             f:26: protection.targets[4].hook.program: `bin/x` is not an absolute path
             f:27: protection.targets[4].webhook: `localhost` has no scheme; write http:// or https:// before it
-            f:28: protection.targets[4].pauze: unknown key; did you mean `pause`?
+            f:28: protection.targets[4].pauze: unknown key; known here: name, mode, workload, cgroup, allow_users, victims, max_state, host, cgroup_headroom, gpu, allocator, hysteresis, for, clear_for, forecast, leak, alert, hook, freeze, checkpoint, term_grace, kill_margin, verify_timeout, cooldown, max_kills_per_hour, hard_ignores_limits, webhook
             f:29: protection.targets[5].name: is empty
             f:31: protection.targets[5].host.soft: is empty, and nothing else is watched either
             f:33: protection.targets[5].forecast.warn_within: is shorter than forecast.soft_within
-            f:34: protection.targets[5].hook.time: is set without a hook; set hook.program
+            f:34: protection.targets[5].hook.wait: is set without a hook; set hook.program
             f:35: protection.targets[5].webhook: `ftp://chat` has no scheme; write http:// or https:// before it"#]],
     );
 }
@@ -102,11 +102,11 @@ fn a_policy_is_a_sentence() {
       cgroup: /slurm/uid_*/job_*
       allow_users: [bob]
       mode: observe
-      reach: checkpoint
+      max_state: checkpoint
       victims: largest
-      limit: {soft: 2GiB, hard: \"\"}
+      cgroup_headroom: {soft: 2GiB, hard: \"\"}
       host: {soft: \"\"}
-      hold: 500ms
+      for: 500ms
     - name: gone
       workload: x
       allow_users: [bob]

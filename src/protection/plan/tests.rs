@@ -118,7 +118,7 @@ fn the_plain_ladder() {
 
 #[test]
 fn with_a_group_a_hook_and_a_webhook() {
-    let more = ", hook: {program: /bin/save, time: 2s}, pause: true, webhook: \"http://x/\", checkpoint: {file: /tmp/saved}";
+    let more = ", hook: {program: /bin/save, wait: 2s}, freeze: true, webhook: \"http://x/\", checkpoint: {file: /tmp/saved}";
     check(
         &target(more),
         true,
@@ -210,7 +210,7 @@ proptest::proptest! {
         from in proptest::sample::select(&State::ALL[..]), to in proptest::sample::select(&State::ALL[..]),
         own_group: bool, largest: bool,
     ) {
-        let target = target(if largest { ", victims: largest, pause: true, hook: {program: /x, time: 1s}" } else { "" });
+        let target = target(if largest { ", victims: largest, freeze: true, hook: {program: /x, wait: 1s}" } else { "" });
         let roster = roster(&target, own_group);
         let known: BTreeSet<ProcessKey> =
             roster.largest.iter().copied().chain(roster.ask.iter().map(|asked| asked.key)).collect();

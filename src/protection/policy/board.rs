@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn one_user_does_not_use_up_the_hour_of_another() {
         let mut now = Timestamp::from_secs(100);
-        let limits = Limits { verify_time: Duration::ZERO, cooldown: Duration::ZERO, ..limits() };
+        let limits = Limits { verify_timeout: Duration::ZERO, cooldown: Duration::ZERO, ..limits() };
         let mut board = two_users(now, &limits);
         let mut ended = 0;
         // Mallory's jobs end one after the other; its ladder is a new one each time.
@@ -263,7 +263,7 @@ mod tests {
         };
         assert_eq!(board.step(0, now, &short(None)).map(|moved| moved.to), Some(State::Kill));
         let mut second = None;
-        let allowed = limits.verify_time;
+        let allowed = limits.verify_timeout;
         for tenth in 1..600 {
             now = now.plus(Duration::from_millis(100));
             board.step(0, now, &short(Some(1)));

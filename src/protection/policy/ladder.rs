@@ -120,7 +120,7 @@ impl Ladder {
         let blind = self.state == State::Blind;
         let state = if blind { self.resume } else { self.state };
         // Nobody is told that its time is over while nothing can be read.
-        let allowed = self.limits.term_time + self.limits.verify_time;
+        let allowed = self.limits.term_grace + self.limits.verify_timeout;
         let begun = self.incident.and_then(|incident| incident.term_from);
         let late = blind && begun.is_none_or(|begun| now.since(begun) >= allowed);
         matches!(state, State::Term | State::Kill | State::Verify) && !self.overdue() && !late
@@ -250,8 +250,8 @@ impl Ladder {
         if let Some(kill) = self.no_time(judged) {
             return Some(kill);
         }
-        let over = now.since(self.since) >= self.limits.hook_time;
-        let reason = if self.limits.hook_time.is_zero() { judged.push.1 } else { Reason::HookTime };
+        let over = now.since(self.since) >= self.limits.hook_wait;
+        let reason = if self.limits.hook_wait.is_zero() { judged.push.1 } else { Reason::HookWait };
         (over && judged.push.0 >= Reach::Checkpoint).then_some((State::Checkpoint, reason))
     }
 
@@ -293,7 +293,7 @@ impl Ladder {
             return Some(kill);
         }
         let begun = self.incident.and_then(|incident| incident.term_from).unwrap_or(self.since);
-        let over = now.since(begun) >= self.limits.term_time;
+        let over = now.since(begun) >= self.limits.term_grace;
         self.conditions.set(Condition::TermOver, Truth::of(over));
         if !over {
             return None;
@@ -317,7 +317,7 @@ impl Ladder {
         observed: &Observed,
         judged: &Judged,
     ) -> Option<(State, Reason)> {
-        let over = now.since(self.since) >= self.verify_time(observed);
+        let over = now.since(self.since) >= self.verify_timeout(observed);
         if observed.busy && !over {
             return None;
         }
@@ -439,8 +439,8 @@ impl Ladder {
     }
 
     /// Measured teardown is 1.15 to 1.7 GiB a second without help (under load); a second a GiB is slower than all of it.
-    fn verify_time(&self, observed: &Observed) -> Duration {
-        self.limits.verify_time + Duration::from_secs(observed.victims.get() >> 30)
+    fn verify_timeout(&self, observed: &Observed) -> Duration {
+        self.limits.verify_timeout + Duration::from_secs(observed.victims.get() >> 30)
     }
 }
 

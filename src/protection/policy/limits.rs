@@ -52,7 +52,7 @@ pub struct Limits {
     /// An alert.
     pub alert: Trigger,
     /// How long the hook has before the checkpoint is asked for.
-    pub hook_time: Duration,
+    pub hook_wait: Duration,
     /// How long a job that says nothing has for its checkpoint.
     pub grace: Duration,
     /// How long a job that says it is saving has.
@@ -62,13 +62,13 @@ pub struct Limits {
     /// With less than this until exhaustion, and below the soft level, only a kill is left.
     pub kill_margin: Duration,
     /// How long a job has to end after SIGTERM.
-    pub term_time: Duration,
+    pub term_grace: Duration,
     /// How long victims may take to go, beside a second for each GiB they had.
-    pub verify_time: Duration,
+    pub verify_timeout: Duration,
     /// How long it is quiet after an incident, at least.
     pub cooldown: Duration,
     /// The most incidents in an hour that end a job.
-    pub most_per_hour: u32,
+    pub max_kills_per_hour: u32,
     /// Whether the hard level acts when the rate limit is used up.
     pub hard_ignores_rate: bool,
 }

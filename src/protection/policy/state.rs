@@ -158,7 +158,7 @@ pub enum Reason {
     /// An alert that names this policy fires.
     Alert,
     /// The hook had its time.
-    HookTime,
+    HookWait,
     /// Too little time is left for anything but a kill.
     NoTimeLeft,
     /// The time to save is over.
@@ -205,7 +205,7 @@ impl Reason {
             Self::Forecast => "forecast",
             Self::Leak => "leak",
             Self::Alert => "alert",
-            Self::HookTime => "hook_time_over",
+            Self::HookWait => "hook_time_over",
             Self::NoTimeLeft => "no_time_left",
             Self::GraceOver => "grace_over",
             Self::Saved => "saved",
@@ -244,7 +244,7 @@ impl fmt::Display for Reason {
             Self::Forecast => f.write_str("exhaustion is foreseen"),
             Self::Leak => f.write_str("a leak is confirmed"),
             Self::Alert => f.write_str("an alert fires"),
-            Self::HookTime => f.write_str("the hook had its time"),
+            Self::HookWait => f.write_str("the hook had its time"),
             Self::NoTimeLeft => f.write_str("too little time is left for anything but a kill"),
             Self::GraceOver => f.write_str("the time to save is over"),
             Self::Saved => f.write_str("the checkpoint is complete"),

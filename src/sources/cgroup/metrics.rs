@@ -8,7 +8,7 @@ const WIDE: usize = 6_000;
 crate::metrics! {
     /// Version of the memory controller interface in use (v1 or v2); always 1.
     pub HIERARCHY: Gauge<Flag> = "memwarden_cgroup_hierarchy_info" {version};
-    /// Lower bound of the number of cgroups that are not exposed because larger ones use all of sources.cgroup.most.
+    /// Lower bound of the number of cgroups that are not exposed because larger ones use all of sources.cgroup.max_cgroups.
     pub OMITTED: Gauge<Count> = "memwarden_cgroup_omitted" {}.counting("{cgroup}");
 
     /// Largest memory usage of the cgroup within the peak window.

@@ -31,7 +31,7 @@ pub static DEPTH: Opt = Opt {
 
 /// How many to expose.
 pub static MOST: Opt = Opt {
-    key: "most",
+    key: "max_cgroups",
     help: "Maximum number of cgroups exposed; those with the largest usage of each user are selected, the others are counted.",
     kind: OptKind::Count(1, 1_000),
     default: "256",
@@ -39,7 +39,7 @@ pub static MOST: Opt = Opt {
 
 /// How often to walk.
 pub static RESCAN: Opt = Opt {
-    key: "rescan",
+    key: "rescan_interval",
     help: "Time between two scans of the hierarchy for new cgroups. A removed cgroup is detected at the next sample.",
     kind: seconds(1, 3600),
     default: "5s",

@@ -32,7 +32,7 @@ crate::metrics! {
     /// Starts of the GPU worker process after the previous one ended abnormally.
     pub WORKER_RESTARTS: Counter<Count> = "memwarden_gpu_worker_restarts_total" {}.counting("{restart}");
     /// Time since the last message of the GPU worker process; absent while none runs.
-    pub WORKER_SILENT: Gauge<Seconds> = "memwarden_gpu_worker_silent_seconds" {};
+    pub WORKER_SILENT: Gauge<Seconds> = "memwarden_gpu_worker_last_message_age_seconds" {};
     /// GPU worker processes that could not be killed and still hang in the driver.
     pub WORKER_ABANDONED: Gauge<Count> = "memwarden_gpu_worker_abandoned" {}.counting("{process}");
     /// Resident memory of the GPU worker process; absent while none runs.
@@ -136,7 +136,7 @@ crate::metrics! {
     /// Meaning and severity of each XID reported since memwarden started; always 1.
     pub XID_MEANING: Gauge<Flag> = "memwarden_gpu_xid_meaning_info" {xid, severity, meaning};
     /// XID errors in the kernel log of GPUs that NVML has not identified yet, by PCI address; once identified, they are counted in memwarden_gpu_xid_errors_total.
-    pub UNPLACED_XIDS: Counter<Count> = "memwarden_gpu_unplaced_xid_errors_total" {pci, xid, severity}.counting("{error}").budget(300);
+    pub UNPLACED_XIDS: Counter<Count> = "memwarden_gpu_unattributed_xid_errors_total" {pci, xid, severity}.counting("{error}").budget(300);
 
     /// Bytes that the GPU sent over PCIe.
     pub PCIE_SENT: Counter<Bytes> = "memwarden_gpu_pcie_sent_bytes_total" {gpu, uuid}

@@ -56,7 +56,7 @@ static STALE_AFTER: Opt = Opt {
     default: "0s",
 };
 static MOST: Opt = Opt {
-    key: "most",
+    key: "max_files",
     help: "Maximum number of files followed for one path with wildcards; the most recently written ones are selected.",
     kind: OptKind::Count(1, 1_024),
     default: "32",

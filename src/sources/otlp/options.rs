@@ -13,13 +13,13 @@ static LISTEN: Opt = Opt {
     default: "[\"127.0.0.1:4317\", \"127.0.0.1:4318\"]",
 };
 static CONNECTIONS: Opt = Opt {
-    key: "connections",
+    key: "max_connections",
     help: "Maximum number of connections; one user may have half of them. At the limit, a new connection of a user with fewer connections replaces the newest one of the user with the most; other connections are refused and counted.",
     kind: OptKind::Count(2, 4_096),
     default: "64",
 };
 static MOST: Opt = Opt {
-    key: "most",
+    key: "max_ranks",
     help: "Maximum number of ranks. At the limit, a new rank of a user with fewer ranks replaces the newest one of the user with the most; points of other ranks are refused and counted.",
     kind: OptKind::Count(1, 10_000),
     default: "256",

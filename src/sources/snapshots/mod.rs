@@ -30,14 +30,14 @@ static FOLDERS: Opt = Opt {
 };
 static NAME: Opt = Opt {
     key: "name",
-    help: "Name of the folder in metrics: the value of the label `watch`.",
+    help: "Name of the folder in metrics: the value of the label `folder`.",
     kind: OptKind::Text,
     default: "\"\"",
 };
 static PATH: Opt =
     Opt { key: "path", help: "Path of the folder with the snapshots.", kind: OptKind::Path, default: "\"\"" };
 static EVERY: Opt = Opt {
-    key: "every",
+    key: "scan_interval",
     help: "Time between two checks of the folders for new snapshots; a file is read when it has not changed for this time.",
     kind: seconds(1, 3600),
     default: "10s",
@@ -181,7 +181,7 @@ fn put_digest(watch: &Label, rank: &Label, digest: &Digest, out: &mut Batch) {
             (&metrics::REQUESTED, requested),
             (&metrics::INACTIVE_SPLIT, device.inactive_split),
             (&metrics::RELEASABLE, device.releasable),
-            (&metrics::STUCK, device.stuck),
+            (&metrics::UNRELEASABLE, device.unreleasable),
             (&metrics::LARGEST_FREE, device.largest_free),
         ] {
             out.put(metric, &labels, Bytes::new(bytes));

@@ -130,5 +130,5 @@ crate::metrics! {
     /// Model FLOPs utilization (MFU): operations per second that the rank achieves as a share of the GPU's dense peak at the rank's precision, 0 to 1; absent for a GPU whose peak is unknown.
     pub MFU: Gauge<Ratio> = "memwarden_training_mfu_ratio" {workload, rank, convention};
     /// Energy of the GPUs of the workload's ranks per token, averaged over 30 seconds or a few steps; absent where a GPU reports no energy or is shared with other workloads.
-    pub JOULES_PER_TOKEN: Gauge<Joules> = "memwarden_training_token_energy_joules" {workload};
+    pub JOULES_PER_TOKEN: Gauge<Joules> = "memwarden_training_energy_per_token_joules" {workload};
 }

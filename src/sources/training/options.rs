@@ -27,13 +27,13 @@ static OWNER: Opt = Opt {
     default: "\"\"",
 };
 static CLIENTS: Opt = Opt {
-    key: "clients",
+    key: "max_clients",
     help: "Maximum number of connected processes, and at most a quarter of the daemon's limit of open files. At the limit, a new connection of a user with fewer connections replaces the newest one of the user with the most; other connections are refused and counted.",
     kind: OptKind::Count(1, 65_536),
     default: "1024",
 };
 static CLIENTS_PER_USER: Opt = Opt {
-    key: "clients_per_user",
+    key: "max_clients_per_user",
     help: "Maximum number of connected processes of one user.",
     kind: OptKind::Count(1, 65_536),
     default: "512",
@@ -45,7 +45,7 @@ static RATE: Opt = Opt {
     default: "1000",
 };
 static LINE: Opt = Opt {
-    key: "line",
+    key: "max_line_size",
     help: "Maximum length of one message, up to 64KiB.",
     kind: OptKind::Size,
     default: "64KiB",
@@ -135,7 +135,7 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     }
     let line = settings.size(&LINE).get();
     if !(256..=messages::LONGEST as u64).contains(&line) {
-        wrong.push(("line".to_owned(), "a line has between 256B and 64KiB".to_owned()));
+        wrong.push(("max_line_size".to_owned(), "a line has between 256B and 64KiB".to_owned()));
     }
     for name in compute::overrides(&settings.map(&PEAKS)).1 {
         wrong.push((

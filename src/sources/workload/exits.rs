@@ -81,7 +81,7 @@ impl Exits {
         true
     }
 
-    /// Forgets what ended longer ago than `hold`.
+    /// Forgets what ended longer ago than `for`.
     pub(super) fn forget(&mut self, at: Timestamp, hold: Duration) {
         let shares = &mut self.shares;
         self.workloads.retain(|_, Ended { user, peaks }| {

@@ -68,7 +68,7 @@ crate::metrics! {
     pub OTHER: Gauge<Count> = "memwarden_workload_other_processes" {workload}.counting("{process}");
     /// Workloads that memwarden tracks.
     pub WORKLOADS: Gauge<Count> = "memwarden_workloads" {}.counting("{workload}");
-    /// Workloads that memwarden does not track because the limit sources.workload.most is reached.
+    /// Workloads that memwarden does not track because the limit sources.workload.max_workloads is reached.
     pub OMITTED: Gauge<Count> = "memwarden_workloads_omitted" {}.counting("{workload}");
     /// Processes that could not be compared with a matcher because the kernel does not show their executable, command line or environment to memwarden.
     pub UNREADABLE: Counter<Count> = "memwarden_workload_match_unreadable_total" {}.counting("{process}");

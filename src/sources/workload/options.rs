@@ -42,7 +42,7 @@ opts! {
     /// Whether the process tree of a process that reports a rank over the job socket and is in no other workload is a workload.
     JOB_TREES: "job_trees", OptKind::Bool, "true";
     /// Maximum number of workloads tracked at once, shared equally between users; of each user, those found first are selected.
-    MOST: "most", OptKind::Count(1, 512), "64";
+    MOST: "max_workloads", OptKind::Count(1, 512), "64";
     /// Number of the largest processes of each workload that are exposed individually.
     TOP_PROCESSES: "top_processes", OptKind::Count(0, 100), "10";
     /// Number of the largest processes outside workloads that are exposed individually.

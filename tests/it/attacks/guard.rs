@@ -57,10 +57,10 @@ fn everybody(room: &Room, users: &[u32]) -> Daemon {
     let users: Vec<String> = users.iter().map(|user| format!("\"{user}\"")).collect();
     let text = format!(
         "sampling: {{interval: 200ms}}\nstate: {{file: {}}}\npaths: {{proc: {}}}\n\
-         sources: {{workload: {{most: 128, matchers: [{matchers}]}}}}\n\
+         sources: {{workload: {{max_workloads: 128, matchers: [{matchers}]}}}}\n\
          protection: {{mode: enforce, targets: [{{name: all, workload: \"job-*\", allow_users: [{}], \
-         limit: {{soft: \"\"}}, host: {{soft: 20%, hard: 10%}}, forecast: {{reach: ignore}}, \
-         leak: {{reach: ignore}}, verify_time: 300s}}]}}\n",
+         cgroup_headroom: {{soft: \"\"}}, host: {{soft: 20%, hard: 10%}}, forecast: {{max_state: ignore}}, \
+         leak: {{max_state: ignore}}, verify_timeout: 300s}}]}}\n",
         room.state().join("state.json").display(),
         room.staged_file("").display(),
         users.join(", ")
@@ -87,7 +87,7 @@ fn seventy_jobs_of_a_user_who_is_not_allowed_take_no_seat() {
     });
     let mut real = Person::start(&room, ALICE, &room.mark(REAL)).unwrap();
     let page = daemon.wait_page("the real job's seat", SOON, |page| members(page, REAL) == 1.0);
-    assert_eq!(page.get("memwarden_protection_unseated", &[]), Some(0.0));
+    assert_eq!(page.get("memwarden_protection_unprotected_jobs", &[]), Some(0.0));
     assert_eq!(members(&page, "job-00"), 0.0);
     // It is protected: with no memory left for anybody, it is the one that ends.
     room.available(20);
@@ -116,7 +116,7 @@ fn seventy_jobs_of_a_user_who_is_allowed_leave_a_seat_for_another() {
 }
 
 /// Asked for at the soft level of the staged host, and for nothing else, once in five minutes.
-const ASK: &str = "host: {soft: 30%}, checkpoint: {grace: 1h, longest_grace: 1h, again: 5m}";
+const ASK: &str = "host: {soft: 30%}, checkpoint: {grace: 1h, longest_grace: 1h, request_interval: 5m}";
 
 /// Waits until the daemon's ladder is where it asks.
 fn wait_checkpoint(daemon: &Daemon) {
@@ -156,7 +156,9 @@ fn two_daemons_with_one_folder_of_state_ask_once() {
     room.wait_members(&second, "train", 1.0);
     assert_eq!(second.logged(&["Another memwarden uses this folder of state"]).len(), 1);
     let barred = [("target", "train"), ("reason", "other_daemon")];
-    second.wait_page("the reason", SOON, |page| page.sum("memwarden_protection_unfit", &barred) == 1.0);
+    second.wait_page("the reason", SOON, |page| {
+        page.sum("memwarden_protection_disarmed_reason", &barred) == 1.0
+    });
     room.available(100);
     wait_checkpoint(&first);
     job.wait_said("signal 10");
@@ -177,13 +179,15 @@ fn the_second_daemon_protects_once_the_first_has_ended() {
     room.wait_members(&first, "train", 1.0);
     let second = room.start();
     let barred = [("target", "train"), ("reason", "other_daemon")];
-    second.wait_page("the reason", SOON, |page| page.sum("memwarden_protection_unfit", &barred) == 1.0);
+    second.wait_page("the reason", SOON, |page| {
+        page.sum("memwarden_protection_disarmed_reason", &barred) == 1.0
+    });
     let on_disk = |page: &Page| page.all("memwarden_records_writable", &[]).count() > 0;
     assert!(!on_disk(&second.page()));
     first.signal("KILL");
     assert!(!first.wait(SOON).success());
     second.wait_page("a target that is protected", SOON, |page| {
-        page.sum("memwarden_protection_unfit", &barred) == 0.0
+        page.sum("memwarden_protection_disarmed_reason", &barred) == 0.0
             && page.sum("memwarden_protection_state", &[("target", "train"), ("state", "ok")]) == 1.0
             && on_disk(page)
     });
@@ -194,7 +198,9 @@ fn the_second_daemon_protects_once_the_first_has_ended() {
     room.wait_move("checkpoint");
     // And it has the folder of state for itself.
     let third = room.start();
-    third.wait_page("the reason", SOON, |page| page.sum("memwarden_protection_unfit", &barred) == 1.0);
+    third.wait_page("the reason", SOON, |page| {
+        page.sum("memwarden_protection_disarmed_reason", &barred) == 1.0
+    });
 }
 
 /// Connects to the job socket and says of its GPU that nothing is left, again and again.
@@ -236,7 +242,7 @@ fn what_a_process_of_another_user_says_ends_nobodys_job() {
     let page = daemon.page();
     let quiet = page.sum("memwarden_protection_state", &[("target", "train"), ("state", "ok")]);
     assert_eq!(quiet, 1.0, "{}", daemon.log());
-    assert_eq!(page.sum("memwarden_protection_trips_total", &[]), 0.0);
+    assert_eq!(page.sum("memwarden_protection_incidents_started_total", &[]), 0.0);
 }
 
 /// Lets everybody reach a socket of the tests.
@@ -256,7 +262,7 @@ fn a_victim_that_hangs_leaves_others_protected() {
     let mut other = Job::named(&room, "other", &witness());
     // It thaws before the jobs are waited for, whatever happens here.
     let Some(freezer) = Freezer::elsewhere(&group) else { return };
-    let keys = "host: {soft: 20%, hard: 10%}, verify_time: 2s";
+    let keys = "host: {soft: 20%, hard: 10%}, verify_timeout: 2s";
     room.configure("mode: enforce", &[room.target("train", keys), room.target("other", keys)], "");
     let daemon = room.start();
     room.wait_members(&daemon, "train", 1.0);

@@ -103,7 +103,7 @@ sys.stdin.read()
 
 #[test]
 fn a_user_who_stuffs_the_job_socket_leaves_room_for_another() {
-    let places = ["sources.training.clients=64", "sources.training.clients_per_user=64"];
+    let places = ["sources.training.max_clients=64", "sources.training.max_clients_per_user=64"];
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms", "--set", places[0], "--set", places[1]]);
     open_to_all(&daemon);
     let socket = socket_of(&daemon);
@@ -156,7 +156,7 @@ sys.stdin.read()
 
 #[test]
 fn the_ids_that_a_user_may_use_in_a_namespace_are_that_user() {
-    let places = ["sources.training.clients=16", "sources.training.clients_per_user=16"];
+    let places = ["sources.training.max_clients=16", "sources.training.max_clients_per_user=16"];
     let folder = tempfile::tempdir().unwrap();
     let passwd = folder.path().join("passwd");
     std::fs::write(&passwd, format!("mallory:x:{MALLORY}:{MALLORY}::/:/bin/sh\n")).unwrap();
@@ -305,7 +305,7 @@ fn users_who_hold_every_connection_for_pushes_leave_room_for_another() {
         "sampling.interval=200ms".to_owned(),
         "sources.otlp.enabled=true".to_owned(),
         format!("sources.otlp.listen=127.0.0.1:{port}"),
-        "sources.otlp.connections=8".to_owned(),
+        "sources.otlp.max_connections=8".to_owned(),
     ];
     let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     let daemon = Daemon::start(&arguments);

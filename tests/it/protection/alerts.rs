@@ -27,7 +27,7 @@ fn an_alert_of_who_is_known_asks_for_a_checkpoint_and_no_more() {
     let mut job = Job::start(&room, &witness());
     let token = room.path("token");
     std::fs::write(&token, "a long secret\n").unwrap();
-    let keys = "host: {soft: 5%}, checkpoint: {grace: 100ms}, term_time: 100ms, \
+    let keys = "host: {soft: 5%}, checkpoint: {grace: 100ms}, term_grace: 100ms, \
                 alert: {labels: {alertname: Node*}}";
     let protection = format!("mode: enforce, alert_token_file: {}", token.display());
     room.configure(&protection, &[room.target("train", keys)], "");

@@ -8,7 +8,7 @@ use super::job::{Job, saving};
 use super::room::Room;
 use crate::skip::skip;
 
-const SOFT: &str = "limit: {soft: 40%}, checkpoint: {grace: 100ms}";
+const SOFT: &str = "cgroup_headroom: {soft: 40%}, checkpoint: {grace: 100ms}";
 
 /// Writes a hook that only its owner can change.
 fn script(room: &Room, text: &str) -> String {
@@ -23,7 +23,7 @@ fn script(room: &Room, text: &str) -> String {
 fn last_word(room: &Room, program: &str) -> Value {
     let mut job = Job::start(room, &saving(&room.path("unused"), 0.0));
     let daemon = room.guard(&format!(
-        "{SOFT}, hook: {{program: \"{program}\", arguments: [one], timeout: 400ms, time: 1s}}"
+        "{SOFT}, hook: {{program: \"{program}\", arguments: [one], timeout: 400ms, wait: 1s}}"
     ));
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
@@ -89,7 +89,7 @@ fn a_group_with_nothing_left_still_has_its_hook_and_its_end() {
     let program = script(&room, &format!("cat > {told:?}; cat /proc/self/cgroup >> {told:?}"));
     let mut job = Job::start(&room, "say('up')\nwhile True: work()\n");
     let daemon = room.guard(&format!(
-        "limit: {{soft: 5%, hard: \"\"}}, term_time: 500ms, hook: {{program: \"{program}\", time: 300ms}}"
+        "cgroup_headroom: {{soft: 5%, hard: \"\"}}, term_grace: 500ms, hook: {{program: \"{program}\", wait: 300ms}}"
     ));
     room.wait_members(&daemon, "train", 1.0);
     job.hold(super::group::LIMIT * 2);

@@ -13,7 +13,7 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
     let saved = room.path("saved");
     let mut job = Job::start(&room, &saving(&saved, 0.3));
     let daemon = room.guard(&format!(
-        "limit: {{soft: 40%, hard: 3%}}, checkpoint: {{file: {saved:?}, grace: 10s, longest_grace: 20s}}"
+        "cgroup_headroom: {{soft: 40%, hard: 3%}}, checkpoint: {{file: {saved:?}, grace: 10s, longest_grace: 20s}}"
     ));
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
@@ -50,14 +50,15 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
     assert!(read("processes.csv").lines().any(|line| line.split(',').any(|field| field == pid)));
     assert!(read("report.md").contains("asked to end") && read("memory.svg").starts_with("<svg"));
     assert!(read("memory-train.csv").lines().count() > 5, "the last minutes at full rate");
-    assert_eq!(daemon.value("memwarden_protection_trips_total"), Some(1.0));
+    assert_eq!(daemon.value("memwarden_protection_incidents_started_total"), Some(1.0));
     assert!(daemon.value("memwarden_protection_signal_latency_seconds") < Some(0.5));
 }
 
 #[test]
 fn the_word_of_a_job_over_its_socket_counts() {
     let Some(room) = Room::real() else { return };
-    let daemon = room.guard("limit: {soft: 40%, hard: 3%}, checkpoint: {grace: 500ms, longest_grace: 30s}");
+    let daemon =
+        room.guard("cgroup_headroom: {soft: 40%, hard: 3%}, checkpoint: {grace: 500ms, longest_grace: 30s}");
     // It is bound in the first sample.
     wait_for("the job socket", SOON, || std::os::unix::net::UnixStream::connect(daemon.job_socket()).ok());
     let mut job = Job::start(
@@ -106,7 +107,7 @@ fn a_handler_that_takes_long_is_waited_for() {
     let saved = room.path("saved");
     let mut job = Job::start(&room, &saving(&saved, 2.0));
     let daemon = room.guard(&format!(
-        "limit: {{soft: 40%, hard: 3%}}, checkpoint: {{file: {saved:?}, grace: 500ms, longest_grace: 30s}}"
+        "cgroup_headroom: {{soft: 40%, hard: 3%}}, checkpoint: {{file: {saved:?}, grace: 500ms, longest_grace: 30s}}"
     ));
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
@@ -120,7 +121,7 @@ fn a_checkpoint_that_stays_halfway_has_the_longest_time_and_no_more() {
     let saved = room.path("saved");
     let mut job = Job::start(&room, &saving(&saved, 60.0));
     let daemon = room.guard(&format!(
-        "limit: {{soft: 40%, hard: 3%}}, \
+        "cgroup_headroom: {{soft: 40%, hard: 3%}}, \
          checkpoint: {{file: {saved:?}, grace: 300ms, longest_grace: 1500ms}}"
     ));
     room.wait_members(&daemon, "train", 1.0);
@@ -138,7 +139,7 @@ fn who_ignores_sigterm_is_gone_within_a_second_of_its_time() {
     let Some(room) = Room::real() else { return };
     let mut job =
         Job::start(&room, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsay('up')\nwhile True: work()\n");
-    let daemon = room.guard("limit: {soft: 40%, hard: 3%}, term_time: 1s");
+    let daemon = room.guard("cgroup_headroom: {soft: 40%, hard: 3%}, term_grace: 1s");
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
     assert_eq!(job.wait().signal(), Some(9));
@@ -156,7 +157,7 @@ fn who_ignores_sigterm_is_gone_within_a_second_of_its_time() {
 fn the_hard_level_kills_before_anything_else_is_done() {
     let Some(room) = Room::real() else { return };
     let mut job = Job::start(&room, &witness());
-    let daemon = room.guard("limit: {soft: 50%, hard: 40%}");
+    let daemon = room.guard("cgroup_headroom: {soft: 50%, hard: 40%}");
     room.wait_members(&daemon, "train", 1.0);
     job.hold(70);
     assert_eq!(job.wait().signal(), Some(9));
@@ -183,7 +184,7 @@ say('up')
 while True: work()
 ",
     );
-    let daemon = room.guard("limit: {soft: 40%, hard: 3%}, checkpoint: {grace: 20s}");
+    let daemon = room.guard("cgroup_headroom: {soft: 40%, hard: 3%}, checkpoint: {grace: 20s}");
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
     wait_for("the end of the incident", SOON, || room.audit().went("train", "cooldown").then_some(()));

@@ -9,7 +9,7 @@ use crate::harness::wait_for;
 #[track_caller]
 fn nobody_is_signalled(room: &Room, mode: &str, target: &str, check: impl FnOnce(&crate::harness::Daemon)) {
     let mut job = Job::start(room, &witness());
-    let keys = "limit: {soft: 60%, hard: 40%}, term_time: 200ms, checkpoint: {grace: 200ms}";
+    let keys = "cgroup_headroom: {soft: 60%, hard: 40%}, term_grace: 200ms, checkpoint: {grace: 200ms}";
     room.configure(&format!("mode: {mode}"), &[room.target("train", &format!("{target}, {keys}"))], "");
     let daemon = room.start();
     daemon.wait_frames(3.0);
@@ -35,8 +35,10 @@ fn observing_tells_everything_and_signals_nobody() {
         }
         assert!(audit.begun("kill_group").count() > 0);
         let page = daemon.wait_page("what it would have done", SOON, |page| {
-            page.get("memwarden_protection_would_act_total", &[("target", "train"), ("state", "kill")])
-                == Some(1.0)
+            page.get(
+                "memwarden_protection_dry_run_transitions_total",
+                &[("target", "train"), ("state", "kill")],
+            ) == Some(1.0)
         });
         assert_eq!(page.get("memwarden_protection_mode", &[("mode", "observe")]), Some(1.0));
         let folder = room.wait_incidents(daemon, 1).remove(0);
@@ -67,7 +69,7 @@ fn off_is_off() {
 fn a_drill_walks_the_whole_ladder_and_touches_nobody() {
     let Some(room) = Room::real() else { return };
     let mut job = Job::start(&room, &witness());
-    let file = room.configure("mode: enforce", &[room.target("train", "term_time: 1s")], "");
+    let file = room.configure("mode: enforce", &[room.target("train", "term_grace: 1s")], "");
     let output = wait_for("a drill", SOON, || {
         let args = ["drill", "--config.file", file.to_str().unwrap(), "--target", "train"];
         Some(crate::harness::memwarden(&args).output().unwrap())

@@ -8,7 +8,7 @@ use super::room::Room;
 use crate::harness::{Daemon, program, wait_for};
 use crate::skip::skip;
 
-const KEYS: &str = "limit: {soft: 40%}, checkpoint: {grace: 100ms}";
+const KEYS: &str = "cgroup_headroom: {soft: 40%}, checkpoint: {grace: 100ms}";
 
 /// The job is asked and ended, and the ladder comes to its end.
 #[track_caller]
@@ -18,7 +18,7 @@ fn is_protected(room: &Room, job: &mut Job, daemon: &Daemon) {
     assert!(job.wait().success());
     assert_eq!(job.said(), ["up", "asked", "saved", "told to end"]);
     daemon.wait_page("the end of the incident", SOON, |page| {
-        page.get("memwarden_protection_moves_total", &[("target", "train"), ("state", "cooldown")])
+        page.get("memwarden_protection_transitions_total", &[("target", "train"), ("state", "cooldown")])
             == Some(1.0)
     });
 }

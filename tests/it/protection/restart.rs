@@ -8,11 +8,13 @@ use super::job::{Job, saving, witness};
 use super::room::Room;
 use crate::harness::wait_for;
 
-const KEYS: &str = "limit: {soft: 40%}";
+const KEYS: &str = "cgroup_headroom: {soft: 40%}";
 
 fn slow(room: &Room) -> (Job, String) {
     let saved = room.path("saved");
-    let keys = format!("{KEYS}, checkpoint: {{file: {saved:?}, grace: 10s, longest_grace: 20s, again: 0s}}");
+    let keys = format!(
+        "{KEYS}, checkpoint: {{file: {saved:?}, grace: 10s, longest_grace: 20s, request_interval: 0s}}"
+    );
     (Job::start(room, &saving(&saved, 2.0)), keys)
 }
 
@@ -99,7 +101,7 @@ fn who_is_stopped_as_the_daemon_dies_goes_on_with_the_next() {
     let Some(freezer) = Freezer::beside(group) else { return };
     let mut job = Job::start(&room, &witness());
     freezer.put(job.pid());
-    let mut first = room.guard(&format!("{KEYS}, pause: true, hook: {{program: /bin/true, time: 60s}}"));
+    let mut first = room.guard(&format!("{KEYS}, freeze: true, hook: {{program: /bin/true, wait: 60s}}"));
     room.wait_members(&first, "train", 1.0);
     job.hold(64);
     wait_for("the stop", SOON, || (freezer.state() == "FROZEN").then_some(()));

@@ -13,7 +13,7 @@ const NOBODY: [&str; 5] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"];
 
 fn need(daemon: &Daemon, need: &str) -> Option<f64> {
-    daemon.page().get("memwarden_protection_need_met", &[("need", need)])
+    daemon.page().get("memwarden_protection_prerequisite_met", &[("need", need)])
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn without_the_right_to_signal_it_is_said_and_the_target_is_disarmed() {
     std::fs::copy(env!("CARGO_BIN_EXE_memwarden"), &binary).unwrap();
     room.configure(
         "mode: enforce",
-        &[room.target("train", "limit: {soft: 50%, hard: 40%}, verify_time: 500ms")],
+        &[room.target("train", "cgroup_headroom: {soft: 50%, hard: 40%}, verify_timeout: 500ms")],
         "",
     );
     let daemon = room.start_by(&NOBODY, &binary, |_| {});
@@ -51,7 +51,7 @@ fn without_the_right_to_signal_it_is_said_and_the_target_is_disarmed() {
     }
     let why = [("target", "train"), ("reason", "no_permission")];
     daemon.wait_page("a target that is disarmed", SOON, |page| {
-        page.get("memwarden_protection_unfit", &why) == Some(1.0)
+        page.get("memwarden_protection_disarmed_reason", &why) == Some(1.0)
             && page.get("memwarden_protection_state", &[("target", "train"), ("state", "disarmed")])
                 == Some(1.0)
     });

@@ -16,14 +16,14 @@ pub(crate) const HOST: u64 = 1024;
 
 /// What a target has where a test says nothing else: short waits, and nothing of the machine that decides.
 const POLICY: [(&str, &str); 8] = [
-    ("forecast", "{reach: ignore}"),
-    ("leak", "{reach: ignore}"),
-    ("margin", "1%"),
-    ("hold", "100ms"),
-    ("clear", "200ms"),
+    ("forecast", "{max_state: ignore}"),
+    ("leak", "{max_state: ignore}"),
+    ("hysteresis", "1%"),
+    ("for", "100ms"),
+    ("clear_for", "200ms"),
     ("kill_margin", "0s"),
     ("cooldown", "200ms"),
-    ("verify_time", "2s"),
+    ("verify_timeout", "2s"),
 ];
 
 /// Where it happens.
@@ -116,7 +116,7 @@ impl Room {
     pub(crate) fn target(&self, name: &str, more: &str) -> String {
         let whom = match &self.group {
             Some(group) => format!("cgroup: \"{}\", host: {{soft: \"\"}}", group.path),
-            None => format!("workload: {name}, limit: {{soft: \"\"}}"),
+            None => format!("workload: {name}, cgroup_headroom: {{soft: \"\"}}"),
         };
         let others = POLICY.iter().filter(|(key, _)| !more.contains(&format!("{key}:")));
         let others: String = others.map(|(key, value)| format!("{key}: {value}, ")).collect();

@@ -11,7 +11,7 @@ use crate::harness::{program, wait_for};
 fn stale_sensors_make_it_blind_and_not_violent() {
     let room = Room::staged();
     let mut job = Job::start(&room, &saving(&room.path("unused"), 0.0));
-    let daemon = room.guard("host: {soft: 20%, hard: 10%}, checkpoint: {grace: 100ms}, hold: 10s");
+    let daemon = room.guard("host: {soft: 20%, hard: 10%}, checkpoint: {grace: 100ms}, for: 10s");
     room.wait_members(&daemon, "train", 1.0);
     // Low, but not for long enough; then nothing more is heard.
     room.available(150);

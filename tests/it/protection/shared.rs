@@ -15,7 +15,7 @@ fn the_second_target_is_not_ended_for_what_the_first_gives_back() {
     let room = Room::staged();
     let mut first = Job::start(&room, &saving(&room.path("unused"), 0.0));
     let mut second = Job::named(&room, "other", &witness());
-    let keys = "host: {soft: 20%}, checkpoint: {grace: 300ms}, verify_time: 300s";
+    let keys = "host: {soft: 20%}, checkpoint: {grace: 300ms}, verify_timeout: 300s";
     room.configure("mode: enforce", &[room.target("train", keys), room.target("other", keys)], "");
     let daemon = room.start();
     room.wait_members(&daemon, "train", 1.0);

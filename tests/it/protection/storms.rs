@@ -27,7 +27,7 @@ while True:
 fn who_forks_faster_than_it_is_killed_is_killed_whole() {
     let Some(room) = Room::real() else { return };
     let job = Job::start(&room, STORM);
-    let daemon = room.guard("limit: {soft: 60%, hard: 55%}");
+    let daemon = room.guard("cgroup_headroom: {soft: 60%, hard: 55%}");
     room.wait_members(&daemon, "train", 1.0);
     job.hold(48);
     wait_for("the end of all of them", SOON, || job.session().is_empty().then_some(()));
@@ -57,7 +57,7 @@ while True: work()
 fn who_is_never_there_for_longer_than_a_moment_is_killed() {
     let Some(room) = Room::real() else { return };
     let job = Job::start(&room, COMETS);
-    let daemon = room.guard("limit: {soft: 60%, hard: 55%}");
+    let daemon = room.guard("cgroup_headroom: {soft: 60%, hard: 55%}");
     room.wait_members(&daemon, "train", 1.0);
     job.hold(48);
     room.wait_move("kill");
@@ -93,7 +93,7 @@ while True:
 fn a_launcher_that_restarts_its_ranks_goes_with_them() {
     let Some(room) = Room::real() else { return };
     let mut job = Job::start(&room, LAUNCHER);
-    let daemon = room.guard("limit: {soft: 40%, hard: 3%}, term_time: 700ms");
+    let daemon = room.guard("cgroup_headroom: {soft: 40%, hard: 3%}, term_grace: 700ms");
     room.wait_members(&daemon, "train", 4.0);
     job.hold(60);
     job.wait();

@@ -11,8 +11,8 @@ fn who_stays_after_a_kill_is_said_and_waited_for() {
     let Some(freezer) = Freezer::elsewhere(room.group.as_ref().unwrap()) else { return };
     let mut job = Job::start(&room, &witness());
     let daemon = room.guard(
-        "limit: {soft: 50%, hard: 1%}, checkpoint: {signal: \"\", grace: 100ms}, hook: {program: /bin/true}, \
-                             term_time: 200ms, verify_time: 500ms",
+        "cgroup_headroom: {soft: 50%, hard: 1%}, checkpoint: {signal: \"\", grace: 100ms}, hook: {program: /bin/true}, \
+                             term_grace: 200ms, verify_timeout: 500ms",
     );
     room.wait_members(&daemon, "train", 1.0);
     job.hold(70);

@@ -11,14 +11,14 @@ protection:
     - name: job
       cgroup: /vm-job
       allow_users: [alice]
-      limit: {soft: 90%, hard: 60%}
+      cgroup_headroom: {soft: 90%, hard: 60%}
 YAML
 cat >/tmp/job.sh <<'JOB'
 trap '' TERM
 (head -c 70m /dev/zero; sleep 1000) | tail -n 1
 JOB
 into vm-job alice sh /tmp/job.sh &
-gone() { [ -z "$(cat "$GROUPS/vm-job/cgroup.procs")" ] && above 'memwarden_protection_trips_total{target="job"}' 0; }
+gone() { [ -z "$(cat "$GROUPS/vm-job/cgroup.procs")" ] && above 'memwarden_protection_incidents_started_total{target="job"}' 0; }
 check "it is killed" within 60 gone
 check "the process of the other group lives" kill -0 "$other"
 if [ "$arrangement" = v2 ] && [ -f "$GROUPS/vm-other/cgroup.kill" ]; then

@@ -8,10 +8,10 @@ protection:
     - name: job
       cgroup: /vm-job
       allow_users: [alice]
-      limit: {soft: 60%, hard: 5%}
-      hold: 200ms
+      cgroup_headroom: {soft: 60%, hard: 5%}
+      for: 200ms
       checkpoint: {grace: 1s}
-      term_time: 2s
+      term_grace: 2s
 YAML
 cat >/tmp/job.sh <<'JOB'
 trap 'echo asked >>/tmp/said' USR1

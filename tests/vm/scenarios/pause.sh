@@ -14,11 +14,11 @@ protection:
     - name: job
       cgroup: /vm-job
       allow_users: [alice]
-      reach: soft
-      limit: {soft: 60%, hard: ""}
-      hold: 200ms
-      pause: true
-      hook: {program: /tmp/hooks/hook, time: 2s}
+      max_state: soft
+      cgroup_headroom: {soft: 60%, hard: ""}
+      for: 200ms
+      freeze: true
+      hook: {program: /tmp/hooks/hook, wait: 2s}
 YAML
 into vm-job alice "$HOLD" 70 &
 case $arrangement in

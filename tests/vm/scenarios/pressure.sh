@@ -10,5 +10,5 @@ else
     check "there is no series" absent memwarden_host_pressure_ratio
     check "the source says that it is unavailable" within 30 has \
         'memwarden_source_status{source="pressure",status="unavailable"}' 1
-    check "protection says it too" has 'memwarden_protection_need_met{need="psi"}' 0
+    check "protection says it too" has 'memwarden_protection_prerequisite_met{need="psi"}' 0
 fi

@@ -11,8 +11,8 @@ protection:
     - name: job
       cgroup: /vm-job
       allow_users: [alice]
-      limit: {soft: 90%, hard: 60%}
-      verify_time: 1s
+      cgroup_headroom: {soft: 90%, hard: 60%}
+      verify_timeout: 1s
 YAML
 cat >/tmp/job.sh <<JOB
 (echo x >/tmp/disk/x) &

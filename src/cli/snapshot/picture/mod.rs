@@ -59,11 +59,11 @@ fn device(layer: &mut Layer, top: f64, drawn: &Drawn<'_>, group: &Group) -> f64 
     let title = text::fit(&title, 18.0, true, WIDTH - 2.0 * MARGIN).into_owned();
     layer.text(Text::new(Point::new(MARGIN, top + 18.0), title, 18.0, THEME.ink).bold());
     let says = format!(
-        "{} reserved, {} in use, {} can be given back, {} stuck between live blocks, largest free range {}",
+        "{} reserved, {} in use, {} can be given back, {} not releasable, largest free range {}",
         totals.reserved_bytes,
         totals.allocated_bytes,
         totals.releasable_bytes,
-        totals.stuck_bytes,
+        totals.unreleasable_bytes,
         totals.largest_free_bytes,
     );
     label(layer, Point::new(MARGIN, top + 40.0), &says, 13.0);

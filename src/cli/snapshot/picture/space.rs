@@ -6,7 +6,7 @@ use crate::model::units::Bytes;
 use crate::plot::{Color, Layer, Rect};
 
 const LIVE: Color = THEME.series[0];
-const STUCK: Color = THEME.series[1];
+const UNRELEASABLE: Color = THEME.series[1];
 const PENDING: Color = THEME.series[4];
 const IDLE: Color = Color::new(0xD0, 0xD4, 0xD9);
 const ROW: f64 = 16.0;
@@ -29,7 +29,7 @@ pub(super) fn draw(layer: &mut Layer, top: f64, snapshot: &Snapshot<'_>, device:
         &[
             (LIVE, "in use".to_owned()),
             (PENDING, "freed, another stream may still use it".to_owned()),
-            (STUCK, "free, stuck between live blocks".to_owned()),
+            (UNRELEASABLE, "free, not releasable".to_owned()),
             (IDLE, "free, can be given back".to_owned()),
         ],
     );
@@ -96,7 +96,7 @@ impl Space {
                 State::Allocated => LIVE,
                 State::PendingFree => PENDING,
                 State::Free if whole => IDLE,
-                State::Free => STUCK,
+                State::Free => UNRELEASABLE,
             };
             let place = start + real(size) * self.scale;
             // What is narrower than half a pixel goes with what is next to it.

@@ -50,7 +50,7 @@ pub(super) fn advise(analysis: &Analysis<'_>) -> Vec<Advice> {
         let totals = &analysis.totals;
         let why = format!(
             "{} of {} reserved are lost between live blocks, {} to rounding: no setting would win much",
-            totals.stuck_bytes, totals.reserved_bytes, totals.internal_bytes,
+            totals.unreleasable_bytes, totals.reserved_bytes, totals.internal_bytes,
         );
         advice.push(Advice { setting: "none".to_owned(), why });
     }
@@ -161,13 +161,13 @@ fn failures(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
     for trace in &analysis.traces {
         let Some(failure) = trace.failures.last() else { continue };
         let device = analysis.devices.iter().find(|group| group.device == trace.device);
-        let stuck = device.map_or(Bytes::ZERO, |group| group.totals.stuck_bytes);
+        let unreleasable = device.map_or(Bytes::ZERO, |group| group.totals.unreleasable_bytes);
         let (asked, free) = (failure.requested_bytes, failure.device_free_bytes);
-        if stuck >= asked {
+        if unreleasable >= asked {
             say(
                 "expandable_segments:True",
                 format!(
-                    "device {}: {asked} could not be allocated with {free} free on the device, while {stuck} were \
+                    "device {}: {asked} could not be allocated with {free} free on the device, while {unreleasable} were \
                      free between live blocks: the failure is one of fragmentation",
                     trace.device,
                 ),
@@ -176,7 +176,7 @@ fn failures(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
             say(
                 "a smaller batch, activation checkpointing, or sharding",
                 format!(
-                    "device {}: {asked} could not be allocated with {free} free on the device, and only {stuck} \
+                    "device {}: {asked} could not be allocated with {free} free on the device, and only {unreleasable} \
                      free between live blocks: no allocator setting would have found room",
                     trace.device,
                 ),

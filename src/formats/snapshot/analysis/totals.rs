@@ -32,7 +32,7 @@ pub struct Totals {
     /// free pages of expandable ones.
     pub releasable_bytes: Bytes,
     /// Free, and not releasable: fragmentation proper.
-    pub stuck_bytes: Bytes,
+    pub unreleasable_bytes: Bytes,
     /// The largest free range.
     pub largest_free_bytes: Bytes,
 }
@@ -52,7 +52,7 @@ impl Totals {
             (&mut self.whole_free_bytes, other.whole_free_bytes),
             (&mut self.inactive_split_bytes, other.inactive_split_bytes),
             (&mut self.releasable_bytes, other.releasable_bytes),
-            (&mut self.stuck_bytes, other.stuck_bytes),
+            (&mut self.unreleasable_bytes, other.unreleasable_bytes),
         ] {
             *to = to.saturating_add(from);
         }
@@ -204,7 +204,7 @@ fn one(snapshot: &Snapshot<'_>, number: u32, segment: &Segment, runs: &mut Vec<R
     } else {
         totals.inactive_split_bytes = free;
     }
-    totals.stuck_bytes = free.saturating_sub(totals.releasable_bytes);
+    totals.unreleasable_bytes = free.saturating_sub(totals.releasable_bytes);
     totals.internal_bytes = totals.active_bytes.saturating_sub(totals.requested_bytes);
     totals
 }

@@ -46,7 +46,7 @@ proptest! {
         history in proptest::collection::vec(stretch(), 1..12),
         victims in proptest::sample::select(vec!["whole", "largest", "newest"]),
     ) {
-        let notes = play(&format!(", victims: {victims}, term_time: 1s, cooldown: 1s, checkpoint: {{grace: 1s}}"), &history);
+        let notes = play(&format!(", victims: {victims}, term_grace: 1s, cooldown: 1s, checkpoint: {{grace: 1s}}"), &history);
         let mut asked = 0;
         for note in notes {
             let pid = note.split_once(" to pid ").or_else(|| note.split_once("which is pid "));

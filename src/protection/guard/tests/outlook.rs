@@ -112,7 +112,7 @@ impl Scene {
         let text = format!(
             "{rest}\nsources: {{workload: {{matchers: [{{name: train, executable: trainer}}]}}}}\n\
              protection: {{mode: enforce, targets: [{{name: train, workload: train, allow_users: [\"{user}\"], \
-             limit: {{soft: \"\"}}, host: {{soft: 5%, hard: \"\"}}, margin: 1%, \
+             cgroup_headroom: {{soft: \"\"}}, host: {{soft: 5%, hard: \"\"}}, hysteresis: 1%, \
              checkpoint: {{grace: 5s, longest_grace: 5s}}{more}}}]}}"
         );
         let config = config::parse_str(&text, Path::new("f"), &app::schema(), &[]).unwrap();
@@ -216,7 +216,7 @@ fn a_rising_series_leads_by_its_forecast_alone_to_the_checkpoint_signal_and_no_f
 
 #[test]
 fn a_forecast_leads_no_further_than_its_target_allows() {
-    for more in [", forecast: {reach: warn}", ", reach: warn"] {
+    for more in [", forecast: {max_state: warn}", ", max_state: warn"] {
         let folder = tempfile::tempdir().unwrap();
         let job = Job::start(folder.path());
         let mut scene = Scene::new(&job, more, "");
@@ -258,7 +258,7 @@ fn a_leak_leads_to_a_warning_and_no_further() {
 fn a_leak_leads_as_far_as_its_target_says() {
     let folder = tempfile::tempdir().unwrap();
     let job = Job::start(folder.path());
-    let mut scene = Scene::new(&job, ", leak: {reach: checkpoint}", "");
+    let mut scene = Scene::new(&job, ", leak: {max_state: checkpoint}", "");
     while scene.state() != Some(State::Checkpoint) {
         assert!(scene.second < 1_200, "no leak was seen");
         scene.pass(HOST << 10, ((JOB + 2 * scene.second) << 10) + noise(scene.second));

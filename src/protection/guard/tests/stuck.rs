@@ -98,7 +98,7 @@ fn another(world: &World, first: bool) -> Facts {
     facts
 }
 
-const HOST: &str = ", limit: {soft: \"\"}, host: {soft: 30%, hard: 10%}, verify_time: 5s";
+const HOST: &str = ", cgroup_headroom: {soft: \"\"}, host: {soft: 30%, hard: 10%}, verify_timeout: 5s";
 
 #[test]
 fn a_victim_that_does_not_die_keeps_nobody_else_from_being_protected() {

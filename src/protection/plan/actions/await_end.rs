@@ -13,8 +13,8 @@ impl Action for AwaitEnd {
     fn plan(&self, trip: &Trip<'_>, out: &mut Plan) {
         let limits = &trip.target.limits;
         let within = match trip.stage {
-            Stage::Term => limits.term_time,
-            _ => limits.verify_time + Duration::from_secs(trip.roster.resident.get() >> 30),
+            Stage::Term => limits.term_grace,
+            _ => limits.verify_timeout + Duration::from_secs(trip.roster.resident.get() >> 30),
         };
         let processes = Arc::clone(&trip.roster.largest);
         out.push(trip, Work::AwaitEnd { processes, group: trip.roster.group.clone(), within });

@@ -55,9 +55,9 @@ fn eager(mode: Mode, reach: Reach) -> Limits {
     let mut limits = Limits { mode, reach, forecast: anything, leak: anything, alert: anything, ..limits() };
     limits.levels[Resource::Host.place()] = limits.levels[Resource::Cgroup.place()];
     limits.grace = secs(3);
-    limits.term_time = secs(2);
+    limits.term_grace = secs(2);
     limits.hold = secs(1);
-    limits.verify_time = secs(2);
+    limits.verify_timeout = secs(2);
     limits
 }
 
@@ -79,7 +79,7 @@ fn run(
     mut look: impl FnMut(usize, &Observed, State, Option<Transition>),
 ) {
     let mut now = Timestamp::from_secs(100);
-    let mut board = Board::new(2, limits.iter().map(|limits| limits.most_per_hour), 4);
+    let mut board = Board::new(2, limits.iter().map(|limits| limits.max_kills_per_hour), 4);
     for (seat, limits) in limits.into_iter().enumerate() {
         let ladder = Ladder::new(limits, now);
         board.seat(seat, Some(Seated { target: seat, user: Some(7), ladder }));
@@ -135,7 +135,7 @@ proptest! {
     fn the_hard_level_acts_within_one_step(history in history()) {
         // A limit of its own, so that no other target can hold it up.
         let limits = || {
-            let mut limits = Limits { most_per_hour: 1000, hard_ignores_rate: true, ..eager(Mode::Enforce, Reach::Kill) };
+            let mut limits = Limits { max_kills_per_hour: 1000, hard_ignores_rate: true, ..eager(Mode::Enforce, Reach::Kill) };
             limits.levels[Resource::Host.place()] = None;
             limits
         };

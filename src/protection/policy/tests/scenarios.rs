@@ -331,7 +331,7 @@ fn a_policy_that_may_only_ask_never_ends_a_job() {
 #[test]
 fn the_hook_has_its_time_first() {
     check(
-        Limits { hook_time: secs(5), ..limits() },
+        Limits { hook_wait: secs(5), ..limits() },
         &Job { takes: ramp, ..Job::default() },
         180,
         expect![[r#"
@@ -373,7 +373,7 @@ fn a_saw_is_not_asked_again_and_again() {
 #[test]
 fn a_used_up_rate_disarms_and_the_hard_level_may_be_excepted() {
     let job = Job { takes: ramp, ends: None, ..Job::default() };
-    let limits = |ignores| Limits { most_per_hour: 0, hard_ignores_rate: ignores, ..limits() };
+    let limits = |ignores| Limits { max_kills_per_hour: 0, hard_ignores_rate: ignores, ..limits() };
     check(
         limits(false),
         &job,

@@ -80,7 +80,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
     let (mut used, mut held) = (2.0 * GIB_F, 0.0);
     let enforce = limits.mode == Mode::Enforce;
     let zero = Timestamp::from_secs(1000);
-    let mut board = Board::new(1, [limits.most_per_hour], 5);
+    let mut board = Board::new(1, [limits.max_kills_per_hour], 5);
     board.seat(0, Some(Seated { target: 0, user: None, ladder: Ladder::new(limits, zero) }));
     let (mut asked, mut trace) = (Asked::default(), String::new());
     let mut history = vec![used];

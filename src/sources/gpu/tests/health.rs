@@ -58,7 +58,7 @@ fn a_hung_gpu_keeps_its_status_and_loses_its_values() {
     check(
         &world,
         11,
-        "age",
+        "sample_age",
         expect![[r#"
         memwarden_gpu_sample_age_seconds gpu=0,uuid=GPU-a 10
         timeout: GPU 0: hung

@@ -127,10 +127,10 @@ fn the_kernel_log_is_heard_before_any_gpu() {
     check(
         &world,
         1,
-        "unplaced",
+        "unattributed",
         expect![[r#"
-            memwarden_gpu_unplaced_xid_errors_total pci=0000:3b:00,xid=79,severity=critical 2
-            memwarden_gpu_unplaced_xid_errors_total pci=other,xid=other,severity=unknown 1
+            memwarden_gpu_unattributed_xid_errors_total pci=0000:3b:00,xid=79,severity=critical 2
+            memwarden_gpu_unattributed_xid_errors_total pci=other,xid=other,severity=unknown 1
             unavailable: NVML is being started
         "#]],
     );
