@@ -39,7 +39,7 @@ const ROOMS: &[&str] = &[
     "memwarden_cgroup_memory_",
     "memwarden_gpu_memory_",
     "memwarden_gpu_mig_",
-    "memwarden_gpu_unplaced_xid_",
+    "memwarden_gpu_unattributed_xid_",
     "memwarden_gpu_xid_",
     "memwarden_host_memory_",
     "memwarden_host_pressure_",
