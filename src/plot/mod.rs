@@ -15,6 +15,8 @@ mod gaps;
 mod labels;
 mod legend;
 mod marks;
+#[cfg(feature = "png")]
+mod outlines;
 mod panel;
 pub mod picture;
 #[cfg(feature = "png")]

@@ -1,13 +1,9 @@
 //! A picture as PNG, drawn with the font that is built in, so that every machine draws the same.
 
-use std::sync::LazyLock;
-
-use skrifa::instance::{LocationRef, Size};
-use skrifa::outline::{DrawSettings, OutlinePen};
-use skrifa::{FontRef, GlyphId, MetadataProvider as _};
 use tiny_skia::{FillRule, LineCap, LineJoin, Paint, Path, PathBuilder, Pixmap, StrokeDash, Transform};
 
 use super::color::Color;
+use super::outlines::{Glyph, Outlines, Part};
 use super::picture::{Anchor, Layer, Picture, Point, Shape, Stroke, Text};
 use super::text;
 
@@ -28,21 +24,6 @@ pub enum PngError {
     /// The encoder refused.
     #[error("cannot encode the picture as PNG")]
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// DejaVu Sans, cut down to Latin, Greek, Cyrillic and the signs charts use; `font/LICENSE` has its terms.
-static FONT: LazyLock<FontRef<'static>> = LazyLock::new(|| {
-    FontRef::new(include_bytes!("font/DejaVuSans.ttf")).expect("a test reads the font that is built in")
-});
-
-/// The glyph of a letter, and how far the next one stands from it, in units of the font; nothing where it has none.
-fn glyph(letter: char) -> Option<(GlyphId, f32)> {
-    let glyph = FONT.charmap().map(letter)?;
-    Some((glyph, advance(glyph)))
-}
-
-fn advance(glyph: GlyphId) -> f32 {
-    FONT.glyph_metrics(Size::unscaled(), LocationRef::default()).advance_width(glyph).unwrap_or(0.0)
 }
 
 /// The bytes of a PNG file.
@@ -103,79 +84,48 @@ fn draw(canvas: &mut Pixmap, layer: &Layer) {
 }
 
 fn draw_text(canvas: &mut Pixmap, text: &Text) {
-    let scale =
-        near(text.size) / f32::from(FONT.metrics(Size::unscaled(), LocationRef::default()).units_per_em);
+    let font = Outlines::built_in();
+    let scale = near(text.size) / font.units_per_em();
     // Thicker letters stand a little further apart; the plan of the text has room for it.
     let spread = if text.bold { 1.06 } else { 1.0 };
-    let glyphs: Vec<(GlyphId, f32)> = text
-        .content
-        .chars()
-        .map(|letter| {
-            let (glyph, advance) =
-                glyph(text::shown(letter)).unwrap_or_else(|| (GlyphId::NOTDEF, advance(GlyphId::NOTDEF)));
-            (glyph, advance * scale * spread)
-        })
-        .collect();
-    let width: f32 = glyphs.iter().map(|(_, advance)| advance).sum();
+    let glyphs: Vec<Glyph<'_>> = text.content.chars().map(|letter| font.glyph(text::shown(letter))).collect();
+    let step = |glyph: &Glyph<'_>| glyph.advance * scale * spread;
+    let width: f32 = glyphs.iter().map(step).sum();
     let mut pen = near(text.at.x)
         - match text.anchor {
             Anchor::Start => 0.0,
             Anchor::Middle => width / 2.0,
             Anchor::End => width,
         };
-    let outlines = FONT.outline_glyphs();
-    let mut outline = Outline { builder: PathBuilder::new(), scale, x: pen, y: near(text.at.y) };
-    for (glyph, advance) in glyphs {
-        outline.x = pen;
-        if let Some(drawn) = outlines.get(glyph) {
-            // A glyph that the font has damaged is left out; a test reads them all.
-            let _ =
-                drawn.draw(DrawSettings::unhinted(Size::unscaled(), LocationRef::default()), &mut outline);
+    let mut outline = PathBuilder::new();
+    for glyph in glyphs {
+        // The vertical axis of an outline points up.
+        let at = |[x, y]: [f32; 2]| (pen + x * scale, near(text.at.y) - y * scale);
+        for part in glyph.parts() {
+            match part {
+                Part::Move(to) => {
+                    let (x, y) = at(to);
+                    outline.move_to(x, y);
+                }
+                Part::Line(to) => {
+                    let (x, y) = at(to);
+                    outline.line_to(x, y);
+                }
+                Part::Curve(control, to) => {
+                    let ((x1, y1), (x, y)) = (at(control), at(to));
+                    outline.quad_to(x1, y1, x, y);
+                }
+                Part::Close => outline.close(),
+            }
         }
-        pen += advance;
+        pen += step(&glyph);
     }
-    if let Some(path) = outline.builder.finish() {
+    if let Some(path) = outline.finish() {
         fill_path(canvas, &path, text.color);
         if text.bold {
             // One font is built in; an outline of its own color thickens it.
             stroke_path(canvas, &path, &Stroke::solid(text.color, text.size / 22.0));
         }
-    }
-}
-
-/// A glyph's outline, whose vertical axis points up, as a path in pixels.
-struct Outline {
-    builder: PathBuilder,
-    scale: f32,
-    x: f32,
-    y: f32,
-}
-
-impl Outline {
-    fn at(&self, x: f32, y: f32) -> (f32, f32) {
-        (self.x + x * self.scale, self.y - y * self.scale)
-    }
-}
-
-impl OutlinePen for Outline {
-    fn move_to(&mut self, x: f32, y: f32) {
-        let (x, y) = self.at(x, y);
-        self.builder.move_to(x, y);
-    }
-    fn line_to(&mut self, x: f32, y: f32) {
-        let (x, y) = self.at(x, y);
-        self.builder.line_to(x, y);
-    }
-    fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
-        let ((x1, y1), (x, y)) = (self.at(x1, y1), self.at(x, y));
-        self.builder.quad_to(x1, y1, x, y);
-    }
-    fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
-        let ((x1, y1), (x2, y2), (x, y)) = (self.at(x1, y1), self.at(x2, y2), self.at(x, y));
-        self.builder.cubic_to(x1, y1, x2, y2, x, y);
-    }
-    fn close(&mut self) {
-        self.builder.close();
     }
 }
 
@@ -273,27 +223,22 @@ mod tests {
 
     #[test]
     fn the_widths_of_the_layout_are_those_of_the_font() {
+        let font = Outlines::built_in();
+        let missing = font.glyph('\u{10ffff}');
         for letter in ' '..='~' {
-            let real = f64::from(glyph(letter).unwrap().1) / 2048.0;
+            let real = f64::from(font.glyph(letter).advance) / 2048.0;
             let planned = text::width(&letter.to_string(), 1.0, false);
             assert!((real - planned).abs() < 1e-9, "{letter}");
         }
         // Beyond ASCII the plan is an upper bound.
         for letter in ('\u{a0}'..='\u{45f}').chain("–—…≤≥≈→−∞●".chars()) {
-            let Some((_, advance)) = glyph(letter) else { continue };
-            let real = f64::from(advance) / 2048.0;
+            let glyph = font.glyph(letter);
+            if glyph == missing {
+                continue;
+            }
+            let real = f64::from(glyph.advance) / 2048.0;
             let planned = text::width(&letter.to_string(), 1.0, false);
             assert!(real <= planned + 1e-9, "{letter}: {real} > {planned}");
-        }
-    }
-
-    #[test]
-    fn every_letter_of_the_font_can_be_drawn() {
-        let outlines = FONT.outline_glyphs();
-        for (letter, glyph) in FONT.charmap().mappings() {
-            let mut outline = Outline { builder: PathBuilder::new(), scale: 1.0, x: 0.0, y: 0.0 };
-            let how = DrawSettings::unhinted(Size::unscaled(), LocationRef::default());
-            outlines.get(glyph).unwrap().draw(how, &mut outline).unwrap_or_else(|e| panic!("{letter}: {e}"));
         }
     }
 
