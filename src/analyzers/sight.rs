@@ -95,7 +95,9 @@ impl Sight {
             (Some(recent), Some(whole)) => {
                 let faster = recent.rate.0 - whole.rate.0 > SURELY * (recent.rate.1 + whole.rate.1);
                 let both = recent.state == State::Leaking && whole.state == State::Leaking;
-                let of_whole = whole.state > recent.state || both && !faster;
+                // The whole sees only coarsely that growth ended; where it came in stairs, it sees what goes on.
+                let over = self.recent.has_just_ended();
+                let of_whole = whole.state > recent.state && !over || both && !faster;
                 Some(if of_whole { whole } else { recent })
             }
             (recent, whole) => recent.or(whole),

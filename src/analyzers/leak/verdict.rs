@@ -47,6 +47,9 @@ pub(in crate::analyzers) struct Verdict {
     lead: Envelope,
     /// Where growth ended last.
     stood: Option<Stood>,
+    /// Whether it had ended before.
+    #[serde(default)]
+    stood_before: bool,
     /// Whether growth goes on after that as it went before.
     resumed: bool,
     /// The rate of the window when it grew last, bytes per second; 0 where the window has forgotten that.
@@ -98,6 +101,7 @@ impl Verdict {
             self.leaking = false;
             self.held = 0.0;
             self.ceiling = self.ceiling.max(self.top);
+            self.stood_before |= self.stood.is_some();
             self.stood = Some(Stood { at: now, level: newest(view)[1] });
         }
         if self.leaking {
@@ -122,6 +126,11 @@ impl Verdict {
             self.faded = newest_rate(view) < GOES_ON * look.rate;
         }
         self.faded
+    }
+
+    /// Whether growth that never stood before has ended, and the window still has its rate.
+    pub(in crate::analyzers) fn has_just_ended(&self) -> bool {
+        self.faded && self.stood.is_some() && !self.stood_before
     }
 
     /// Whether growth has held at least half as long as a leak must, or goes on after it stood.
