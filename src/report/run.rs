@@ -143,6 +143,17 @@ fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page
 
 fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {
     let growth = recorder.growths.all.get(subject);
+    // A process that leaked until it ended: the workload's memory fell with its end.
+    let own = |other: &Subject| {
+        other.workload == subject.workload && matches!(other.resource.as_str(), "process" | "gpu_process")
+    };
+    let mut ended =
+        recorder.growths.all.iter().filter(|(other, growth)| own(other) && growth.seen < recorder.now);
+    if growth.is_none_or(|growth| growth.state != "leaking")
+        && ended.any(|(_, growth)| growth.state == "leaking")
+    {
+        return "It leaks: a process of it leaked until that process ended.".to_owned();
+    }
     match growth.map_or("insufficient", |growth| growth.state.as_str()) {
         "leaking" => "It leaks.".to_owned(),
         "growing" => "It grows, which may yet end: watch it for longer.".to_owned(),

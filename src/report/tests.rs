@@ -237,6 +237,28 @@ fn run() {
 }
 
 #[test]
+fn a_process_that_leaked_until_it_ended_is_a_leak_of_the_command() {
+    let state = |state: &str, process: bool| {
+        let labels = if process {
+            json!({ "resource": "process", "workload": "run", "pid": "7", "state": state })
+        } else {
+            json!({ "resource": "workload", "workload": "run", "state": state })
+        };
+        json!({ "labels": labels, "value": 1.0 })
+    };
+    let told = |last: &[Value]| {
+        let mut recorder = Recorder::new(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
+        let series = [state("leaking", false), state("leaking", true)];
+        recorder.take(frame(1, 100.0, &[json!({ "name": "memwarden_leak_state", "series": series })]));
+        recorder.take(frame(2, 1.0, &[json!({ "name": "memwarden_leak_state", "series": last })]));
+        let ended = Ended { workload: "run".to_owned(), code: Some(0), ..Ended::default() };
+        tell_run(&ended, &recorder, &About::default(), Paint::Plain).json["verdict"].clone()
+    };
+    assert_eq!(told(&[state("steady", false)]), "It leaks: a process of it leaked until that process ended.");
+    assert_eq!(told(&[state("steady", false), state("steady", true)]), "No leak.");
+}
+
+#[test]
 fn nothing_seen_is_said_and_nothing_is_invented() {
     let empty = Recorder::new(Focus::default());
     for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {

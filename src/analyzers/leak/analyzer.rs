@@ -279,6 +279,10 @@ fn kind(subject: &Subject, said: &Said, now: Parts, calm: Option<Parts>) -> Kind
     let Some(calm) = calm else { return Kind::Either };
     let rise = |now: Option<f64>, calm: Option<f64>| now.unwrap_or(0.0) - calm.unwrap_or(0.0);
     let (anon, shmem) = (rise(now.anon, calm.anon), rise(now.shmem, calm.shmem));
+    // Its processes are ending, or another kind of its memory is being freed.
+    if anon <= 0.0 && shmem <= 0.0 {
+        return Kind::Either;
+    }
     // Pinned memory is one of the two, by how it was allocated.
     if now.pinned.is_some() && rise(now.pinned, calm.pinned) > 0.5 * anon.max(shmem) {
         return Kind::Pinned;

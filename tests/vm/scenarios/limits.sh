@@ -8,7 +8,8 @@ sampling: {interval: 500ms}
 YAML
 series='memwarden_cgroup_memory_effective_limit_bytes{cgroup="/vm-outer/inner"}'
 check "the smaller limit above is the effective one" within 30 has "$series" 209715200
-check "its own limit is its own" has 'memwarden_cgroup_memory_limit_bytes{cgroup="/vm-outer/inner"}' 419430400
+check "its own limit is its own" within 30 has 'memwarden_cgroup_memory_limit_bytes{cgroup="/vm-outer/inner"}' 419430400
 check "usage is what the job holds" within 30 above 'memwarden_cgroup_memory_usage_bytes{cgroup="/vm-outer/inner"}' 62914560
-left=$(value 'memwarden_cgroup_memory_headroom_bytes{cgroup="/vm-outer/inner"}')
-check "headroom is below the limit above" [ "${left%.*}" -lt 146800640 ]
+
+below() { left=$(value "$1") && [ -n "$left" ] && [ "${left%.*}" -lt "$2" ]; }
+check "headroom is below the limit above" within 30 below 'memwarden_cgroup_memory_headroom_bytes{cgroup="/vm-outer/inner"}' 146800640

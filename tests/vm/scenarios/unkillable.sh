@@ -11,7 +11,7 @@ protection:
     - name: job
       cgroup: /vm-job
       allow_users: [alice]
-      cgroup_headroom: {soft: 90%, hard: 60%}
+      cgroup_headroom: {soft: 61%, hard: 60%}
       verify_timeout: 1s
 YAML
 cat >/tmp/job.sh <<JOB
