@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub const LONGEST: usize = 256;
 
 /// The value of one label.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Label(Arc<str>);
 
@@ -22,6 +22,19 @@ impl Label {
     /// Whether it is empty, which is the same as a label that is not there.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+/// By text. Labels are mostly compared with their own clones, as keys of maps: those are equal without a look at the text.
+impl Ord for Label {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { std::cmp::Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl PartialOrd for Label {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -43,7 +43,8 @@ above() {
     now=$(value "$1")
     [ -n "$now" ] && awk "BEGIN { exit !($now > $2) }"
 }
-absent() { [ -z "$(value "$1")" ]; }
+# absent SERIES: whether a page was read, and has no such series.
+absent() { frame && ! grep -F "$1" /tmp/page | grep -qv '^#'; }
 # within SECONDS COMMAND...: whether the command succeeds in that time.
 within() {
     end=$(($(cut -d. -f1 /proc/uptime) + $1))
