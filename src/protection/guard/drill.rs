@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::alerts::Alerts;
-use super::facts::SeatFacts;
 use super::gather::{Gather, Whys};
+use super::input::JobInput;
 use crate::config::Config;
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
 use crate::host::clock;
-use crate::model::facts::Facts as Told;
+use crate::model::facts::Facts;
 use crate::model::frame::Frame;
 #[cfg(feature = "gpu")]
 use crate::model::frame::SourceReport;
@@ -99,12 +99,12 @@ pub fn walk(
         Machine::arm(executor::Mode::Drill, &roots.proc, &roots.cgroup, never, Errands::default())
             .context("nobody could be signalled")?;
     let mut drill = Drill::default();
-    let named = gather.names.seats.iter().zip(facts.seats);
-    for (seat, (names, facts)) in named.enumerate() {
+    let named = gather.names.slots.iter().zip(facts.slots);
+    for (slot, (names, facts)) in named.enumerate() {
         let (Some(Name { workload: name, members, left_out, .. }), Some(facts)) = (names, facts) else {
             continue;
         };
-        let id = TargetId(u16::try_from(seat).unwrap_or(u16::MAX));
+        let id = TargetId(u16::try_from(slot).unwrap_or(u16::MAX));
         let mut unfit = facts.unfit.map(crate::protection::status::Unfit::label);
         if let Some(scope) = facts.scope.clone()
             && machine.bound(id, Some(scope)).is_err()
@@ -116,7 +116,7 @@ pub fn walk(
         } else {
             Vec::new()
         };
-        let whys = gather.whys.remove(&seat).unwrap_or_default();
+        let whys = gather.whys.remove(&slot).unwrap_or_default();
         drill.jobs.push(Job {
             name: name.to_string(),
             members: *members,
@@ -158,21 +158,21 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
 
 /// Whether there may be GPUs that were not told yet: without a driver there is nothing to wait for.
 #[cfg(feature = "gpu")]
-fn may_tell(frame: &Frame, told: &Told) -> bool {
+fn may_tell(frame: &Frame, told: &Facts) -> bool {
     use crate::sources::gpu::REGISTRATION;
     let answers = |report: &SourceReport| report.source == REGISTRATION.name && report.status == Status::Ok;
     told.gpus_starting || frame.sources.iter().any(answers)
 }
 
 #[cfg(not(feature = "gpu"))]
-fn may_tell(_frame: &Frame, _told: &Told) -> bool {
+fn may_tell(_frame: &Frame, _told: &Facts) -> bool {
     false
 }
 
-fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine) -> Vec<Walked> {
+fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine) -> Vec<Walked> {
     let told: Arc<str> = Arc::from("{}");
     let (mut plan, mut steps, mut from) = (Plan::default(), Vec::new(), State::Ok);
-    let reach = target.limits.reach.label();
+    let max_state = target.limits.max_state.label();
     for to in LADDER {
         let at = clock::now();
         let ask = to == State::Checkpoint;
@@ -201,7 +201,7 @@ fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine
             let (outcome, fails) = told_of(&result);
             steps.push(Walked { state: to, what: said(&planned.step.work), outcome, fails, micros });
         }
-        if to.label() == reach {
+        if to.label() == max_state {
             break;
         }
     }

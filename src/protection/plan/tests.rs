@@ -5,7 +5,7 @@ use std::path::Path;
 
 use expect_test::{Expect, expect};
 
-use super::victim::Person;
+use super::victim::ProcessInfo;
 use super::*;
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
@@ -22,16 +22,16 @@ fn target(more: &str) -> Target {
 }
 
 fn roster(target: &Target, own_group: bool) -> Roster {
-    let person = |pid: u32, parent: u32, mib: u64| Person {
+    let process = |pid: u32, parent: u32, mib: u64| ProcessInfo {
         key: ProcessKey { pid, start: u64::from(pid) },
         parent,
         resident: Bytes::new(mib << 20),
         group: None,
         rank: false,
     };
-    let people = [person(11, 10, 90), person(12, 11, 4000), person(13, 11, 4100), person(14, 12, 500)];
+    let processes = [process(11, 10, 90), process(12, 11, 4000), process(13, 11, 4100), process(14, 12, 500)];
     let group = own_group.then(|| Group { path: "/jobs/a".into(), inode: 7 });
-    Roster::new(&people, target.victims, group)
+    Roster::new(&processes, target.victims, group)
 }
 
 fn transition(from: State, to: State) -> Transition {

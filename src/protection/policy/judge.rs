@@ -83,8 +83,8 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         }
         if level.soft {
             judged.low = true;
-            let reach = if held_up { limits.within(Reach::Checkpoint) } else { limits.reach };
-            judged.push(reach, Reason::Level(resource));
+            let max_state = if held_up { limits.within(Reach::Checkpoint) } else { limits.max_state };
+            judged.push(max_state, Reason::Level(resource));
         }
         judged.returning |= level.returning;
         if level.near {
@@ -121,9 +121,9 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
 }
 
 impl Judged {
-    fn push(&mut self, reach: Reach, reason: Reason) {
-        if reach > self.push.0 {
-            self.push = (reach, reason);
+    fn push(&mut self, max_state: Reach, reason: Reason) {
+        if max_state > self.push.0 {
+            self.push = (max_state, reason);
         }
     }
 
@@ -138,7 +138,7 @@ impl Judged {
     /// The analyzers know a ramp from a leak, so the plain rate speaks only where they are silent for too long.
     /// Returns whether it would lead further than `most`.
     fn forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>, most: Reach) -> bool {
-        if limits.forecast.reach == Reach::Ignore {
+        if limits.forecast.max_state == Reach::Ignore {
             return false;
         }
         let said = observed.forecast.filter(|said| said.age <= limits.forecast.max_age);
@@ -158,9 +158,9 @@ impl Judged {
         if soft != Some(true) {
             return false;
         }
-        let reach = limits.within(limits.forecast.reach);
-        self.push(reach.min(most), Reason::Forecast);
-        reach > most
+        let max_state = limits.within(limits.forecast.max_state);
+        self.push(max_state.min(most), Reason::Forecast);
+        max_state > most
     }
 
     /// Returns whether it would lead further than it may now.
@@ -172,7 +172,7 @@ impl Judged {
         value: Option<Aged<bool>>,
         (reason, most): (Reason, Reach),
     ) -> bool {
-        if trigger.reach == Reach::Ignore {
+        if trigger.max_state == Reach::Ignore {
             return false;
         }
         let known = value.filter(|value| value.age <= trigger.max_age).map(|value| value.value);
@@ -180,9 +180,9 @@ impl Judged {
         if known != Some(true) {
             return false;
         }
-        let reach = limits.within(trigger.reach);
-        self.push(reach.min(most), reason);
-        reach > most
+        let max_state = limits.within(trigger.max_state);
+        self.push(max_state.min(most), reason);
+        max_state > most
     }
 }
 
@@ -195,7 +195,7 @@ fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> O
     }
     let soft = levels.soft.of(total);
     let hard = levels.hard.map(|hard| hard.of(total));
-    let near = soft.saturating_add(limits.margin.of(total)).min(total);
+    let near = soft.saturating_add(limits.hysteresis.of(total)).min(total);
     let until = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0).map(|rate| seconds(headroom.get(), rate));
     Some(Level {
         soft: headroom <= soft,

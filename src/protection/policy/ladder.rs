@@ -181,7 +181,7 @@ impl Ladder {
             return (self.state != State::Disarmed).then_some((State::Disarmed, Reason::Unfit));
         }
         let empty = self.conditions.get(Condition::HasMembers) != Truth::Met;
-        let may_kill = !empty && self.limits.reach == Reach::Kill;
+        let may_kill = !empty && self.limits.max_state == Reach::Kill;
         let hard = judged.hard.filter(|_| may_kill).map(|resource| (State::Kill, Reason::Hard(resource)));
         if self.state == State::Disarmed {
             return self.disarmed(now, judged, hard, rate_left, empty);
@@ -233,7 +233,7 @@ impl Ladder {
         }
         match (self.state, judged.warn) {
             (State::Ok, Some(reason)) => Some((State::Warn, reason)),
-            (State::Warn, None) if self.back_for(now, self.limits.clear) => {
+            (State::Warn, None) if self.back_for(now, self.limits.clear_for) => {
                 Some((State::Ok, Reason::Recovered))
             }
             _ => None,
@@ -241,10 +241,10 @@ impl Ladder {
     }
 
     fn soft(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
-        if empty || self.back_for(now, self.limits.hold) {
+        if empty || self.back_for(now, self.limits.for_time) {
             // Where the hook is the highest rung, it is not started again and again; where there are others, a job that
             // grows again at once must have the time to be asked.
-            let to = if self.limits.reach > Reach::Soft { State::Warn } else { State::Cooldown };
+            let to = if self.limits.max_state > Reach::Soft { State::Warn } else { State::Cooldown };
             return Some((to, if empty { Reason::Gone } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(judged) {
@@ -262,7 +262,7 @@ impl Ladder {
         judged: &Judged,
         empty: bool,
     ) -> Option<(State, Reason)> {
-        if empty || self.back_for(now, self.limits.hold) {
+        if empty || self.back_for(now, self.limits.for_time) {
             return Some((State::Cooldown, if empty { Reason::Gone } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(judged) {
@@ -302,7 +302,7 @@ impl Ladder {
             // It was asked to end and holds nothing up any more: it may take its time.
             return Some((State::Cooldown, Reason::Recovered));
         }
-        if self.limits.reach == Reach::Kill {
+        if self.limits.max_state == Reach::Kill {
             return Some((State::Kill, Reason::TermOver));
         }
         // Nothing more may be done; that it stays is said once.
@@ -415,7 +415,7 @@ impl Ladder {
     }
 
     fn held(&self, now: Timestamp) -> bool {
-        self.pushed.is_some_and(|since| now.since(since) >= self.limits.hold)
+        self.pushed.is_some_and(|since| now.since(since) >= self.limits.for_time)
     }
 
     fn back_for(&self, now: Timestamp, time: Duration) -> bool {
@@ -424,7 +424,7 @@ impl Ladder {
 
     fn may_ask(&self, now: Timestamp) -> bool {
         self.incident.is_none_or(|incident| !incident.asked)
-            && self.asked.is_none_or(|before| now.since(before) >= self.limits.ask_again)
+            && self.asked.is_none_or(|before| now.since(before) >= self.limits.request_interval)
     }
 
     /// An incident that is counted goes on; a new one needs room.

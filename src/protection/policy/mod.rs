@@ -18,7 +18,7 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
-pub use board::{Board, Seated, UsedUp};
+pub use board::{Board, Occupied, UsedUp};
 pub use condition::{Condition, Conditions, Truth};
 pub use flow::Flow;
 pub use ladder::{Gate, Ladder};

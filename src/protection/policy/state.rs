@@ -137,7 +137,7 @@ impl Reach {
     pub fn of(word: &str) -> Option<Self> {
         [Self::Ignore, Self::Warn, Self::Soft, Self::Checkpoint, Self::Term, Self::Kill]
             .into_iter()
-            .find(|reach| reach.label() == word)
+            .find(|max_state| max_state.label() == word)
     }
 }
 

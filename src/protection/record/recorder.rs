@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::SharedFlight;
 use super::audit::AuditLog;
+use super::oom_kills::VICTIM;
 use super::report::{chart, csv, report};
 use super::store::{self, Store};
-use super::strikes::VICTIM;
 use super::summary::summary;
 use crate::host::clock;
 use crate::model::label::Label;
@@ -58,7 +58,7 @@ impl Id {
 }
 
 #[derive(Debug)]
-enum Word {
+enum Message {
     /// A policy's incident. This and its end take no memory, since the guard says them.
     Began {
         id: Id,
@@ -97,7 +97,7 @@ pub struct Status {
 /// Who is told of incidents.
 #[derive(Debug)]
 pub struct Recorder {
-    words: SyncSender<Word>,
+    words: SyncSender<Message>,
     status: Arc<Mutex<Status>>,
     /// Beside the status: who is told of a lost word must not wait for it.
     lost: AtomicU64,
@@ -144,28 +144,28 @@ impl Recorder {
         policy: &Arc<str>,
     ) {
         let (target, policy) = (target.clone(), Arc::clone(policy));
-        self.tell(Word::Began { id: Id::of(id), at, target, mode, policy });
+        self.send(Message::Began { id: Id::of(id), at, target, mode, policy });
     }
 
     /// An incident is over.
     pub(super) fn ended(&self, at: Timestamp, id: &str) {
-        self.tell(Word::Ended { id: Id::of(id), at });
+        self.send(Message::Ended { id: Id::of(id), at });
     }
 
     /// Nobody looks after an incident any more, which went on: the daemon ends, or its configuration is another.
     pub(super) fn left(&self, at: Timestamp, id: &str) {
-        self.tell(Word::Left { id: Id::of(id), at });
+        self.send(Message::Left { id: Id::of(id), at });
     }
 
     /// Something that is over already.
     pub fn record(&self, incident: Incident) {
-        self.tell(Word::Record(Box::new(incident)));
+        self.send(Message::Record(Box::new(incident)));
     }
 
     /// Has everything written, and waits for it at most so long; whether it was.
     pub fn flush(&self, within: Duration) -> bool {
         let (done, heard) = sync_channel(1);
-        self.words.try_send(Word::Flush(done)).is_ok() && heard.recv_timeout(within).is_ok()
+        self.words.try_send(Message::Flush(done)).is_ok() && heard.recv_timeout(within).is_ok()
     }
 
     /// How it fares.
@@ -173,7 +173,7 @@ impl Recorder {
         Status { lost: self.lost.load(Ordering::Relaxed), ..locked(&self.status).clone() }
     }
 
-    fn tell(&self, word: Word) {
+    fn send(&self, word: Message) {
         if self.words.try_send(word).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -197,7 +197,7 @@ impl RecordErrand {
 
 impl Errand for RecordErrand {
     fn begin(&mut self, ticket: Ticket, _step: &Step) -> bool {
-        self.recorder.words.try_send(Word::Step(ticket, self.report.clone())).is_ok()
+        self.recorder.words.try_send(Message::Step(ticket, self.report.clone())).is_ok()
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>) {
@@ -234,14 +234,14 @@ struct Writer {
 }
 
 impl Writer {
-    fn serve(&mut self, inbox: &Receiver<Word>) {
+    fn serve(&mut self, inbox: &Receiver<Message>) {
         self.finish_old();
         loop {
             let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { EVERY };
             let word = inbox.recv_timeout(wait);
             self.read();
             match word {
-                Ok(Word::Began { id, at, target, mode, policy }) => self.begin(Incident {
+                Ok(Message::Began { id, at, target, mode, policy }) => self.begin(Incident {
                     id: id.as_str().to_owned(),
                     target: target.as_str().to_owned(),
                     mode: mode.to_owned(),
@@ -249,8 +249,8 @@ impl Writer {
                     policy: (*policy).to_owned(),
                     ..Incident::default()
                 }),
-                Ok(Word::Ended { id, at }) => self.end(id.as_str(), at),
-                Ok(Word::Left { id, at }) => {
+                Ok(Message::Ended { id, at }) => self.end(id.as_str(), at),
+                Ok(Message::Left { id, at }) => {
                     let known = self.open.iter_mut().find(|open| open.incident.id == id.as_str());
                     if let Some(open) = known {
                         let why = "memwarden ended, or was given another configuration, while it went on";
@@ -262,17 +262,17 @@ impl Writer {
                         self.close(place);
                     }
                 }
-                Ok(Word::Record(incident)) if self.told_already(&incident) => {}
-                Ok(Word::Record(incident)) => {
+                Ok(Message::Record(incident)) if self.already_recorded(&incident) => {}
+                Ok(Message::Record(incident)) => {
                     self.begin(*incident);
                     self.close(self.open.len() - 1);
                 }
-                Ok(Word::Flush(done)) => {
+                Ok(Message::Flush(done)) => {
                     self.write_news();
                     // Whoever asked may have given up.
                     let _ = done.send(());
                 }
-                Ok(Word::Step(ticket, report)) => {
+                Ok(Message::Step(ticket, report)) => {
                     // Nobody asks any more where the report is full.
                     let _ = report.try_send(Finished::new(ticket, self.write_step()));
                 }
@@ -293,7 +293,7 @@ impl Writer {
     }
 
     /// Whether a death belongs to an incident that is told anyway: a policy's, or the kernel's.
-    fn told_already(&mut self, incident: &Incident) -> bool {
+    fn already_recorded(&mut self, incident: &Incident) -> bool {
         let victim = incident.facts.get(VICTIM).and_then(|pid| pid.as_str());
         if incident.cause != Cause::Killed {
             self.victims.extend(victim.map(str::to_owned));
@@ -519,7 +519,7 @@ mod tests {
         }];
         Turn {
             at: Timestamp::from_secs(second),
-            seat: TargetId(3),
+            slot: TargetId(3),
             target,
             mode: "enforce",
             from,
@@ -584,8 +584,8 @@ mod tests {
         let mut room = room(tempfile::tempdir().unwrap());
         let job = Label::from("job");
         room.ledger.moved(&turn(10, &job, "warn", "soft"));
-        room.ledger.moved(&Turn { seat: TargetId(4), ..turn(10, &job, "warn", "soft") });
-        let [one, other] = [3, 4].map(|seat| room.ledger.incident(TargetId(seat)).unwrap().to_owned());
+        room.ledger.moved(&Turn { slot: TargetId(4), ..turn(10, &job, "warn", "soft") });
+        let [one, other] = [3, 4].map(|slot| room.ledger.incident(TargetId(slot)).unwrap().to_owned());
         assert_eq!((one.as_str(), other), ("19700101T000010.000Z-job", format!("{one}-4")));
         room.ledger.moved(&turn(11, &job, "soft", "kill"));
         assert!(room.recorder.flush(Duration::from_secs(20)));

@@ -10,7 +10,7 @@ mod kill;
 mod leftover;
 mod never;
 mod observer;
-mod person;
+mod process_status;
 mod raw;
 mod reach;
 mod release;
@@ -36,9 +36,9 @@ use group::Groups;
 pub use leftover::let_go;
 pub use never::never;
 pub use observer::Observer;
-use person::Proc;
+use process_status::Proc;
 pub use reach::Mode;
-use reach::{Found, Miss};
+use reach::{Miss, OpenProcess};
 use release::Releaser;
 use tree::Table;
 use wait::{Goal, State, Wait};
@@ -94,7 +94,7 @@ pub struct Machine {
     met: HashSet<ProcessKey, foldhash::fast::RandomState>,
     pids: Vec<u32>,
     /// Those that were stopped and are to be killed.
-    held: Vec<Found>,
+    held: Vec<OpenProcess>,
     table: Table,
     releaser: Releaser,
     errands: Errands,
@@ -159,7 +159,7 @@ impl Machine {
     }
 
     /// Finds a process that a target may reach.
-    fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<Found, Miss> {
+    fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<OpenProcess, Miss> {
         let target = self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
         reach::find(&mut self.proc, &target.scope, &self.never, key)
     }
@@ -190,11 +190,11 @@ impl Machine {
             Work::Signal { process, signal, only_if_caught } => {
                 let now = clock::now();
                 let found = self.find(id, *process)?;
-                if *only_if_caught && found.person.caught & (1 << (signal.get() - 1)) == 0 {
+                if *only_if_caught && found.process.caught & (1 << (signal.get() - 1)) == 0 {
                     return Err(Miss::Skip(Skip::NotCaught));
                 }
                 reach::send(self.mode, &found, *signal)?;
-                self.note(reach::touched(&found.person, 0));
+                self.note(reach::touched(&found.process, 0));
                 let target = self.targets.iter_mut().find(|target| target.id == id);
                 if let Some(target) = target {
                     target.asked.get_or_insert(now);
@@ -249,7 +249,7 @@ impl Machine {
             return Ok((Outcome::WouldHave, 0));
         }
         let ticket = self.ticket();
-        let mut waiting: Option<(Found, u32)> = None;
+        let mut waiting: Option<(OpenProcess, u32)> = None;
         let mut count = 0;
         for key in processes {
             // The bounds hold here too: the kernel would refuse who is not being killed, but not who is not ours.

@@ -20,10 +20,10 @@ use crate::model::time::Timestamp;
 use crate::protection::enforce::executor::{self, Errands, Machine, Observer};
 use crate::protection::enforce::levels::HostMeter;
 use crate::protection::guard::alerts::Alerts;
-use crate::protection::guard::facts::Facts;
 use crate::protection::guard::gather::Gather;
-use crate::protection::guard::slot::Slot;
-use crate::protection::guard::watch::{Hands, Watch};
+use crate::protection::guard::guard_loop::{Executors, GuardLoop};
+use crate::protection::guard::input::GuardInput;
+use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::policy::State;
 use crate::protection::words::scope::Never;
@@ -98,8 +98,8 @@ struct Scene {
     key: ProcessKey,
     engine: Engine,
     gather: Gather,
-    slot: Arc<Slot<Facts>>,
-    watch: Watch,
+    mailbox: Arc<Mailbox<GuardInput>>,
+    watch: GuardLoop,
     notes: Notes,
     second: u64,
 }
@@ -128,14 +128,14 @@ impl Scene {
         let mode = executor::Mode::Enforce;
         let errands = Errands::default();
         let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), errands).unwrap();
-        let hands = Hands { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
-        let (notes, slot) = (Notes::default(), Arc::new(Slot::default()));
+        let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
+        let (notes, mailbox) = (Notes::default(), Arc::new(Mailbox::default()));
         let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent: false });
         std::fs::write(tree.proc().join("meminfo"), meminfo(HOST)).unwrap();
         tree.add(&fixture::Process::new(1, "init"));
         let meter = HostMeter::open(&tree.proc()).ok();
-        let watch = Watch::new(targets, 5, Arc::clone(&slot), meter, hands, Arc::default(), diary);
-        Self { tree, key: job.key, engine, gather, slot, watch, notes, second: 0 }
+        let watch = GuardLoop::new(targets, 5, Arc::clone(&mailbox), meter, hands, Arc::default(), diary);
+        Self { tree, key: job.key, engine, gather, mailbox, watch, notes, second: 0 }
     }
 
     /// One second in which the host has so much available and the job so much of its own, in KiB.
@@ -151,7 +151,7 @@ impl Scene {
         let report = self.watch.report().clone();
         let told = self.engine.facts();
         let facts = self.gather.look(at, &frame.outlook, told, &Alerts::default(), &report);
-        self.slot.give(Box::new(facts.unwrap()), Facts::keep);
+        self.mailbox.give(Box::new(facts.unwrap()), GuardInput::keep);
         let now = Cell::new(at);
         for _ in 0..10 {
             self.watch.round(&|| now.get());
@@ -161,7 +161,7 @@ impl Scene {
     }
 
     fn state(&mut self) -> Option<State> {
-        self.watch.report().seats[0].map(|seat| seat.state)
+        self.watch.report().slots[0].map(|slot| slot.state)
     }
 
     /// The moves of the ladder, and how many were asked.
@@ -278,7 +278,7 @@ fn an_analyzer_that_is_off_is_not_one_that_foresees_nothing() {
     let told = scene.engine.facts();
     let at = Timestamp::from_secs(1_001);
     let facts = scene.gather.look(at, &frame.outlook, told, &Alerts::default(), &report).unwrap();
-    let seat = facts.seats[0].as_ref().unwrap();
-    assert_eq!((seat.forecast, seat.leak), (None, Some(false)));
+    let slot = facts.slots[0].as_ref().unwrap();
+    assert_eq!((slot.forecast, slot.leak), (None, Some(false)));
     assert_eq!(job.end(), ["up"]);
 }

@@ -8,7 +8,7 @@ pub(super) struct Pause;
 
 impl Action for Pause {
     fn plan(&self, trip: &Trip<'_>, out: &mut Plan) {
-        if let Some(group) = trip.roster.group.clone().filter(|_| trip.target.pause) {
+        if let Some(group) = trip.roster.group.clone().filter(|_| trip.target.freeze) {
             out.push(trip, Work::Freeze { group });
         }
     }
@@ -19,7 +19,7 @@ pub(super) struct Resume;
 
 impl Action for Resume {
     fn plan(&self, trip: &Trip<'_>, out: &mut Plan) {
-        if let Some(group) = trip.roster.group.clone().filter(|_| trip.target.pause) {
+        if let Some(group) = trip.roster.group.clone().filter(|_| trip.target.freeze) {
             out.push(trip, Work::Thaw { group });
         }
     }

@@ -8,8 +8,8 @@ use super::{GIB, MIB, limits, secs};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, AckKind, Aged, Board, Forecast, Ladder, Levels, Limits, Members, Mode, Observed, Reach, Reading,
-    Reason, Resource, Seated, State, Transition, Trigger,
+    Ack, AckKind, Aged, Board, Forecast, Ladder, Levels, Limits, Members, Mode, Observed, Occupied, Reach,
+    Reading, Reason, Resource, State, Transition, Trigger,
 };
 
 fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
@@ -50,13 +50,14 @@ fn observed() -> impl Strategy<Value = Observed> {
 }
 
 /// Both the host and the cgroup are watched, and everything may trigger everything.
-fn eager(mode: Mode, reach: Reach) -> Limits {
-    let anything = Trigger { reach: Reach::Kill, max_age: secs(10) };
-    let mut limits = Limits { mode, reach, forecast: anything, leak: anything, alert: anything, ..limits() };
+fn eager(mode: Mode, max_state: Reach) -> Limits {
+    let anything = Trigger { max_state: Reach::Kill, max_age: secs(10) };
+    let mut limits =
+        Limits { mode, max_state, forecast: anything, leak: anything, alert: anything, ..limits() };
     limits.levels[Resource::Host.place()] = limits.levels[Resource::Cgroup.place()];
     limits.grace = secs(3);
     limits.term_grace = secs(2);
-    limits.hold = secs(1);
+    limits.for_time = secs(1);
     limits.verify_timeout = secs(2);
     limits
 }
@@ -80,9 +81,9 @@ fn run(
 ) {
     let mut now = Timestamp::from_secs(100);
     let mut board = Board::new(2, limits.iter().map(|limits| limits.max_kills_per_hour), 4);
-    for (seat, limits) in limits.into_iter().enumerate() {
+    for (slot, limits) in limits.into_iter().enumerate() {
         let ladder = Ladder::new(limits, now);
-        board.seat(seat, Some(Seated { target: seat, user: Some(7), ladder }));
+        board.set_slot(slot, Some(Occupied { target: slot, user: Some(7), ladder }));
     }
     for (ms, observed) in history {
         now = now.plus(Duration::from_millis(*ms));
@@ -173,10 +174,10 @@ proptest! {
     #[test]
     fn nobody_is_killed_while_the_level_is_not_crossed_or_out_of_reach(history in history()) {
         let limits = [eager(Mode::Enforce, Reach::Checkpoint), eager(Mode::Enforce, Reach::Term)];
-        let reach = [State::Checkpoint, State::Term];
+        let max_state = [State::Checkpoint, State::Term];
         let mut beyond = None;
         run(limits, &history, |place, _, _, moved| {
-            if let Some(moved) = moved.filter(|moved| moved.acts() && moved.to > reach[place]) {
+            if let Some(moved) = moved.filter(|moved| moved.acts() && moved.to > max_state[place]) {
                 beyond = Some((place, moved));
             }
         });

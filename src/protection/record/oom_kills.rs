@@ -22,7 +22,7 @@ pub(super) const VICTIM: &str = "victim_pid";
 
 /// What was counted so far.
 #[derive(Debug, Default)]
-pub(super) struct Strikes {
+pub(super) struct OomKills {
     /// Absent before the first frame that has the counter: what it says then was before us.
     kills: Option<f64>,
 }
@@ -43,7 +43,7 @@ fn bytes(value: f64) -> Bytes {
     Bytes::new(value.max(0.0) as u64)
 }
 
-impl Strikes {
+impl OomKills {
     /// An incident where the kernel killed since the frame before.
     pub(super) fn look(&mut self, frame: &Frame) -> Option<Incident> {
         let counted = family(frame, kmsg::metrics::OOM_KILLS.desc.name)?;
@@ -201,11 +201,11 @@ mod tests {
 
     #[test]
     fn each_strike_is_one_incident() {
-        let mut strikes = Strikes::default();
-        assert_eq!(strikes.look(&frame(1, None)), None);
-        assert_eq!(strikes.look(&frame(2, Some(3))), None, "what was before us is not ours to tell");
-        assert_eq!(strikes.look(&frame(3, Some(3))), None);
-        let incident = strikes.look(&frame(4, Some(5))).unwrap();
+        let mut oom_kills = OomKills::default();
+        assert_eq!(oom_kills.look(&frame(1, None)), None);
+        assert_eq!(oom_kills.look(&frame(2, Some(3))), None, "what was before us is not ours to tell");
+        assert_eq!(oom_kills.look(&frame(3, Some(3))), None);
+        let incident = oom_kills.look(&frame(4, Some(5))).unwrap();
         assert_eq!(incident.summary, "The kernel killed python3 (pid 77): a cgroup's memory had run out.");
         assert_eq!(
             (incident.id.as_str(), incident.target.as_str()),
@@ -213,7 +213,7 @@ mod tests {
         );
         assert_eq!(incident.facts["kills"], json!(2.0));
         assert_eq!(incident.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
-        assert_eq!(strikes.look(&frame(5, Some(5))), None);
+        assert_eq!(oom_kills.look(&frame(5, Some(5))), None);
     }
 
     #[test]

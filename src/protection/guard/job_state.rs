@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::facts::{Known, SeatFacts};
+use super::input::{JobInput, Known};
 use super::journal::Moved;
 use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::time::Timestamp;
@@ -37,7 +37,7 @@ pub(super) struct Pending {
 
 /// One job.
 #[derive(Debug)]
-pub(super) struct Sitting {
+pub(super) struct JobState {
     pub(super) serial: u64,
     pub(super) target: usize,
     /// Whose job it is.
@@ -77,8 +77,8 @@ pub(super) struct Sitting {
     pub(super) moved: Option<Moved>,
 }
 
-impl Sitting {
-    pub(super) fn new(facts: &SeatFacts, at: Timestamp) -> Self {
+impl JobState {
+    pub(super) fn new(facts: &JobInput, at: Timestamp) -> Self {
         Self {
             serial: facts.serial,
             target: facts.target,
@@ -112,7 +112,7 @@ impl Sitting {
     }
 
     /// Takes over what is newer; what it was goes back with the facts, to be freed elsewhere.
-    pub(super) fn hear(&mut self, facts: &mut SeatFacts, at: Timestamp) {
+    pub(super) fn receive(&mut self, facts: &mut JobInput, at: Timestamp) {
         std::mem::swap(&mut self.roster, &mut facts.roster);
         if let Some(meter) = &mut facts.meter {
             std::mem::swap(&mut self.meter, meter);
@@ -126,7 +126,7 @@ impl Sitting {
 
     /// Listens to what its processes have said over the job socket since it was asked to save: it has saved once one of
     /// them has and nobody is still at it.
-    pub(super) fn listen(&mut self, heard: &Checkpoints, now: Timestamp) {
+    pub(super) fn read_acknowledgements(&mut self, heard: &Checkpoints, now: Timestamp) {
         let asked = self.moved.map(|moved| moved.transition).filter(|moved| moved.to == State::Checkpoint);
         let Some(asked) = asked.map(|moved| moved.at.monotonic().as_nanos()) else { return };
         let mut said = None;
@@ -140,12 +140,12 @@ impl Sitting {
             };
         }
         if let Some(kind) = said.filter(|kind| self.ack.is_none_or(|before| before.kind != *kind)) {
-            self.say(Ack { kind, at: now });
+            self.acknowledge(Ack { kind, at: now });
         }
     }
 
     /// Takes the newest word of the job.
-    pub(super) fn say(&mut self, ack: Ack) {
+    pub(super) fn acknowledge(&mut self, ack: Ack) {
         if self.ack.is_none_or(|before| before.at.monotonic() <= ack.at.monotonic()) {
             self.ack = Some(ack);
         }

@@ -10,15 +10,15 @@ use crate::protection::status::Unfit;
 use crate::protection::words::scope::Scope;
 
 /// Jobs that are protected at once.
-pub const SEATS: usize = 64;
+pub const SLOTS: usize = 64;
 
 /// Everything, by seat.
 #[derive(Debug)]
-pub struct Facts {
+pub struct GuardInput {
     /// When the sample was taken.
     pub at: Timestamp,
-    /// As many as [`SEATS`].
-    pub seats: Vec<Option<SeatFacts>>,
+    /// As many as [`SLOTS`].
+    pub slots: Vec<Option<JobInput>>,
 }
 
 /// What is known of a resource that the guard cannot read itself.
@@ -35,7 +35,7 @@ pub enum Known {
 
 /// What is known of who sits in one seat.
 #[derive(Debug)]
-pub struct SeatFacts {
+pub struct JobInput {
     /// Tells this job from the one that sat there before.
     pub serial: u64,
     /// The place of its target.
@@ -66,10 +66,10 @@ pub struct SeatFacts {
     pub unfit: Option<Unfit>,
 }
 
-impl Facts {
+impl GuardInput {
     /// Keeps from facts that were never read what comes only once.
     pub fn keep(&mut self, unread: &mut Self) {
-        for (new, old) in self.seats.iter_mut().zip(&mut unread.seats) {
+        for (new, old) in self.slots.iter_mut().zip(&mut unread.slots) {
             if let (Some(new), Some(old)) = (new, old)
                 && new.serial == old.serial
             {
