@@ -1,4 +1,5 @@
-//! One round of the guard: hear, read, decide, act. It waits for nobody, and allocates only to start a hook.
+//! One round of the guard: take input, read levels, decide, act. A round never blocks, and allocates only for the JSON that
+//! hooks and webhooks receive.
 
 mod follow_up;
 
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::input::{GuardInput, JobInput, SLOTS};
-use super::job_state::{JobState, flowing, oldest};
+use super::job_state::{JobState, oldest, reading_with_rates};
 use super::journal::{CompletedStep, Journal, Moved};
 use super::mailbox::Mailbox;
 use super::notification;
@@ -24,21 +25,21 @@ use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
 use crate::protection::words::step::{Executor, Finished, Outcome, Stage, Step, StepDone, TargetId, Work};
 
-/// The shortest and the longest time between two rounds.
+/// Limits of the time between two rounds.
 pub(super) const SHORTEST: Duration = Duration::from_millis(10);
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
-/// After a move: the next one may be due, and two rungs are not to cost two rounds.
+/// Time to the next round after a transition: the next transition may be due at once.
 const AT_ONCE: Duration = Duration::from_micros(200);
-/// While a warning is out.
+/// Longest time between two rounds in the states warn, blind and cooldown.
 const WARNED: Duration = Duration::from_millis(100);
-/// How fast memory can be taken, in bytes per second, before somebody was seen to be faster: 12 GiB/s.
+/// Assumed rate of allocation in bytes per second, unless a higher one was seen: 12 GiB/s.
 const FASTEST: f64 = 12.0 * 1_073_741_824.0;
 
-/// Who carries steps out.
+/// The executors of steps.
 pub struct Executors {
-    /// For targets in the mode enforce; absent where nobody could be made ready.
+    /// For targets in mode `enforce`; absent where the executor could not be set up.
     pub enforce: Option<Box<dyn Executor>>,
-    /// For targets in the mode observe.
+    /// For targets in mode `observe`.
     pub observe: Box<dyn Executor>,
 }
 
@@ -48,7 +49,7 @@ impl std::fmt::Debug for Executors {
     }
 }
 
-/// The guard between two rounds.
+/// The state of the guard between two rounds.
 pub struct GuardLoop {
     targets: Arc<[Target]>,
     mailbox: Arc<Mailbox<GuardInput>>,
@@ -56,9 +57,9 @@ pub struct GuardLoop {
     board: Board,
     slots: Vec<Option<JobState>>,
     meter: Option<HostMeter>,
-    flow: Flow,
+    rates: Flow,
     host: Option<(Timestamp, Reading)>,
-    hands: Executors,
+    executors: Executors,
     checkpoints: Arc<Checkpoints>,
     plan: Plan,
     carried: Vec<bool>,
@@ -79,7 +80,7 @@ impl GuardLoop {
         max_kills_per_hour: u32,
         mailbox: Arc<Mailbox<GuardInput>>,
         meter: Option<HostMeter>,
-        hands: Executors,
+        executors: Executors,
         checkpoints: Arc<Checkpoints>,
         journal: Box<dyn Journal>,
     ) -> Self {
@@ -93,9 +94,9 @@ impl GuardLoop {
             held: None,
             slots: (0..SLOTS).map(|_| None).collect(),
             meter,
-            flow: Flow::default(),
+            rates: Flow::default(),
             host: None,
-            hands,
+            executors,
             checkpoints,
             plan: Plan::with_room(room),
             carried: Vec::with_capacity(room + 8),
@@ -104,22 +105,22 @@ impl GuardLoop {
         }
     }
 
-    /// Counts what was ended before, oldest first, against the rate limits.
+    /// Counts terminations of earlier runs, oldest first, against the rate limits.
     pub(super) fn recall(&mut self, ends: &[End]) {
         for End { target, user, at } in ends {
             let named = |known: &Target| known.name.as_str() == target;
-            // A target of another configuration used up the host's limit all the same.
+            // Terminations of targets that are no longer configured count against the host's limit.
             let place = self.targets.iter().position(named).unwrap_or(usize::MAX);
             self.board.recall(place, *user, *at);
         }
     }
 
-    /// What is to be told of it.
+    /// The report that the round fills.
     pub(super) const fn report(&mut self) -> &mut Report {
         &mut self.report
     }
 
-    /// One round; `clock` tells the time. Returns how long the next one can wait.
+    /// Makes one round; `clock` reads the time. Returns the longest time until the next round.
     pub(super) fn round(&mut self, clock: &dyn Fn() -> Timestamp) -> Duration {
         let now = clock();
         self.receive(now, clock);
@@ -128,7 +129,7 @@ impl GuardLoop {
         let mut pause = LONGEST;
         for slot in 0..SLOTS {
             if self.slots[slot].is_some() {
-                pause = pause.min(self.attend(slot, clock));
+                pause = pause.min(self.evaluate(slot, clock));
             }
         }
         self.journal.settle();
@@ -141,110 +142,107 @@ impl GuardLoop {
         pause
     }
 
-    /// The end: whoever was paused goes on.
+    /// Thaws all frozen cgroups, before the guard ends.
     pub(super) fn finish(&mut self, clock: &dyn Fn() -> Timestamp) {
         for slot in 0..SLOTS {
-            self.resume(slot, clock);
+            self.thaw(slot, clock);
         }
     }
 
-    /// Carries out a step that no move asked for, on paper like every other.
-    fn one_more(&mut self, slot: usize, step: &Step, clock: &dyn Fn() -> Timestamp) -> Option<StepDone> {
+    /// Carries out a step that belongs to no new transition, recorded like every other step. Absent where it failed.
+    fn perform(&mut self, slot: usize, step: &Step, clock: &dyn Fn() -> Timestamp) -> Option<StepDone> {
         let job = self.slots[slot].as_ref()?;
-        let (moved, hands) = (job.moved?, self.hands.of(&self.targets[job.target])?);
+        let (moved, executors) = (job.moved?, self.executors.of(&self.targets[job.target])?);
         let begun = clock();
         let number = self.journal.before(begun, step);
-        let result = hands.perform(step);
+        let result = executors.perform(step);
         let at = clock();
         let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
-        let completed = CompletedStep { number, step, result: &result, micros, touched: hands.touched() };
+        let completed = CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
         self.journal.after(at, &moved, &completed);
         result.ok()
     }
 
-    /// Takes over what the sampler left.
+    /// Takes the newest input of the sampler.
     fn receive(&mut self, now: Timestamp, clock: &dyn Fn() -> Timestamp) {
         if !self.mailbox.take(&mut self.held) {
             return;
         }
-        let Some(mut facts) = self.held.take() else { return };
-        let at = facts.at;
-        for (slot, told) in facts.slots.iter_mut().enumerate().take(SLOTS) {
-            let stays = told
-                .as_ref()
-                .is_some_and(|told| self.slots[slot].as_ref().is_some_and(|job| job.serial == told.serial));
-            if !stays {
-                self.resume(slot, clock);
-                self.leave(slot, now);
+        let Some(mut input) = self.held.take() else { return };
+        let at = input.at;
+        for (slot, job_input) in input.slots.iter_mut().enumerate().take(SLOTS) {
+            let known = self.slots[slot].as_ref().map(|job| job.serial);
+            if known.is_none() || known != job_input.as_ref().map(|job_input| job_input.serial) {
+                self.thaw(slot, clock);
+                self.clear_slot(slot, now);
             }
-            if let Some(told) = told {
-                self.sit(slot, told, at, now);
+            if let Some(job_input) = job_input {
+                self.update_slot(slot, job_input, at, now);
             }
         }
-        self.held = Some(facts);
+        self.held = Some(input);
     }
 
-    fn leave(&mut self, slot: usize, now: Timestamp) {
+    fn clear_slot(&mut self, slot: usize, now: Timestamp) {
         let Some(job) = self.slots[slot].take() else { return };
         self.journal.left(now, id(slot));
         self.board.set_slot(slot, None);
         self.report.slots[slot] = None;
-        let id = id(slot);
-        let hands = self.hands.of(&self.targets[job.target]);
-        if let Some(hands) = hands {
-            hands.forget(id);
-            // Without bounds nobody is reached.
-            let _ = hands.bound(id, None);
+        if let Some(executor) = self.executors.of(&self.targets[job.target]) {
+            executor.forget(id(slot));
+            // Without a scope no process can be signalled.
+            let _ = executor.bound(id(slot), None);
         }
     }
 
-    fn sit(&mut self, slot: usize, told: &mut JobInput, at: Timestamp, now: Timestamp) {
+    fn update_slot(&mut self, slot: usize, input: &mut JobInput, at: Timestamp, now: Timestamp) {
         if self.slots[slot].is_none() {
-            let Some(ladder) = told.ladder.take() else { return };
-            self.slots[slot] = Some(JobState::new(told, now));
-            let occupied = Occupied { target: told.target, user: told.user, ladder };
+            let Some(ladder) = input.ladder.take() else { return };
+            self.slots[slot] = Some(JobState::new(input, now));
+            let occupied = Occupied { target: input.target, user: input.user, ladder };
             self.board.set_slot(slot, Some(occupied));
         }
         let Some(job) = &mut self.slots[slot] else { return };
-        job.receive(told, at);
-        if let Some(scope) = told.scope.take()
-            && let Some(hands) = self.hands.of(&self.targets[told.target])
+        job.receive(input, at);
+        if let Some(scope) = input.scope.take()
+            && let Some(executor) = self.executors.of(&self.targets[input.target])
         {
-            job.bounded = hands.bound(id(slot), Some(scope)).is_ok();
+            job.scoped = executor.bound(id(slot), Some(scope)).is_ok();
         }
     }
 
     fn read_host(&mut self, now: Timestamp) {
         if let Some(left) = self.meter.as_ref().and_then(|meter| meter.read().ok()) {
-            let reading = flowing(&mut self.flow, now, left);
+            let reading = reading_with_rates(&mut self.rates, now, left);
             self.host = Some((now, reading));
             self.journal.read_host(now, &reading);
         }
     }
 
-    /// Looks at one seat, and does what is due.
-    fn attend(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) -> Duration {
+    /// Evaluates the policy for one slot and carries out the transition, if any. Returns the longest time until the next
+    /// round.
+    fn evaluate(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) -> Duration {
         let total = self.host.map_or(Bytes::new(u64::MAX), |(_, reading)| reading.total);
         let read = clock();
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
         let targets = Arc::clone(&self.targets);
         let target = &targets[job.target];
-        job.read(read, total);
+        job.cgroup.read(read, total);
         let hard = |resource: Resource, reading: Option<Reading>| {
             let hard = target.limits.levels[resource.place()].and_then(|levels| levels.hard);
             reading.zip(hard).is_some_and(|(reading, hard)| reading.headroom <= hard.of(reading.total))
         };
-        // A number that kills is read twice.
-        if hard(Resource::Cgroup, job.group()) {
-            job.read(read, total);
+        // A reading below the hard level is read again before it kills.
+        if hard(Resource::Cgroup, job.cgroup.reading()) {
+            job.cgroup.read(read, total);
         }
         if hard(Resource::Host, self.host.map(|(_, reading)| reading)) {
             self.read_host(read);
         }
-        let able = target.limits.mode == Mode::Observe || self.hands.enforce.is_some();
+        let able = target.limits.mode == Mode::Observe || self.executors.enforce.is_some();
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
-        if target.limits.mode == Mode::Enforce && job.lost_sight(read) {
-            self.wait_on(slot, clock);
+        if target.limits.mode == Mode::Enforce && job.must_await_again(read) {
+            self.await_victims(slot, clock);
         }
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
         if target.ask.job {
@@ -252,42 +250,41 @@ impl GuardLoop {
         }
         let observed = job.observed(read, self.host, able);
         let transition = self.board.step(slot, read, &observed);
-        let (group, place) = (job.group(), job.target);
+        let (group, place) = (job.cgroup.reading(), job.target);
         if let Some(reading) = group {
             self.journal.read(read, place, &reading);
         }
-        self.note(slot, &observed, able, read);
+        self.fill_report(slot, &observed, able, read);
         if let Some(transition) = transition {
             self.act(slot, &transition, &observed, read, clock);
             return AT_ONCE;
         }
-        // Where nothing beyond the hook may be done, the move that lets the group go on does not come.
-        let over = |stopped: Timestamp| read.since(stopped) >= target.limits.hook_wait;
-        let job = self.slots[slot].as_mut();
-        if job.is_some_and(|job| job.stopped.take_if(|stopped| over(*stopped)).is_some()) {
-            self.resume(slot, clock);
+        // With max_state soft no later transition thaws the cgroup.
+        let wait = target.limits.hook_wait;
+        if self.slots[slot].as_mut().is_some_and(|job| job.freeze.expires(read, wait)) {
+            self.thaw(slot, clock);
         }
-        self.pause(slot)
+        self.time_to_next_round(slot)
     }
 
-    fn note(&mut self, slot: usize, observed: &Observed, able: bool, now: Timestamp) {
+    fn fill_report(&mut self, slot: usize, observed: &Observed, able: bool, now: Timestamp) {
         let (Some(job), Some(ladder)) = (&self.slots[slot], self.board.ladder(slot)) else { return };
         let limits = ladder.limits();
-        let unbounded = (!observed.fit && job.unfit.is_none()).then_some(Unfit::Bounds);
+        let unscoped = (!observed.fit && job.sampled.unfit.is_none()).then_some(Unfit::Bounds);
         self.report.slots[slot] = Some(SlotReport {
             target: job.target,
             serial: job.serial,
             state: ladder.state(),
             overdue: ladder.overdue(),
             conditions: *ladder.conditions(),
-            unfit: job.unfit.or(if able { unbounded } else { Some(Unfit::NoExecutor) }),
+            unfit: job.sampled.unfit.or(if able { unscoped } else { Some(Unfit::NoExecutor) }),
             readings: observed.readings.map(|reading| reading.map(|reading| reading.value)),
             age: oldest(observed, |resource| limits.levels[resource.place()].is_some()),
             used_up: self.board.used_up(slot, now),
         });
     }
 
-    /// Carries out what a move calls for.
+    /// Records a transition and carries out its steps.
     fn act(
         &mut self,
         slot: usize,
@@ -318,12 +315,12 @@ impl GuardLoop {
             observed: *observed,
             conditions: *ladder.conditions(),
         };
-        let roster = job.meant(transition.to, target.victims);
+        let roster = job.affected(transition.to, target.victims);
         if transition.acts() {
-            job.victims = roster.resident;
+            job.verification.resident = roster.resident;
         }
         job.moved = Some(moved);
-        // What is written down of the steps is part of the incident that begins here.
+        // The records of the steps belong to the incident that begins here.
         self.journal.moved(&moved);
         if enforced && transition.counts {
             self.journal.terminates(clock(), job.target, job.user);
@@ -333,7 +330,7 @@ impl GuardLoop {
         }
         if let Some(stage) = plan::stage_of(transition) {
             let wanted = target.hook.is_some() || target.webhook.is_some();
-            // What is told takes memory, which a kill must not wait for.
+            // The JSON is allocated, which a kill must not wait for.
             let kills = stage == Stage::Kill;
             let told = (wanted && !kills).then(|| notification::json(target, &moved, &roster));
             let id = id(slot);
@@ -344,54 +341,55 @@ impl GuardLoop {
             }
         }
         if transition.to != State::Soft {
-            self.resume(slot, clock);
+            self.thaw(slot, clock);
         }
         let over = matches!(transition.to, State::Ok | State::Warn | State::Cooldown | State::Disarmed);
         if over && let Some(job) = &mut self.slots[slot] {
-            job.rest();
-            if let Some(hands) = self.hands.of(&self.targets[job.target]) {
-                hands.forget(id(slot));
+            job.end_incident();
+            if let Some(executors) = self.executors.of(&self.targets[job.target]) {
+                executors.forget(id(slot));
             }
         }
     }
 
-    /// Tells the web service of a kill that was carried out.
+    /// Calls the webhook after a kill.
     fn notify(&mut self, slot: usize, moved: &Moved, roster: &Roster, clock: &dyn Fn() -> Timestamp) {
         let target = &self.targets[moved.target];
         let Some(url) = &target.webhook else { return };
         let work = Work::Webhook { url: Arc::clone(url), body: notification::json(target, moved, roster) };
         let step = Step { target: id(slot), stage: Stage::Kill, work };
-        let done = self.one_more(slot, &step, clock);
+        let done = self.perform(slot, &step, clock);
         if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
             && let Some(job) = self.slots[slot].as_mut()
         {
-            job.goes_on(ticket, step.work.label());
+            job.pending.add(ticket, step.work.label());
         }
     }
 
     fn carry_out(&mut self, slot: usize, moved: &Moved, read: Timestamp, clock: &dyn Fn() -> Timestamp) {
         let Some(job) = self.slots[slot].as_mut() else { return };
         let target = &self.targets[job.target];
-        let Some(hands) = self.hands.of(target) else { return };
+        let Some(executors) = self.executors.of(target) else { return };
         let report = &mut self.report.targets[job.target];
-        let (mut asked, mut signals) = (0, 0_u32);
+        let (mut requested, mut signals) = (0, 0_u32);
         self.carried.clear();
         for planned in self.plan.steps() {
-            let passed = planned
+            let skipped = planned
                 .unless
                 .is_some_and(|place| self.carried.get(usize::from(place)).copied().unwrap_or(false));
-            if passed {
-                // Whoever comes below one that was passed over is passed over too.
+            if skipped {
+                // A step that depends on a skipped one is skipped too.
                 self.carried.push(true);
                 continue;
             }
             let step = &planned.step;
             let begun = clock();
             let number = self.journal.before(begun, step);
-            let result = hands.perform(step);
+            let result = executors.perform(step);
             let at = clock();
             let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
-            let completed = CompletedStep { number, step, result: &result, micros, touched: hands.touched() };
+            let completed =
+                CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
             self.journal.after(at, moved, &completed);
             report.step(&step.work, result.as_ref().ok().map(|done| done.outcome));
             let carried = matches!(
@@ -400,73 +398,68 @@ impl GuardLoop {
             );
             self.carried.push(carried);
             if matches!(step.work, Work::AwaitEnd { .. }) {
-                job.waited = Some(at);
+                job.verification.awaited = Some(at);
             }
             if let Ok(StepDone {
                 outcome: Outcome::Started(ticket) | Outcome::Saving(ticket), processes, ..
             }) = result
-                && job.goes_on(ticket, step.work.label())
+                && job.pending.add(ticket, step.work.label())
                 && matches!(step.work, Work::AwaitEnd { .. })
             {
-                job.alive = Some(processes.max(1));
+                job.verification.alive = Some(processes.max(1));
             }
             match step.work {
                 Work::Signal { only_if_caught, .. } => {
                     signals += u32::from(only_if_caught);
-                    asked += u32::from(carried && only_if_caught);
+                    requested += u32::from(carried && only_if_caught);
                     report.latency = carried.then(|| at.since(read)).or(report.latency);
                 }
                 Work::KillGroup { .. } | Work::KillTree { .. } if carried => {
                     report.latency = Some(at.since(read));
-                    job.killed.get_or_insert(at);
+                    job.verification.killed.get_or_insert(at);
                 }
-                Work::Freeze { ref group } if carried => {
-                    job.paused = Some(group.clone());
-                    job.stopped = Some(clock());
-                }
-                Work::Thaw { ref group } if carried && job.paused.as_ref() == Some(group) => {
-                    job.paused = None;
-                }
+                Work::Freeze { ref group } if carried => job.freeze.begin(group.clone(), clock()),
+                Work::Thaw { ref group } if carried => job.freeze.end(group),
                 _ => {}
             }
         }
         if signals > 0 && target.limits.mode == Mode::Enforce {
-            job.catching = Some(asked);
+            job.checkpoint.catching = Some(requested);
         }
     }
 
-    /// How long this seat can wait: until the nearest level could be crossed.
+    /// Longest time until the next round for this slot: until the nearest level could be crossed.
     #[expect(clippy::cast_precision_loss, reason = "bytes of memory, divided by a rate that is a guess")]
-    fn pause(&self, slot: usize) -> Duration {
+    fn time_to_next_round(&self, slot: usize) -> Duration {
         let (Some(job), Some(ladder)) = (&self.slots[slot], self.board.ladder(slot)) else {
             return LONGEST;
         };
         let longest = match ladder.state() {
             State::Ok | State::Disarmed => LONGEST,
             State::Warn | State::Blind | State::Cooldown => WARNED,
-            // Nobody was ended and nobody is waited for, or who was stays: it may take hours, and no level changes it.
+            // Waiting for victims that do not end may take hours, in observe mode nothing was done; no level changes either.
             State::Verify if ladder.overdue() || ladder.limits().mode == Mode::Observe => return WARNED,
             State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST,
         };
         let limits = ladder.limits();
         let reading = |resource| match resource {
             Resource::Host => self.host.map(|(_, reading)| reading),
-            Resource::Cgroup => job.group(),
-            // These change with the frame only.
+            Resource::Cgroup => job.cgroup.reading(),
+            // These readings change only with a frame.
             Resource::Gpu | Resource::Allocator => None,
         };
-        let way = limits.watched().filter_map(|(resource, levels)| {
+        let seconds = limits.watched().filter_map(|(resource, levels)| {
             let Reading { headroom, total, .. } = reading(resource)?;
             let soft = levels.soft.of(total);
             let next =
                 if headroom > soft { soft } else { levels.hard.map_or(Bytes::ZERO, |hard| hard.of(total)) };
             let fastest = match resource {
-                Resource::Host => self.flow.fastest(),
-                _ => job.fastest(),
+                Resource::Host => self.rates.fastest(),
+                _ => job.cgroup.highest_rate(),
             };
             Some(headroom.saturating_sub(next).get() as f64 / fastest.max(FASTEST))
         });
-        let nearest = way.fold(longest.as_secs_f64(), f64::min);
+        let nearest = seconds.fold(longest.as_secs_f64(), f64::min);
         Duration::from_secs_f64(nearest.max(0.0)).clamp(SHORTEST, longest)
     }
 }
@@ -477,7 +470,7 @@ impl Executors {
     }
 }
 
-/// A seat is what the executor calls a target.
+/// The id of a slot for the executor.
 fn id(slot: usize) -> TargetId {
     TargetId(u16::try_from(slot).unwrap_or(u16::MAX))
 }

@@ -523,7 +523,7 @@ fn who_still_saves_holds_back_the_word_of_who_has_saved() {
     };
     let mut listen = |second| {
         job.read_acknowledgements(&heard, at(second));
-        job.ack.map(|ack| (ack.kind, ack.at))
+        job.checkpoint.ack.map(|ack| (ack.kind, ack.at))
     };
     // Before it was asked, and another's.
     note(10, checkpoint::State::Saved, 99);
@@ -543,7 +543,7 @@ fn who_still_saves_holds_back_the_word_of_who_has_saved() {
     });
     let mut listen = |second| {
         job.read_acknowledgements(&heard, at(second));
-        job.ack.map(|ack| (ack.kind, ack.at))
+        job.checkpoint.ack.map(|ack| (ack.kind, ack.at))
     };
     assert_eq!(listen(101), None);
     note(10, checkpoint::State::Saving, 102);

@@ -1,59 +1,54 @@
-//! What comes after a step: hearing how those ended that went on, and letting go on who was stopped.
+//! What follows a step: the results of steps that end later, waiting for victims, and thawing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::job_state::{Pending, WAITS};
+use super::super::job_state::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use super::{GuardLoop, id};
 use crate::model::time::Timestamp;
 use crate::protection::policy::{Ack, AckKind};
 use crate::protection::words::step::{Finished, Outcome, Stage, Step, StepDone, StepError, Work};
 
-/// Who stays after a kill is waited for again and again; each wait is this long.
-const STILL: Duration = Duration::from_secs(600);
+/// Time limit of one wait for victims that stay after a kill; the wait is repeated until they end.
+const STAYING: Duration = Duration::from_secs(600);
 
 impl GuardLoop {
-    /// Lets a group go on that was stopped, whatever became of the target's processes since.
-    pub(super) fn resume(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) {
-        let paused = self.slots[slot].as_mut().and_then(|job| job.paused.take());
-        let Some(group) = paused else { return };
+    /// Thaws the cgroup of a slot's job, if it is frozen, whatever became of its processes.
+    pub(super) fn thaw(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) {
+        let frozen = self.slots[slot].as_mut().and_then(|job| job.freeze.group.take());
+        let Some(group) = frozen else { return };
         let work = Work::Thaw { group: group.clone() };
         let done =
-            self.one_more(slot, &Step { target: id(slot), stage: Stage::Cooldown, work }, clock).is_some();
+            self.perform(slot, &Step { target: id(slot), stage: Stage::Cooldown, work }, clock).is_some();
         if let Some(job) = self.slots[slot].as_mut().filter(|_| !done) {
-            // It is tried again with the next move, and at the end.
-            job.paused = Some(group);
+            // Tried again at the next transition, and when the guard ends.
+            job.freeze.group = Some(group);
         }
     }
 
-    /// Hears which steps have ended.
+    /// Takes the results of steps that have ended.
     pub(super) fn collect(&mut self, clock: &dyn Fn() -> Timestamp) {
         let now = clock();
-        if let Some(enforce) = &mut self.hands.enforce {
-            enforce.poll(&mut self.finished);
+        if let Some(executor) = &mut self.executors.enforce {
+            executor.poll(&mut self.finished);
         }
         for place in 0..self.finished.len() {
             let Finished { ticket, result, .. } = &self.finished[place];
-            let owner = self.slots.iter().position(|slot| {
-                slot.as_ref().is_some_and(|job| job.pending.iter().any(|pending| pending.ticket == *ticket))
+            let owner = self.slots.iter().enumerate().find_map(|(slot, job)| {
+                Some((slot, job.as_ref().and_then(|job| job.pending.find(*ticket))?))
             });
-            let Some((slot, job)) = owner.and_then(|slot| Some((slot, self.slots[slot].as_mut()?))) else {
-                continue;
-            };
-            let goes_on = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
-            let Some(at) = job.pending.iter().position(|pending| pending.ticket == *ticket) else {
-                continue;
-            };
-            let Pending { step, replaced, .. } = job.pending[at];
-            if !goes_on {
-                job.pending.swap_remove(at);
+            let Some((slot, PendingStep { label, replaced, .. })) = owner else { continue };
+            let saving = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
+            let Some(job) = self.slots[slot].as_mut() else { continue };
+            if !saving {
+                job.pending.remove(*ticket);
             }
-            self.journal.ended(now, slot, step, &self.finished[place]);
+            let target = job.target;
+            self.journal.ended(now, slot, label, &self.finished[place]);
             if replaced {
                 continue;
             }
-            let target = job.target;
-            let ended = self.ended(slot, step, place, clock);
+            let ended = self.evaluate_result(slot, label, place, clock);
             let report = &mut self.report.targets[target];
             if let Some(teardown) = ended {
                 report.teardown = Some(teardown);
@@ -62,59 +57,60 @@ impl GuardLoop {
         self.finished.clear();
     }
 
-    /// What the end of a step means; how long the victims took, where that is what ended.
-    fn ended(
+    /// Evaluates the result of a step that has ended, or of a checkpoint that has begun. Returns the time from the kill to
+    /// the end of the victims, where the step waited for that.
+    fn evaluate_result(
         &mut self,
         slot: usize,
-        step: &'static str,
+        label: &'static str,
         place: usize,
         clock: &dyn Fn() -> Timestamp,
     ) -> Option<Duration> {
         let now = clock();
         let job = self.slots[slot].as_mut()?;
         let result = &self.finished[place].result;
-        match (step, result) {
-            ("await", Ok(done)) => {
+        match (label, result) {
+            (AWAIT_CHECKPOINT, Ok(done)) => {
                 let saving = matches!(done.outcome, Outcome::Saving(_));
                 let kind = if saving { AckKind::Saving } else { AckKind::Saved };
-                job.acknowledge(Ack { kind, at: now });
+                job.checkpoint.acknowledge(Ack { kind, at: now });
                 None
             }
-            (WAITS, Ok(_)) => {
-                job.alive = Some(0);
-                job.killed.map(|killed| now.since(killed))
+            (AWAIT_END, Ok(_)) => {
+                job.verification.alive = Some(0);
+                job.verification.killed.map(|killed| now.since(killed))
             }
-            (WAITS, Err(StepError::TimedOut { left, .. })) => {
-                job.alive = Some((*left).max(1));
-                self.wait_on(slot, clock);
+            (AWAIT_END, Err(StepError::TimedOut { left, .. })) => {
+                job.verification.alive = Some((*left).max(1));
+                self.await_victims(slot, clock);
                 None
             }
-            // Whether they are gone is not known any more, which is not that they are; it is looked at again soon.
-            (WAITS, Err(_)) => {
-                job.alive = None;
+            // Whether the victims have ended is unknown, which is not that they have. The wait is tried again.
+            (AWAIT_END, Err(_)) => {
+                job.verification.alive = None;
                 None
             }
             _ => None,
         }
     }
 
-    /// Goes on waiting for victims that stay, or that could not be looked at.
-    pub(super) fn wait_on(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) {
+    /// Waits for victims again, after a time limit or a failed wait.
+    pub(super) fn await_victims(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) {
         let Some(job) = self.slots[slot].as_ref() else { return };
-        let roster = job.struck.as_ref().unwrap_or(&job.roster);
+        let roster = job.awaited();
         let work = Work::AwaitEnd {
             processes: Arc::clone(&roster.largest),
             group: roster.group.clone(),
-            within: STILL,
+            within: STAYING,
         };
         let step = Step { target: id(slot), stage: Stage::Verify, work };
-        let done = self.one_more(slot, &step, clock);
+        let done = self.perform(slot, &step, clock);
         let Some(job) = self.slots[slot].as_mut() else { return };
-        job.waited = Some(clock());
+        job.verification.awaited = Some(clock());
         if let Some(StepDone { outcome: Outcome::Started(ticket), processes, .. }) = done
-            && job.goes_on(ticket, step.work.label())
+            && job.pending.add(ticket, step.work.label())
         {
-            job.alive = Some(processes.max(1));
+            job.verification.alive = Some(processes.max(1));
         }
     }
 }
