@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::alerts::Alerts;
-use super::gather::{Gather, Whys};
 use super::input::JobInput;
+use super::input_builder::{InputBuilder, Whys};
 use crate::config::Config;
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
@@ -18,11 +18,11 @@ use crate::model::frame::Frame;
 use crate::model::frame::SourceReport;
 #[cfg(feature = "gpu")]
 use crate::model::source::Status;
-use crate::protection::enforce::executor::{self, Errands, Machine};
+use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine};
 use crate::protection::enforce::hooks;
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::options::{Protection, signals};
-use crate::protection::plan::{self, Plan, Trip};
+use crate::protection::plan::{self, Plan, PlanInput};
 use crate::protection::policy::{Reason, State, Transition};
 use crate::protection::status::{Name, Report};
 use crate::protection::words::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
@@ -91,15 +91,20 @@ pub fn walk(
     let mut engine = Engine::new(registries, config, context, Arc::new(Events::new()));
     let frame = sample(&mut engine, &target);
     let targets: Arc<[Target]> = Arc::from([target.clone()]);
-    let mut gather = Gather::new(targets, &roots, Some(never.clone()));
-    let facts = gather
+    let mut input_builder = InputBuilder::new(targets, &roots, Some(never.clone()));
+    let facts = input_builder
         .look(clock::now(), &frame.outlook, engine.facts(), &Alerts::default(), &Report::default())
         .context("processes cannot be read")?;
-    let mut machine =
-        Machine::arm(executor::Mode::Drill, &roots.proc, &roots.cgroup, never, Errands::default())
-            .context("nobody could be signalled")?;
+    let mut machine = Machine::arm(
+        executor::Mode::Drill,
+        &roots.proc,
+        &roots.cgroup,
+        never,
+        BackgroundExecutors::default(),
+    )
+    .context("nobody could be signalled")?;
     let mut drill = Drill::default();
-    let named = gather.names.slots.iter().zip(facts.slots);
+    let named = input_builder.names.slots.iter().zip(facts.slots);
     for (slot, (names, facts)) in named.enumerate() {
         let (Some(Name { workload: name, members, left_out, .. }), Some(facts)) = (names, facts) else {
             continue;
@@ -116,7 +121,7 @@ pub fn walk(
         } else {
             Vec::new()
         };
-        let whys = gather.whys.remove(&slot).unwrap_or_default();
+        let whys = input_builder.whys.remove(&slot).unwrap_or_default();
         drill.jobs.push(Job {
             name: name.to_string(),
             members: *members,
@@ -179,13 +184,13 @@ fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine)
         let transition = Transition { at, from, to, reason: Reason::Alert, incident: 1, ask, counts: false };
         from = to;
         let Some(stage) = plan::stage_of(&transition) else { continue };
-        plan.make(&Trip {
+        plan.make(&PlanInput {
             id,
             target,
             transition: &transition,
             stage,
             roster: &facts.roster,
-            told: Some(&told),
+            notification: Some(&told),
         });
         let mut carried = Vec::new();
         for planned in plan.steps() {

@@ -63,7 +63,7 @@ impl How {
 /// The guard's end of the log.
 #[derive(Debug)]
 pub(super) struct GuardLog {
-    words: SyncSender<LogEntry>,
+    messages: SyncSender<LogEntry>,
     lost: Arc<AtomicU64>,
 }
 
@@ -73,16 +73,16 @@ impl GuardLog {
     /// # Errors
     /// The operating system's, where it gives no thread.
     pub(super) fn start(targets: Arc<[Target]>) -> std::io::Result<Self> {
-        let (words, heard) = sync_channel(QUEUE);
+        let (messages, received) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let dropped = Arc::clone(&lost);
         let name = "guard-log".to_owned();
-        std::thread::Builder::new().name(name).spawn(move || write(&heard, &targets, &dropped))?;
-        Ok(Self { words, lost })
+        std::thread::Builder::new().name(name).spawn(move || write(&received, &targets, &dropped))?;
+        Ok(Self { messages, lost })
     }
 
     fn send(&self, word: LogEntry) {
-        if self.words.try_send(word).is_err() {
+        if self.messages.try_send(word).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -122,8 +122,8 @@ impl GuardLog {
     }
 }
 
-fn write(heard: &Receiver<LogEntry>, targets: &[Target], lost: &AtomicU64) {
-    while let Ok(word) = heard.recv() {
+fn write(received: &Receiver<LogEntry>, targets: &[Target], lost: &AtomicU64) {
+    while let Ok(word) = received.recv() {
         match word {
             LogEntry::Moved { target, mode, transition, host, limit } => {
                 log_transition(name(targets, target), mode, &transition, host, limit);

@@ -17,7 +17,7 @@ use crate::model::units::Bytes;
 use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
-use crate::protection::plan::{self, Plan, Trip};
+use crate::protection::plan::{self, Plan, PlanInput};
 use crate::protection::policy::{
     Board, Flow, Mode, Observed, Occupied, Reading, Resource, State, Transition,
 };
@@ -197,9 +197,9 @@ impl GuardLoop {
 
     fn update_slot(&mut self, slot: usize, input: &mut JobInput, at: Timestamp, now: Timestamp) {
         if self.slots[slot].is_none() {
-            let Some(ladder) = input.ladder.take() else { return };
+            let Some(escalation) = input.escalation.take() else { return };
             self.slots[slot] = Some(JobState::new(input, now));
-            let occupied = Occupied { target: input.target, user: input.user, ladder };
+            let occupied = Occupied { target: input.target, user: input.user, escalation };
             self.board.set_slot(slot, Some(occupied));
         }
         let Some(job) = &mut self.slots[slot] else { return };
@@ -268,15 +268,15 @@ impl GuardLoop {
     }
 
     fn fill_report(&mut self, slot: usize, observed: &Observed, able: bool, now: Timestamp) {
-        let (Some(job), Some(ladder)) = (&self.slots[slot], self.board.ladder(slot)) else { return };
-        let limits = ladder.limits();
+        let (Some(job), Some(escalation)) = (&self.slots[slot], self.board.escalation(slot)) else { return };
+        let limits = escalation.limits();
         let unscoped = (!observed.fit && job.sampled.unfit.is_none()).then_some(Unfit::Bounds);
         self.report.slots[slot] = Some(SlotReport {
             target: job.target,
             serial: job.serial,
-            state: ladder.state(),
-            overdue: ladder.overdue(),
-            conditions: *ladder.conditions(),
+            state: escalation.state(),
+            overdue: escalation.overdue(),
+            conditions: *escalation.conditions(),
             unfit: job.sampled.unfit.or(if able { unscoped } else { Some(Unfit::NoExecutor) }),
             readings: observed.readings.map(|reading| reading.map(|reading| reading.value)),
             age: oldest(observed, |resource| limits.levels[resource.place()].is_some()),
@@ -293,7 +293,7 @@ impl GuardLoop {
         read: Timestamp,
         clock: &dyn Fn() -> Timestamp,
     ) {
-        let (Some(job), Some(ladder)) = (self.slots[slot].as_mut(), self.board.ladder(slot)) else {
+        let (Some(job), Some(escalation)) = (self.slots[slot].as_mut(), self.board.escalation(slot)) else {
             return;
         };
         let target = &self.targets[job.target];
@@ -311,9 +311,9 @@ impl GuardLoop {
             target: job.target,
             mode: target.limits.mode,
             transition: *transition,
-            under_way: ladder.incident().is_some(),
+            under_way: escalation.incident().is_some(),
             observed: *observed,
-            conditions: *ladder.conditions(),
+            conditions: *escalation.conditions(),
         };
         let roster = job.affected(transition.to, target.victims);
         if transition.acts() {
@@ -334,7 +334,14 @@ impl GuardLoop {
             let kills = stage == Stage::Kill;
             let told = (wanted && !kills).then(|| notification::json(target, &moved, &roster));
             let id = id(slot);
-            self.plan.make(&Trip { id, target, transition, stage, roster: &roster, told: told.as_ref() });
+            self.plan.make(&PlanInput {
+                id,
+                target,
+                transition,
+                stage,
+                roster: &roster,
+                notification: told.as_ref(),
+            });
             self.carry_out(slot, &moved, read, clock);
             if kills {
                 self.notify(slot, &moved, &roster, clock);
@@ -431,17 +438,19 @@ impl GuardLoop {
     /// Longest time until the next round for this slot: until the nearest level could be crossed.
     #[expect(clippy::cast_precision_loss, reason = "bytes of memory, divided by a rate that is a guess")]
     fn time_to_next_round(&self, slot: usize) -> Duration {
-        let (Some(job), Some(ladder)) = (&self.slots[slot], self.board.ladder(slot)) else {
+        let (Some(job), Some(escalation)) = (&self.slots[slot], self.board.escalation(slot)) else {
             return LONGEST;
         };
-        let longest = match ladder.state() {
+        let longest = match escalation.state() {
             State::Ok | State::Disarmed => LONGEST,
             State::Warn | State::Blind | State::Cooldown => WARNED,
             // Waiting for victims that do not end may take hours, in observe mode nothing was done; no level changes either.
-            State::Verify if ladder.overdue() || ladder.limits().mode == Mode::Observe => return WARNED,
+            State::Verify if escalation.overdue() || escalation.limits().mode == Mode::Observe => {
+                return WARNED;
+            }
             State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST,
         };
-        let limits = ladder.limits();
+        let limits = escalation.limits();
         let reading = |resource| match resource {
             Resource::Host => self.host.map(|(_, reading)| reading),
             Resource::Cgroup => job.cgroup.reading(),

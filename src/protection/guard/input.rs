@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Forecast, Ladder, Members, Reading};
+use crate::protection::policy::{Escalation, Forecast, Members, Reading};
 use crate::protection::status::Unfit;
 use crate::protection::words::scope::Scope;
 
@@ -43,7 +43,7 @@ pub struct JobInput {
     /// Whose job it is; absent where there is none.
     pub user: Option<u32>,
     /// Its ladder, when it sits down.
-    pub ladder: Option<Ladder>,
+    pub escalation: Option<Escalation>,
     /// Its processes.
     pub roster: Arc<Roster>,
     /// How many there are; absent where nobody could say.
@@ -73,7 +73,7 @@ impl GuardInput {
             if let (Some(new), Some(old)) = (new, old)
                 && new.serial == old.serial
             {
-                new.ladder = new.ladder.take().or_else(|| old.ladder.take());
+                new.escalation = new.escalation.take().or_else(|| old.escalation.take());
                 new.scope = new.scope.take().or_else(|| old.scope.take());
                 new.meter = new.meter.take().or_else(|| old.meter.take());
             }

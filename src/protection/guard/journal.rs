@@ -9,7 +9,7 @@ use crate::model::units::Unit as _;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
-use crate::protection::record::ledger::{Ledger, Turn};
+use crate::protection::record::ledger::{Ledger, LoggedTransition};
 use crate::protection::record::{Memory, SharedFlight};
 use crate::protection::words::audit::Reading;
 use crate::protection::words::incident::Sample;
@@ -113,7 +113,7 @@ impl Journal for GuardJournal {
         let none = Reading { what: "", value: None, threshold: None, age_seconds: None };
         let mut readings = [none; 6];
         let count = read(target, moved, &mut readings);
-        self.ledger.moved(&Turn {
+        self.ledger.moved(&LoggedTransition {
             at: transition.at,
             slot: TargetId(u16::try_from(moved.slot).unwrap_or(u16::MAX)),
             target: &target.name,

@@ -1,6 +1,6 @@
 //! The guard: the thread that protects, and how it is fed and heard.
 //!
-//! [`gather`] makes facts of each frame on the sampler's thread; `mailbox` hands
+//! [`input_builder`] makes facts of each frame on the sampler's thread; `mailbox` hands
 //! them over without a wait; [`watch`] decides and acts, round by round, on a
 //! thread with locked memory that waits for nobody; `log` logs.
 
@@ -8,10 +8,10 @@ pub mod alert_receiver;
 pub mod alerts;
 pub mod drill;
 mod foresight;
-pub mod gather;
 mod guard_log;
 pub mod guard_loop;
 pub mod input;
+pub mod input_builder;
 mod job_slots;
 mod job_state;
 pub mod journal;
@@ -29,18 +29,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::alerts::Alerts;
-use self::gather::Gather;
 use self::guard_log::GuardLog;
 use self::guard_loop::{Executors, GuardLoop};
 use self::input::{GuardInput, SLOTS};
+use self::input_builder::InputBuilder;
 use self::journal::GuardJournal;
 use self::mailbox::Mailbox;
-use super::enforce::executor::{self, Errand, Errands, Machine, Observer};
+use super::enforce::executor::{self, BackgroundExecutor, BackgroundExecutors, Machine, Observer};
 use super::enforce::hooks::Hooks;
 use super::enforce::levels::HostMeter;
 use super::enforce::webhook::Webhooks;
 use super::options::target::Target;
-use super::record::{Lookout, Records};
+use super::record::{DeathWatch, Records};
 use super::status::{self, Names, Report};
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
@@ -100,8 +100,8 @@ impl Reporter for Shared {
 /// The sampler's end: what it calls after each frame.
 #[derive(Debug)]
 pub struct Feed {
-    gather: Gather,
-    lookout: Lookout,
+    input_builder: InputBuilder,
+    death_watch: DeathWatch,
     shared: Arc<Shared>,
 }
 
@@ -109,11 +109,17 @@ impl Feed {
     /// Tells the guard what a frame says.
     pub fn look(&mut self, frame: &Frame, told: &Facts) {
         let report = self.shared.newest();
-        if let Some(facts) = self.gather.look(frame.at, &frame.outlook, told, &self.shared.alerts, &report) {
-            self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.gather.names);
+        if let Some(facts) =
+            self.input_builder.look(frame.at, &frame.outlook, told, &self.shared.alerts, &report)
+        {
+            self.shared
+                .names
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone_from(&self.input_builder.names);
             let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
-            self.lookout.watch(jobs.map(|slot| (&targets[slot.target].name, &*slot.roster.largest)));
+            self.death_watch.watch(jobs.map(|slot| (&targets[slot.target].name, &*slot.roster.largest)));
             self.shared.mailbox.give(Box::new(facts), GuardInput::keep);
         }
     }
@@ -160,10 +166,15 @@ impl Guard {
             .ok();
         let remembered = records.remembered();
         let ends = remembered.ends(clock::now());
-        let mut gather =
-            Gather::with(Arc::clone(&targets), roots, never.clone(), remembered, records.other_daemon());
-        gather.names.max_kills_per_hour = protection.max_kills_per_hour;
-        for (target, user) in gather.strangers() {
+        let mut input_builder = InputBuilder::with(
+            Arc::clone(&targets),
+            roots,
+            never.clone(),
+            remembered,
+            records.other_daemon(),
+        );
+        input_builder.names.max_kills_per_hour = protection.max_kills_per_hour;
+        for (target, user) in input_builder.strangers() {
             tracing::error!(
                 target_name = target.name.as_str(),
                 user,
@@ -171,13 +182,13 @@ impl Guard {
             );
         }
         let enforce = targets.iter().any(|target| target.limits.mode == Mode::Enforce);
-        let errands = Errands {
+        let background = BackgroundExecutors {
             hooks: hooks.map(|hooks| Box::new(hooks) as _),
             webhooks: webhooks(&targets, protection.webhook_certificate.clone()),
-            records: Some(records.errand()),
+            records: Some(records.executor()),
         };
         let machine = never.clone().filter(|_| enforce && !records.other_daemon()).and_then(|never| {
-            let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, never, errands);
+            let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, never, background);
             armed.inspect_err(|error| tracing::error!(%error, "Nobody can be signalled.")).ok()
         });
         let hands = Executors {
@@ -205,7 +216,7 @@ impl Guard {
         for target in &*shared.targets {
             tracing::info!("Protection of {target}");
         }
-        let feed = Feed { gather, lookout: records.lookout(), shared: Arc::clone(&shared) };
+        let feed = Feed { input_builder, death_watch: records.death_watch(), shared: Arc::clone(&shared) };
         Ok(Some((Self { shared, stop, thread: Some(thread) }, feed)))
     }
 
@@ -238,7 +249,7 @@ impl Drop for Guard {
 }
 
 /// Who calls web services, where a target that may act has one.
-fn webhooks(targets: &[Target], certificate: Option<PathBuf>) -> Option<Box<dyn Errand>> {
+fn webhooks(targets: &[Target], certificate: Option<PathBuf>) -> Option<Box<dyn BackgroundExecutor>> {
     let wanted = |target: &Target| target.webhook.is_some() && target.limits.mode == Mode::Enforce;
     targets.iter().any(wanted).then_some(())?;
     let trust = Trust::of(certificate);

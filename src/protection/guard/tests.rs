@@ -27,7 +27,7 @@ use crate::protection::options::Protection;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::{ProcessInfo, Roster};
 use crate::protection::policy::{
-    AckKind, Conditions, Ladder, Members, Mode, Observed, Reason, State, Transition,
+    AckKind, Conditions, Escalation, Members, Mode, Observed, Reason, State, Transition,
 };
 use crate::protection::words::scope::{Member, Refusal, Scope};
 use crate::protection::words::step::{
@@ -253,7 +253,7 @@ impl World {
             serial: 1,
             target: 0,
             user: Some(7),
-            ladder: first.then(|| Ladder::new(self.targets[0].limits.clone(), self.now.get())),
+            escalation: first.then(|| Escalation::new(self.targets[0].limits.clone(), self.now.get())),
             roster: Roster::new(&processes, self.targets[0].victims, None).into(),
             members: Some(Members { count, catching: None }),
             scope: first.then(scope),

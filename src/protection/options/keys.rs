@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::target::Victims;
 use crate::model::setting::{Opt, OptKind, seconds};
-use crate::protection::policy::{Mode, Reach};
+use crate::protection::policy::{MaxState, Mode};
 
 macro_rules! opts {
     ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {
@@ -53,7 +53,7 @@ opts! {
     /// Processes to terminate: the `whole` target, its `largest` process or its `newest` process, each with its descendants.
     VICTIMS: "victims", OptKind::Choice(Victims::WORDS), "whole";
     /// Last step of the escalation, whatever triggers it: `warn`, `soft` (the hook), `checkpoint`, `term` or `kill`.
-    MAX_STATE: "max_state", OptKind::Choice(Reach::WORDS), "kill";
+    MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "kill";
 
     /// Levels of the host's available memory.
     HOST: "host", OptKind::Section(&[&HOST_SOFT, &HOST_HARD]), "";
@@ -86,7 +86,7 @@ opts! {
     /// Trigger: the forecast of exhaustion by the analyzers; without a recent forecast, by the current rate.
     FORECAST: "forecast", OptKind::Section(&[&FORECAST_MAX_STATE, &WARN_WITHIN, &SOFT_WITHIN]), "";
     /// Last step of the escalation that a forecast alone can trigger.
-    FORECAST_MAX_STATE: "max_state", OptKind::Choice(Reach::WORDS), "checkpoint";
+    FORECAST_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "checkpoint";
     /// Predicted time to exhaustion below which a warning is issued.
     WARN_WITHIN: "warn_within", LONG, "5m";
     /// Predicted time to exhaustion below which the escalation begins; at least the time that a checkpoint takes, plus a margin.
@@ -95,14 +95,14 @@ opts! {
     /// Trigger: a confirmed memory leak in the target.
     LEAK: "leak", OptKind::Section(&[&LEAK_MAX_STATE]), "";
     /// Last step of the escalation that a leak alone can trigger.
-    LEAK_MAX_STATE: "max_state", OptKind::Choice(Reach::WORDS), "warn";
+    LEAK_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "warn";
 
     /// Trigger: alerts that Alertmanager sends to `POST /api/v1/alerts`.
     ALERT: "alert", OptKind::Section(&[&LABELS, &ALERT_MAX_STATE]), "";
     /// Labels that an alert must have to match this target, such as `alertname: NodeMemoryLow`; `*` and `?` are wildcards. Empty matches no alert.
     LABELS: "labels", OptKind::Map, "{}";
     /// Last step of the escalation that an alert alone can trigger.
-    ALERT_MAX_STATE: "max_state", OptKind::Choice(Reach::WORDS), "checkpoint";
+    ALERT_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "checkpoint";
 
     /// Hook: a program that is started, without a shell, at the soft level.
     HOOK: "hook", OptKind::Section(&[&PROGRAM, &ARGUMENTS, &TIMEOUT, &HOOK_WAIT]), "";

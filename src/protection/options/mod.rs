@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::target::{Ask, Selector, Target, Victims};
-use super::policy::{Levels, Limits, Mode, Reach, Trigger};
+use super::policy::{Levels, Limits, MaxState, Mode, Trigger};
 use super::words::step::{Acknowledgement, Hook};
 use crate::model::setting::{Opt, Settings};
 
@@ -129,7 +129,7 @@ fn limits(section: &Settings, most: Mode, frame_age: Duration) -> Limits {
         let levels = sub(opt);
         levels.amount(soft).map(|soft| Levels { soft, hard: levels.amount(hard), max_age })
     };
-    let max_state = |section: &Settings, opt| Reach::of(&section.choice(opt)).unwrap_or(Reach::Ignore);
+    let max_state = |section: &Settings, opt| MaxState::of(&section.choice(opt)).unwrap_or(MaxState::Ignore);
     let trigger = |section: &Settings, opt, max_age| Trigger { max_state: max_state(section, opt), max_age };
     let (forecast, checkpoint) = (sub(&keys::FORECAST), sub(&keys::CHECKPOINT));
     let (leak, alert) = (sub(&keys::LEAK), sub(&keys::ALERT));
@@ -151,7 +151,7 @@ fn limits(section: &Settings, most: Mode, frame_age: Duration) -> Limits {
         soft_within: forecast.duration(&keys::SOFT_WITHIN),
         leak: trigger(&leak, &keys::LEAK_MAX_STATE, frame_age),
         alert: match alert.map(&keys::LABELS).is_empty() {
-            true => Trigger { max_state: Reach::Ignore, max_age: ALERT_AGE },
+            true => Trigger { max_state: MaxState::Ignore, max_age: ALERT_AGE },
             false => trigger(&alert, &keys::ALERT_MAX_STATE, ALERT_AGE),
         },
         hook_wait: sub(&keys::HOOK).duration(&keys::HOOK_WAIT),

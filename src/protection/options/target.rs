@@ -8,7 +8,7 @@ use super::signals;
 use crate::model::facts::Workload;
 use crate::model::label::Label;
 use crate::model::pattern;
-use crate::protection::policy::{Limits, Mode, Reach, Trigger};
+use crate::protection::policy::{Limits, MaxState, Mode, Trigger};
 use crate::protection::words::step::{Acknowledgement, Hook, SignalNumber};
 
 /// How a target names its processes. Patterns have the wildcards `*` and `?`.
@@ -143,7 +143,7 @@ impl fmt::Display for Target {
             when.push(format!("{} is left for {}", levels(false), time(self.limits.for_time)));
         }
         let within = |trigger: Trigger| match self.limits.within(trigger.max_state) {
-            max_state if max_state < Reach::Soft => None,
+            max_state if max_state < MaxState::Soft => None,
             max_state if max_state < self.limits.max_state => Some(format!(" (up to {})", max_state.label())),
             _ => Some(String::new()),
         };
@@ -162,7 +162,7 @@ impl fmt::Display for Target {
         if let Some(hook) = &self.hook {
             write!(f, " {} is run;", hook.program.display())?;
         }
-        if max_state >= Reach::Checkpoint
+        if max_state >= MaxState::Checkpoint
             && let Some(signal) = self.ask.signal
         {
             let (grace, longest) = (time(self.limits.grace), time(self.limits.longest_grace));
@@ -172,10 +172,10 @@ impl fmt::Display for Target {
                 signals::name(signal)
             )?;
         }
-        if max_state >= Reach::Term {
+        if max_state >= MaxState::Term {
             write!(f, " SIGTERM, with {};", time(self.limits.term_grace))?;
         }
-        if max_state == Reach::Kill {
+        if max_state == MaxState::Kill {
             let who = match self.victims {
                 Victims::Whole => "all of it",
                 Victims::Largest => "its largest process",

@@ -48,18 +48,25 @@ fn transition(from: State, to: State) -> Transition {
 }
 
 fn plan(target: &Target, transition: &Transition, own_group: bool) -> Plan {
-    let told = Arc::from("{}");
+    let notification = Arc::from("{}");
     let mut plan = Plan::default();
     if let Some(stage) = stage_of(transition) {
         let roster = roster(target, own_group);
-        plan.make(&Trip { id: TargetId(0), target, transition, stage, roster: &roster, told: Some(&told) });
+        plan.make(&PlanInput {
+            id: TargetId(0),
+            target,
+            transition,
+            stage,
+            roster: &roster,
+            notification: Some(&notification),
+        });
     }
     plan
 }
 
 #[track_caller]
 fn check(target: &Target, own_group: bool, expected: Expect) {
-    let ladder = [
+    let escalation = [
         State::Ok,
         State::Warn,
         State::Soft,
@@ -70,16 +77,16 @@ fn check(target: &Target, own_group: bool, expected: Expect) {
         State::Verify,
         State::Cooldown,
     ];
-    let mut told = String::new();
-    for pair in ladder.windows(2) {
+    let mut notification = String::new();
+    for pair in escalation.windows(2) {
         let plan = plan(target, &transition(pair[0], pair[1]), own_group);
-        told.push_str(&format!("{} → {}\n", pair[0].label(), pair[1].label()));
+        notification.push_str(&format!("{} → {}\n", pair[0].label(), pair[1].label()));
         for Planned { step, unless } in plan.steps() {
             let unless = unless.map_or(String::new(), |place| format!(" unless {place}"));
-            told.push_str(&format!("  {}{unless}\n", step.work));
+            notification.push_str(&format!("  {}{unless}\n", step.work));
         }
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&notification);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! for each. Seats are stepped in order, each seeing what those before it did
 //! in the same step: so one shortage takes one victim.
 
-use super::ladder::{Gate, Ladder};
+use super::escalation::{Escalation, Gate};
 use super::observed::Observed;
 use super::rate::Rate;
 use super::state::{Mode, Transition};
@@ -18,7 +18,7 @@ pub struct Occupied {
     /// Whose job it is; absent where there is none.
     pub user: Option<u32>,
     /// Its ladder.
-    pub ladder: Ladder,
+    pub escalation: Escalation,
 }
 
 /// Which limits an hour have nothing left for a job.
@@ -61,7 +61,7 @@ impl Board {
             let own = self.slots.iter().flatten().filter(|occupied| occupied.target == target);
             rate.divide(own.filter_map(|occupied| occupied.user));
         }
-        let enforced = |occupied: &&Occupied| occupied.ladder.limits().mode == Mode::Enforce;
+        let enforced = |occupied: &&Occupied| occupied.escalation.limits().mode == Mode::Enforce;
         self.host.divide(self.slots.iter().flatten().filter(enforced).filter_map(|occupied| occupied.user));
         before
     }
@@ -76,8 +76,8 @@ impl Board {
     }
 
     /// The ladder in a seat.
-    pub fn ladder(&self, slot: usize) -> Option<&Ladder> {
-        self.slots.get(slot)?.as_ref().map(|occupied| &occupied.ladder)
+    pub fn escalation(&self, slot: usize) -> Option<&Escalation> {
+        self.slots.get(slot)?.as_ref().map(|occupied| &occupied.escalation)
     }
 
     /// Incidents of a target that may still end a job in this hour.
@@ -107,7 +107,7 @@ impl Board {
     /// Whether somebody else's memory is on its way back, within the time it has. Where nothing is done, nobody's is.
     fn busy(&self, but: usize, now: Timestamp) -> bool {
         let ending = |occupied: &Occupied| {
-            occupied.ladder.ending(now) && occupied.ladder.limits().mode == Mode::Enforce
+            occupied.escalation.ending(now) && occupied.escalation.limits().mode == Mode::Enforce
         };
         self.slots.iter().enumerate().any(|(place, slot)| place != but && slot.as_ref().is_some_and(ending))
     }
@@ -117,10 +117,10 @@ impl Board {
         let busy = self.busy(slot, now);
         let (of_target, of_host) = self.left_for(self.slots.get(slot)?.as_ref()?, now);
         let left = of_target.min(of_host);
-        let Occupied { target, user, ladder } = self.slots.get_mut(slot)?.as_mut()?;
-        let transition = ladder.step(now, observed, Gate { busy, left })?;
+        let Occupied { target, user, escalation } = self.slots.get_mut(slot)?.as_mut()?;
+        let transition = escalation.step(now, observed, Gate { busy, left })?;
         if transition.counts {
-            let enforces = ladder.limits().mode == Mode::Enforce;
+            let enforces = escalation.limits().mode == Mode::Enforce;
             self.rates[*target].count(now, *user);
             // What would have been done to one must not keep another from being protected.
             if enforces {
@@ -165,9 +165,9 @@ mod tests {
     fn what_is_only_observed_uses_up_nothing_of_the_host() {
         let now = Timestamp::from_secs(100);
         let mut board = Board::new(2, [3, 3], 1);
-        let ladder = |mode| Ladder::new(Limits { mode, ..limits() }, now);
-        board.set_slot(0, Some(Occupied { target: 0, user: None, ladder: ladder(Mode::Observe) }));
-        board.set_slot(1, Some(Occupied { target: 1, user: None, ladder: ladder(Mode::Enforce) }));
+        let escalation = |mode| Escalation::new(Limits { mode, ..limits() }, now);
+        board.set_slot(0, Some(Occupied { target: 0, user: None, escalation: escalation(Mode::Observe) }));
+        board.set_slot(1, Some(Occupied { target: 1, user: None, escalation: escalation(Mode::Enforce) }));
         let mut to = |slot| board.step(slot, now, &short()).map(|moved| moved.to);
         assert_eq!((to(0), to(1)), (Some(State::Kill), Some(State::Kill)));
         assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (2, 2, 0));
@@ -177,8 +177,8 @@ mod tests {
     fn two_users(now: Timestamp, limits: &Limits) -> Board {
         let mut board = Board::new(3, [3], 5);
         for (slot, user) in [(0, 1002), (1, 1001)] {
-            let ladder = Ladder::new(limits.clone(), now);
-            board.set_slot(slot, Some(Occupied { target: 0, user: Some(user), ladder }));
+            let escalation = Escalation::new(limits.clone(), now);
+            board.set_slot(slot, Some(Occupied { target: 0, user: Some(user), escalation }));
         }
         board
     }
@@ -193,8 +193,8 @@ mod tests {
         for _ in 0..6 {
             now = now.plus(Duration::from_secs(10));
             ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
-            let ladder = Ladder::new(limits.clone(), now);
-            board.set_slot(0, Some(Occupied { target: 0, user: Some(1002), ladder }));
+            let escalation = Escalation::new(limits.clone(), now);
+            board.set_slot(0, Some(Occupied { target: 0, user: Some(1002), escalation }));
         }
         assert_eq!(ended, 2);
         assert_eq!(board.step(1, now, &short()).map(|moved| moved.to), Some(State::Kill), "Alice's job");
@@ -208,8 +208,8 @@ mod tests {
         // Each comes when the others before it are gone, and has a share of its own.
         for user in 1001..1011 {
             now = now.plus(Duration::from_secs(10));
-            let ladder = Ladder::new(limits(), now);
-            board.set_slot(0, Some(Occupied { target: (user % 2) as usize, user: Some(user), ladder }));
+            let escalation = Escalation::new(limits(), now);
+            board.set_slot(0, Some(Occupied { target: (user % 2) as usize, user: Some(user), escalation }));
             ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
         }
         assert_eq!((ended, board.host_left(now)), (2, 0));
@@ -236,8 +236,8 @@ mod tests {
         let mut now = Timestamp::from_secs(100);
         let mut board = Board::new(1, [1], 1);
         board.recall(0, Some(7), now);
-        let ladder = Ladder::new(limits(), now);
-        board.set_slot(0, Some(Occupied { target: 0, user: Some(7), ladder }));
+        let escalation = Escalation::new(limits(), now);
+        board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
         let mut moves = Vec::new();
         for _ in 0..20 {
             now = now.plus(Duration::from_secs(1));
@@ -254,8 +254,8 @@ mod tests {
         limits.levels[Resource::Host.place()] = limits.levels[Resource::Cgroup.place()].take();
         let mut board = Board::new(2, [3, 3], 5);
         for slot in 0..2 {
-            let ladder = Ladder::new(limits.clone(), now);
-            board.set_slot(slot, Some(Occupied { target: slot, user: Some(7), ladder }));
+            let escalation = Escalation::new(limits.clone(), now);
+            board.set_slot(slot, Some(Occupied { target: slot, user: Some(7), escalation }));
         }
         let short = |alive| {
             let mut observed = short();

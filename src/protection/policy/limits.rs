@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::observed::Resource;
-use super::state::{Mode, Reach};
+use super::state::{MaxState, Mode};
 use crate::model::units::Amount;
 
 /// The levels of one resource.
@@ -21,7 +21,7 @@ pub struct Levels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// How far.
-    pub max_state: Reach,
+    pub max_state: MaxState,
     /// What is older is not acted on.
     pub max_age: Duration,
 }
@@ -32,7 +32,7 @@ pub struct Limits {
     /// Whether it acts.
     pub mode: Mode,
     /// The highest rung, whatever triggers it.
-    pub max_state: Reach,
+    pub max_state: MaxState,
     /// By [`Resource::place`]; absent where the resource is not watched.
     pub levels: [Option<Levels>; 4],
     /// How much more than the soft level must be left before memory counts as back.
@@ -82,7 +82,7 @@ impl Limits {
     }
 
     /// A reach within what the policy allows.
-    pub fn within(&self, max_state: Reach) -> Reach {
+    pub fn within(&self, max_state: MaxState) -> MaxState {
         max_state.min(self.max_state)
     }
 }

@@ -28,7 +28,7 @@ const GOING: usize = 1024;
 
 /// A move of a target's ladder.
 #[derive(Clone, Copy)]
-pub struct Turn<'a> {
+pub struct LoggedTransition<'a> {
     /// When.
     pub at: Timestamp,
     /// Whose, as the executor calls it.
@@ -51,9 +51,12 @@ pub struct Turn<'a> {
     pub policy: &'a Arc<str>,
 }
 
-impl std::fmt::Debug for Turn<'_> {
+impl std::fmt::Debug for LoggedTransition<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turn").field("from", &self.from).field("to", &self.to).finish_non_exhaustive()
+        f.debug_struct("LoggedTransition")
+            .field("from", &self.from)
+            .field("to", &self.to)
+            .finish_non_exhaustive()
     }
 }
 
@@ -100,7 +103,7 @@ impl Ledger {
     }
 
     /// A ladder moved. An incident begins with the first move that is under way, and ends with the first that is not.
-    pub fn moved(&mut self, turn: &Turn<'_>) {
+    pub fn moved(&mut self, turn: &LoggedTransition<'_>) {
         let place = self.slot(turn);
         let begins = turn.under_way && self.slots[place].incident.is_empty();
         if begins {
@@ -117,7 +120,7 @@ impl Ledger {
         // Writing to a text cannot fail.
         let _ = write!(self.reason, "{}", turn.reason);
         let reason = std::mem::take(&mut self.reason);
-        let Turn { from, to, readings, .. } = *turn;
+        let LoggedTransition { from, to, readings, .. } = *turn;
         self.put(turn.at, turn.slot, &Entry::Moved { from, to, reason: &reason, readings });
         self.reason = reason;
         if !turn.under_way {
@@ -184,7 +187,7 @@ impl Ledger {
         Some(slot.incident.as_str()).filter(|incident| !incident.is_empty())
     }
 
-    fn slot(&mut self, turn: &Turn<'_>) -> usize {
+    fn slot(&mut self, turn: &LoggedTransition<'_>) -> usize {
         let found = self.slots.iter().position(|slot| slot.id == turn.slot);
         let place = found.unwrap_or_else(|| {
             self.slots.push(Seat {

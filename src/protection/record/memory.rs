@@ -128,7 +128,7 @@ impl Remembered {
 /// The guard's way to it.
 #[derive(Debug)]
 pub struct Memory {
-    words: SyncSender<Message>,
+    messages: SyncSender<Message>,
     shared: Arc<Shared>,
     /// Whether the last line was waited for in vain.
     behind: bool,
@@ -173,7 +173,7 @@ impl Memory {
     /// Says a word, and how many were said by then. One that finds no room is lost: the disk hangs.
     fn send(&self, word: Message) -> u64 {
         let before = self.shared.said.fetch_add(1, Ordering::AcqRel);
-        if self.words.try_send(word).is_err() {
+        if self.messages.try_send(word).is_err() {
             self.shared.written.fetch_add(1, Ordering::AcqRel);
         }
         before + 1
@@ -183,7 +183,7 @@ impl Memory {
 /// The thread that writes, for the whole life of the daemon.
 #[derive(Debug)]
 pub(super) struct MemoryThread {
-    words: SyncSender<Message>,
+    messages: SyncSender<Message>,
     shared: Arc<Shared>,
     /// Told once what an earlier run wrote was read.
     read: Mutex<Receiver<()>>,
@@ -192,7 +192,7 @@ pub(super) struct MemoryThread {
 impl MemoryThread {
     /// Starts it, for a file in the folder of state, if there is one; `boot` is the id of this boot.
     pub(super) fn start(path: Option<PathBuf>, boot: String) -> io::Result<Self> {
-        let (words, heard) = sync_channel(WAITING);
+        let (messages, received) = sync_channel(WAITING);
         let (tell, read) = sync_channel(1);
         let shared = Arc::<Shared>::default();
         let mut writer =
@@ -204,9 +204,9 @@ impl MemoryThread {
             drop(tell);
             // Without what is too old.
             writer.renew();
-            writer.serve(&heard);
+            writer.serve(&received);
         })?;
-        Ok(Self { words, shared, read: Mutex::new(read) })
+        Ok(Self { messages, shared, read: Mutex::new(read) })
     }
 
     /// What is remembered. Waits for the file to be read, for a moment: a disk that hangs must not keep the node from
@@ -228,7 +228,7 @@ impl MemoryThread {
 
     /// The guard's way to it.
     pub(super) fn memory(&self) -> Memory {
-        Memory { words: self.words.clone(), shared: Arc::clone(&self.shared), behind: false }
+        Memory { messages: self.messages.clone(), shared: Arc::clone(&self.shared), behind: false }
     }
 }
 
@@ -257,8 +257,8 @@ impl Writer {
         }
     }
 
-    fn serve(&mut self, heard: &Receiver<Message>) {
-        while let Ok(word) = heard.recv() {
+    fn serve(&mut self, received: &Receiver<Message>) {
+        while let Ok(word) = received.recv() {
             let (at, fact) = fact(&word);
             {
                 let mut known = self.known();

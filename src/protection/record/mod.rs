@@ -25,12 +25,12 @@ use self::flight::Flight;
 use self::ledger::Ledger;
 use self::memory::MemoryThread;
 pub use self::memory::{End, Memory, Remembered};
-use self::oom_kills::{Kills, OomKills};
-use self::recorder::RecordErrand;
+use self::oom_kills::{KilledProcesses, OomKills};
+use self::recorder::RecordExecutor;
 pub use self::recorder::{Recorder, Status};
 use self::store::Store;
 use super::enforce::deaths::{Death, Deaths};
-use super::enforce::executor::Errand;
+use super::enforce::executor::BackgroundExecutor;
 use crate::config::Config;
 use crate::engine::Frames;
 use crate::events::{Events, RecordsState};
@@ -65,12 +65,12 @@ pub type SharedFlight = Arc<Mutex<Flight>>;
 
 /// Sees how watched processes end.
 #[derive(Clone, Debug)]
-pub struct Lookout {
+pub struct DeathWatch {
     deaths: Arc<Mutex<Deaths>>,
     proc: PathBuf,
 }
 
-impl Lookout {
+impl DeathWatch {
     /// Watches how the processes of these jobs end, each with the name of its target; one that `SIGKILL` ends is an
     /// incident.
     pub fn watch<'k>(&self, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
@@ -90,7 +90,7 @@ pub struct Records {
     flight: SharedFlight,
     store: Option<Store>,
     events: Arc<Events>,
-    lookout: Lookout,
+    death_watch: DeathWatch,
     archive: MemoryThread,
     hold: Hold,
     /// Whether it was said that the audit log cannot be written.
@@ -219,7 +219,7 @@ impl Records {
             flight,
             store,
             events,
-            lookout: Lookout { deaths: Arc::default(), proc },
+            death_watch: DeathWatch { deaths: Arc::default(), proc },
             archive,
             hold,
             audit_troubled: AtomicBool::default(),
@@ -284,8 +284,8 @@ impl Records {
     }
 
     /// Who carries out the step that writes down what is known.
-    pub fn errand(&self) -> Box<dyn Errand> {
-        Box::new(RecordErrand::new(Arc::clone(&self.recorder)))
+    pub fn executor(&self) -> Box<dyn BackgroundExecutor> {
+        Box::new(RecordExecutor::new(Arc::clone(&self.recorder)))
     }
 
     /// Who writes folders.
@@ -294,8 +294,8 @@ impl Records {
     }
 
     /// Who sees how processes end.
-    pub fn lookout(&self) -> Lookout {
-        self.lookout.clone()
+    pub fn death_watch(&self) -> DeathWatch {
+        self.death_watch.clone()
     }
 
     /// Has everything written down, and waits for it at most so long.
@@ -311,7 +311,7 @@ impl Records {
 
     /// Looks at every frame for what the kernel did, and keeps what it says of the host, until there are no more.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
-        let (mut oom_kills, mut kills) = (OomKills::default(), Kills::default());
+        let (mut oom_kills, mut kills) = (OomKills::default(), KilledProcesses::default());
         let remembered = self.archive.known();
         while frames.changed().await.is_ok() {
             let Some(frame) = frames.borrow_and_update().clone() else { continue };
@@ -326,7 +326,7 @@ impl Records {
                 self.recorder.record(incident);
             }
             // After the strikes, whose victims are told better there.
-            for incident in kills.look(&frame, self.lookout.poll(), |key| remembered.killed(key)) {
+            for incident in kills.look(&frame, self.death_watch.poll(), |key| remembered.killed(key)) {
                 self.recorder.record(incident);
             }
         }

@@ -103,14 +103,14 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
 
 /// Watched processes that `SIGKILL` ended, told once for all of a job that go together.
 #[derive(Debug, Default)]
-pub(super) struct Kills {
+pub(super) struct KilledProcesses {
     /// Those whose killer may still be told: by protection, which writes down a kill after it was done, or by the kernel.
     waiting: Vec<(Timestamp, Death)>,
     /// When each target's were told last.
     told: BTreeMap<Label, Timestamp>,
 }
 
-impl Kills {
+impl KilledProcesses {
     /// The incidents of what ended, one for each target, and none for a target that has just had one. Whoever is `ours`
     /// was killed by protection, and told of there.
     pub(super) fn look(
@@ -223,7 +223,7 @@ mod tests {
             owner: "job".into(),
             signal,
         };
-        let mut kills = Kills::default();
+        let mut kills = KilledProcesses::default();
         let mut look =
             |second, deaths: &[Death]| kills.look(&frame(second, None), deaths.to_vec(), |_| false);
         assert_eq!(look(7, &[death(5, None), death(6, Some(15))]), []);
@@ -243,7 +243,7 @@ mod tests {
     fn a_kill_of_our_own_is_told_nowhere_else_though_its_line_comes_late() {
         let key = |pid| ProcessKey { pid, start: 1 };
         let death = |pid| Death { key: key(pid), owner: "job".into(), signal: Some(9) };
-        let mut kills = Kills::default();
+        let mut kills = KilledProcesses::default();
         // The death is seen before protection has said that it killed.
         assert_eq!(kills.look(&frame(9, None), vec![death(5), death(6)], |_| false), []);
         assert_eq!(kills.look(&frame(10, None), vec![], |_| false), []);

@@ -20,7 +20,7 @@ use crate::model::label::Label;
 use crate::model::printable;
 use crate::model::time::Timestamp;
 use crate::plot::{self, Theme, svg};
-use crate::protection::enforce::executor::Errand;
+use crate::protection::enforce::executor::BackgroundExecutor;
 use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample};
 use crate::protection::words::incidents::{Incidents as _, RECORD};
 use crate::protection::words::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
@@ -97,7 +97,7 @@ pub struct Status {
 /// Who is told of incidents.
 #[derive(Debug)]
 pub struct Recorder {
-    words: SyncSender<Message>,
+    messages: SyncSender<Message>,
     status: Arc<Mutex<Status>>,
     /// Beside the status: who is told of a lost word must not wait for it.
     lost: AtomicU64,
@@ -115,7 +115,7 @@ impl Recorder {
         flight: SharedFlight,
         trouble: Option<String>,
     ) -> std::io::Result<Self> {
-        let (words, inbox) = sync_channel(WAITING);
+        let (messages, inbox) = sync_channel(WAITING);
         let status = Arc::new(Mutex::new(Status { trouble, ..Status::default() }));
         let place = audit.since(0).1;
         let host = sysinfo::System::host_name().unwrap_or_default();
@@ -131,7 +131,7 @@ impl Recorder {
             status: Arc::clone(&status),
         };
         std::thread::Builder::new().name("incidents".to_owned()).spawn(move || writer.serve(&inbox))?;
-        Ok(Self { words, status, lost: AtomicU64::new(0) })
+        Ok(Self { messages, status, lost: AtomicU64::new(0) })
     }
 
     /// An incident begins.
@@ -164,8 +164,8 @@ impl Recorder {
 
     /// Has everything written, and waits for it at most so long; whether it was.
     pub fn flush(&self, within: Duration) -> bool {
-        let (done, heard) = sync_channel(1);
-        self.words.try_send(Message::Flush(done)).is_ok() && heard.recv_timeout(within).is_ok()
+        let (done, received) = sync_channel(1);
+        self.messages.try_send(Message::Flush(done)).is_ok() && received.recv_timeout(within).is_ok()
     }
 
     /// How it fares.
@@ -174,7 +174,7 @@ impl Recorder {
     }
 
     fn send(&self, word: Message) {
-        if self.words.try_send(word).is_err() {
+        if self.messages.try_send(word).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -182,22 +182,22 @@ impl Recorder {
 
 /// Carries out the step that writes down what is known.
 #[derive(Debug)]
-pub(super) struct RecordErrand {
+pub(super) struct RecordExecutor {
     recorder: Arc<Recorder>,
     report: SyncSender<Finished>,
     ended: Receiver<Finished>,
 }
 
-impl RecordErrand {
+impl RecordExecutor {
     pub(super) fn new(recorder: Arc<Recorder>) -> Self {
         let (report, ended) = sync_channel(WAITING);
         Self { recorder, report, ended }
     }
 }
 
-impl Errand for RecordErrand {
+impl BackgroundExecutor for RecordExecutor {
     fn begin(&mut self, ticket: Ticket, _step: &Step) -> bool {
-        self.recorder.words.try_send(Message::Step(ticket, self.report.clone())).is_ok()
+        self.recorder.messages.try_send(Message::Step(ticket, self.report.clone())).is_ok()
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>) {
@@ -470,7 +470,7 @@ mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
     use crate::model::units::Bytes;
-    use crate::protection::record::ledger::{Ledger, Turn};
+    use crate::protection::record::ledger::{Ledger, LoggedTransition};
     use crate::protection::words::audit::Reading;
     use crate::protection::words::step::{SignalNumber, Stage, TargetId, Touched, Work};
     use std::sync::LazyLock;
@@ -509,7 +509,12 @@ mod tests {
         Room { folder, store, recorder, ledger }
     }
 
-    fn turn<'a>(second: u64, target: &'a Label, from: &'static str, to: &'static str) -> Turn<'a> {
+    fn turn<'a>(
+        second: u64,
+        target: &'a Label,
+        from: &'static str,
+        to: &'static str,
+    ) -> LoggedTransition<'a> {
         static POLICY: LazyLock<Arc<str>> = LazyLock::new(|| "job (enforce): SIGTERM, then SIGKILL.".into());
         const READINGS: &[Reading] = &[Reading {
             what: "headroom_bytes",
@@ -517,7 +522,7 @@ mod tests {
             threshold: Some(9.0),
             age_seconds: Some(0.1),
         }];
-        Turn {
+        LoggedTransition {
             at: Timestamp::from_secs(second),
             slot: TargetId(3),
             target,
@@ -584,7 +589,7 @@ mod tests {
         let mut room = room(tempfile::tempdir().unwrap());
         let job = Label::from("job");
         room.ledger.moved(&turn(10, &job, "warn", "soft"));
-        room.ledger.moved(&Turn { slot: TargetId(4), ..turn(10, &job, "warn", "soft") });
+        room.ledger.moved(&LoggedTransition { slot: TargetId(4), ..turn(10, &job, "warn", "soft") });
         let [one, other] = [3, 4].map(|slot| room.ledger.incident(TargetId(slot)).unwrap().to_owned());
         assert_eq!((one.as_str(), other), ("19700101T000010.000Z-job", format!("{one}-4")));
         room.ledger.moved(&turn(11, &job, "soft", "kill"));
@@ -658,7 +663,7 @@ mod tests {
         let job = Label::from("job");
         room.ledger.moved(&turn(10, &job, "warn", "soft"));
         let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
-        let mut errand = RecordErrand::new(Arc::clone(&room.recorder));
+        let mut errand = RecordExecutor::new(Arc::clone(&room.recorder));
         let step = Step { target: TargetId(3), stage: Stage::Soft, work: Work::Record };
         assert!(errand.begin(Ticket(8), &step));
         let mut finished = Vec::new();

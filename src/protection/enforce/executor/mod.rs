@@ -4,7 +4,7 @@
 //! itself, immediately before, and refuses whoever is outside the bounds that
 //! it was given. [`Observer`] does nothing, and has nothing to do it with.
 
-mod errand;
+mod background;
 mod group;
 mod kill;
 mod leftover;
@@ -31,7 +31,7 @@ use crate::protection::words::step::{
     Touched, Work,
 };
 
-pub use errand::{Errand, Errands};
+pub use background::{BackgroundExecutor, BackgroundExecutors};
 use group::Groups;
 pub use leftover::let_go;
 pub use never::never;
@@ -97,7 +97,7 @@ pub struct Machine {
     held: Vec<OpenProcess>,
     table: Table,
     releaser: Releaser,
-    errands: Errands,
+    background: BackgroundExecutors,
     pending: Vec<Pending>,
     /// The groups that were stopped: they may go on whatever the bounds have become.
     stopped: Vec<(TargetId, Group)>,
@@ -116,7 +116,7 @@ impl Machine {
         proc: &Path,
         cgroup: &Path,
         never: Never,
-        errands: Errands,
+        background: BackgroundExecutors,
     ) -> Result<Self, ArmError> {
         let hierarchy = cgroup::memory_hierarchy(cgroup).ok().and_then(Result::ok);
         let groups = hierarchy.map(|hierarchy| Groups::new(hierarchy, cgroup));
@@ -134,7 +134,7 @@ impl Machine {
             held: Vec::with_capacity(MOST),
             table: Table::new(),
             releaser: Releaser::start().map_err(ArmError::Thread)?,
-            errands,
+            background,
             pending: Vec::with_capacity(TARGETS),
             stopped: Vec::with_capacity(TARGETS),
             next: 0,
@@ -184,7 +184,7 @@ impl Machine {
                     return Ok((Outcome::WouldHave, 0));
                 }
                 let ticket = self.ticket();
-                self.errands.begin(ticket, step)?;
+                self.background.begin(ticket, step)?;
                 Ok((Outcome::Started(ticket), 0))
             }
             Work::Signal { process, signal, only_if_caught } => {
@@ -368,7 +368,7 @@ impl Executor for Machine {
 
     fn poll(&mut self, finished: &mut Vec<Finished>) {
         self.releaser.poll(finished);
-        self.errands.poll(finished);
+        self.background.poll(finished);
         let now = clock::now();
         self.pending.retain_mut(|pending| {
             let Pending { ticket, wait, .. } = pending;

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::protocol::{Answer, Ending, LONGEST, Request, SLOWEST};
 use crate::host::child::{Helper, WorkerCommand};
 use crate::host::clock;
-use crate::protection::enforce::executor::Errand;
+use crate::protection::enforce::executor::BackgroundExecutor;
 use crate::protection::words::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
 /// Hooks that wait for their turn.
@@ -76,7 +76,7 @@ impl Hooks {
     }
 }
 
-impl Errand for Hooks {
+impl BackgroundExecutor for Hooks {
     fn begin(&mut self, ticket: Ticket, step: &Step) -> bool {
         let Work::Hook { hook, input } = &step.work else { return false };
         let request = Request {

@@ -9,7 +9,7 @@ use crate::model::ids::ProcessKey;
 use crate::model::units::Bytes;
 use crate::protection::guard::input::{GuardInput, JobInput};
 use crate::protection::plan::victim::{ProcessInfo, Roster};
-use crate::protection::policy::{Ladder, State};
+use crate::protection::policy::{Escalation, State};
 use crate::protection::words::scope::{Refusal, Scope};
 use crate::protection::words::step::{
     Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
@@ -85,7 +85,7 @@ fn another(world: &World, first: bool) -> GuardInput {
     facts.slots[1] = Some(JobInput {
         serial: 2,
         user: Some(8),
-        ladder: first.then(|| Ladder::new(world.targets[0].limits.clone(), world.now.get())),
+        escalation: first.then(|| Escalation::new(world.targets[0].limits.clone(), world.now.get())),
         roster: Roster::new(&[process], world.targets[0].victims, None).into(),
         scope,
         meter: None,

@@ -13,7 +13,7 @@ use crate::host::process;
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::executor::{self, Errands, Machine, Observer};
+use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine, Observer};
 use crate::protection::enforce::levels::{GroupMeter, HostMeter};
 use crate::protection::guard::guard_log::GuardLog;
 use crate::protection::guard::guard_loop::{Executors, GuardLoop};
@@ -23,7 +23,7 @@ use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::{ProcessInfo, Roster};
-use crate::protection::policy::{Ladder, Members, State};
+use crate::protection::policy::{Escalation, Members, State};
 use crate::protection::record::Records;
 use crate::protection::words::scope::Never;
 use crate::protection::words::scope::{Member, Scope};
@@ -69,7 +69,7 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
         serial: 1,
         target: 0,
         user: Some(7),
-        ladder: Some(Ladder::new(target.limits.clone(), at)),
+        escalation: Some(Escalation::new(target.limits.clone(), at)),
         roster: Roster::new(&[process], target.victims, None).into(),
         members: Some(Members { count: 1, catching: None }),
         scope: Some(scope),
@@ -100,9 +100,10 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     let proc = Path::new("/proc");
     // The jobs of this test are children of it, which the daemon itself never touches.
     let never = Never { own: 0, ..executor::never(proc, &[]).unwrap() };
-    let errands = Errands { records: Some(records.errand()), ..Errands::default() };
+    let background =
+        BackgroundExecutors { records: Some(records.executor()), ..BackgroundExecutors::default() };
     let mode = executor::Mode::Enforce;
-    let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), errands).unwrap();
+    let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), background).unwrap();
     let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
     let (ledger, flight) = (records.ledger("ab12cd34"), Arc::clone(records.flight()));
     let log = GuardLog::start(Arc::clone(&targets)).unwrap();

@@ -22,7 +22,7 @@ use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::plan::victim::{self, ProcessInfo, Roster};
-use crate::protection::policy::{Ladder, Members, Mode, Resource};
+use crate::protection::policy::{Escalation, Members, Mode, Resource};
 use crate::protection::record::Remembered;
 use crate::protection::status::{Name, Names, Report, Unfit};
 use crate::protection::words::scope::{Member, Never, Scope};
@@ -33,7 +33,7 @@ type Named<'t> = (Label, Vec<&'t ProcessRow>);
 
 /// Makes facts of frames.
 #[derive(Debug)]
-pub struct Gather {
+pub struct InputBuilder {
     targets: Arc<[Target]>,
     /// By target; the first unknown user's name where one is.
     users: Vec<Result<Vec<u32>, String>>,
@@ -57,7 +57,7 @@ pub type Whys = BTreeMap<&'static str, u32>;
 
 /// The members of one job, raw and sifted.
 #[derive(Debug, Default)]
-struct Crowd {
+struct JobMembers {
     processes: Vec<ProcessInfo>,
     left_out: u32,
     /// How many of them for each reason.
@@ -68,7 +68,7 @@ struct Crowd {
     beyond: bool,
 }
 
-impl Gather {
+impl InputBuilder {
     /// One for these targets; `never` is absent where we do not know who we are, and nobody is touched then.
     pub fn new(targets: Arc<[Target]>, roots: &Roots, never: Option<Never>) -> Self {
         Self::with(targets, roots, never, Remembered::default(), false)
@@ -257,8 +257,8 @@ impl Gather {
     }
 
     /// Sifts the processes of a job: who may be touched, and who may not.
-    fn crowd(&self, job: &JobSlot, rows: &[&ProcessRow], told: &Facts) -> Crowd {
-        let mut crowd = Crowd::default();
+    fn crowd(&self, job: &JobSlot, rows: &[&ProcessRow], told: &Facts) -> JobMembers {
+        let mut crowd = JobMembers::default();
         let target = job.claim.target;
         let (Ok(_), Some(never)) = (&self.users[target], &self.never) else { return crowd };
         for row in rows {
@@ -300,7 +300,7 @@ impl Gather {
     fn facts(
         &self,
         job: &mut JobSlot,
-        crowd: &Crowd,
+        crowd: &JobMembers,
         (now, outlook, told, table): (Timestamp, &Outlook, &Facts, &ProcessTable),
         alerts: &Alerts,
     ) -> JobInput {
@@ -355,9 +355,9 @@ impl Gather {
             serial: job.serial,
             target: job.claim.target,
             user: job.claim.user,
-            ladder: begins.then(|| {
+            escalation: begins.then(|| {
                 let asked = self.remembered.asked(traits.members.iter());
-                Ladder::new(target.limits.clone(), now).asked_before(asked)
+                Escalation::new(target.limits.clone(), now).asked_before(asked)
             }),
             roster: Roster::new(processes, target.victims, group).into(),
             members: Some(Members { count, catching: None }),
@@ -462,7 +462,7 @@ mod tests {
     /// A host whose jobs are in groups below `cgroup`.
     struct World {
         folder: tempfile::TempDir,
-        gather: Gather,
+        input_builder: InputBuilder,
         at: Timestamp,
         /// The user and the workload of each pid.
         who: fn(u32) -> (u32, String),
@@ -480,8 +480,8 @@ mod tests {
             let targets =
                 Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
             let never = Some(Never { own: 1000, pids: vec![1000], groups: Vec::new() });
-            let gather = Gather::new(targets, &Roots::under(folder.path()), never);
-            Self { folder, gather, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }
+            let input_builder = InputBuilder::new(targets, &Roots::under(folder.path()), never);
+            Self { folder, input_builder, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }
         }
 
         /// Makes a group with this much left, in MiB.
@@ -523,7 +523,13 @@ mod tests {
             let workload_of = all.map(named).collect();
             let told = Facts { processes: table.map(Arc::new), workload_of, ..Facts::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
-            self.gather.look(self.at, &Outlook::default(), &told, &Alerts::default(), &Report::default())
+            self.input_builder.look(
+                self.at,
+                &Outlook::default(),
+                &told,
+                &Alerts::default(),
+                &Report::default(),
+            )
         }
     }
 
@@ -560,14 +566,14 @@ mod tests {
     #[test]
     fn whom_we_may_not_signal_is_left_out() {
         let mut world = World::new("workload: w");
-        world.gather.only = Some(7);
+        world.input_builder.only = Some(7);
         let facts = world.look(&[(10, 1, "/jobs/a")]);
         assert_eq!((facts.unfit, facts.members.unwrap().count), (None, 1));
-        world.gather.only = Some(8);
+        world.input_builder.only = Some(8);
         let facts = world.look(&[(10, 1, "/jobs/a")]);
         assert_eq!((facts.unfit, facts.members.unwrap().count), (Some(Unfit::NoPermission), 0));
         assert!(facts.roster.end.is_empty() && facts.scope.is_none());
-        let whys: Vec<_> = world.gather.whys.values().flatten().collect();
+        let whys: Vec<_> = world.input_builder.whys.values().flatten().collect();
         assert_eq!(whys, [(&"of a user whom memwarden has no right to signal", &1)]);
     }
 
@@ -589,7 +595,7 @@ mod tests {
 
     /// The names, users, members and left out of all seats.
     fn occupied(world: &World) -> Vec<(String, Option<u32>, u32, u32)> {
-        let names = world.gather.names.slots.iter().flatten();
+        let names = world.input_builder.names.slots.iter().flatten();
         names.map(|name| (name.workload.to_string(), name.user, name.members, name.left_out)).collect()
     }
 
@@ -609,7 +615,7 @@ mod tests {
         world.sample(Some(&all)).unwrap();
         world.sample(Some(&all)).unwrap();
         assert_eq!(occupied(&world), [("job-real".to_owned(), Some(7), 1, 1)]);
-        assert!(world.gather.names.without_slot.is_empty());
+        assert!(world.input_builder.names.without_slot.is_empty());
     }
 
     #[test]
@@ -636,16 +642,16 @@ mod tests {
         world.who = |pid| (if pid < 20 { 7 } else { 8 }, "slurm-1".to_owned());
         world.sample(Some(&[(10, 1, "/a"), (20, 10, "/a"), (21, 10, "/a")])).unwrap();
         assert_eq!(occupied(&world), [("slurm-1".to_owned(), Some(7), 3, 0)]);
-        let serial = world.gather.slots.all.iter().flatten().next().unwrap().serial;
+        let serial = world.input_builder.slots.all.iter().flatten().next().unwrap().serial;
         world.sample(Some(&[(20, 1, "/a"), (21, 1, "/a")])).unwrap();
         assert_eq!(occupied(&world), [("slurm-1".to_owned(), Some(7), 2, 0)], "the launcher ended");
-        assert_eq!(world.gather.slots.all.iter().flatten().next().unwrap().serial, serial);
+        assert_eq!(world.input_builder.slots.all.iter().flatten().next().unwrap().serial, serial);
     }
 
     #[test]
     fn where_another_daemon_protects_nobody_is_touched() {
         let mut world = World::new("workload: w");
-        world.gather.other_daemon = true;
+        world.input_builder.other_daemon = true;
         assert_eq!(world.look(&[(10, 1, "/a")]).unfit, Some(Unfit::OtherDaemon));
     }
 }
