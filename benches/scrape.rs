@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
             frames: receiver,
             events: Arc::new(Events::new()),
             reload: Box::new(NoReload),
-            alerts: Arc::new(memwarden::protection::guard::desk::Desk::default()),
+            alerts: Arc::new(memwarden::protection::guard::alert_receiver::AlertReceiver::default()),
             stale_after: watch::channel(Duration::from_secs(60)).1,
             host_name: None,
         })?

@@ -158,7 +158,7 @@ impl Engine {
     }
 
     /// Lets somebody beside the sources put points into each frame.
-    pub fn hear(&mut self, reporter: Arc<dyn Reporter>) {
+    pub fn add_reporter(&mut self, reporter: Arc<dyn Reporter>) {
         self.reporters.push(reporter);
     }
 

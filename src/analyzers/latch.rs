@@ -39,7 +39,7 @@ impl<L: Copy + Ord> Latch<L> {
     }
 
     /// The level to tell where `level` was found, and since when, in seconds since 1970.
-    pub(super) fn tell(&mut self, subject: &Subject, level: L, now: Timestamp) -> (L, f64) {
+    pub(super) fn update(&mut self, subject: &Subject, level: L, now: Timestamp) -> (L, f64) {
         let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());
         let new = Held { level, since_unix: unix, falling: None, seen: at };
         let Some(held) = self.levels.get_mut(subject) else {
@@ -73,7 +73,7 @@ mod tests {
             latch.begin(now);
             // Up and down each second until second 100, then low.
             let level = if second < 100 { second % 2 } else { 0 };
-            told.push(latch.tell(&subject, level, now));
+            told.push(latch.update(&subject, level, now));
         }
         assert_eq!((told[0], told[1]), ((0, 0.0), (1, 1.0)));
         assert!(told[1..160].iter().all(|told| *told == (1, 1.0)), "{told:?}");
@@ -87,7 +87,7 @@ mod tests {
             latch.begin(Timestamp::from_secs(second));
             if second != 1 {
                 assert_eq!(
-                    latch.tell(&Subject::host(), 5 - second, Timestamp::from_secs(second)).0,
+                    latch.update(&Subject::host(), 5 - second, Timestamp::from_secs(second)).0,
                     5 - second
                 );
             }

@@ -13,7 +13,7 @@ mod latch;
 pub mod leak;
 mod ranks;
 pub mod replay;
-mod sight;
+mod series_verdict;
 pub mod stats;
 mod subjects;
 #[cfg(test)]

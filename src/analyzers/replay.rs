@@ -16,7 +16,7 @@ pub struct Options {
 
 /// What was said at one time.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct ReplayedAssessment {
     /// The time of the newest sample.
     pub at: f64,
     /// The limit that counted then, in bytes.
@@ -27,7 +27,7 @@ pub struct Said {
 
 /// What a tracker says of a series: after every so many samples, and after the last. Never empty where
 /// the series is not.
-pub fn replay(series: &Series, options: &Options) -> Vec<Said> {
+pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
     let every = options.every.max(1);
     let mut tracker = Tracker::new();
     let mut said = Vec::with_capacity(series.rows.len() / every + 1);
@@ -35,7 +35,11 @@ pub fn replay(series: &Series, options: &Options) -> Vec<Said> {
         tracker.push(row.at, sample(row));
         if (i + 1) % every == 0 || i + 1 == series.rows.len() {
             let limit = options.limit.or(row.limit);
-            said.push(Said { at: row.at, limit, assessment: tracker.assess(limit, &options.horizons) });
+            said.push(ReplayedAssessment {
+                at: row.at,
+                limit,
+                assessment: tracker.assess(limit, &options.horizons),
+            });
         }
     }
     said

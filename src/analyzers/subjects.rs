@@ -55,12 +55,12 @@ pub(super) struct Followed {
     /// When its growth began, in seconds since 1970; absent unless it grows.
     since_unix: Option<f64>,
     due: f64,
-    pub(super) said: Option<Said>,
+    pub(super) said: Option<DatedAssessment>,
 }
 
 /// An assessment and when it was made.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct DatedAssessment {
     pub(super) assessment: Assessment,
     /// Seconds on the monotonic clock.
     at: f64,
@@ -68,7 +68,7 @@ pub(super) struct Said {
     pub(super) since_unix: Option<f64>,
 }
 
-impl Said {
+impl DatedAssessment {
     /// Seconds since it was made.
     pub(super) fn age(&self, now: Timestamp) -> f64 {
         (now.monotonic().as_secs_f64() - self.at).max(0.0)
@@ -196,7 +196,7 @@ impl Subjects {
                 .growing_for_seconds
                 .map(|seconds| followed.since_unix.unwrap_or_else(|| now.unix().as_secs_f64() - seconds));
             let since_unix = followed.since_unix;
-            followed.said = Some(Said { assessment, at, since_unix });
+            followed.said = Some(DatedAssessment { assessment, at, since_unix });
         }
         Some(followed)
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exhaustion::{self, Basis, Figures, Forecast, Risk, Tte};
 use super::leak::{Evidence, State};
-use super::sight::{Clock, Seen, Sight};
+use super::series_verdict::{Clock, Seen, SeriesVerdict};
 use super::stats::normal;
 use super::view::View;
 use crate::history::life::Life;
@@ -67,7 +67,7 @@ impl Watched {
 pub struct Tracker {
     history: Life,
     watched: Watched,
-    sight: Sight,
+    sight: SeriesVerdict,
     /// The time of the last sample as it was told, in seconds.
     told: Option<f64>,
     /// Seconds that were observed; gaps count as one interval.
@@ -145,7 +145,7 @@ impl Tracker {
         if source > self.watched {
             self.watched = source;
             self.history.clear_channel(WATCHED);
-            self.sight = Sight::default();
+            self.sight = SeriesVerdict::default();
         }
         self.used = sample.used;
         self.history.push(self.elapsed, [Some(sample.used), value.filter(|_| source == self.watched)]);

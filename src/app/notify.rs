@@ -6,25 +6,25 @@ use sd_notify::NotifyState;
 
 /// Sampling has begun and the server listens.
 pub fn ready() {
-    tell(&[NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
 }
 
 /// A reload has begun; [`ready`] ends it.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(error) => tracing::debug!(%error, "The monotonic clock could not be read for systemd."),
     }
 }
 
 /// The end has begun.
 pub fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
 /// The sampler published a frame lately.
 pub fn alive() {
-    tell(&[NotifyState::Watchdog]);
+    notify(&[NotifyState::Watchdog]);
 }
 
 /// How often [`alive`] must be called: half of what the unit's `WatchdogSec` allows; nothing where it is not set.
@@ -33,7 +33,7 @@ pub fn watchdog_interval() -> Option<Duration> {
 }
 
 /// Without systemd there is nobody to tell, which is no error.
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "systemd could not be notified.");
     }

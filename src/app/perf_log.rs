@@ -20,7 +20,7 @@ use crate::model::shortage::Shortage;
 use crate::model::source::Reporter;
 use crate::model::time::Timestamp;
 use crate::perf_log::files::Rotating;
-use crate::perf_log::rows::{self, Follower, Told};
+use crate::perf_log::rows::{self, Follower, WorkloadRow};
 use crate::perf_log::summary::Summary;
 use crate::perf_log::{Row, table, tensorboard, text};
 
@@ -105,7 +105,7 @@ impl PerfLog {
                 let wait = stopped.recv_timeout(LOOK);
                 let newest = frames.borrow_and_update().clone();
                 if let Some(frame) = newest {
-                    writer.take(&rows::told(&frame), frame.at.unix().as_secs_f64());
+                    writer.take(&rows::workload_rows(&frame), frame.at.unix().as_secs_f64());
                 }
                 if wait != Err(RecvTimeoutError::Timeout) {
                     writer.end();
@@ -158,7 +158,7 @@ struct Events {
 }
 
 impl Writer {
-    fn take(&mut self, told: &BTreeMap<Label, Told>, now: f64) {
+    fn take(&mut self, told: &BTreeMap<Label, WorkloadRow>, now: f64) {
         let mut left_out = Vec::new();
         for (workload, told) in told {
             if !self.runs.contains_key(workload) {
@@ -174,7 +174,7 @@ impl Writer {
             run.seen = now;
             if let Some(row) = run.follower.row(told, self.config.every_steps) {
                 let written = run.write(&row, &self.config);
-                run.say(written);
+                run.log_result(written);
             }
         }
         *lock(&self.owners.left_out) = left_out;
@@ -193,7 +193,7 @@ impl Writer {
     fn make_room(&mut self, user: Option<u32>) -> bool {
         let mut shares = Shares::new(MOST);
         self.runs.values().for_each(|run| shares.take(run.user));
-        match shares.ask(user) {
+        match shares.request(user) {
             Answer::Free => true,
             Answer::Refused => false,
             Answer::TakeFrom(other) => {
@@ -263,7 +263,7 @@ impl Run {
         Folder::make(&self.folder)?.make_inside(&self.name)
     }
 
-    fn say(&mut self, written: std::io::Result<()>) {
+    fn log_result(&mut self, written: std::io::Result<()>) {
         match written {
             Err(error) if !self.failing => {
                 self.failing = true;
@@ -284,7 +284,7 @@ impl Run {
     fn end(&mut self, config: &PerfLogs) {
         if !self.failing {
             let written = self.sum_up(config);
-            self.say(written);
+            self.log_result(written);
         }
     }
 
@@ -352,8 +352,8 @@ mod tests {
     use crate::model::units::Bytes;
 
     /// What one step of a workload tells.
-    fn told(workloads: &[&str]) -> BTreeMap<Label, Told> {
-        workloads.iter().map(|workload| (Label::from(*workload), Told::default())).collect()
+    fn told(workloads: &[&str]) -> BTreeMap<Label, WorkloadRow> {
+        workloads.iter().map(|workload| (Label::from(*workload), WorkloadRow::default())).collect()
     }
 
     #[test]

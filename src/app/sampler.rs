@@ -15,7 +15,7 @@ use crate::events::Events;
 use crate::host::{clock, fs};
 use crate::model::frame::Frame;
 use crate::model::source::{Control, Reporter};
-use crate::protection::guard::warden::Post;
+use crate::protection::guard::supervisor::FeedHandle;
 use crate::sources::Context;
 
 /// What the sampler can be asked between two ticks.
@@ -45,7 +45,7 @@ pub fn start(
     context: Context,
     events: Arc<Events>,
     frames: watch::Sender<Option<Arc<Frame>>>,
-    post: Arc<Post>,
+    feed: Arc<FeedHandle>,
     reporters: impl IntoIterator<Item = Arc<dyn Reporter>> + Send + 'static,
 ) -> std::io::Result<Sampler> {
     let (requests, inbox) = channel();
@@ -54,10 +54,10 @@ pub fn start(
         let interval = config.sampling.interval;
         let keeper = keeper(&config);
         let mut engine = Engine::new(EVERYTHING, &config, context, Arc::clone(&events));
-        engine.hear(Arc::clone(&post) as _);
-        reporters.into_iter().for_each(|reporter| engine.hear(reporter));
+        engine.add_reporter(Arc::clone(&feed) as _);
+        reporters.into_iter().for_each(|reporter| engine.add_reporter(reporter));
         let publish = |engine: &Engine, frame: Arc<Frame>| {
-            post.look(&frame, engine.facts());
+            feed.look(&frame, engine.facts());
             frames.send_replace(Some(frame));
         };
         run(&mut engine, interval, &inbox, &events, &publish, keeper.as_ref());
@@ -70,7 +70,7 @@ pub fn start(
 
 impl Sampler {
     /// Asks for something before the next tick.
-    pub fn ask(&self, request: Request) {
+    pub fn request(&self, request: Request) {
         if self.requests.send(request).is_err() {
             tracing::error!("The sampler has ended.");
         }
@@ -78,7 +78,7 @@ impl Sampler {
 
     /// Ends the thread; one that is stuck in a read is left behind after `deadline`.
     pub fn stop(self, deadline: Duration) {
-        self.ask(Request::Stop);
+        self.request(Request::Stop);
         let begun = clock::now();
         while !self.thread.is_finished() {
             if clock::now().since(begun) > deadline {

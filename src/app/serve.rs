@@ -22,7 +22,7 @@ use crate::host::roots::Roots;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::source::{Control, Reporter};
 use crate::model::time::Timestamp;
-use crate::protection::guard::warden::Warden;
+use crate::protection::guard::supervisor::GuardSupervisor;
 use crate::protection::options::{PROTECTION, Protection};
 use crate::protection::record::{self, Records};
 use crate::protection::words::incidents::Incidents;
@@ -103,7 +103,7 @@ struct Daemon<'a> {
     sampler: Sampler,
     perf_log: Option<PerfLog>,
     owners: Arc<Owners>,
-    warden: Warden,
+    guard: GuardSupervisor,
     checkpoints: Arc<Checkpoints>,
     recording: Recording,
     /// Whether the guard was seen to make its rounds.
@@ -123,14 +123,14 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let records = Arc::new(records);
     let (show_incidents, incidents) = watch::channel(incidents(&records));
     let checkpoints: Arc<Checkpoints> = Arc::default();
-    record::tell_needs(&config.paths.proc, &events);
-    let mut warden = Warden::new(hook_helper, Arc::clone(&records), Arc::clone(&checkpoints));
+    record::report_missing_capabilities(&config.paths.proc, &events);
+    let mut guard = GuardSupervisor::new(hook_helper, Arc::clone(&records), Arc::clone(&checkpoints));
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         frames: frames.clone(),
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
-        alerts: Arc::clone(warden.desk()) as _,
+        alerts: Arc::clone(guard.alert_receiver()) as _,
         host_name: sysinfo::System::host_name(),
         incidents,
         stale_after: judged,
@@ -142,11 +142,11 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     #[cfg(feature = "otlp")]
     let push = Push::start(&config, &frames, &events, instance(&addresses));
     let context = context(&config.paths, Arc::clone(&checkpoints));
-    warden.configure(protection(&config), &context.roots);
-    let post = Arc::clone(warden.post());
+    guard.configure(protection(&config), &context.roots);
+    let feed = Arc::clone(guard.feed());
     let owners = Arc::new(Owners::new(&config.paths.passwd));
     let reporters: [Arc<dyn Reporter>; 1] = [Arc::clone(&owners) as _];
-    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, post, reporters)
+    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, feed, reporters)
         .context("cannot start the sampler")?;
     let perf_log = perf_log(&config, &frames, &owners);
     let recording = Recording {
@@ -167,7 +167,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         sampler,
         perf_log,
         owners,
-        warden,
+        guard,
         checkpoints,
         recording,
         guards: true,
@@ -205,7 +205,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             _ = signals.acquire.recv() => daemon.control(Control::AcquireGpu),
             () = tick(&mut watchdog) => daemon.watchdog(),
             _ = second.tick() => {
-                daemon.warden.catch_up();
+                daemon.guard.catch_up();
                 daemon.look_for_rival().await;
                 daemon.watch();
             }
@@ -216,7 +216,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     notify::stopping();
     // The receiver is gone only if the server ended by itself.
     let _ = stop.send(true);
-    let Daemon { sampler, perf_log, warden, recording, .. } = daemon;
+    let Daemon { sampler, perf_log, guard, recording, .. } = daemon;
     let records = recording.records;
     #[cfg(feature = "otlp")]
     let push = daemon.push;
@@ -227,7 +227,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             perf_log.finish(LAST_LINES);
         }
         sampler.stop(LAST_SAMPLE);
-        drop(warden);
+        drop(guard);
         records.finish(LAST_RECORD);
     });
     let _ = tokio::join!(serving, ending);
@@ -247,7 +247,7 @@ struct Recording {
 impl Daemon<'_> {
     fn control(&self, request: Control) {
         tracing::info!(?request, "A signal asked for this.");
-        self.sampler.ask(Request::Control(request));
+        self.sampler.request(Request::Control(request));
     }
 
     /// Begins to read the configuration file as it is now; a file system that hangs holds up nothing else.
@@ -284,8 +284,8 @@ impl Daemon<'_> {
             tracing::warn!("The sections web and log.format take effect at the next start.");
         }
         let context = context(&config.paths, Arc::clone(&self.checkpoints));
-        self.warden.configure(protection(&config), &context.roots);
-        self.sampler.ask(Request::Configure(Box::new(config.clone()), context));
+        self.guard.configure(protection(&config), &context.roots);
+        self.sampler.request(Request::Configure(Box::new(config.clone()), context));
         self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
         self.config = config;
         Ok(())
@@ -307,7 +307,7 @@ impl Daemon<'_> {
             return;
         }
         let now = clock::now();
-        if recording.records.rival()
+        if recording.records.other_daemon()
             && recording.trying.is_none()
             && now.since(recording.tried) >= record::TRY_AGAIN
         {
@@ -326,14 +326,14 @@ impl Daemon<'_> {
         tracing::info!(
             "The other memwarden has ended: from now on this one protects, and writes into the folder of state."
         );
-        self.warden.rearm(records);
+        self.guard.rearm(records);
     }
 
     /// Says where a thread hangs that must not.
     fn watch(&mut self) {
         let now = clock::now();
         self.events.watch_sampler(now);
-        let guards = self.warden.alive(now);
+        let guards = self.guard.alive(now);
         match (std::mem::replace(&mut self.guards, guards), guards) {
             (true, false) => tracing::error!("The guard hangs: nothing is protected until it goes on."),
             (false, true) => tracing::info!("The guard makes rounds again."),
@@ -345,7 +345,7 @@ impl Daemon<'_> {
     fn watchdog(&self) {
         let stale = *self.stale_after.borrow();
         let fresh = self.frames.borrow().as_ref().is_some_and(|frame| clock::now().since(frame.at) <= stale);
-        if fresh && self.warden.alive(clock::now()) {
+        if fresh && self.guard.alive(clock::now()) {
             notify::alive();
         }
     }

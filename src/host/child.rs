@@ -81,7 +81,7 @@ impl Helper {
 /// # Errors
 /// The operating system's; `TimedOut` where it takes longer than `patience`, `InvalidData` where it says more than
 /// `largest` bytes. It is killed then.
-pub fn hear(
+pub fn read_output(
     command: &WorkerCommand,
     arguments: &[OsString],
     largest: usize,

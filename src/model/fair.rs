@@ -136,7 +136,7 @@ impl<U: Ord + Copy + Hash> Shares<U> {
     }
 
     /// Whether `user` can have one more place.
-    pub fn ask(&self, user: U) -> Answer<U> {
+    pub fn request(&self, user: U) -> Answer<U> {
         if self.total < self.most {
             return Answer::Free;
         }
@@ -193,17 +193,17 @@ mod tests {
     fn a_full_table_takes_from_who_has_most() {
         let mut shares = Shares::new(4);
         for _ in 0..4 {
-            assert_eq!(shares.ask(7), Answer::Free);
+            assert_eq!(shares.request(7), Answer::Free);
             shares.take(7);
         }
-        assert_eq!(shares.ask(7), Answer::Refused);
-        assert_eq!(shares.ask(9), Answer::TakeFrom(7));
+        assert_eq!(shares.request(7), Answer::Refused);
+        assert_eq!(shares.request(9), Answer::TakeFrom(7));
         shares.give_back(7);
         shares.take(9);
-        assert_eq!(shares.ask(9), Answer::TakeFrom(7));
+        assert_eq!(shares.request(9), Answer::TakeFrom(7));
         shares.give_back(7);
         shares.take(9);
-        assert_eq!((shares.ask(9), shares.ask(7)), (Answer::Refused, Answer::Refused));
+        assert_eq!((shares.request(9), shares.request(7)), (Answer::Refused, Answer::Refused));
     }
 
     #[test]

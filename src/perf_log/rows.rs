@@ -27,15 +27,15 @@ const CONVENTIONS: [&str; 2] = ["full", "6n"];
 
 /// What all ranks of a workload told in one frame.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
+pub struct WorkloadRow {
     row: Row,
     /// Of all ranks since their processes began.
     samples: Option<f64>,
 }
 
 /// What is told of each workload that trains.
-pub fn told(frame: &Frame) -> BTreeMap<Label, Told> {
-    let mut all: BTreeMap<Label, Told> = BTreeMap::new();
+pub fn workload_rows(frame: &Frame) -> BTreeMap<Label, WorkloadRow> {
+    let mut all: BTreeMap<Label, WorkloadRow> = BTreeMap::new();
     for family in &frame.families {
         let name = family.desc.name;
         if !NAMES.contains(&name) {
@@ -118,12 +118,12 @@ fn whole(value: f64) -> u64 {
 /// One workload followed: a row for every so many steps.
 #[derive(Debug, Default)]
 pub struct Follower {
-    last: Option<Told>,
+    last: Option<WorkloadRow>,
 }
 
 impl Follower {
     /// The row that is due, where the job is `every` steps further than at the last, or began anew.
-    pub fn row(&mut self, told: &Told, every: u64) -> Option<Row> {
+    pub fn row(&mut self, told: &WorkloadRow, every: u64) -> Option<Row> {
         let Some(last) = &self.last else {
             // The first one seen may be anywhere in a run; rates need two.
             self.last = Some(told.clone());
@@ -147,8 +147,8 @@ impl Follower {
 mod tests {
     use super::*;
 
-    fn told(step: u64, at: f64, samples: f64) -> Told {
-        Told { row: Row { step, unix_seconds: at, ..Row::default() }, samples: Some(samples) }
+    fn told(step: u64, at: f64, samples: f64) -> WorkloadRow {
+        WorkloadRow { row: Row { step, unix_seconds: at, ..Row::default() }, samples: Some(samples) }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub enum Unfit {
     /// What it names was not told lately: sources that are off or stuck.
     Unknown,
     /// Another memwarden protects with the same folder of state: two would ask and end the same jobs.
-    Rival,
+    OtherDaemon,
 }
 
 impl Unfit {
@@ -41,7 +41,7 @@ impl Unfit {
             Self::TooWide => "too_wide",
             Self::Bounds => "bounds",
             Self::Unknown => "unknown",
-            Self::Rival => "other_daemon",
+            Self::OtherDaemon => "other_daemon",
         }
     }
 }
@@ -100,7 +100,7 @@ impl TargetReport {
 
 /// How the ladder in one seat stands.
 #[derive(Clone, Copy, Debug)]
-pub struct SeatReport {
+pub struct SlotReport {
     /// The place of its target.
     pub target: usize,
     /// Tells who sits there from who sat there before.
@@ -127,7 +127,7 @@ pub struct Report {
     /// By target.
     pub targets: Vec<TargetReport>,
     /// By seat.
-    pub seats: Vec<Option<SeatReport>>,
+    pub slots: Vec<Option<SlotReport>>,
     /// Incidents that may still end a job in this hour on the host.
     pub host_left: u32,
     /// Steps since the start.
@@ -144,14 +144,14 @@ pub struct Report {
 
 impl Report {
     /// An empty report with room for everything.
-    pub fn new(targets: usize, seats: usize) -> Self {
-        Self { targets: vec![TargetReport::default(); targets], seats: vec![None; seats], ..Self::default() }
+    pub fn new(targets: usize, slots: usize) -> Self {
+        Self { targets: vec![TargetReport::default(); targets], slots: vec![None; slots], ..Self::default() }
     }
 
     /// Copies another of the same size, without allocating.
     pub fn copy(&mut self, other: &Self) {
         self.targets.clone_from_slice(&other.targets);
-        self.seats.clone_from_slice(&other.seats);
+        self.slots.clone_from_slice(&other.slots);
         let Self { host_left, rounds, at, lag, cpu, locked, .. } = *other;
         (self.host_left, self.rounds, self.at, self.lag, self.cpu, self.locked) =
             (host_left, rounds, at, lag, cpu, locked);
@@ -161,8 +161,8 @@ impl Report {
     /// and a shortage that stays would go on for ever; so would a victim that stays past its time after a kill.
     pub fn incident(&self, enforces: impl Fn(usize) -> bool) -> bool {
         let under_way =
-            |seat: &SeatReport| seat.state.acts() || (seat.state == State::Verify && !seat.overdue);
-        self.seats.iter().flatten().any(|seat| under_way(seat) && enforces(seat.target))
+            |slot: &SlotReport| slot.state.acts() || (slot.state == State::Verify && !slot.overdue);
+        self.slots.iter().flatten().any(|slot| under_way(slot) && enforces(slot.target))
     }
 }
 
@@ -176,9 +176,9 @@ pub struct Names {
     /// The most incidents of the whole host in an hour that end a job.
     pub max_kills_per_hour: u32,
     /// By seat.
-    pub seats: Vec<Option<Name>>,
+    pub slots: Vec<Option<Name>>,
     /// Jobs without a seat, by user.
-    pub unseated: Vec<(Option<u32>, u64)>,
+    pub without_slot: Vec<(Option<u32>, u64)>,
 }
 
 /// Who is in a seat.
@@ -205,18 +205,18 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
         put_target(name, *mode, target, out);
     }
     let mut disarmed = Vec::new();
-    for (seat, known) in report.seats.iter().zip(&names.seats) {
-        if let (Some(seat), Some(Name { serial, workload, members, left_out, user })) = (seat, known)
-            && seat.serial == *serial
-            && let Some((target, _)) = names.targets.get(seat.target)
+    for (slot, known) in report.slots.iter().zip(&names.slots) {
+        if let (Some(slot), Some(Name { serial, workload, members, left_out, user })) = (slot, known)
+            && slot.serial == *serial
+            && let Some((target, _)) = names.targets.get(slot.target)
         {
             let labels = [target.clone(), workload.clone()];
             out.put(&m::MEMBERS, &labels, Count(u64::from(*members)));
             out.put(&m::LEFT_OUT, &labels, Count(u64::from(*left_out)));
-            put_seat(&labels, seat, out);
-            let limited = seat.unfit.is_none() && seat.conditions.get(Condition::RateLeft) == Truth::NotMet;
-            if limited && seat.state == State::Disarmed {
-                disarmed.push((*user, seat));
+            put_slot(&labels, slot, out);
+            let limited = slot.unfit.is_none() && slot.conditions.get(Condition::RateLeft) == Truth::NotMet;
+            if limited && slot.state == State::Disarmed {
+                disarmed.push((*user, slot));
             }
         }
     }
@@ -227,22 +227,22 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
     out.put(&m::LAG, &[], report.lag.into());
     out.put(&m::CPU, &[], report.cpu.into());
     out.put(&m::LOCKED, &[], Flag(report.locked));
-    out.put(&m::UNPROTECTED_JOBS, &[], Count(names.unseated.iter().map(|(_, count)| count).sum()));
+    out.put(&m::UNPROTECTED_JOBS, &[], Count(names.without_slot.iter().map(|(_, count)| count).sum()));
 }
 
 /// What the limits leave without protection, and whose it is; `disarmed` are those who wait for a limit an hour.
-fn put_shortages(names: &Names, disarmed: &[(Option<u32>, &SeatReport)], out: &mut Batch) {
+fn put_shortages(names: &Names, disarmed: &[(Option<u32>, &SlotReport)], out: &mut Batch) {
     let mut state = |limit, user, left_out, most| {
         out.facts.shortages.push(Shortage { limit, user, left_out, most });
     };
-    for (user, left_out) in &names.unseated {
-        state("protection_seats", *user, *left_out, names.seats.len() as u64);
+    for (user, left_out) in &names.without_slot {
+        state("protection_slots", *user, *left_out, names.slots.len() as u64);
     }
-    let used_up = |limit: fn(UsedUp) -> bool| disarmed.iter().filter(move |(_, seat)| limit(seat.used_up));
+    let used_up = |limit: fn(UsedUp) -> bool| disarmed.iter().filter(move |(_, slot)| limit(slot.used_up));
     for (user, _) in used_up(|limits| limits.host) {
         state("protection_per_hour", *user, 1, u64::from(names.max_kills_per_hour));
     }
-    let targets: BTreeSet<usize> = used_up(|limits| limits.target).map(|(_, seat)| seat.target).collect();
+    let targets: BTreeSet<usize> = used_up(|limits| limits.target).map(|(_, slot)| slot.target).collect();
     let most = targets.iter().filter_map(|target| names.target_most_per_hour.get(*target));
     let most = most.map(|most| u64::from(*most)).sum();
     for (user, _) in used_up(|limits| limits.target) {
@@ -275,28 +275,28 @@ fn put_target(name: &Label, mode: Mode, target: &TargetReport, out: &mut Batch) 
     out.put(&m::KILL_BUDGET, std::slice::from_ref(name), Count(u64::from(target.left)));
 }
 
-fn put_seat(labels: &[Label; 2], seat: &SeatReport, out: &mut Batch) {
+fn put_slot(labels: &[Label; 2], slot: &SlotReport, out: &mut Batch) {
     let and = |last: &'static str| [labels[0].clone(), labels[1].clone(), last.into()];
     for state in State::ALL {
-        out.put(&m::STATE, &and(state.label()), Flag(state == seat.state));
+        out.put(&m::STATE, &and(state.label()), Flag(state == slot.state));
     }
     for condition in Condition::ALL {
-        let known = match seat.conditions.get(*condition) {
+        let known = match slot.conditions.get(*condition) {
             Truth::Met => Some(true),
             Truth::NotMet => Some(false),
             Truth::Unknown | Truth::Unasked => None,
         };
         out.put_some(&m::CONDITION, &and(condition.label()), known.map(Flag));
     }
-    if let Some(unfit) = seat.unfit {
+    if let Some(unfit) = slot.unfit {
         out.put(&m::DISARMED_REASON, &and(unfit.label()), Flag(true));
     }
     for resource in Resource::ALL {
-        let headroom: Option<Bytes> = seat.readings[resource.place()].map(|reading| reading.headroom);
+        let headroom: Option<Bytes> = slot.readings[resource.place()].map(|reading| reading.headroom);
         out.put_some(&m::HEADROOM, &and(resource.label()), headroom);
     }
-    out.put_some(&m::DECISION_AGE, labels, seat.age.map(Seconds::from));
-    out.put(&m::OVERDUE, labels, Flag(seat.overdue));
+    out.put_some(&m::DECISION_AGE, labels, slot.age.map(Seconds::from));
+    out.put(&m::OVERDUE, labels, Flag(slot.overdue));
 }
 
 #[cfg(test)]
@@ -304,18 +304,18 @@ mod tests {
     use super::*;
 
     /// What is stated of seats of these targets and users that wait for these limits.
-    fn stated(seats: &[(usize, u32, UsedUp)]) -> Vec<(&'static str, Option<u32>, u64, u64)> {
-        let mut report = Report::new(2, seats.len());
+    fn stated(slots: &[(usize, u32, UsedUp)]) -> Vec<(&'static str, Option<u32>, u64, u64)> {
+        let mut report = Report::new(2, slots.len());
         let mut names = Names {
             targets: vec![("a".into(), Mode::Enforce), ("b".into(), Mode::Enforce)],
             target_most_per_hour: vec![3, 4],
             max_kills_per_hour: 5,
             ..Names::default()
         };
-        for (place, (target, user, used_up)) in seats.iter().enumerate() {
+        for (place, (target, user, used_up)) in slots.iter().enumerate() {
             let mut conditions = Conditions::default();
             conditions.set(Condition::RateLeft, Truth::NotMet);
-            report.seats[place] = Some(SeatReport {
+            report.slots[place] = Some(SlotReport {
                 target: *target,
                 serial: 1,
                 state: State::Disarmed,
@@ -327,7 +327,7 @@ mod tests {
                 used_up: *used_up,
             });
             let workload = format!("job-{place}").into();
-            names.seats.push(Some(Name { serial: 1, workload, user: Some(*user), members: 1, left_out: 0 }));
+            names.slots.push(Some(Name { serial: 1, workload, user: Some(*user), members: 1, left_out: 0 }));
         }
         let mut out = Batch::new();
         put(&report, &names, Timestamp::from_secs(1), &mut out);
@@ -355,7 +355,7 @@ mod tests {
     fn only_who_enforces_has_an_incident_that_is_waited_for() {
         let mut report = Report::new(2, 2);
         assert!(!report.incident(|_| true));
-        report.seats[1] = Some(SeatReport {
+        report.slots[1] = Some(SlotReport {
             target: 1,
             serial: 1,
             state: State::Verify,
@@ -372,8 +372,8 @@ mod tests {
         );
         // Who stays after a kill may stay for ever, and is not asked again; who stays before one may be killed yet.
         for (state, waited_for) in [(State::Verify, false), (State::Term, true)] {
-            if let Some(seat) = &mut report.seats[1] {
-                (seat.state, seat.overdue) = (state, true);
+            if let Some(slot) = &mut report.slots[1] {
+                (slot.state, slot.overdue) = (state, true);
             }
             assert_eq!(report.incident(|_| true), waited_for);
         }

@@ -40,7 +40,7 @@ struct Data {
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct MatrixSeries {
     #[serde(default)]
     metric: BTreeMap<String, String>,
     values: Vec<(f64, String)>,
@@ -58,11 +58,11 @@ pub fn read(json: &[u8]) -> Result<Vec<Series>, AnswerError> {
     if data.result_type != "matrix" {
         return Err(AnswerError::Type(data.result_type.chars().take(40).collect()));
     }
-    let found = data.result.into_iter().map(serde_json::from_value::<Found>);
+    let found = data.result.into_iter().map(serde_json::from_value::<MatrixSeries>);
     found.map(|found| Ok(series(found?))).collect()
 }
 
-fn series(found: Found) -> Series {
+fn series(found: MatrixSeries) -> Series {
     let mut unknown = 0;
     let mut rows: Vec<Row> = Vec::with_capacity(found.values.len());
     for (at, value) in found.values {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::sight::{self, Sight};
+use super::frame_view::{self, FrameView};
 use crate::model::finding::Subject;
 
 /// What a report is about; nothing given is everything.
@@ -23,16 +23,16 @@ impl Focus {
     }
 
     /// Learns to which workloads the processes that are meant belong, and both names of the GPUs that are.
-    pub(super) fn learn(&mut self, sight: &Sight) {
+    pub(super) fn learn(&mut self, sight: &FrameView) {
         if let Some(devices) = &mut self.devices {
-            for row in sight.rows(sight::GPU_INFO) {
+            for row in sight.rows(frame_view::GPU_INFO) {
                 let names = [row.label("gpu"), row.label("uuid")];
                 if names.iter().any(|name| devices.contains(*name)) {
                     devices.extend(names.into_iter().filter(|name| !name.is_empty()).map(str::to_owned));
                 }
             }
         }
-        for row in sight.rows(sight::PROCESS_RSS) {
+        for row in sight.rows(frame_view::PROCESS_RSS) {
             if self.pids.contains(row.label("pid")) && !row.label("workload").is_empty() {
                 self.workloads.insert(row.label("workload").to_owned());
             }

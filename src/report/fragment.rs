@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::curve::Statistics;
+use super::frame_view;
 use super::record::Kind;
-use super::sight;
 use super::text::{UNKNOWN, bytes, or_unknown, percent, table};
 use super::unseen::{self, Unseen};
 use super::{About, Body, Page, Recorder};
@@ -146,7 +146,7 @@ fn findings(text: &mut String, recorder: &Recorder, page: Page) -> Vec<serde_jso
     let stated = recorder.last.findings.iter();
     let stated =
         stated.filter(|stated| stated.analyzer == "fragmentation" && recorder.focus.has(&stated.subject));
-    let tell = |finding: &sight::Stated| {
+    let tell = |finding: &frame_view::Stated| {
         text.push_str(&format!("  {} ({})\n", finding.summary, page.paint.word(&finding.state)));
         if !finding.advice.is_empty() {
             text.push_str(&format!("    {}\n", finding.advice));
@@ -160,7 +160,7 @@ fn findings(text: &mut String, recorder: &Recorder, page: Page) -> Vec<serde_jso
 /// The allocators that are meant, those that are not fine first.
 fn allocators(recorder: &Recorder) -> Vec<Allocator<'_>> {
     let sight = &recorder.last;
-    let states = sight.rows(sight::ALLOCATOR_STATE).iter().filter(|row| row.value > 0.0);
+    let states = sight.rows(frame_view::ALLOCATOR_STATE).iter().filter(|row| row.value > 0.0);
     let mut found: Vec<_> = states
         .filter(|row| {
             let gpu = row.label("gpu");
@@ -175,8 +175,8 @@ fn allocators(recorder: &Recorder) -> Vec<Allocator<'_>> {
                 device,
                 gpu,
                 state: row.label("state"),
-                unreleasable_bytes: sight.value(sight::ALLOCATOR_UNRELEASABLE, &labels),
-                unreleasable_ratio: sight.value(sight::ALLOCATOR_UNRELEASABLE_RATIO, &labels),
+                unreleasable_bytes: sight.value(frame_view::ALLOCATOR_UNRELEASABLE, &labels),
+                unreleasable_ratio: sight.value(frame_view::ALLOCATOR_UNRELEASABLE_RATIO, &labels),
             }
         })
         .collect();
@@ -223,7 +223,7 @@ fn zones(recorder: &Recorder) -> Vec<Zone<'_>> {
         let entry = all.entry((node, zone)).or_insert_with(|| Zone {
             node,
             zone,
-            free_bytes: recorder.last.value(sight::HOST_ZONE_FREE, &labels),
+            free_bytes: recorder.last.value(frame_view::HOST_ZONE_FREE, &labels),
             unusable_free_ratio: BTreeMap::new(),
             unusable_free_change_ratio: BTreeMap::new(),
         });
@@ -260,7 +260,7 @@ fn plot(recorder: &Recorder, zone: Option<&Zone<'_>>, subtitle: String) -> Repor
     let series = zone.into_iter().flat_map(|zone| {
         SHOWN.iter().skip(1).filter_map(move |order| {
             let of = format!("{} {} {order}", zone.node, zone.zone);
-            let points = recorder.curve(Kind::Zone, &of, sight::HOST_UNUSABLE)?.points();
+            let points = recorder.curve(Kind::Zone, &of, frame_view::HOST_UNUSABLE)?.points();
             let name = format!("node {} {}, order {order}", zone.node, zone.zone);
             Some(Series { name, unit: "ratio".to_owned(), points, limit_bytes: None })
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::curve::Curve;
 use super::focus::Focus;
-use super::sight::{self, Index, Sight};
+use super::frame_view::{self, FrameView, Index};
 use crate::model::finding::Subject;
 use crate::plot::report::Mark;
 
@@ -48,17 +48,17 @@ pub(super) fn rank(state: &str) -> usize {
 
 impl Growths {
     /// Takes what is said now; gives the moments at which something was found to leak.
-    pub(super) fn take(&mut self, sight: &Sight, focus: &Focus, now: f64, begun_unix: f64) -> Vec<Mark> {
+    pub(super) fn take(&mut self, sight: &FrameView, focus: &Focus, now: f64, begun_unix: f64) -> Vec<Mark> {
         let mut marks = Vec::new();
         let index = sight.index(&[
-            sight::LEAK_GROWTH,
-            sight::LEAK_SINCE,
-            sight::LEAK_CONFIDENCE,
-            sight::LEAK_RISE,
-            sight::LEAK_WINDOW,
-            sight::LEAK_SCORE,
+            frame_view::LEAK_GROWTH,
+            frame_view::LEAK_SINCE,
+            frame_view::LEAK_CONFIDENCE,
+            frame_view::LEAK_RISE,
+            frame_view::LEAK_WINDOW,
+            frame_view::LEAK_SCORE,
         ]);
-        for row in sight.rows(sight::LEAK_STATE).iter().filter(|row| row.value == 1.0) {
+        for row in sight.rows(frame_view::LEAK_STATE).iter().filter(|row| row.value == 1.0) {
             let subject = row.subject();
             if !focus.has(&subject) {
                 continue;
@@ -86,14 +86,20 @@ impl Growths {
 }
 
 impl Growth {
-    fn take(&mut self, (sight, index): (&Sight, &Index<'_>), subject: &Subject, now: f64, begun_unix: f64) {
+    fn take(
+        &mut self,
+        (sight, index): (&FrameView, &Index<'_>),
+        subject: &Subject,
+        now: f64,
+        begun_unix: f64,
+    ) {
         self.seen = now;
         let first = |name| index.first(name, subject);
-        self.per_second = first(sight::LEAK_GROWTH);
-        self.since = first(sight::LEAK_SINCE).map(|unix| unix - begun_unix);
-        self.confidence = first(sight::LEAK_CONFIDENCE);
-        (self.rise, self.window) = (first(sight::LEAK_RISE), first(sight::LEAK_WINDOW));
-        let scores = index.rows(sight::LEAK_SCORE, subject);
+        self.per_second = first(frame_view::LEAK_GROWTH);
+        self.since = first(frame_view::LEAK_SINCE).map(|unix| unix - begun_unix);
+        self.confidence = first(frame_view::LEAK_CONFIDENCE);
+        (self.rise, self.window) = (first(frame_view::LEAK_RISE), first(frame_view::LEAK_WINDOW));
+        let scores = index.rows(frame_view::LEAK_SCORE, subject);
         self.scores = scores.map(|row| (row.label("envelope").to_owned(), row.value)).collect();
         let finding = sight.finding("leak", subject);
         self.summary = finding.map(|finding| finding.summary.clone());
@@ -105,22 +111,29 @@ impl Growth {
 }
 
 /// The figure that is watched for leaks: anonymous and shared memory where it is told apart.
-fn watched(sight: &Sight, subject: &Subject, comm: &mut String) -> Option<f64> {
+fn watched(sight: &FrameView, subject: &Subject, comm: &mut String) -> Option<f64> {
     let (workload, pid) = (("workload", subject.workload.as_str()), ("pid", subject.pid.as_str()));
     let sum = |anon, shared, whole, labels: &[(&str, &str)]| {
         let parts = sight.value(anon, labels).zip(sight.value(shared, labels));
         parts.map(|(anon, shared)| anon + shared).or_else(|| sight.value(whole, labels))
     };
     match subject.resource.as_str() {
-        "workload" => sum(sight::WORKLOAD_ANON, sight::WORKLOAD_SHARED, sight::WORKLOAD_RSS, &[workload]),
+        "workload" => {
+            sum(frame_view::WORKLOAD_ANON, frame_view::WORKLOAD_SHARED, frame_view::WORKLOAD_RSS, &[workload])
+        }
         "process" => {
-            let mut rows = sight.rows(sight::PROCESS_RSS).iter();
+            let mut rows = sight.rows(frame_view::PROCESS_RSS).iter();
             if let Some(row) = rows.find(|row| row.label("pid") == pid.1) {
                 row.label("comm").clone_into(comm);
             }
-            sum(sight::PROCESS_ANON, sight::PROCESS_SHARED, sight::PROCESS_RSS, &[workload, pid])
+            sum(
+                frame_view::PROCESS_ANON,
+                frame_view::PROCESS_SHARED,
+                frame_view::PROCESS_RSS,
+                &[workload, pid],
+            )
         }
-        "gpu_process" => sight.value(sight::GPU_PROCESS, &[("uuid", subject.uuid.as_str()), pid]),
+        "gpu_process" => sight.value(frame_view::GPU_PROCESS, &[("uuid", subject.uuid.as_str()), pid]),
         _ => None,
     }
 }

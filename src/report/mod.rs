@@ -1,12 +1,13 @@
 //! What the report commands say: from frames to a table for people, JSON for programs, and a picture.
 //!
-//! Pure: a [`Recorder`] takes one [`Sight`] after the other, and [`tell`] says what came of it. Which of a
+//! Pure: a [`Recorder`] takes one [`FrameView`] after the other, and [`tell`] says what came of it. Which of a
 //! frame's metrics are told is in `sight`; one file a report says how. The JSON is a superset of what
 //! [`crate::plot::report`] reads, so that `memwarden plot` draws each report.
 
 mod curve;
 mod focus;
 mod fragment;
+mod frame_view;
 mod growth;
 mod leak;
 mod oom;
@@ -14,7 +15,6 @@ mod profile;
 mod record;
 mod resource;
 mod run;
-mod sight;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -23,9 +23,9 @@ mod unseen;
 
 pub use curve::{Curve, Statistics};
 pub use focus::Focus;
+pub use frame_view::FrameView;
 pub use record::Recorder;
 pub use run::Ended;
-pub use sight::Sight;
 pub use text::{Page, Paint};
 
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub struct About {
 
 /// A report.
 #[derive(Debug)]
-pub struct Told {
+pub struct ReportOutput {
     /// For people.
     pub text: String,
     /// For programs, and for `memwarden plot`.
@@ -110,7 +110,7 @@ struct Body {
 }
 
 /// What came of what was seen.
-pub fn tell(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Page>) -> Told {
+pub fn build(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Page>) -> ReportOutput {
     let (page, unseen) = (page.into(), unseen::gpus(recorder));
     let (name, body) = match kind {
         Kind::Profile => ("profile", profile::body(recorder, about, page, &unseen)),
@@ -122,7 +122,7 @@ pub fn tell(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Page
 }
 
 /// What came of a command that was run; its workload is the recorder's focus.
-pub fn tell_run(ended: &Ended, recorder: &Recorder, about: &About, page: impl Into<Page>) -> Told {
+pub fn build_run(ended: &Ended, recorder: &Recorder, about: &About, page: impl Into<Page>) -> ReportOutput {
     let (page, unseen) = (page.into(), unseen::gpus(recorder));
     whole("run", recorder, about, page, run::body(ended, recorder, page, &unseen), &unseen)
 }
@@ -134,7 +134,7 @@ fn whole(
     page: Page,
     body: Body,
     unseen: &[Unseen],
-) -> Told {
+) -> ReportOutput {
     let mut plot = body.plot;
     plot.schema = SCHEMA.into();
     plot.time = Some(Clock::Elapsed);
@@ -183,5 +183,5 @@ fn whole(
         text.push_str(&format!("note: {remark}\n"));
     }
     let unseen = !unseen.is_empty() || no_gpus.is_some_and(|(_, blind)| blind);
-    Told { text, json, plot, alarm: body.alarm, found: body.found, unseen }
+    ReportOutput { text, json, plot, alarm: body.alarm, found: body.found, unseen }
 }

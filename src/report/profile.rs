@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::curve::Statistics;
+use super::frame_view;
 use super::record::{Kind, Process};
-use super::sight;
 use super::text::{UNKNOWN, bytes, clock, or_unknown, percent, table};
 use super::unseen::{self, Unseen};
 use super::{About, Body, Page, Recorder};
@@ -22,20 +22,20 @@ const DRAWN: usize = 4;
 
 /// What is told of the host, by name for people and key of the JSON.
 const HOST: [(&str, &str, &str); 5] = [
-    ("host used", "used_bytes", sight::HOST_USED),
-    ("  anonymous", "anonymous_bytes", sight::HOST_ANON),
-    ("  shared", "shared_bytes", sight::HOST_SHARED),
-    ("  file cache", "cached_bytes", sight::HOST_CACHED),
-    ("swap used", "swap_used_bytes", sight::HOST_SWAP),
+    ("host used", "used_bytes", frame_view::HOST_USED),
+    ("  anonymous", "anonymous_bytes", frame_view::HOST_ANON),
+    ("  shared", "shared_bytes", frame_view::HOST_SHARED),
+    ("  file cache", "cached_bytes", frame_view::HOST_CACHED),
+    ("swap used", "swap_used_bytes", frame_view::HOST_SWAP),
 ];
 /// What is told of a workload.
 pub(super) const WORKLOAD: [(&str, &str, &str); 6] = [
-    ("resident", "resident_bytes", sight::WORKLOAD_RSS),
-    ("anonymous", "anonymous_bytes", sight::WORKLOAD_ANON),
-    ("file", "file_bytes", sight::WORKLOAD_FILE),
-    ("shared", "shared_bytes", sight::WORKLOAD_SHARED),
-    ("swap", "swap_bytes", sight::WORKLOAD_SWAP),
-    ("GPU", "gpu_bytes", sight::WORKLOAD_GPU),
+    ("resident", "resident_bytes", frame_view::WORKLOAD_RSS),
+    ("anonymous", "anonymous_bytes", frame_view::WORKLOAD_ANON),
+    ("file", "file_bytes", frame_view::WORKLOAD_FILE),
+    ("shared", "shared_bytes", frame_view::WORKLOAD_SHARED),
+    ("swap", "swap_bytes", frame_view::WORKLOAD_SWAP),
+    ("GPU", "gpu_bytes", frame_view::WORKLOAD_GPU),
 ];
 
 #[derive(Serialize)]
@@ -52,13 +52,15 @@ struct Gpu<'a> {
 
 pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
     let (narrow, mut text, mut over) = (recorder.focus.is_narrow(), String::new(), Vec::new());
-    let total =
-        recorder.curve(Kind::Host, "", sight::HOST_TOTAL).and_then(|curve| curve.last()).map(|last| last.1);
+    let total = recorder
+        .curve(Kind::Host, "", frame_view::HOST_TOTAL)
+        .and_then(|curve| curve.last())
+        .map(|last| last.1);
     let mut rows = vec![["", "current", "min", "mean", "p95", "peak", "peak at"].map(str::to_owned).to_vec()];
     for (name, _, metric) in HOST.iter().filter(|_| !narrow) {
         rows.extend(recorder.statistics(Kind::Host, "", metric).map(|found| line(name, &found, bytes)));
     }
-    let used = recorder.statistics(Kind::Host, "", sight::HOST_USED);
+    let used = recorder.statistics(Kind::Host, "", frame_view::HOST_USED);
     if let (Some(used), Some(total), false) = (used, total, narrow) {
         rows.push(line("utilization", &scaled(&used, 1.0 / total), percent));
         over.extend(above(about, used.max / total).then(|| format!("host: {}", percent(used.max / total))));
@@ -143,13 +145,14 @@ fn scaled(found: &Statistics, by: f64) -> Statistics {
 }
 
 fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
-    let info = recorder.last.rows(sight::GPU_INFO);
+    let info = recorder.last.rows(frame_view::GPU_INFO);
     let of = |gpu| {
         let row = info.iter().find(|row| row.label("gpu") == gpu);
-        let used_bytes = recorder.statistics(Kind::Gpu, gpu, sight::GPU_USED);
+        let used_bytes = recorder.statistics(Kind::Gpu, gpu, frame_view::GPU_USED);
         let last =
             |metric| recorder.curve(Kind::Gpu, gpu, metric).and_then(|curve| curve.last()).map(|last| last.1);
-        let limit = last(sight::GPU_USED).zip(last(sight::GPU_FREE)).map(|(used, free)| used + free);
+        let limit =
+            last(frame_view::GPU_USED).zip(last(frame_view::GPU_FREE)).map(|(used, free)| used + free);
         let share =
             |bytes: Option<f64>| bytes.zip(limit.filter(|limit| *limit > 0.0)).map(|(b, limit)| b / limit);
         Gpu {
@@ -160,7 +163,7 @@ fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
             limit_bytes: limit,
             used_ratio: share(used_bytes.map(|used| used.current)),
             peak_used_ratio: share(used_bytes.map(|used| used.max)),
-            utilization_ratio: recorder.statistics(Kind::Gpu, gpu, sight::GPU_UTILIZATION),
+            utilization_ratio: recorder.statistics(Kind::Gpu, gpu, frame_view::GPU_UTILIZATION),
         }
     };
     recorder.all(Kind::Gpu).into_iter().map(of).collect()
@@ -168,8 +171,9 @@ fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
 
 /// The largest at their peak first.
 fn workloads(recorder: &Recorder) -> Vec<&str> {
-    let peak =
-        |name: &str| recorder.statistics(Kind::Workload, name, sight::WORKLOAD_RSS).map_or(0.0, |s| s.max);
+    let peak = |name: &str| {
+        recorder.statistics(Kind::Workload, name, frame_view::WORKLOAD_RSS).map_or(0.0, |s| s.max)
+    };
     let mut names = recorder.all(Kind::Workload);
     names.sort_by(|a, b| peak(b).total_cmp(&peak(a)));
     names
@@ -198,7 +202,7 @@ fn json(
     workloads: &[&str],
     processes: &[(u32, &Process)],
 ) -> serde_json::Value {
-    let used = recorder.statistics(Kind::Host, "", sight::HOST_USED);
+    let used = recorder.statistics(Kind::Host, "", frame_view::HOST_USED);
     let mut host: BTreeMap<&str, serde_json::Value> = HOST
         .iter()
         .filter_map(|(_, key, metric)| Some((*key, json!(recorder.statistics(Kind::Host, "", metric)?))))
@@ -240,15 +244,15 @@ fn plot(recorder: &Recorder, workloads: &[&str], total: Option<f64>) -> Report {
         }
     };
     if !recorder.focus.is_narrow() {
-        add(Kind::Host, "", sight::HOST_USED, "host used".to_owned(), total);
+        add(Kind::Host, "", frame_view::HOST_USED, "host used".to_owned(), total);
     }
     for gpu in gpus(recorder) {
-        add(Kind::Gpu, gpu.gpu, sight::GPU_USED, format!("GPU {}", gpu.gpu), gpu.limit_bytes);
+        add(Kind::Gpu, gpu.gpu, frame_view::GPU_USED, format!("GPU {}", gpu.gpu), gpu.limit_bytes);
     }
     for name in workloads.iter().take(DRAWN) {
-        add(Kind::Workload, name, sight::WORKLOAD_RSS, format!("{name} resident"), None);
+        add(Kind::Workload, name, frame_view::WORKLOAD_RSS, format!("{name} resident"), None);
     }
-    let used = recorder.statistics(Kind::Host, "", sight::HOST_USED).zip(total);
+    let used = recorder.statistics(Kind::Host, "", frame_view::HOST_USED).zip(total);
     let subtitle = used.map(|(used, total)| {
         format!("host: {} of {}, peak {}", bytes(used.current), bytes(total), bytes(used.max))
     });

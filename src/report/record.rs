@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::curve::{Curve, Statistics};
 use super::focus::Focus;
+use super::frame_view::{self, FrameView};
 use super::growth::Growths;
 use super::resource::Resources;
-use super::sight::{self, Sight};
 use super::training::Training;
 use crate::model::timeline::Timeline;
 use crate::plot::report::Mark;
@@ -60,29 +60,29 @@ pub struct Recorder {
     pub(super) marks: Vec<Mark>,
     kills: Option<f64>,
     /// The newest sight.
-    pub(super) last: Sight,
+    pub(super) last: FrameView,
     /// The CPU seconds of each workload when it was first seen, and now.
     pub(super) cpu: BTreeMap<String, (f64, f64)>,
 }
 
 /// The metrics of a workload that are watched.
 const OF_WORKLOAD: [&str; 8] = [
-    sight::WORKLOAD_RSS,
-    sight::WORKLOAD_ANON,
-    sight::WORKLOAD_FILE,
-    sight::WORKLOAD_SHARED,
-    sight::WORKLOAD_SWAP,
-    sight::WORKLOAD_PROCESS_PEAK,
-    sight::WORKLOAD_EXITED_PEAK,
-    sight::WORKLOAD_EXITED,
+    frame_view::WORKLOAD_RSS,
+    frame_view::WORKLOAD_ANON,
+    frame_view::WORKLOAD_FILE,
+    frame_view::WORKLOAD_SHARED,
+    frame_view::WORKLOAD_SWAP,
+    frame_view::WORKLOAD_PROCESS_PEAK,
+    frame_view::WORKLOAD_EXITED_PEAK,
+    frame_view::WORKLOAD_EXITED,
 ];
 const OF_HOST: [&str; 6] = [
-    sight::HOST_TOTAL,
-    sight::HOST_USED,
-    sight::HOST_ANON,
-    sight::HOST_SHARED,
-    sight::HOST_CACHED,
-    sight::HOST_SWAP,
+    frame_view::HOST_TOTAL,
+    frame_view::HOST_USED,
+    frame_view::HOST_ANON,
+    frame_view::HOST_SHARED,
+    frame_view::HOST_CACHED,
+    frame_view::HOST_SWAP,
 ];
 
 impl Recorder {
@@ -92,7 +92,7 @@ impl Recorder {
     }
 
     /// Takes what is known now; returns whether it was new.
-    pub fn take(&mut self, sight: Sight) -> bool {
+    pub fn take(&mut self, sight: FrameView) -> bool {
         if self.begun.is_some() && sight.sequence == self.sequence {
             return false;
         }
@@ -105,7 +105,7 @@ impl Recorder {
         self.training.take(&sight, &self.focus, self.now);
         let mut marks = self.resources.take(&sight, &self.focus, self.now);
         marks.extend(self.growths.take(&sight, &self.focus, self.now, begun_unix));
-        let kills = sight.value(sight::OOM_KILLS, &[]);
+        let kills = sight.value(frame_view::OOM_KILLS, &[]);
         if let (Some(before), Some(now)) = (self.kills, kills)
             && now > before
         {
@@ -149,7 +149,7 @@ impl Recorder {
 
     /// The name of the host, where it is known.
     pub(super) fn host(&self) -> &str {
-        self.last.rows(sight::HOST_INFO).first().map_or("", |row| row.label("hostname"))
+        self.last.rows(frame_view::HOST_INFO).first().map_or("", |row| row.label("hostname"))
     }
 
     pub(super) fn curve(&self, kind: Kind, of: &str, metric: &'static str) -> Option<&Curve> {
@@ -176,13 +176,13 @@ impl Recorder {
         self.curves.entry(key).or_default().push(self.now, value);
     }
 
-    fn curves(&mut self, sight: &Sight) {
+    fn curves(&mut self, sight: &FrameView) {
         for metric in OF_HOST {
             if let Some(value) = sight.value(metric, &[]) {
                 self.put((Kind::Host, String::new(), metric), value);
             }
         }
-        for metric in [sight::GPU_USED, sight::GPU_FREE, sight::GPU_UTILIZATION] {
+        for metric in [frame_view::GPU_USED, frame_view::GPU_FREE, frame_view::GPU_UTILIZATION] {
             for row in sight.rows(metric) {
                 let gpu = row.label("gpu");
                 if self.focus.has_gpu(gpu, row.label("uuid")) {
@@ -199,7 +199,7 @@ impl Recorder {
             }
         }
         let mut sums: BTreeMap<(&'static str, String), f64> = BTreeMap::new();
-        for metric in [sight::WORKLOAD_GPU, sight::WORKLOAD_PROCESSES] {
+        for metric in [frame_view::WORKLOAD_GPU, frame_view::WORKLOAD_PROCESSES] {
             for row in sight.rows(metric).iter().filter(|row| self.focus.has_workload(row.label("workload")))
             {
                 *sums.entry((metric, row.label("workload").to_owned())).or_default() += row.value;
@@ -208,21 +208,21 @@ impl Recorder {
         for ((metric, workload), sum) in sums {
             self.put((Kind::Workload, workload, metric), sum);
         }
-        for row in sight.rows(sight::WORKLOAD_CPU) {
+        for row in sight.rows(frame_view::WORKLOAD_CPU) {
             let name = row.label("workload");
             if self.focus.has_workload(name) && (self.cpu.len() < MOST_CURVES || self.cpu.contains_key(name))
             {
                 self.cpu.entry(name.to_owned()).or_insert((row.value, row.value)).1 = row.value;
             }
         }
-        for row in sight.rows(sight::HOST_UNUSABLE) {
+        for row in sight.rows(frame_view::HOST_UNUSABLE) {
             let of = format!("{} {} {}", row.label("node"), row.label("zone"), row.label("order"));
-            self.put((Kind::Zone, of, sight::HOST_UNUSABLE), row.value);
+            self.put((Kind::Zone, of, frame_view::HOST_UNUSABLE), row.value);
         }
     }
 
-    fn processes(&mut self, sight: &Sight) {
-        for row in sight.rows(sight::PROCESS_RSS) {
+    fn processes(&mut self, sight: &FrameView) {
+        for row in sight.rows(frame_view::PROCESS_RSS) {
             let workload = row.label("workload");
             let Ok(pid) = row.label("pid").parse() else { continue };
             if !self.focus.has_workload(workload) {

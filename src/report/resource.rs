@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::curve::Curve;
 use super::focus::Focus;
-use super::sight::{self, Index, Sight};
+use super::frame_view::{self, FrameView, Index};
 use crate::model::finding::Subject;
 use crate::plot::report::Mark;
 
@@ -55,10 +55,11 @@ pub(super) fn rank(level: Option<&str>) -> usize {
 
 impl Resources {
     /// Takes what is said now; gives the moments at which a risk rose to high or critical.
-    pub(super) fn take(&mut self, sight: &Sight, focus: &Focus, now: f64) -> Vec<Mark> {
+    pub(super) fn take(&mut self, sight: &FrameView, focus: &Focus, now: f64) -> Vec<Mark> {
         let mut marks = Vec::new();
-        let index = sight.index(&[sight::GROWTH, sight::TTE, sight::PROBABILITY, sight::RISK]);
-        for row in sight.rows(sight::HEADROOM) {
+        let index =
+            sight.index(&[frame_view::GROWTH, frame_view::TTE, frame_view::PROBABILITY, frame_view::RISK]);
+        for row in sight.rows(frame_view::HEADROOM) {
             let subject = row.subject();
             if !focus.has(&subject) {
                 continue;
@@ -85,17 +86,17 @@ impl Resource {
     fn take(&mut self, index: &Index<'_>, subject: &Subject, now: f64, (used, limit): (f64, f64)) {
         self.used.push(now, used);
         (self.limit, self.seen) = (limit, now);
-        self.growth = index.first(sight::GROWTH, subject);
+        self.growth = index.first(frame_view::GROWTH, subject);
         let estimate = |name: &str| {
-            let mut rows = index.rows(sight::TTE, subject);
+            let mut rows = index.rows(frame_view::TTE, subject);
             rows.find(|row| row.label("estimate") == name).map(|row| row.value)
         };
         let tte =
             Tte { p10_seconds: estimate("p10"), p50_seconds: estimate("p50"), p90_seconds: estimate("p90") };
         self.tte = tte.p50_seconds.map(|_| tte);
-        let horizons = index.rows(sight::PROBABILITY, subject);
+        let horizons = index.rows(frame_view::PROBABILITY, subject);
         self.within = horizons.map(|row| (row.label("horizon").to_owned(), row.value)).collect();
-        let level = index.rows(sight::RISK, subject).find(|row| row.value == 1.0);
+        let level = index.rows(frame_view::RISK, subject).find(|row| row.value == 1.0);
         self.level = level.map(|row| row.label("level").to_owned());
         if let Some(level) = &self.level
             && rank(Some(level)) > rank(self.worst.as_ref().map(|worst| worst.0.as_str()))
@@ -105,7 +106,7 @@ impl Resource {
     }
 
     /// Takes over the rule and the advice, which only a finding has.
-    fn explain(&mut self, sight: &Sight, subject: &Subject) {
+    fn explain(&mut self, sight: &FrameView, subject: &Subject) {
         let finding = sight.finding("exhaustion", subject);
         let rule = finding.and_then(|finding| finding.summary.rsplit_once(": "));
         self.rule = rule.map(|(_, rule)| rule.trim_end_matches('.').to_owned());
@@ -138,34 +139,38 @@ impl Resource {
 }
 
 /// What is used of a resource and its limit, by the figures of the forecast.
-fn usage(sight: &Sight, subject: &Subject, headroom: f64) -> Option<(f64, f64)> {
+fn usage(sight: &FrameView, subject: &Subject, headroom: f64) -> Option<(f64, f64)> {
     let gpu = [("gpu", subject.gpu.as_str()), ("uuid", subject.uuid.as_str())];
     let workload = [("workload", subject.workload.as_str())];
     let value = |name, labels: &[(&str, &str)]| sight.value(name, labels);
     match subject.resource.as_str() {
-        "host" => Some((value(sight::HOST_USED, &[])?, value(sight::HOST_TOTAL, &[])?)),
+        "host" => Some((value(frame_view::HOST_USED, &[])?, value(frame_view::HOST_TOTAL, &[])?)),
         "gpu" => {
-            let used = value(sight::GPU_USED, &gpu)?;
-            Some((used, used + value(sight::GPU_FREE, &gpu)?))
+            let used = value(frame_view::GPU_USED, &gpu)?;
+            Some((used, used + value(frame_view::GPU_FREE, &gpu)?))
         }
         "allocator" => {
             let pid = subject.pid.as_str();
-            let of = |row: &&sight::Row| row.label("workload") == workload[0].1;
-            let rank =
-                sight.rows(sight::TRAINING_INFO).iter().filter(of).find(|row| row.label("pid") == pid)?;
+            let of = |row: &&frame_view::Row| row.label("workload") == workload[0].1;
+            let rank = sight
+                .rows(frame_view::TRAINING_INFO)
+                .iter()
+                .filter(of)
+                .find(|row| row.label("pid") == pid)?;
             let device = [workload[0], ("rank", rank.label("rank")), ("gpu", gpu[0].1)];
-            let used = value(sight::ALLOCATOR_ALLOCATED, &device)?;
+            let used = value(frame_view::ALLOCATOR_ALLOCATED, &device)?;
             Some((used, used + headroom))
         }
         "cgroup" => {
-            let limit = value(sight::CGROUP_LIMIT, &[("cgroup", subject.cgroup.as_str())])?;
+            let limit = value(frame_view::CGROUP_LIMIT, &[("cgroup", subject.cgroup.as_str())])?;
             Some((limit - headroom, limit))
         }
         _ => {
-            let parts = value(sight::WORKLOAD_ANON, &workload).zip(value(sight::WORKLOAD_SHARED, &workload));
+            let parts = value(frame_view::WORKLOAD_ANON, &workload)
+                .zip(value(frame_view::WORKLOAD_SHARED, &workload));
             let used = parts
                 .map(|(anon, shared)| anon + shared)
-                .or_else(|| value(sight::WORKLOAD_RSS, &workload))?;
+                .or_else(|| value(frame_view::WORKLOAD_RSS, &workload))?;
             Some((used, used + headroom))
         }
     }

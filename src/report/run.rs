@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use super::frame_view;
 use super::record::Kind;
-use super::sight;
 use super::text::{Paint, bytes, clock, table, time};
 use super::unseen::{self, Unseen};
 use super::{Body, Page, Recorder, leak, profile};
@@ -89,7 +89,7 @@ pub(super) fn body(ended: &Ended, recorder: &Recorder, page: Page, unseen: &[Uns
         text.push_str("  It ended before its memory could be sampled.\n");
     }
     unseen::rows(&mut text, unseen);
-    recorder.training.tell(&mut text, page);
+    recorder.training.write_text(&mut text, page);
     let subject = Subject::workload(&name.into());
     let verdict = verdict(recorder, &subject, seen);
     text.push_str(&format!("{verdict}\n"));
@@ -119,10 +119,10 @@ pub(super) fn body(ended: &Ended, recorder: &Recorder, page: Page, unseen: &[Uns
 }
 
 fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page) {
-    let count = recorder.statistics(Kind::Workload, name, sight::WORKLOAD_PROCESSES);
+    let count = recorder.statistics(Kind::Workload, name, frame_view::WORKLOAD_PROCESSES);
     let exited =
-        recorder.statistics(Kind::Workload, name, sight::WORKLOAD_EXITED).map_or(0.0, |found| found.max);
-    let one = [sight::WORKLOAD_PROCESS_PEAK, sight::WORKLOAD_EXITED_PEAK]
+        recorder.statistics(Kind::Workload, name, frame_view::WORKLOAD_EXITED).map_or(0.0, |found| found.max);
+    let one = [frame_view::WORKLOAD_PROCESS_PEAK, frame_view::WORKLOAD_EXITED_PEAK]
         .into_iter()
         .filter_map(|metric| recorder.statistics(Kind::Workload, name, metric))
         .map(|found| found.max)

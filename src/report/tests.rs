@@ -7,7 +7,7 @@ use super::*;
 use crate::plot;
 
 /// A node of 8 GiB whose workload `run` has `anon` MiB, as a daemon serves it.
-fn frame(second: u32, anon: f64, more: &[Value]) -> Sight {
+fn frame(second: u32, anon: f64, more: &[Value]) -> FrameView {
     let mib = 1_048_576.0;
     let metric = |name: &str, labels: Value, value: f64| json!({ "name": name, "series": [{ "labels": labels, "value": value }] });
     let run = || json!({ "workload": "run" });
@@ -40,7 +40,7 @@ fn frame(second: u32, anon: f64, more: &[Value]) -> Sight {
             { "analyzer": "leak", "subject": { "resource": "workload", "workload": "run" }, "state": "leaking",
               "summary": "The anonymous memory of workload run leaks, for 1 minutes now.", "advice": "Look." }],
     });
-    Sight::read(text.to_string().as_bytes()).unwrap()
+    FrameView::read(text.to_string().as_bytes()).unwrap()
 }
 
 /// What the analyzers add once they know.
@@ -95,9 +95,9 @@ fn recorder(focus: Focus) -> Recorder {
     recorder
 }
 
-fn check(kind: Kind, focus: Focus, threshold: Option<f64>, alarm: bool, expected: Expect) -> Told {
+fn check(kind: Kind, focus: Focus, threshold: Option<f64>, alarm: bool, expected: Expect) -> ReportOutput {
     let about = About { interval_seconds: 1.0, threshold, ..About::default() };
-    let told = tell(kind, &recorder(focus), &about, Paint::Plain);
+    let told = build(kind, &recorder(focus), &about, Paint::Plain);
     expected.assert_eq(&told.text);
     assert_eq!((told.alarm, told.found), (alarm, true));
     // What is written can be drawn.
@@ -217,7 +217,7 @@ fn run() {
         ..Ended::default()
     };
     let narrow = Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
-    let told = tell_run(&ended, &recorder(narrow), &About::default(), Paint::Plain);
+    let told = build_run(&ended, &recorder(narrow), &About::default(), Paint::Plain);
     expect![[r#"
         memwarden run: python3 train.py
           `python3 train.py` ended with code 3 after 11 s, 8 s of CPU time, 11 samples
@@ -252,7 +252,7 @@ fn a_process_that_leaked_until_it_ended_is_a_leak_of_the_command() {
         recorder.take(frame(1, 100.0, &[json!({ "name": "memwarden_leak_state", "series": series })]));
         recorder.take(frame(2, 1.0, &[json!({ "name": "memwarden_leak_state", "series": last })]));
         let ended = Ended { workload: "run".to_owned(), code: Some(0), ..Ended::default() };
-        tell_run(&ended, &recorder, &About::default(), Paint::Plain).json["verdict"].clone()
+        build_run(&ended, &recorder, &About::default(), Paint::Plain).json["verdict"].clone()
     };
     assert_eq!(told(&[state("steady", false)]), "It leaks: a process of it leaked until that process ended.");
     assert_eq!(told(&[state("steady", false), state("steady", true)]), "No leak.");
@@ -262,11 +262,11 @@ fn a_process_that_leaked_until_it_ended_is_a_leak_of_the_command() {
 fn nothing_seen_is_said_and_nothing_is_invented() {
     let empty = Recorder::new(Focus::default());
     for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {
-        let told = tell(kind, &empty, &About::default(), Paint::Plain);
+        let told = build(kind, &empty, &About::default(), Paint::Plain);
         assert!(!told.found && !told.alarm, "{kind:?}");
         assert!(!told.text.contains(" 0 B"), "{}", told.text);
     }
-    let told = tell_run(&Ended::default(), &empty, &About::default(), Paint::Plain);
+    let told = build_run(&Ended::default(), &empty, &About::default(), Paint::Plain);
     assert!(told.text.contains("ended before its memory could be sampled"), "{}", told.text);
 }
 
@@ -318,7 +318,7 @@ fn a_gpu_that_does_not_answer_is_told_and_no_verdict_covers_it() {
     let mut recorder = Recorder::new(Focus::default());
     recorder.take(frame(0, 1.0, &one_hangs()));
     for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {
-        let told = tell(kind, &recorder, &About::default(), Paint::Plain);
+        let told = build(kind, &recorder, &About::default(), Paint::Plain);
         assert!(told.unseen, "{kind:?}");
         assert!(
             told.text.contains("  gpu 1  unknown: no answer for 12 s (hung)\n"),
@@ -327,18 +327,18 @@ fn a_gpu_that_does_not_answer_is_told_and_no_verdict_covers_it() {
         );
         assert_eq!(told.json["unseen"][0]["uuid"], "GPU-1");
     }
-    let told = tell(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    let told = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
     assert!(
         told.text.contains("Nothing that is seen is foreseen to run out. Not seen: gpu 1 (hung)."),
         "{}",
         told.text
     );
-    let told = tell_run(&Ended::default(), &recorder, &About::default(), Paint::Plain);
+    let told = build_run(&Ended::default(), &recorder, &About::default(), Paint::Plain);
     assert!(told.text.contains("  gpu 1  unknown: "), "{}", told.text);
     let first = Focus { devices: Some(["0".to_owned()].into()), ..Focus::default() };
     let mut recorder = Recorder::new(first);
     recorder.take(frame(0, 1.0, &one_hangs()));
-    let told = tell(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    let told = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
     assert!(!told.unseen && !told.text.contains("gpu 1"), "the other GPU was not asked for: {}", told.text);
 }
 
@@ -378,7 +378,7 @@ fn an_allocator_that_the_daemon_warns_of_is_told() {
     ];
     let mut recorder = Recorder::new(Focus::default());
     recorder.take(frame(0, 1.0, &more));
-    let told = tell(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    let told = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
     assert!(told.alarm && told.text.contains("The risk of allocator 0 run pid 7 is high"), "{}", told.text);
     assert_eq!(told.json["resources"][0]["used_ratio"], 0.75);
 }
@@ -393,7 +393,7 @@ fn allocators_can_be_chosen() {
     let told = |focus| {
         let mut recorder = Recorder::new(focus);
         recorder.take(frame(0, 1.0, &more));
-        tell(Kind::Fragment, &recorder, &About::default(), Paint::Plain)
+        build(Kind::Fragment, &recorder, &About::default(), Paint::Plain)
     };
     let all = told(Focus::default());
     assert_eq!(all.json["allocators"].as_array().unwrap().len(), 2);
@@ -420,7 +420,7 @@ fn growth_that_began_before_the_watch_is_told_by_its_age() {
     };
     let mut recorder = Recorder::new(Focus::default());
     recorder.take(frame(0, 400.0, &more()));
-    let text = tell(Kind::Leak, &recorder, &About::default(), Paint::Plain).text;
+    let text = build(Kind::Leak, &recorder, &About::default(), Paint::Plain).text;
     assert!(text.contains("leaking, 3.4 GiB an hour, began 10 min ago."), "{text}");
     assert!(!text.contains("00:00:00"), "{text}");
 }
@@ -431,7 +431,7 @@ fn a_narrow_terminal_keeps_the_columns_that_decide() {
     for (kind, head, last) in [(Kind::Oom, "runs out in", "risk"), (Kind::Leak, "growth", "confidence")] {
         for columns in [80, 100] {
             let page = Page { columns: Some(columns), ..Page::default() };
-            let text = tell(kind, &recorder, &About::default(), page).text;
+            let text = build(kind, &recorder, &About::default(), page).text;
             let table: Vec<&str> = text.lines().skip(1).take(3).collect();
             assert!(table.iter().all(|line| line.chars().count() <= columns), "{columns}: {text}");
             assert!(table[0].contains(head) && table[0].contains(last), "{columns}: {text}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::focus::Focus;
-use super::sight::{self, Row, Sight};
+use super::frame_view::{self, FrameView, Row};
 use super::text::{Page, UNKNOWN, bytes, percent, table, time};
 use crate::model::timeline::{Kind, Timeline};
 
@@ -87,7 +87,7 @@ fn higher(known: &mut Option<f64>, value: f64) {
 
 impl Training {
     /// Takes what is known now.
-    pub(super) fn take(&mut self, sight: &Sight, focus: &Focus, now: f64) {
+    pub(super) fn take(&mut self, sight: &FrameView, focus: &Focus, now: f64) {
         let mut each = |name: &'static str, put: &dyn Fn(&mut Rank, &Row)| {
             for row in sight.rows(name).iter().filter(|row| focus.has_workload(row.label("workload"))) {
                 let rank = row.label("rank");
@@ -96,20 +96,24 @@ impl Training {
                 }
             }
         };
-        each(sight::TRAINING_STEP, &|rank, row| rank.step = Some(row.value));
-        each(sight::TRAINING_STEPS, &|rank, row| rank.steps.take(now, row.value));
-        each(sight::TRAINING_TOKENS, &|rank, row| rank.tokens.take(now, row.value));
-        each(sight::TRAINING_LOSS, &|rank, row| rank.loss = Some(row.value));
-        each(sight::ALLOCATOR_PEAK, &|rank, row| higher(&mut rank.allocated_peak, row.value));
-        each(sight::ALLOCATOR_RESERVED_PEAK, &|rank, row| higher(&mut rank.reserved_peak, row.value));
+        each(frame_view::TRAINING_STEP, &|rank, row| rank.step = Some(row.value));
+        each(frame_view::TRAINING_STEPS, &|rank, row| rank.steps.take(now, row.value));
+        each(frame_view::TRAINING_TOKENS, &|rank, row| rank.tokens.take(now, row.value));
+        each(frame_view::TRAINING_LOSS, &|rank, row| rank.loss = Some(row.value));
+        each(frame_view::ALLOCATOR_PEAK, &|rank, row| higher(&mut rank.allocated_peak, row.value));
+        each(frame_view::ALLOCATOR_RESERVED_PEAK, &|rank, row| higher(&mut rank.reserved_peak, row.value));
         let convention = |row: &Row| row.label("convention").to_owned();
-        each(sight::TRAINING_FLOPS, &|rank, row| {
+        each(frame_view::TRAINING_FLOPS, &|rank, row| {
             rank.flops.entry(convention(row)).or_default().take(row.value)
         });
-        each(sight::TRAINING_MFU, &|rank, row| rank.mfu.entry(convention(row)).or_default().take(row.value));
-        each(sight::PHASE_SECONDS, &|rank, row| rank.phase(row, |phase| phase.seconds = row.value));
-        each(sight::PHASE_COUNT, &|rank, row| rank.phase(row, |phase| phase.count = row.value));
-        each(sight::PHASE_PEAK, &|rank, row| rank.phase(row, |phase| higher(&mut phase.peak, row.value)));
+        each(frame_view::TRAINING_MFU, &|rank, row| {
+            rank.mfu.entry(convention(row)).or_default().take(row.value)
+        });
+        each(frame_view::PHASE_SECONDS, &|rank, row| rank.phase(row, |phase| phase.seconds = row.value));
+        each(frame_view::PHASE_COUNT, &|rank, row| rank.phase(row, |phase| phase.count = row.value));
+        each(frame_view::PHASE_PEAK, &|rank, row| {
+            rank.phase(row, |phase| higher(&mut phase.peak, row.value))
+        });
     }
 
     /// Whether anybody told anything.
@@ -133,7 +137,7 @@ impl Training {
     }
 
     /// The part of a report for people; nothing where nobody told anything.
-    pub(super) fn tell(&self, text: &mut String, page: Page) {
+    pub(super) fn write_text(&self, text: &mut String, page: Page) {
         let Some(step) = self.step() else { return };
         let plural = if self.ranks.len() == 1 { "" } else { "s" };
         text.push_str(&format!("  training: step {step:.0}, {} rank{plural}", self.ranks.len()));
@@ -300,7 +304,7 @@ mod tests {
     use crate::model::timeline::Entry;
     use expect_test::expect;
 
-    fn sight(second: u32, series: &[(&str, Value, f64)]) -> Sight {
+    fn sight(second: u32, series: &[(&str, Value, f64)]) -> FrameView {
         let metrics: Vec<_> = series
             .iter()
             .map(|(name, labels, value)| json!({ "name": name, "series": [{ "labels": labels, "value": value }] }))
@@ -308,10 +312,10 @@ mod tests {
         let text = json!({
             "sequence": second, "unix_seconds": f64::from(second), "metrics": metrics, "sources": [], "findings": [],
         });
-        Sight::read(text.to_string().as_bytes()).unwrap()
+        FrameView::read(text.to_string().as_bytes()).unwrap()
     }
 
-    fn after(seconds: u32) -> Sight {
+    fn after(seconds: u32) -> FrameView {
         let rank = || json!({ "workload": "run", "rank": "0" });
         let of = |key: &str, value: &str| json!({ "workload": "run", "rank": "0", key: value });
         let n = f64::from(seconds);
@@ -342,7 +346,7 @@ mod tests {
         training.take(&after(5), &focus, 9.0);
         training.take(&sight(10, &[]), &focus, 10.0);
         let mut text = String::new();
-        training.tell(&mut text, Page::default());
+        training.write_text(&mut text, Page::default());
         let lines: Vec<&str> = text.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
         expect![[r#"
             training: step 50, 1 rank, 100 ms a step, 1000 tokens/s, 2.0 TFLOP/s (full), MFU 42 % (full), loss 2.5000
@@ -372,7 +376,7 @@ mod tests {
         let focus = Focus { workloads: ["other".to_owned()].into(), ..Focus::default() };
         training.take(&after(1), &focus, 1.0);
         let mut text = String::new();
-        training.tell(&mut text, Page::default());
+        training.write_text(&mut text, Page::default());
         assert_eq!((text.as_str(), training.json(), training.seen()), ("", Value::Null, false));
         // One sample is no rate.
         training.take(&after(1), &Focus::default(), 1.0);

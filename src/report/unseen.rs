@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use super::frame_view;
 use super::record::Recorder;
-use super::sight;
 use super::text::time;
 use crate::model::finding::Subject;
 
@@ -43,7 +43,7 @@ impl Unseen {
 /// The GPUs that are meant and do not answer.
 pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
     let sight = &recorder.last;
-    let status = sight.rows(sight::GPU_STATUS).iter().filter(|row| row.value > 0.0);
+    let status = sight.rows(frame_view::GPU_STATUS).iter().filter(|row| row.value > 0.0);
     let unseen = status.filter(|row| {
         row.label("status") != "ok" && recorder.focus.has_gpu(row.label("gpu"), row.label("uuid"))
     });
@@ -53,7 +53,7 @@ pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
             gpu: gpu.to_owned(),
             uuid: uuid.to_owned(),
             status: row.label("status").to_owned(),
-            age_seconds: sight.value(sight::GPU_AGE, &[("gpu", gpu), ("uuid", uuid)]),
+            age_seconds: sight.value(frame_view::GPU_AGE, &[("gpu", gpu), ("uuid", uuid)]),
         }
     });
     unseen.collect()
@@ -90,7 +90,7 @@ pub(super) fn beside(verdict: String, unseen: &[Unseen]) -> String {
 /// Why no GPU is seen at all, where that is so; whether something that is there cannot be seen.
 pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
     let sight = &recorder.last;
-    if !sight.rows(sight::GPU_STATUS).is_empty() {
+    if !sight.rows(frame_view::GPU_STATUS).is_empty() {
         return None;
     }
     let source = sight.sources.iter().find(|source| source.source == "gpu")?;
@@ -106,8 +106,8 @@ pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
 }
 
 /// The status of NVML.
-fn nvml(sight: &sight::Sight) -> Option<&str> {
-    let mut rows = sight.rows(sight::NVML_STATUS).iter();
+fn nvml(sight: &frame_view::FrameView) -> Option<&str> {
+    let mut rows = sight.rows(frame_view::NVML_STATUS).iter();
     rows.find(|row| row.value > 0.0).map(|row| row.label("status"))
 }
 
@@ -116,7 +116,7 @@ impl Recorder {
     /// samples would not change is said.
     pub fn absent_devices(&self, over: bool) -> Option<String> {
         let wanted = self.focus.devices.as_ref()?;
-        let known = self.last.rows(sight::GPU_STATUS);
+        let known = self.last.rows(frame_view::GPU_STATUS);
         let here =
             |name: &String| known.iter().any(|row| row.label("gpu") == *name || row.label("uuid") == *name);
         let absent: Vec<&str> = wanted.iter().filter(|name| !here(name)).map(String::as_str).collect();

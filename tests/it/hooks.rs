@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memwarden::host::child::WorkerCommand;
-use memwarden::protection::enforce::executor::Errand as _;
+use memwarden::protection::enforce::executor::BackgroundExecutor as _;
 use memwarden::protection::enforce::hooks::Hooks;
 use memwarden::protection::words::step::{Finished, Hook, Stage, Step, TargetId, Ticket, Work};
 

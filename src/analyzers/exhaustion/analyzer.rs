@@ -5,7 +5,7 @@ use crate::analyzers::Registration;
 use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::leak::State;
-use crate::analyzers::subjects::{self, Fed, Said, Subjects};
+use crate::analyzers::subjects::{self, DatedAssessment, Fed, Subjects};
 use crate::analyzers::tracker::Assessment;
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
@@ -90,7 +90,7 @@ fn put_bytes(
 type Within = [Option<Ratio>; HORIZONS.len()];
 
 /// What is forecast by now: a time to exhaustion runs down between two assessments.
-fn figures(said: &Said, now: Timestamp) -> (Option<Tte>, Within) {
+fn figures(said: &DatedAssessment, now: Timestamp) -> (Option<Tte>, Within) {
     let left = |seconds: f64| Seconds::new((seconds - said.age(now)).max(0.0));
     let tte = said.assessment.tte.as_ref();
     let tte = tte
@@ -102,7 +102,7 @@ fn figures(said: &Said, now: Timestamp) -> (Option<Tte>, Within) {
 /// Puts what was said of one resource.
 fn put(
     resource: &resources::Resource,
-    said: &Said,
+    said: &DatedAssessment,
     (tte, within): (Option<Tte>, &Within),
     levels: &mut Latch<Level>,
     now: Timestamp,
@@ -124,7 +124,7 @@ fn put(
         batch.put(&metrics::BASIS, &subject.labels_and(basis.word()), Flag(true));
     }
     let Some((found, rule)) = judged(resource, assessment) else { return };
-    let (level, since) = levels.tell(subject, found, now);
+    let (level, since) = levels.update(subject, found, now);
     let rule = if found == level { rule } else { "it was so within the last minute" };
     for each in Level::ALL {
         batch.put(&metrics::RISK, &subject.labels_and(each.word()), Flag(each == level));
@@ -153,7 +153,7 @@ fn judged(resource: &resources::Resource, assessment: &Assessment) -> Option<(Le
 
 fn finding(
     resource: &resources::Resource,
-    said: &Said,
+    said: &DatedAssessment,
     (level, since): (Level, f64),
     rule: &'static str,
     now: Timestamp,

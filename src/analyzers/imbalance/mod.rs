@@ -153,7 +153,7 @@ impl Imbalance {
         let Some(since) = self.held(name, "memory", uneven, now, still) else { return };
         let share = full.used / (full.used + full.free).max(1.0);
         let subject = subject(name);
-        let full = self.full.tell(&subject, share >= FULL, now).0;
+        let full = self.full.update(&subject, share >= FULL, now).0;
         let level = if full { ("bottleneck", Severity::Warning) } else { ("uneven", Severity::Info) };
         out.findings.push(Finding {
             analyzer: REGISTRATION.name,

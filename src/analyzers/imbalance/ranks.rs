@@ -35,7 +35,7 @@ pub(super) struct Ranks {
 type Uneven = BTreeMap<(Label, &'static str), (f64, f64)>;
 
 /// A finding before its subject is known.
-struct Said {
+struct RankFinding {
     rank: Label,
     state: &'static str,
     severity: Severity,
@@ -79,7 +79,7 @@ impl Ranks {
             found.extend(self.memory(workload, seats, now, &mut still, out));
             // Of a rank that is slow for several reasons the first is told.
             let mut told: Vec<Label> = Vec::new();
-            for Said { rank, state, severity, since, summary, evidence, advice } in found {
+            for RankFinding { rank, state, severity, since, summary, evidence, advice } in found {
                 if told.contains(&rank) {
                     continue;
                 }
@@ -136,7 +136,7 @@ impl Ranks {
         now: Timestamp,
         still: &mut Uneven,
         out: &mut Analysis,
-    ) -> Vec<Said> {
+    ) -> Vec<RankFinding> {
         let mut found = Vec::new();
         let label = std::slice::from_ref(workload);
         // Of each rank or of none: one that does not tell would make another the slowest.
@@ -188,7 +188,7 @@ impl Ranks {
         now: Timestamp,
         still: &mut Uneven,
         out: &mut Analysis,
-    ) -> Option<Said> {
+    ) -> Option<RankFinding> {
         let used: Vec<f64> = seats.iter().map(|seat| seat.allocated).collect::<Option<_>>()?;
         let spread = Spread::of(&used)?;
         let fullest = &seats[spread.largest].rank;
@@ -196,7 +196,7 @@ impl Ranks {
         out.batch.put(&metrics::FULLEST_RANK, &[workload.clone(), fullest.clone()], Flag(true));
         let since = self.held(workload, "memory", spread.above >= UNEVEN, now, still)?;
         let percent = spread.above * 100.0;
-        Some(Said {
+        Some(RankFinding {
             rank: fullest.clone(),
             state: "uneven",
             severity: Severity::Info,
@@ -283,8 +283,8 @@ fn whole(steps: f64) -> Count {
     Count(steps as u64)
 }
 
-fn straggler(workload: &Label, rank: &Label, how: &str, since: f64, evidence: Vec<Evidence>) -> Said {
-    Said {
+fn straggler(workload: &Label, rank: &Label, how: &str, since: f64, evidence: Vec<Evidence>) -> RankFinding {
+    RankFinding {
         rank: rank.clone(),
         state: "straggler",
         severity: Severity::Warning,

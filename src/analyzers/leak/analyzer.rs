@@ -9,7 +9,7 @@ use crate::analyzers::Registration;
 use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::ranks;
-use crate::analyzers::subjects::{self, Fed, Said, Subjects};
+use crate::analyzers::subjects::{self, DatedAssessment, Fed, Subjects};
 use crate::analyzers::tracker::{Sample, Watched};
 use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
@@ -71,7 +71,7 @@ impl Parts {
 impl Analyzer for Leak {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         self.told.begin(now);
-        self.paces.hear(view, now);
+        self.paces.record(view, now);
         let subjects = subjects(view);
         self.subjects.begin(subjects.keys(), view, now);
         self.owners.learn(view, subjects.keys());
@@ -97,7 +97,7 @@ impl Analyzer for Leak {
                 said.assessment.growth.zip(pace).map(|(growth, pace)| growth.bytes_per_second / pace);
             out.batch.put_some(&metrics::STEP_GROWTH, &named.labels(), per_step.and_then(BytesPerStep::new));
             // What does not grow is all the same to people.
-            let (told, since) = self.told.tell(&subject, state.max(State::Warming), now);
+            let (told, since) = self.told.update(&subject, state.max(State::Warming), now);
             if told >= State::Growing {
                 let kind = kind(&subject, said, parts, self.calm.get(&subject).copied());
                 let since = said.since_unix.unwrap_or(since);
@@ -120,7 +120,7 @@ impl Analyzer for Leak {
 }
 
 /// What the driver shows of a GPU process is what its allocator reserved, which it keeps: never a leak by itself.
-fn state(subject: &Subject, said: &Said) -> State {
+fn state(subject: &Subject, said: &DatedAssessment) -> State {
     let assessment = &said.assessment;
     let reserved = subject.resource.as_str() == "gpu_process" && assessment.watched != Watched::Allocated;
     if reserved { assessment.leak.min(State::Growing) } else { assessment.leak }
@@ -195,7 +195,13 @@ fn ranks_of(view: &View<'_>, found: &mut BTreeMap<Subject, Parts>) {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a machine, at least 0")]
-fn put(subject: &Subject, said: &Said, state: State, growth: Option<BytesPerSecond>, out: &mut Analysis) {
+fn put(
+    subject: &Subject,
+    said: &DatedAssessment,
+    state: State,
+    growth: Option<BytesPerSecond>,
+    out: &mut Analysis,
+) {
     let (batch, assessment) = (&mut out.batch, &said.assessment);
     for each in State::ALL {
         batch.put(&metrics::STATE, &subject.labels_and(each.word()), Flag(each == state));
@@ -265,7 +271,7 @@ impl Kind {
     }
 }
 
-fn kind(subject: &Subject, said: &Said, now: Parts, calm: Option<Parts>) -> Kind {
+fn kind(subject: &Subject, said: &DatedAssessment, now: Parts, calm: Option<Parts>) -> Kind {
     match subject.resource.as_str() {
         "allocator" => return Kind::GpuAllocated,
         "gpu_process" if said.assessment.watched == Watched::Allocated => return Kind::GpuAllocated,
@@ -292,7 +298,7 @@ fn kind(subject: &Subject, said: &Said, now: Parts, calm: Option<Parts>) -> Kind
 
 fn finding(
     subject: Subject,
-    said: &Said,
+    said: &DatedAssessment,
     (state, since): (State, f64),
     (kind, per_step): (Kind, Option<f64>),
     now: Timestamp,

@@ -58,7 +58,7 @@ pub(super) struct Paces {
 
 impl Paces {
     /// Hears what this frame says.
-    pub(super) fn hear(&mut self, view: &View<'_>, at: Timestamp) {
+    pub(super) fn record(&mut self, view: &View<'_>, at: Timestamp) {
         let pids = ranks::pids(view);
         (self.by_pid, self.by_workload) = (BTreeMap::new(), BTreeMap::new());
         let mut ranks = std::mem::take(&mut self.ranks);
@@ -111,7 +111,7 @@ mod tests {
                 let labels: Vec<Label> = INFO.desc.labels.iter().map(value).collect();
                 batch.put(&INFO, &labels, Flag(true));
             }
-            paces.hear(&View::new(batch.families()), Timestamp::from_secs(second));
+            paces.record(&View::new(batch.families()), Timestamp::from_secs(second));
             [paces.of(&job, &"40".into()), paces.of(&job, &"41".into()), paces.of(&job, &none)]
         };
         assert_eq!(at(100, &[10, 10]), [None; 3]);

@@ -86,9 +86,9 @@ enum Format {
 
 /// What is said of one checkpoint.
 #[derive(serde::Serialize)]
-struct Told<'a> {
+struct CheckpointReport<'a> {
     path: String,
-    files: Vec<FileTold<'a>>,
+    files: Vec<FileReport<'a>>,
     notes: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     adapter: Option<&'a Adapter>,
@@ -99,7 +99,7 @@ struct Told<'a> {
 }
 
 #[derive(serde::Serialize)]
-struct FileTold<'a> {
+struct FileReport<'a> {
     file: String,
     file_bytes: u64,
     tensors: usize,
@@ -109,7 +109,7 @@ struct FileTold<'a> {
 #[derive(serde::Serialize)]
 struct Report<'a> {
     schema_version: u32,
-    checkpoints: &'a [Told<'a>],
+    checkpoints: &'a [CheckpointReport<'a>],
     #[serde(skip_serializing_if = "Option::is_none")]
     comparison: Option<&'a Comparison<'a>>,
 }
@@ -131,7 +131,7 @@ impl Args {
         };
         let told = checkpoints
             .iter()
-            .map(|checkpoint| self.tell(checkpoint, base_elements))
+            .map(|checkpoint| self.report(checkpoint, base_elements))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let names: Vec<Vec<String>> = checkpoints.iter().map(names).collect();
         let comparison = match (&checkpoints[..], &names[..]) {
@@ -150,7 +150,11 @@ impl Args {
         self.threads.map_or(cores.min(THREADS), NonZeroUsize::get)
     }
 
-    fn tell<'a>(&self, checkpoint: &'a Checkpoint, base_elements: Option<u64>) -> anyhow::Result<Told<'a>> {
+    fn report<'a>(
+        &self,
+        checkpoint: &'a Checkpoint,
+        base_elements: Option<u64>,
+    ) -> anyhow::Result<CheckpointReport<'a>> {
         let (found, speed) = if self.no_scan {
             (vec![None; checkpoint.tensors().count()], None)
         } else {
@@ -164,13 +168,13 @@ impl Args {
             .collect();
         let options =
             summary::Options { top: self.top, adapter: checkpoint.adapter.is_some(), base_elements };
-        let file = |shard: &'a checkpoint::Shard| FileTold {
+        let file = |shard: &'a checkpoint::Shard| FileReport {
             file: shard.path.display().to_string(),
             file_bytes: shard.size,
             tensors: shard.part.tensors.len(),
             metadata: &shard.part.metadata,
         };
-        Ok(Told {
+        Ok(CheckpointReport {
             path: checkpoint.path.display().to_string(),
             files: checkpoint.files.iter().map(file).collect(),
             notes: &checkpoint.notes,
@@ -224,7 +228,11 @@ impl Args {
         Ok(comparison)
     }
 
-    fn write(&self, told: &[Told<'_>], comparison: Option<&Comparison<'_>>) -> anyhow::Result<()> {
+    fn write(
+        &self,
+        told: &[CheckpointReport<'_>],
+        comparison: Option<&Comparison<'_>>,
+    ) -> anyhow::Result<()> {
         if self.output.is_some() || self.format == Format::Json {
             let report = Report { schema_version: SCHEMA_VERSION, checkpoints: told, comparison };
             let mut json = serde_json::to_string_pretty(&report)?;

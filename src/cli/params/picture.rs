@@ -1,6 +1,6 @@
 //! Bytes by part of the model and by type, as bars.
 
-use super::Told;
+use super::CheckpointReport;
 use crate::formats::parameters::summary::Share;
 use crate::plot::{Layer, Picture, Point, Rect, Text, Theme, text};
 
@@ -14,7 +14,7 @@ const STEP: f64 = 26.0;
 const THEME: Theme = Theme::LIGHT;
 
 /// A picture of all checkpoints, one below the other.
-pub(super) fn draw(all: &[Told<'_>]) -> Picture {
+pub(super) fn draw(all: &[CheckpointReport<'_>]) -> Picture {
     let mut layer = Layer::default();
     let mut y = MARGIN;
     for told in all {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::Told;
+use super::CheckpointReport;
 use crate::cli::snapshot::text::Table;
 use crate::formats::parameters::Dtype;
 use crate::formats::parameters::compare::{Comparison, Side};
@@ -12,7 +12,7 @@ use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
 
 /// One checkpoint.
-pub(super) fn checkpoint(told: &Told<'_>, all: bool, out: &mut String) {
+pub(super) fn checkpoint(told: &CheckpointReport<'_>, all: bool, out: &mut String) {
     let summary = &told.summary;
     let _ = writeln!(
         out,
@@ -88,7 +88,7 @@ fn rows(title: &str, rows: &[Row<'_>], bad: bool, out: &mut String) {
     out.push('\n');
 }
 
-fn values(found: &Values<'_>, told: &Told<'_>, out: &mut String) {
+fn values(found: &Values<'_>, told: &CheckpointReport<'_>, out: &mut String) {
     let _ = match (found.bad_tensors, found.zero_tensors) {
         (0, 0) => writeln!(out, "Values: no NaN, no Inf, no tensor of zeros only"),
         (bad, zero) => writeln!(
@@ -112,7 +112,7 @@ fn values(found: &Values<'_>, told: &Told<'_>, out: &mut String) {
     rows("Zeros only", &found.zero, false, out);
 }
 
-fn adapter(told: &Told<'_>, out: &mut String) {
+fn adapter(told: &CheckpointReport<'_>, out: &mut String) {
     let Some(adapter) = told.adapter else { return };
     let text =
         |text: &Option<String>| text.as_deref().map_or("?".to_owned(), |text| clean(text).into_owned());

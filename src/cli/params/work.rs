@@ -13,7 +13,7 @@ use super::checkpoint::{Checkpoint, Shard};
 use super::file::{COLD, Gentle};
 use crate::cli::report::{Screen, bar};
 use crate::formats::parameters::compare::{Difference, difference};
-use crate::formats::parameters::scan::{Found, scan};
+use crate::formats::parameters::scan::{ScanResult, scan};
 use crate::formats::parameters::{Place, ReadAt as _, Tensor};
 use crate::host::clock;
 use crate::model::units::Bytes;
@@ -58,11 +58,11 @@ fn segments(sizes: impl Iterator<Item = (usize, u64)>) -> Vec<Segment> {
 
 /// The files that a thread has open: one a checkpoint, as it goes through them in order.
 #[derive(Default)]
-struct Hands {
+struct OpenFiles {
     open: Vec<(PathBuf, Gentle)>,
 }
 
-impl Hands {
+impl OpenFiles {
     fn file(&mut self, side: usize, shard: &Shard) -> anyhow::Result<&Gentle> {
         if self.open.get(side).is_none_or(|(path, _)| *path != shard.path) {
             let file = Gentle::open(&shard.path)?;
@@ -78,7 +78,7 @@ impl Hands {
 pub(super) fn scan_all(
     checkpoint: &Checkpoint,
     threads: usize,
-) -> anyhow::Result<(Vec<Option<Found>>, Speed)> {
+) -> anyhow::Result<(Vec<Option<ScanResult>>, Speed)> {
     let tensors: Vec<(usize, &Tensor)> = checkpoint.tensors().collect();
     let place = |tensor: &Tensor| match tensor.place {
         Place::Dense { offset } => Some(offset),
@@ -86,16 +86,16 @@ pub(super) fn scan_all(
     };
     let sizes = tensors.iter().map(|(_, tensor)| place(tensor).map_or(0, |_| tensor.bytes));
     let segments = segments(sizes.enumerate());
-    let found: Vec<Mutex<Option<Found>>> =
-        tensors.iter().map(|(_, tensor)| Mutex::new(place(tensor).map(|_| Found::default()))).collect();
-    let speed = run(&segments, threads, 1, "scanning", |hands, segment, buffers, done| {
+    let found: Vec<Mutex<Option<ScanResult>>> =
+        tensors.iter().map(|(_, tensor)| Mutex::new(place(tensor).map(|_| ScanResult::default()))).collect();
+    let speed = run(&segments, threads, 1, "scanning", |files, segment, buffers, done| {
         let (file, tensor) = tensors[segment.tensor];
         let shard = &checkpoint.files[file];
         let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
-        let file = hands.file(0, shard).with_context(told)?;
+        let file = files.file(0, shard).with_context(told)?;
         let start = place(tensor).unwrap_or(0);
         let width = usize::try_from(tensor.dtype.bits() / 8).unwrap_or(1).clamp(1, ELEMENT);
-        let (mut at, mut sum) = (segment.begin, Found::default());
+        let (mut at, mut sum) = (segment.begin, ScanResult::default());
         // Pieces end where pages do, which may be within an element.
         let mut carried = 0;
         while at < segment.end {
@@ -142,7 +142,7 @@ pub(super) fn compare_all(
     let segments = segments(sizes.enumerate());
     let found: Vec<Mutex<Option<Difference>>> =
         places.iter().map(|place| Mutex::new(place.map(|_| Difference::default()))).collect();
-    let speed = run(&segments, threads, 2, "comparing", |hands, segment, buffers, done| {
+    let speed = run(&segments, threads, 2, "comparing", |files, segment, buffers, done| {
         let (pair, Some(place)) = (pairs[segment.tensor], places[segment.tensor]) else { return Ok(()) };
         let (mut at, mut sum) = (segment.begin, Difference::default());
         while at < segment.end {
@@ -151,7 +151,7 @@ pub(super) fn compare_all(
                 let (file, tensor) = pair[side];
                 let shard = &both[side].files[file];
                 let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
-                let file = hands.file(side, shard).with_context(told)?;
+                let file = files.file(side, shard).with_context(told)?;
                 file.read_exact_at(&mut buffers[side][..wanted], place[side] + at).with_context(told)?;
             }
             sum = sum.and(difference(pair[0].1.dtype, &buffers[0][..wanted], &buffers[1][..wanted]));
@@ -171,7 +171,7 @@ fn run(
     threads: usize,
     sides: usize,
     doing: &str,
-    work: impl Fn(&mut Hands, &Segment, &mut [Vec<u8>], &dyn Fn(u64)) -> anyhow::Result<()> + Sync,
+    work: impl Fn(&mut OpenFiles, &Segment, &mut [Vec<u8>], &dyn Fn(u64)) -> anyhow::Result<()> + Sync,
 ) -> anyhow::Result<Speed> {
     let whole: u64 = segments.iter().map(|segment| segment.end - segment.begin).sum();
     let (next, read, stop) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
@@ -188,7 +188,7 @@ fn run(
                 move || {
                     // On Linux this is the thread's own. Refused, it is as it was.
                     let _ = rustix::process::nice(NICE);
-                    let mut hands = Hands::default();
+                    let mut files = OpenFiles::default();
                     let mut buffers = vec![vec![0; COLD + ELEMENT]; sides];
                     let done = |bytes| {
                         read.fetch_add(bytes, Ordering::Relaxed);
@@ -196,7 +196,7 @@ fn run(
                     while !stop.load(Ordering::Relaxed) {
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         let Some(segment) = segments.get(number) else { break };
-                        if let Err(error) = work(&mut hands, segment, &mut buffers, &done) {
+                        if let Err(error) = work(&mut files, segment, &mut buffers, &done) {
                             stop.store(true, Ordering::Relaxed);
                             let mut first = failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                             first.get_or_insert(error);

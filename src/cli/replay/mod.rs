@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use crate::analyzers::leak::State;
-use crate::analyzers::replay::{Options, Said, replay};
+use crate::analyzers::replay::{Options, ReplayedAssessment, replay};
 use crate::cli::out as output;
 use crate::cli::picture::Format as Picture;
 use crate::config;
@@ -140,11 +140,11 @@ impl Args {
 }
 
 /// The assessments as CSV; what is not known is empty.
-fn rows(out: &mut impl Write, said: &[Said]) -> csv::Result<()> {
+fn rows(out: &mut impl Write, said: &[ReplayedAssessment]) -> csv::Result<()> {
     let mut table = csv::Writer::from_writer(out);
     table.write_record(["t_s", "leak", "tte_p10", "tte_p50", "tte_p90", "p_exhaustion"])?;
     let seconds = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{time:.3}"));
-    for Said { at, assessment, .. } in said {
+    for ReplayedAssessment { at, assessment, .. } in said {
         let tte = assessment.tte;
         let chance = assessment.p_exhaustion.first().copied().flatten();
         table.write_record([
@@ -160,7 +160,7 @@ fn rows(out: &mut impl Write, said: &[Said]) -> csv::Result<()> {
 }
 
 /// The last assessment of a series and the changes before it.
-fn report(series: &Series, said: &[Said], horizon: f64) -> serde_json::Value {
+fn report(series: &Series, said: &[ReplayedAssessment], horizon: f64) -> serde_json::Value {
     let changes: Vec<_> = summary::changes(said)
         .map(|(at, state)| serde_json::json!({ "t_s": at, "leak": state.word() }))
         .collect();

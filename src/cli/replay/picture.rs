@@ -1,13 +1,13 @@
 //! A series with its verdicts and its last forecast, as a chart.
 
 use crate::analyzers::leak::State;
-use crate::analyzers::replay::Said;
+use crate::analyzers::replay::ReplayedAssessment;
 use crate::model::series::Series;
 use crate::plot::report::clock;
 use crate::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Tone, Unit};
 
 /// The chart of all series, one panel each.
-pub(super) fn chart(replayed: &[(Series, Vec<Said>)]) -> Chart {
+pub(super) fn chart(replayed: &[(Series, Vec<ReplayedAssessment>)]) -> Chart {
     let first = replayed.iter().filter_map(|(series, _)| series.rows.first()).map(|row| row.at);
     let subtitle = match replayed {
         [(_, said)] => said.last().map(|last| format!("at the end: {}", last.assessment.leak.word())),
@@ -24,7 +24,7 @@ pub(super) fn chart(replayed: &[(Series, Vec<Said>)]) -> Chart {
     }
 }
 
-fn panel(series: &Series, said: &[Said], several: bool) -> Panel {
+fn panel(series: &Series, said: &[ReplayedAssessment], several: bool) -> Panel {
     let last = said.last();
     let used = |row: &crate::model::series::Row| (row.at, Some(row.used));
     let mut lines = vec![Line { name: "used".to_owned(), points: series.rows.iter().map(used).collect() }];
@@ -56,10 +56,10 @@ fn panel(series: &Series, said: &[Said], several: bool) -> Panel {
 }
 
 /// The stretches in which it was called growing or leaking.
-fn bands(said: &[Said]) -> Vec<Band> {
+fn bands(said: &[ReplayedAssessment]) -> Vec<Band> {
     let mut found: Vec<(State, Band)> = Vec::new();
     let mut before = None;
-    for Said { at, assessment, .. } in said {
+    for ReplayedAssessment { at, assessment, .. } in said {
         let state = assessment.leak;
         if before == Some(state) {
             continue;

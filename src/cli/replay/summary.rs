@@ -4,14 +4,14 @@ use std::io::Write;
 
 use crate::analyzers::exhaustion::{Basis, Level};
 use crate::analyzers::leak::{Envelope, State};
-use crate::analyzers::replay::Said;
+use crate::analyzers::replay::ReplayedAssessment;
 use crate::analyzers::tracker::{Assessment, Watched};
 use crate::model::printable::escaped;
 use crate::model::series::Series;
 use crate::plot::{self, TimeAxis};
 
 /// When the verdict changed, and to what.
-pub(super) fn changes(said: &[Said]) -> impl Iterator<Item = (f64, State)> {
+pub(super) fn changes(said: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, State)> {
     let before = std::iter::once(None).chain(said.iter().map(|said| Some(said.assessment.leak)));
     said.iter().zip(before).filter_map(|(said, before)| {
         let state = said.assessment.leak;
@@ -23,7 +23,7 @@ pub(super) fn changes(said: &[Said]) -> impl Iterator<Item = (f64, State)> {
 pub(super) fn write(
     out: &mut impl Write,
     series: &Series,
-    said: &[Said],
+    said: &[ReplayedAssessment],
     horizon: f64,
 ) -> std::io::Result<()> {
     let (Some(first), Some(last), Some(end)) = (series.rows.first(), series.rows.last(), said.last()) else {
@@ -78,7 +78,7 @@ fn verdict(now: &Assessment, at: f64) -> String {
     text
 }
 
-fn forecast(end: &Said, used: f64, horizon: f64) -> String {
+fn forecast(end: &ReplayedAssessment, used: f64, horizon: f64) -> String {
     let Some(limit) = end.limit else { return "none: no limit (--limit)".to_owned() };
     if used >= limit {
         return format!("{} is reached", bytes(limit));

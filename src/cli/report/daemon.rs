@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use http::Uri;
 
 use crate::cli::fetch::{self, Fetcher};
-use crate::report::Sight;
+use crate::report::FrameView;
 
 /// The largest answer that is read, in bytes: 40 times the frame of a busy node.
 const LARGEST: usize = 64 << 20;
@@ -28,8 +28,8 @@ impl Daemon {
     }
 
     /// The newest frame.
-    pub(super) async fn look(&self) -> anyhow::Result<Sight> {
+    pub(super) async fn look(&self) -> anyhow::Result<FrameView> {
         let body = self.fetcher.get(&self.frame).await?;
-        Sight::read(&body).with_context(|| format!("{} is no frame of memwarden", self.frame))
+        FrameView::read(&body).with_context(|| format!("{} is no frame of memwarden", self.frame))
     }
 }

@@ -8,7 +8,7 @@ use crate::app::serve;
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
 use crate::host::clock;
-use crate::report::{Focus, Sight};
+use crate::report::{Focus, FrameView};
 
 /// Where sights come from.
 pub(super) enum Eyes {
@@ -28,9 +28,9 @@ impl Eyes {
         Ok((Self::Own(Box::new(engine)), options.focus(&trees)))
     }
 
-    pub(super) async fn look(&mut self) -> anyhow::Result<Sight> {
+    pub(super) async fn look(&mut self) -> anyhow::Result<FrameView> {
         match self {
-            Self::Own(engine) => Ok(Sight::of(&engine.tick(clock::now()))),
+            Self::Own(engine) => Ok(FrameView::of(&engine.tick(clock::now()))),
             Self::Daemon(daemon) => daemon.look().await,
         }
     }

@@ -7,7 +7,7 @@ use crate::cli::picture::Format;
 use crate::model::printable;
 use crate::plot::report::Report;
 use crate::plot::{self, Picture, Theme};
-use crate::report::Told;
+use crate::report::ReportOutput;
 
 /// The size of a picture, and of what each panel adds to it, in pixels.
 const WIDTH: u32 = 1200;
@@ -16,7 +16,7 @@ const PANEL: u32 = 260;
 
 /// Writes what was asked for.
 pub(in crate::cli) fn write(
-    told: &Told,
+    told: &ReportOutput,
     output: Option<&Path>,
     picture: Option<&Path>,
 ) -> anyhow::Result<()> {

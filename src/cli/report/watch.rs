@@ -13,7 +13,7 @@ use super::output;
 use super::screen::{Screen, bar, paint, size};
 use crate::cli::out;
 use crate::host::clock;
-use crate::report::{About, Kind, Page, Recorder, Told, tell};
+use crate::report::{About, Kind, Page, Recorder, ReportOutput, build};
 
 /// The exit code for what is above the threshold.
 const ABOVE: u8 = 2;
@@ -39,7 +39,7 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
         bail!(problem);
     }
     let page = Page { paint: paint(is_terminal), columns: is_terminal.then(|| size(std::io::stdout()).0) };
-    let told = tell(kind, &recorder, &about, page);
+    let told = build(kind, &recorder, &about, page);
     if !told.found && options.is_narrow(kind) {
         bail!("nothing was seen of {}", wanted(options));
     }
@@ -100,10 +100,10 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
         }
         let passed = clock::now().since(begun).as_secs_f64();
         if screen.is_live() {
-            let told = tell(kind, &recorder, &about, screen.page());
+            let told = build(kind, &recorder, &about, screen.page());
             screen.show(&told.text, &progress(options, duration, passed));
         } else if options.monitor {
-            lines.write(&tell(kind, &recorder, &about, Page::default()), recorder.seconds())?;
+            lines.write(&build(kind, &recorder, &about, Page::default()), recorder.seconds())?;
         }
         let over = !options.monitor && passed >= duration;
         if over || failures >= FAILURES {
@@ -148,7 +148,7 @@ struct Lines {
 
 impl Lines {
     /// Writes a line where the verdict is another than before.
-    fn write(&mut self, told: &Told, seconds: f64) -> std::io::Result<()> {
+    fn write(&mut self, told: &ReportOutput, seconds: f64) -> std::io::Result<()> {
         // The figures in a verdict change with each sample; its words are what counts.
         let words: String = told.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
         if words != self.last {

@@ -19,7 +19,7 @@ use super::report::{interval, load, output, size};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::printable;
-use crate::report::{About, Ended, Page, Paint, tell_run};
+use crate::report::{About, Ended, Page, Paint, build_run};
 
 /// The codes that shells give for commands that cannot be found and that cannot be run.
 const NOT_FOUND: u8 = 127;
@@ -139,7 +139,7 @@ impl Args {
             paint: if colors { Paint::Colors } else { Paint::Plain },
             columns: is_terminal.then(|| size(std::io::stderr()).0),
         };
-        let told = tell_run(ended, &recorder, &about, page);
+        let told = build_run(ended, &recorder, &about, page);
         if !self.quiet {
             out::colored_note(&format!("\n{}", told.text))?;
         }

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
 use crate::host::clock;
-use crate::report::{Focus, Recorder, Sight};
+use crate::report::{Focus, FrameView, Recorder};
 
 /// How long the end of the command waits for a sample that hangs.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -69,7 +69,7 @@ fn sample(
     let begun = clock::now();
     loop {
         let now = clock::now();
-        recorder.take(Sight::of(&engine.tick(now)));
+        recorder.take(FrameView::of(&engine.tick(now)));
         let passed = now.since(begun).as_secs_f64();
         let pace = PACE.iter().find(|(until, _)| passed < *until).map_or(1.0, |(_, every)| *every);
         let every = Duration::from_secs_f64(interval.unwrap_or(pace));
@@ -83,7 +83,7 @@ fn sample(
     for _ in 0..if recorder.trained() { LAST_LOOKS } else { 0 } {
         let frame = engine.tick(clock::now());
         // The last figures of a rank are told with its end.
-        recorder.take(Sight::of(&frame));
+        recorder.take(FrameView::of(&frame));
         if recorder.ended(&frame.timeline) {
             break;
         }

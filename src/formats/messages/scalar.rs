@@ -23,7 +23,7 @@ impl Measure {
     }
 }
 
-macro_rules! words {
+macro_rules! keywords {
     ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $variant:ident = $word:literal),+ $(,)?}) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ macro_rules! words {
             }
         }
 
-        impl Word for $name {
+        impl Keyword for $name {
             fn of(text: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|each| each.word() == text)
             }
@@ -57,12 +57,12 @@ macro_rules! words {
 }
 
 /// One of a few words.
-pub(super) trait Word: Sized {
+pub(super) trait Keyword: Sized {
     fn of(text: &str) -> Option<Self>;
     fn words() -> String;
 }
 
-words! {
+keywords! {
     /// What of the activations is computed a second time for the backward pass.
     Recompute {
         /// Nothing.
@@ -73,7 +73,7 @@ words! {
         Full = "full",
     }
 }
-words! {
+keywords! {
     /// Whether a phase begins or ends.
     Turn {
         /// It begins.
@@ -82,7 +82,7 @@ words! {
         End = "end",
     }
 }
-words! {
+keywords! {
     /// What became of a checkpoint.
     SaveState {
         /// It is being written.
@@ -118,14 +118,14 @@ impl<T> OneOf<T> {
 /// A visitor that is its own seed; what it does not take is refused with its `expecting`.
 macro_rules! seed {
     (($($generic:ident)?) $name:ty => $value:ty, $expecting:expr, {$($body:tt)*}) => {
-        impl<'de, $($generic: Word)?> DeserializeSeed<'de> for $name {
+        impl<'de, $($generic: Keyword)?> DeserializeSeed<'de> for $name {
             type Value = Option<$value>;
             fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
                 from.deserialize_any(self)
             }
         }
 
-        impl<'de, $($generic: Word)?> Visitor<'de> for $name {
+        impl<'de, $($generic: Keyword)?> Visitor<'de> for $name {
             type Value = Option<$value>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let expecting: &dyn Fn(&Self, &mut fmt::Formatter<'_>) -> fmt::Result = &$expecting;

@@ -12,7 +12,7 @@ const LONGEST: usize = 64 * 1024;
 pub(super) const MOST_EVENTS: usize = 40;
 
 /// What one line says.
-enum Said<'a> {
+enum LogLine<'a> {
     Host { used: f64, processes: f64 },
     Step { flops: f64, seconds: f64, bytes: f64 },
     Total { event: &'a str, allocated: f64, reserved: f64, elapsed: Option<f64> },
@@ -44,17 +44,17 @@ pub fn read(bytes: &[u8]) -> Result<Recording, LogError> {
 /// The first kind of line that a file has decides the tool.
 fn recording(lines: &[String]) -> Option<Recording> {
     let stamps: Vec<Option<f64>> = lines.iter().map(|line| stamp::find(line)).collect();
-    let all: Vec<Said<'_>> = lines.iter().filter_map(|line| parse(line)).collect();
-    let elapsed = || all.iter().any(|said| matches!(said, Said::Total { elapsed: Some(_), .. }));
+    let all: Vec<LogLine<'_>> = lines.iter().filter_map(|line| parse(line)).collect();
+    let elapsed = || all.iter().any(|said| matches!(said, LogLine::Total { elapsed: Some(_), .. }));
     let clock = match stamps.iter().all(Option::is_some) {
         true => Clock::Local,
         false if elapsed() => Clock::Elapsed,
         false => Clock::Order,
     };
     let tool = match all.first()? {
-        Said::Host { .. } => "MindRLHF host monitor",
-        Said::Step { .. } => "FlagScale perf_monitor",
-        Said::Total { .. } | Said::Gpu { .. } => "GPUMemoryProfiler",
+        LogLine::Host { .. } => "MindRLHF host monitor",
+        LogLine::Step { .. } => "FlagScale perf_monitor",
+        LogLine::Total { .. } | LogLine::Gpu { .. } => "GPUMemoryProfiler",
     };
     let mut found = Recording::new(tool, clock);
     let mut order = 0.0;
@@ -62,10 +62,10 @@ fn recording(lines: &[String]) -> Option<Recording> {
     let mut totals = BTreeMap::new();
     for (said, stamp) in all.iter().zip(stamps) {
         // The lines of the GPUs belong to the total before them.
-        if !matches!(said, Said::Gpu { .. }) {
+        if !matches!(said, LogLine::Gpu { .. }) {
             order += 1.0;
         }
-        if let Said::Total { elapsed: Some(elapsed), .. } = said {
+        if let LogLine::Total { elapsed: Some(elapsed), .. } = said {
             latest = *elapsed;
         }
         let time = match clock {
@@ -74,23 +74,23 @@ fn recording(lines: &[String]) -> Option<Recording> {
             Clock::Order => order,
         };
         match said {
-            Said::Host { used, processes } => {
+            LogLine::Host { used, processes } => {
                 found.push("host used", Quantity::Bytes, time, *used);
                 found.push("active processes", Quantity::Bytes, time, *processes);
             }
-            Said::Step { flops, seconds, bytes } => {
+            LogLine::Step { flops, seconds, bytes } => {
                 if *bytes > 0.0 {
                     found.push("allocated", Quantity::Bytes, time, *bytes);
                 }
                 found.push("step time", Quantity::StepSeconds, time, *seconds);
                 found.push("TFLOPS per GPU", Quantity::Teraflops, time, *flops);
             }
-            Said::Total { event, allocated, reserved, .. } => {
+            LogLine::Total { event, allocated, reserved, .. } => {
                 found.push("allocated, all GPUs", Quantity::Bytes, time, *allocated);
                 found.push("reserved, all GPUs", Quantity::Bytes, time, *reserved);
                 found.events.push((time, (*event).to_owned()));
             }
-            Said::Gpu { index, allocated, reserved, free } => {
+            LogLine::Gpu { index, allocated, reserved, free } => {
                 found.push(&format!("GPU {index} allocated"), Quantity::Bytes, time, *allocated);
                 found.push(&format!("GPU {index} reserved"), Quantity::Bytes, time, *reserved);
                 if let Some(free) = free {
@@ -109,25 +109,25 @@ fn recording(lines: &[String]) -> Option<Recording> {
     found.known()
 }
 
-fn parse(line: &str) -> Option<Said<'_>> {
+fn parse(line: &str) -> Option<LogLine<'_>> {
     host(line).or_else(|| total(line)).or_else(|| gpu(line)).or_else(|| step(line))
 }
 
 /// MindRLHF's `ResourceMonitor`: `Virtual Memory: 32.45 GB | Process Memory: 28.76 GB`
 /// (mindspore-ai/mindrlhf, mindrlhf/tools/host_monitor.py; its own reader is plot_host_memory.py). "Virtual"
 /// is the used memory of the host, "process" the sum over its active processes.
-fn host(line: &str) -> Option<Said<'_>> {
+fn host(line: &str) -> Option<LogLine<'_>> {
     let (used, processes) = line.split_once("Virtual Memory:")?.1.split_once('|')?;
     let processes = processes.split_once("Process Memory:")?.1;
-    Some(Said::Host { used: amount(used, "GB")? * GIB, processes: amount(processes, "GB")? * GIB })
+    Some(LogLine::Host { used: amount(used, "GB")? * GIB, processes: amount(processes, "GB")? * GIB })
 }
 
 /// GPUMemoryProfiler: `事件: NAME | 总分配: …MB | 总保留: …MB | … | 耗时: …s`
 /// (wutong8023/eacg, utils/memoryDebug/memoryCheck.py).
-fn total(line: &str) -> Option<Said<'_>> {
+fn total(line: &str) -> Option<LogLine<'_>> {
     let (event, rest) = line.split_once("事件:")?.1.split_once('|')?;
     let field = |name: &str, unit| amount(rest.split_once(name)?.1, unit);
-    Some(Said::Total {
+    Some(LogLine::Total {
         event: event.trim(),
         allocated: field("总分配:", "MB")? * MIB,
         reserved: field("总保留:", "MB")? * MIB,
@@ -136,12 +136,12 @@ fn total(line: &str) -> Option<Said<'_>> {
 }
 
 /// GPUMemoryProfiler's line of one GPU: `GPU N: 分配=…MB, 保留=…MB, 利用率=…%, 可用=…MB`.
-fn gpu(line: &str) -> Option<Said<'_>> {
+fn gpu(line: &str) -> Option<LogLine<'_>> {
     let (front, rest) = line.split_once("分配=")?;
     let index = front.trim_end().strip_suffix(':')?.rsplit_once("GPU ")?.1;
     let field = |name: &str| amount(rest.split_once(name)?.1, "MB");
     let known = !index.is_empty() && index.len() <= 3 && index.bytes().all(|byte| byte.is_ascii_digit());
-    known.then_some(Said::Gpu {
+    known.then_some(LogLine::Gpu {
         index,
         allocated: amount(rest, "MB")? * MIB,
         reserved: field("保留=")? * MIB,
@@ -149,9 +149,9 @@ fn gpu(line: &str) -> Option<Said<'_>> {
     })
 }
 
-fn step(line: &str) -> Option<Said<'_>> {
+fn step(line: &str) -> Option<LogLine<'_>> {
     let PerfStep { flops, seconds, bytes, .. } = flagscale_step(line)?;
-    Some(Said::Step { flops, seconds, bytes })
+    Some(LogLine::Step { flops, seconds, bytes })
 }
 
 /// A row of FlagScale's table.

@@ -8,7 +8,7 @@ use super::dtype::Dtype;
 
 /// What was found in some elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct ScanResult {
     /// Elements that are NaN; complex ones count for each part.
     pub nan: u64,
     /// Elements that are positive or negative infinity.
@@ -17,7 +17,7 @@ pub struct Found {
     pub nonzero: bool,
 }
 
-impl Found {
+impl ScanResult {
     /// What was found in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -35,10 +35,10 @@ const BLOCK: usize = 8 << 10;
 macro_rules! kernel {
     ($name:ident, $bits:ty, $wide:literal) => {
         /// `special` are the bits that all are set in NaN and Inf, `size` all but the sign.
-        fn $name(bytes: &[u8], special: $bits, size: $bits) -> Found {
+        fn $name(bytes: &[u8], special: $bits, size: $bits) -> ScanResult {
             const WIDTH: usize = size_of::<$bits>();
             let element = |bytes: &[u8; WIDTH]| <$bits>::from_le_bytes(*bytes);
-            let mut found = Found::default();
+            let mut found = ScanResult::default();
             for block in bytes.chunks(BLOCK) {
                 let (mut specials, mut any) = ([0; $wide], [0; $wide]);
                 let (elements, _) = block.as_chunks::<WIDTH>();
@@ -76,7 +76,7 @@ kernel!(bits32, u32, 8);
 kernel!(bits64, u64, 8);
 
 /// Tests elements of one type. Bytes after the last whole element are left alone.
-pub fn scan(dtype: Dtype, bytes: &[u8]) -> Found {
+pub fn scan(dtype: Dtype, bytes: &[u8]) -> ScanResult {
     match dtype {
         Dtype::F16 | Dtype::C32 => bits16(bytes, 0x7c00, 0x7fff),
         Dtype::BF16 => bits16(bytes, 0x7f80, 0x7fff),
@@ -86,13 +86,13 @@ pub fn scan(dtype: Dtype, bytes: &[u8]) -> Found {
         // OCP 8-bit formats, revision 1.0: one NaN of either sign, no Inf. What the kernel takes for Inf is it.
         Dtype::F8E4M3 => only_nan(bytes8(bytes, 0x7f, 0x7f)),
         // OCP microscaling formats 1.0: a power of two, so there is no zero.
-        Dtype::F8E8M0 => Found { nonzero: !bytes.is_empty(), ..only_nan(bytes8(bytes, 0xff, 0xff)) },
+        Dtype::F8E8M0 => ScanResult { nonzero: !bytes.is_empty(), ..only_nan(bytes8(bytes, 0xff, 0xff)) },
         // One zero, and NaN where -0 would be.
         Dtype::F8E4M3Fnuz | Dtype::F8E5M2Fnuz => {
-            Found { nan: count(bytes, 0x80), inf: 0, nonzero: has(bytes, 0xff) }
+            ScanResult { nan: count(bytes, 0x80), inf: 0, nonzero: has(bytes, 0xff) }
         }
         // Two elements a byte, neither NaN nor Inf.
-        Dtype::F4E2M1 => Found { nonzero: has(bytes, 0x77), ..Found::default() },
+        Dtype::F4E2M1 => ScanResult { nonzero: has(bytes, 0x77), ..ScanResult::default() },
         Dtype::F6E2M3
         | Dtype::F6E3M2
         | Dtype::Bool
@@ -103,12 +103,12 @@ pub fn scan(dtype: Dtype, bytes: &[u8]) -> Found {
         | Dtype::I32
         | Dtype::U32
         | Dtype::I64
-        | Dtype::U64 => Found { nonzero: has(bytes, 0xff), ..Found::default() },
+        | Dtype::U64 => ScanResult { nonzero: has(bytes, 0xff), ..ScanResult::default() },
     }
 }
 
-const fn only_nan(found: Found) -> Found {
-    Found { nan: found.inf, inf: 0, nonzero: found.nonzero }
+const fn only_nan(found: ScanResult) -> ScanResult {
+    ScanResult { nan: found.inf, inf: 0, nonzero: found.nonzero }
 }
 
 fn has(bytes: &[u8], mask: u8) -> bool {
@@ -125,8 +125,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn found(nan: u64, inf: u64, nonzero: bool) -> Found {
-        Found { nan, inf, nonzero }
+    fn found(nan: u64, inf: u64, nonzero: bool) -> ScanResult {
+        ScanResult { nan, inf, nonzero }
     }
 
     fn halves(bits: &[u16]) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::scan::Found;
+use super::scan::ScanResult;
 use super::{Dtype, Group, Place, Tensor, group_of};
 use crate::model::units::{Bytes, Ratio};
 
@@ -14,7 +14,7 @@ pub struct Item<'a> {
     /// What the file says of it.
     pub tensor: &'a Tensor,
     /// What its values are; absent where they were not read.
-    pub found: Option<Found>,
+    pub found: Option<ScanResult>,
 }
 
 /// What is known beside the tensors.
@@ -203,14 +203,14 @@ fn shares(items: &[&Item<'_>], whole: Bytes, name: impl Fn(&Tensor) -> &'static 
 }
 
 fn values<'a>(items: &[&Item<'a>], top: usize) -> Option<Values<'a>> {
-    let scanned: Vec<(&Item<'a>, Found)> =
+    let scanned: Vec<(&Item<'a>, ScanResult)> =
         items.iter().filter_map(|item| Some((*item, item.found?))).collect();
     let mut not_scanned = BTreeMap::new();
     for item in items.iter().filter(|item| item.found.is_none()) {
         let Place::Elsewhere { why } = item.tensor.place else { return None };
         *not_scanned.entry(why).or_insert(0) += 1;
     }
-    let mut bad: Vec<&(&Item<'a>, Found)> =
+    let mut bad: Vec<&(&Item<'a>, ScanResult)> =
         scanned.iter().filter(|(_, found)| found.nan > 0 || found.inf > 0).collect();
     bad.sort_by_key(|(_, found)| std::cmp::Reverse(found.nan.saturating_add(found.inf)));
     let mut zero: Vec<&Item<'a>> = scanned
@@ -219,7 +219,8 @@ fn values<'a>(items: &[&Item<'a>], top: usize) -> Option<Values<'a>> {
         .map(|(item, _)| *item)
         .collect();
     zero.sort_by_key(|item| std::cmp::Reverse(item.tensor.bytes));
-    let sum = |of: fn(&Found) -> u64| scanned.iter().map(|(_, found)| of(found)).fold(0, u64::saturating_add);
+    let sum =
+        |of: fn(&ScanResult) -> u64| scanned.iter().map(|(_, found)| of(found)).fold(0, u64::saturating_add);
     Some(Values {
         scanned_tensors: scanned.len(),
         not_scanned,
@@ -282,7 +283,7 @@ mod tests {
             tensor("lm_head.weight", 10, 0, None),
             tensor("model.layers.0.mlp.up_proj.weight", 30, 40, None),
         ];
-        let bad = Found { nan: 2, inf: 0, nonzero: true };
+        let bad = ScanResult { nan: 2, inf: 0, nonzero: true };
         let items: Vec<Item<'_>> =
             tensors.iter().map(|tensor| Item { file: 0, tensor, found: Some(bad) }).collect();
         let summary = summarize(&items, &OPTIONS);
@@ -299,7 +300,7 @@ mod tests {
         let items: Vec<Item<'_>> =
             tensors.iter().map(|tensor| Item { file: 0, tensor, found: None }).collect();
         assert!(summarize(&items, &OPTIONS).values.is_none());
-        let zero = [Item { file: 0, tensor: &tensors[0], found: Some(Found::default()) }];
+        let zero = [Item { file: 0, tensor: &tensors[0], found: Some(ScanResult::default()) }];
         assert_eq!(summarize(&zero, &OPTIONS).values.unwrap().zero_tensors, 1);
     }
 

@@ -336,16 +336,16 @@ impl Pool {
 type Inbox<R> = Arc<Mutex<Vec<(ProcessKey, Option<R>)>>>;
 
 /// Asks a pool for one kind of answer, for each process at most once at a time.
-pub struct Desk<R> {
+pub struct ReadRequests<R> {
     pool: Arc<Pool>,
     asked: Vec<Job>,
     out: BTreeSet<ProcessKey>,
     inbox: Inbox<R>,
 }
 
-impl<R> std::fmt::Debug for Desk<R> {
+impl<R> std::fmt::Debug for ReadRequests<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("out", &self.out).finish_non_exhaustive()
+        f.debug_struct("ReadRequests").field("out", &self.out).finish_non_exhaustive()
     }
 }
 
@@ -363,7 +363,7 @@ impl<R> Drop for Reply<R> {
     }
 }
 
-impl<R: Send + 'static> Desk<R> {
+impl<R: Send + 'static> ReadRequests<R> {
     /// Nothing is asked yet.
     pub fn new(pool: Arc<Pool>) -> Self {
         Self { pool, asked: Vec::new(), out: BTreeSet::new(), inbox: Arc::default() }
@@ -380,7 +380,7 @@ impl<R: Send + 'static> Desk<R> {
     }
 
     /// Asks for one answer, where none of this process is still to come.
-    pub fn ask(&mut self, asked: Asked, read: impl FnOnce() -> R + Send + 'static) {
+    pub fn request(&mut self, asked: Asked, read: impl FnOnce() -> R + Send + 'static) {
         if !self.out.insert(asked.key) {
             return;
         }
@@ -437,9 +437,9 @@ mod tests {
     }
 
     /// A read that answers only once the sender is gone.
-    fn hang(desk: &mut Desk<u32>, pid: u32, uid: u32) -> Sender<()> {
+    fn hang(requests: &mut ReadRequests<u32>, pid: u32, uid: u32) -> Sender<()> {
         let (release, held): (Sender<()>, Receiver<()>) = channel();
-        desk.ask(asked(pid, uid), move || {
+        requests.request(asked(pid, uid), move || {
             let _ = held.recv();
             pid
         });
@@ -448,29 +448,29 @@ mod tests {
 
     /// Collects until `enough`; a busy machine makes an answer slow that is not.
     fn until(
-        desk: &mut Desk<u32>,
-        mut enough: impl FnMut(&mut Desk<u32>, &[(u32, Option<u32>)]) -> bool,
+        requests: &mut ReadRequests<u32>,
+        mut enough: impl FnMut(&mut ReadRequests<u32>, &[(u32, Option<u32>)]) -> bool,
     ) -> Vec<(u32, Option<u32>)> {
         let mut found = Vec::new();
         for _ in 0..30_000 {
-            found.extend(desk.answers().into_iter().map(|(key, answer)| (key.pid, answer)));
-            if enough(desk, &found) {
+            found.extend(requests.answers().into_iter().map(|(key, answer)| (key.pid, answer)));
+            if enough(requests, &found) {
                 return found;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        panic!("waited too long, with {found:?} and {:?}", desk.pool.look());
+        panic!("waited too long, with {found:?} and {:?}", requests.pool.look());
     }
 
     #[test]
     fn a_batch_is_answered_by_one_thread() {
         let pool = Arc::new(Pool::new(Pace::PATIENT));
-        let mut desk = Desk::new(Arc::clone(&pool));
+        let mut requests = ReadRequests::new(Arc::clone(&pool));
         for round in 0..3 {
             for pid in 0..2_000 {
-                desk.ask(asked(pid, pid % 7), move || pid + round);
+                requests.request(asked(pid, pid % 7), move || pid + round);
             }
-            let mut found = until(&mut desk, |_, found| found.len() == 2_000);
+            let mut found = until(&mut requests, |_, found| found.len() == 2_000);
             found.sort_unstable();
             assert!(
                 found
@@ -485,59 +485,61 @@ mod tests {
     #[test]
     fn what_hangs_is_named_and_the_others_are_read() {
         let pool = Arc::new(Pool::new(HASTY));
-        let mut desk = Desk::new(Arc::clone(&pool));
-        let release = hang(&mut desk, 1, 1000);
+        let mut requests = ReadRequests::new(Arc::clone(&pool));
+        let release = hang(&mut requests, 1, 1000);
         for pid in 2..50 {
-            desk.ask(asked(pid, 1000 + pid), move || pid);
+            requests.request(asked(pid, 1000 + pid), move || pid);
         }
-        let found = until(&mut desk, |_, found| found.len() == 48);
+        let found = until(&mut requests, |_, found| found.len() == 48);
         assert!(found.iter().all(|(pid, answer)| *answer == Some(*pid) && *pid != 1));
-        until(&mut desk, |desk, _| desk.pool.look().hanging.len() == 1);
+        until(&mut requests, |requests, _| requests.pool.look().hanging.len() == 1);
         let look = pool.look();
         assert_eq!(look.hanging[0].asked, asked(1, 1000));
         assert!(look.hung >= 1);
-        assert!(desk.waits_for(asked(1, 1).key) && !desk.waits_for(asked(2, 1).key));
+        assert!(requests.waits_for(asked(1, 1).key) && !requests.waits_for(asked(2, 1).key));
         // Another question about it is not even tried.
-        let mut other = Desk::new(Arc::clone(&pool));
-        other.ask(asked(1, 1000), || 0);
+        let mut other = ReadRequests::new(Arc::clone(&pool));
+        other.request(asked(1, 1000), || 0);
         assert_eq!(until(&mut other, |_, found| found.len() == 1), [(1, None)]);
         drop(release);
-        assert_eq!(until(&mut desk, |_, found| !found.is_empty()), [(1, Some(1))]);
-        until(&mut desk, |desk, _| desk.pool.look().hanging.is_empty());
+        assert_eq!(until(&mut requests, |_, found| !found.is_empty()), [(1, Some(1))]);
+        until(&mut requests, |requests, _| requests.pool.look().hanging.is_empty());
         // It may do so again.
-        desk.ask(asked(1, 1000), || 0);
-        assert_eq!(until(&mut desk, |_, found| found.len() == 1), [(1, None)]);
+        requests.request(asked(1, 1000), || 0);
+        assert_eq!(until(&mut requests, |_, found| found.len() == 1), [(1, None)]);
     }
 
     #[test]
     fn one_user_holds_up_a_few_threads_and_no_other_user() {
         let pool = Arc::new(Pool::new(HASTY));
-        let mut desk = Desk::new(Arc::clone(&pool));
-        let mut held: Vec<_> = (0..40).map(|pid| hang(&mut desk, pid, 1000)).collect();
+        let mut requests = ReadRequests::new(Arc::clone(&pool));
+        let mut held: Vec<_> = (0..40).map(|pid| hang(&mut requests, pid, 1000)).collect();
         let many = MOST_OF_USER as u64;
-        until(&mut desk, |desk, _| desk.pool.look().held_up == [(1000, 40 - many)]);
-        desk.ask(asked(99, 1001), || 99);
-        assert_eq!(until(&mut desk, |_, found| !found.is_empty()), [(99, Some(99))]);
+        until(&mut requests, |requests, _| requests.pool.look().held_up == [(1000, 40 - many)]);
+        requests.request(asked(99, 1001), || 99);
+        assert_eq!(until(&mut requests, |_, found| !found.is_empty()), [(99, Some(99))]);
         // Others hold up as many as they can: a thread is left for who does not.
         held.extend(
-            (100..112).flat_map(|user| [user, user + 100]).map(|pid| hang(&mut desk, pid, pid % 100)),
+            (100..112).flat_map(|user| [user, user + 100]).map(|pid| hang(&mut requests, pid, pid % 100)),
         );
-        until(&mut desk, |desk, _| desk.pool.lock().slow(clock::now(), &HASTY).count() >= MOST - 1);
+        until(&mut requests, |requests, _| {
+            requests.pool.lock().slow(clock::now(), &HASTY).count() >= MOST - 1
+        });
         let gone = |key: ProcessKey| key.pid >= 40;
-        desk.keep(gone);
+        requests.keep(gone);
         drop(held);
-        until(&mut desk, |desk, _| desk.out.is_empty());
+        until(&mut requests, |requests, _| requests.out.is_empty());
         let state = pool.lock();
         assert!(state.waiting.is_empty() && state.threads <= MOST);
     }
 
     #[test]
     fn a_panic_is_no_answer() {
-        let mut desk = Desk::new(Arc::new(Pool::new(HASTY)));
-        desk.ask(asked(1, 1), || -> u32 { panic!("a defect") });
-        assert_eq!(until(&mut desk, |_, found| found.len() == 1), [(1, None)]);
-        desk.ask(asked(1, 1), || 5);
-        let found = until(&mut desk, |_, found| found.len() == 1);
+        let mut requests = ReadRequests::new(Arc::new(Pool::new(HASTY)));
+        requests.request(asked(1, 1), || -> u32 { panic!("a defect") });
+        assert_eq!(until(&mut requests, |_, found| found.len() == 1), [(1, None)]);
+        requests.request(asked(1, 1), || 5);
+        let found = until(&mut requests, |_, found| found.len() == 1);
         assert!(found == [(1, Some(5))] || found == [(1, None)], "slow on a busy machine: {found:?}");
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Collector {
 }
 
 #[derive(Clone)]
-struct Desk {
+struct CollectorState {
     out: Sender<Push>,
     mood: Arc<Mutex<Mood>>,
 }
@@ -72,7 +72,7 @@ impl Collector {
         let address = listener.local_addr().unwrap();
         let (out, pushes) = channel();
         let mood = Arc::new(Mutex::new(Mood::Takes));
-        let desk = Desk { out, mood: Arc::clone(&mood) };
+        let desk = CollectorState { out, mood: Arc::clone(&mood) };
         match protocol {
             OtlpProtocol::Grpc => {
                 let mut server = tonic::transport::Server::builder();
@@ -125,7 +125,7 @@ fn partial() -> ExportMetricsServiceResponse {
 }
 
 #[tonic::async_trait]
-impl MetricsService for Desk {
+impl MetricsService for CollectorState {
     async fn export(
         &self,
         request: tonic::Request<ExportMetricsServiceRequest>,
@@ -142,7 +142,7 @@ impl MetricsService for Desk {
     }
 }
 
-async fn http(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Desk) {
+async fn http(listener: TcpListener, tls: Option<TlsAcceptor>, desk: CollectorState) {
     while let Ok((stream, _)) = listener.accept().await {
         let (desk, tls) = (desk.clone(), tls.clone());
         tokio::spawn(async move {
@@ -158,12 +158,15 @@ async fn http(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Desk) {
     }
 }
 
-async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, desk: Desk) {
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, desk: CollectorState) {
     let service = service_fn(|request| answer(request, &desk));
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(request: Request<Incoming>, desk: &Desk) -> Result<Response<Full<Bytes>>, hyper::Error> {
+async fn answer(
+    request: Request<Incoming>,
+    desk: &CollectorState,
+) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let mood = desk.mood.lock().unwrap().clone();
     let (parts, body) = request.into_parts();
     let mut body = body.collect().await?.to_bytes();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use http_body_util::Full;
 
-use super::executor::Errand;
+use super::executor::BackgroundExecutor;
 use crate::host::clock;
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
@@ -43,7 +43,7 @@ impl Webhooks {
     }
 }
 
-impl Errand for Webhooks {
+impl BackgroundExecutor for Webhooks {
     fn begin(&mut self, ticket: Ticket, step: &Step) -> bool {
         let Work::Webhook { url, body } = &step.work else { return false };
         self.calls.try_send((ticket, url.as_ref().to_owned(), body.as_ref().to_owned())).is_ok()

@@ -27,7 +27,7 @@ pub struct Alerts {
 
 impl Alerts {
     /// An alert fires, or is over; whether it is for one of the targets.
-    pub fn hear(&self, labels: Labels, fires: bool, targets: &[Target], now: Timestamp) -> bool {
+    pub fn receive(&self, labels: Labels, fires: bool, targets: &[Target], now: Timestamp) -> bool {
         let mut firing = self.firing.lock().unwrap_or_else(PoisonError::into_inner);
         if !fires {
             return firing.remove(&labels).is_some();
@@ -83,7 +83,7 @@ mod tests {
         let hear = |number: usize, second| {
             let labels = [("job", "x".to_owned()), ("pod", number.to_string())];
             let labels = labels.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
-            alerts.hear(labels, true, &targets, Timestamp::from_secs(second))
+            alerts.receive(labels, true, &targets, Timestamp::from_secs(second))
         };
         assert!((0..MOST).all(|number| hear(number, 100)));
         assert!(hear(7, 200), "one that is known");

@@ -6,23 +6,23 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::alerts::Alerts;
-use super::facts::SeatFacts;
-use super::gather::{Gather, Whys};
+use super::input::JobInput;
+use super::input_builder::{InputBuilder, Whys};
 use crate::config::Config;
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
 use crate::host::clock;
-use crate::model::facts::Facts as Told;
+use crate::model::facts::Facts;
 use crate::model::frame::Frame;
 #[cfg(feature = "gpu")]
 use crate::model::frame::SourceReport;
 #[cfg(feature = "gpu")]
 use crate::model::source::Status;
-use crate::protection::enforce::executor::{self, Errands, Machine};
+use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine};
 use crate::protection::enforce::hooks;
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::options::{Protection, signals};
-use crate::protection::plan::{self, Plan, Trip};
+use crate::protection::plan::{self, Plan, PlanInput};
 use crate::protection::policy::{Reason, State, Transition};
 use crate::protection::status::{Name, Report};
 use crate::protection::words::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
@@ -91,20 +91,25 @@ pub fn walk(
     let mut engine = Engine::new(registries, config, context, Arc::new(Events::new()));
     let frame = sample(&mut engine, &target);
     let targets: Arc<[Target]> = Arc::from([target.clone()]);
-    let mut gather = Gather::new(targets, &roots, Some(never.clone()));
-    let facts = gather
+    let mut input_builder = InputBuilder::new(targets, &roots, Some(never.clone()));
+    let facts = input_builder
         .look(clock::now(), &frame.outlook, engine.facts(), &Alerts::default(), &Report::default())
         .context("processes cannot be read")?;
-    let mut machine =
-        Machine::arm(executor::Mode::Drill, &roots.proc, &roots.cgroup, never, Errands::default())
-            .context("nobody could be signalled")?;
+    let mut machine = Machine::arm(
+        executor::Mode::Drill,
+        &roots.proc,
+        &roots.cgroup,
+        never,
+        BackgroundExecutors::default(),
+    )
+    .context("nobody could be signalled")?;
     let mut drill = Drill::default();
-    let named = gather.names.seats.iter().zip(facts.seats);
-    for (seat, (names, facts)) in named.enumerate() {
+    let named = input_builder.names.slots.iter().zip(facts.slots);
+    for (slot, (names, facts)) in named.enumerate() {
         let (Some(Name { workload: name, members, left_out, .. }), Some(facts)) = (names, facts) else {
             continue;
         };
-        let id = TargetId(u16::try_from(seat).unwrap_or(u16::MAX));
+        let id = TargetId(u16::try_from(slot).unwrap_or(u16::MAX));
         let mut unfit = facts.unfit.map(crate::protection::status::Unfit::label);
         if let Some(scope) = facts.scope.clone()
             && machine.bound(id, Some(scope)).is_err()
@@ -116,7 +121,7 @@ pub fn walk(
         } else {
             Vec::new()
         };
-        let whys = gather.whys.remove(&seat).unwrap_or_default();
+        let whys = input_builder.whys.remove(&slot).unwrap_or_default();
         drill.jobs.push(Job {
             name: name.to_string(),
             members: *members,
@@ -158,34 +163,34 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
 
 /// Whether there may be GPUs that were not told yet: without a driver there is nothing to wait for.
 #[cfg(feature = "gpu")]
-fn may_tell(frame: &Frame, told: &Told) -> bool {
+fn may_tell(frame: &Frame, told: &Facts) -> bool {
     use crate::sources::gpu::REGISTRATION;
     let answers = |report: &SourceReport| report.source == REGISTRATION.name && report.status == Status::Ok;
     told.gpus_starting || frame.sources.iter().any(answers)
 }
 
 #[cfg(not(feature = "gpu"))]
-fn may_tell(_frame: &Frame, _told: &Told) -> bool {
+fn may_tell(_frame: &Frame, _told: &Facts) -> bool {
     false
 }
 
-fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine) -> Vec<Walked> {
+fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine) -> Vec<Walked> {
     let told: Arc<str> = Arc::from("{}");
     let (mut plan, mut steps, mut from) = (Plan::default(), Vec::new(), State::Ok);
-    let reach = target.limits.reach.label();
+    let max_state = target.limits.max_state.label();
     for to in LADDER {
         let at = clock::now();
         let ask = to == State::Checkpoint;
         let transition = Transition { at, from, to, reason: Reason::Alert, incident: 1, ask, counts: false };
         from = to;
         let Some(stage) = plan::stage_of(&transition) else { continue };
-        plan.make(&Trip {
+        plan.make(&PlanInput {
             id,
             target,
             transition: &transition,
             stage,
             roster: &facts.roster,
-            told: Some(&told),
+            notification: Some(&told),
         });
         let mut carried = Vec::new();
         for planned in plan.steps() {
@@ -201,7 +206,7 @@ fn climb(target: &Target, id: TargetId, facts: &SeatFacts, machine: &mut Machine
             let (outcome, fails) = told_of(&result);
             steps.push(Walked { state: to, what: said(&planned.step.work), outcome, fails, micros });
         }
-        if to.label() == reach {
+        if to.label() == max_state {
             break;
         }
     }

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::facts::Known;
-use crate::model::facts::{Allocator, Facts as Told};
+use super::input::Known;
+use crate::model::facts::{Allocator, Facts};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::outlook::{self, LeakState, Outlook};
 use crate::model::units::Bytes;
@@ -95,7 +95,7 @@ impl Traits<'_> {
 
     /// The allocator with least left of those that its processes tell of: what is free on the device, and what the
     /// allocator has taken of it and given to no tensor. Not known where a process is silent for too long.
-    pub(super) fn allocator_left(&self, told: &Told) -> Known {
+    pub(super) fn allocator_left(&self, told: &Facts) -> Known {
         let mut least = None;
         let ours =
             |allocator: &&Allocator| allocator.process.is_some_and(|process| self.members.contains(&process));
@@ -119,7 +119,7 @@ impl Traits<'_> {
     }
 
     /// The GPU with least left of those that it uses.
-    pub(super) fn gpu_left(&self, told: &Told) -> Known {
+    pub(super) fn gpu_left(&self, told: &Facts) -> Known {
         if self.gpus.is_empty() {
             return Known::Absent;
         }
@@ -166,7 +166,7 @@ mod tests {
                 free: free.map(Bytes::new),
                 age: Some(Duration::from_secs(*silent)),
             };
-        let told = Told { allocators: (0..).zip(ranks).map(allocator).collect(), ..Told::default() };
+        let told = Facts { allocators: (0..).zip(ranks).map(allocator).collect(), ..Facts::default() };
         let members = (0..).take(members).map(process).collect();
         let traits = Traits { members, workloads: [&job].into_iter().collect(), ..Traits::default() };
         traits.allocator_left(&told)
@@ -209,7 +209,7 @@ mod tests {
             used: Bytes::new(used),
             free: Bytes::new(free),
         };
-        let told = Told { gpu_memory: vec![gpu("GPU-a", 50, 30), gpu("GPU-b", 70, 10)], ..Told::default() };
+        let told = Facts { gpu_memory: vec![gpu("GPU-a", 50, 30), gpu("GPU-b", 70, 10)], ..Facts::default() };
         let left = |gpus: &[&'static str]| {
             let gpus = gpus.iter().copied().collect();
             Traits { gpus, ..Traits::default() }.gpu_left(&told)

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::scribe::Scribe;
+use super::guard_log::GuardLog;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Unit as _;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
-use crate::protection::record::ledger::{Ledger, Turn};
+use crate::protection::record::ledger::{Ledger, LoggedTransition};
 use crate::protection::record::{Memory, SharedFlight};
 use crate::protection::words::audit::Reading;
 use crate::protection::words::incident::Sample;
@@ -19,7 +19,7 @@ use crate::protection::words::step::{Finished, Step, StepDone, StepError, Target
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
     /// The seat and who sits there.
-    pub seat: usize,
+    pub slot: usize,
     /// Tells this job from the one that sat there before.
     pub serial: u64,
     /// The place of its target.
@@ -42,15 +42,15 @@ pub trait Journal: Send {
     fn moved(&mut self, moved: &Moved);
     /// These are about to be asked for a checkpoint, which must not be forgotten. It may wait for that for a moment: 50 ms
     /// at the most, and nothing where a disk hangs.
-    fn asks(&mut self, _at: Timestamp, _roster: &Arc<Roster>) {}
+    fn requests_checkpoint(&mut self, _at: Timestamp, _roster: &Arc<Roster>) {}
     /// A job is about to be ended, which the rate limits count.
-    fn ends(&mut self, _at: Timestamp, _target: usize, _user: Option<u32>) {}
+    fn terminates(&mut self, _at: Timestamp, _target: usize, _user: Option<u32>) {}
     /// A step is about to be carried out. Returns its number.
     fn before(&mut self, at: Timestamp, step: &Step) -> u64;
     /// It was carried out, or was not, in so many microseconds.
-    fn after(&mut self, at: Timestamp, moved: &Moved, done: &Deed<'_>);
+    fn after(&mut self, at: Timestamp, moved: &Moved, done: &CompletedStep<'_>);
     /// A step that went on has ended, or has something to say.
-    fn ended(&mut self, at: Timestamp, seat: usize, step: &'static str, finished: &Finished);
+    fn ended(&mut self, at: Timestamp, slot: usize, step: &'static str, finished: &Finished);
     /// The job in a seat is gone for good, whatever was under way there.
     fn left(&mut self, _at: Timestamp, _seat: TargetId) {}
     /// What is left of the group of a job was read.
@@ -63,7 +63,7 @@ pub trait Journal: Send {
 
 /// A step and what became of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Deed<'d> {
+pub struct CompletedStep<'d> {
     /// The number that it was given before.
     pub number: u64,
     /// The step.
@@ -78,9 +78,9 @@ pub struct Deed<'d> {
 
 /// The audit log, the incident folders and the daemon's log.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct GuardJournal {
     ledger: Ledger,
-    scribe: Scribe,
+    log: GuardLog,
     flight: SharedFlight,
     targets: Arc<[Target]>,
     /// Each target's policy as a sentence, by place.
@@ -90,10 +90,10 @@ pub(super) struct Book {
     memory: Memory,
 }
 
-impl Book {
+impl GuardJournal {
     pub(super) fn new(
         ledger: Ledger,
-        scribe: Scribe,
+        log: GuardLog,
         flight: SharedFlight,
         memory: Memory,
         targets: Arc<[Target]>,
@@ -101,11 +101,11 @@ impl Book {
         let policies = targets.iter().map(|target| target.to_string().into()).collect();
         let watches = |target: &Target| target.limits.levels[Resource::Host.place()].is_some();
         let host = targets.iter().any(watches).then(|| "host".into());
-        Self { ledger, scribe, flight, targets, policies, host, memory }
+        Self { ledger, log, flight, targets, policies, host, memory }
     }
 }
 
-impl Journal for Book {
+impl Journal for GuardJournal {
     fn moved(&mut self, moved: &Moved) {
         let transition = &moved.transition;
         let known = self.targets.get(moved.target).zip(self.policies.get(moved.target));
@@ -113,9 +113,9 @@ impl Journal for Book {
         let none = Reading { what: "", value: None, threshold: None, age_seconds: None };
         let mut readings = [none; 6];
         let count = read(target, moved, &mut readings);
-        self.ledger.moved(&Turn {
+        self.ledger.moved(&LoggedTransition {
             at: transition.at,
-            seat: TargetId(u16::try_from(moved.seat).unwrap_or(u16::MAX)),
+            slot: TargetId(u16::try_from(moved.slot).unwrap_or(u16::MAX)),
             target: &target.name,
             mode: moved.mode.label(),
             from: transition.from.label(),
@@ -125,14 +125,14 @@ impl Journal for Book {
             under_way: moved.under_way,
             policy,
         });
-        self.scribe.moved(moved);
+        self.log.moved(moved);
     }
 
-    fn asks(&mut self, at: Timestamp, roster: &Arc<Roster>) {
+    fn requests_checkpoint(&mut self, at: Timestamp, roster: &Arc<Roster>) {
         self.memory.asked(at, roster);
     }
 
-    fn ends(&mut self, at: Timestamp, target: usize, user: Option<u32>) {
+    fn terminates(&mut self, at: Timestamp, target: usize, user: Option<u32>) {
         if let Some(target) = self.targets.get(target) {
             self.memory.ended(at, &target.name, user);
         }
@@ -142,23 +142,30 @@ impl Journal for Book {
         self.ledger.before(at, step)
     }
 
-    fn after(&mut self, at: Timestamp, moved: &Moved, deed: &Deed<'_>) {
-        if matches!(deed.step.work, Work::KillGroup { .. } | Work::KillTree { .. })
+    fn after(&mut self, at: Timestamp, moved: &Moved, completed: &CompletedStep<'_>) {
+        if matches!(completed.step.work, Work::KillGroup { .. } | Work::KillTree { .. })
             && moved.mode == Mode::Enforce
         {
-            self.memory.killed(at, deed.touched);
+            self.memory.killed(at, completed.touched);
         }
-        self.ledger.after(at, deed.number, deed.step, deed.result, deed.micros, deed.touched);
-        self.scribe.after(moved, deed);
+        self.ledger.after(
+            at,
+            completed.number,
+            completed.step,
+            completed.result,
+            completed.micros,
+            completed.touched,
+        );
+        self.log.after(moved, completed);
     }
 
-    fn ended(&mut self, at: Timestamp, seat: usize, step: &'static str, finished: &Finished) {
+    fn ended(&mut self, at: Timestamp, slot: usize, step: &'static str, finished: &Finished) {
         self.ledger.ended(at, finished);
-        self.scribe.ended(seat, step, &finished.result);
+        self.log.ended(slot, step, &finished.result);
     }
 
-    fn left(&mut self, at: Timestamp, seat: TargetId) {
-        self.ledger.left(at, seat);
+    fn left(&mut self, at: Timestamp, slot: TargetId) {
+        self.ledger.left(at, slot);
     }
 
     fn read(&mut self, at: Timestamp, target: usize, reading: &policy::Reading) {

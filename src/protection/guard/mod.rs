@@ -1,26 +1,26 @@
 //! The guard: the thread that protects, and how it is fed and heard.
 //!
-//! [`gather`] makes facts of each frame on the sampler's thread; `slot` hands
+//! [`input_builder`] makes facts of each frame on the sampler's thread; `mailbox` hands
 //! them over without a wait; [`watch`] decides and acts, round by round, on a
-//! thread with locked memory that waits for nobody; `scribe` logs.
+//! thread with locked memory that waits for nobody; `log` logs.
 
+pub mod alert_receiver;
 pub mod alerts;
-pub mod desk;
 pub mod drill;
-pub mod facts;
 mod foresight;
-pub mod gather;
+mod guard_log;
+pub mod guard_loop;
+pub mod input;
+pub mod input_builder;
+mod job_slots;
+mod job_state;
 pub mod journal;
-mod scribe;
-mod seats;
-mod sitting;
-mod slot;
+mod mailbox;
+mod notification;
+pub mod supervisor;
 #[cfg(test)]
 mod tests;
-mod told;
 mod users;
-pub mod warden;
-pub mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,25 +29,25 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::alerts::Alerts;
-use self::facts::{Facts, SEATS};
-use self::gather::Gather;
-use self::journal::Book;
-use self::scribe::Scribe;
-use self::slot::Slot;
-use self::watch::{Hands, Watch};
-use super::enforce::executor::{self, Errand, Errands, Machine, Observer};
+use self::guard_log::GuardLog;
+use self::guard_loop::{Executors, GuardLoop};
+use self::input::{GuardInput, SLOTS};
+use self::input_builder::InputBuilder;
+use self::journal::GuardJournal;
+use self::mailbox::Mailbox;
+use super::enforce::executor::{self, BackgroundExecutor, BackgroundExecutors, Machine, Observer};
 use super::enforce::hooks::Hooks;
 use super::enforce::levels::HostMeter;
 use super::enforce::webhook::Webhooks;
 use super::options::target::Target;
-use super::record::{Lookout, Records};
+use super::record::{DeathWatch, Records};
 use super::status::{self, Names, Report};
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::host::tls::Trust;
 use crate::host::{clock, memory, priority};
 use crate::model::checkpoint::Checkpoints;
-use crate::model::facts::Facts as Told;
+use crate::model::facts::Facts;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
 use crate::model::source::Reporter;
@@ -69,7 +69,7 @@ pub struct Shared {
     pub alerts: Arc<Alerts>,
     report: Mutex<Report>,
     names: Mutex<Names>,
-    slot: Arc<Slot<Facts>>,
+    mailbox: Arc<Mailbox<GuardInput>>,
 }
 
 impl Shared {
@@ -100,21 +100,27 @@ impl Reporter for Shared {
 /// The sampler's end: what it calls after each frame.
 #[derive(Debug)]
 pub struct Feed {
-    gather: Gather,
-    lookout: Lookout,
+    input_builder: InputBuilder,
+    death_watch: DeathWatch,
     shared: Arc<Shared>,
 }
 
 impl Feed {
     /// Tells the guard what a frame says.
-    pub fn look(&mut self, frame: &Frame, told: &Told) {
+    pub fn look(&mut self, frame: &Frame, told: &Facts) {
         let report = self.shared.newest();
-        if let Some(facts) = self.gather.look(frame.at, &frame.outlook, told, &self.shared.alerts, &report) {
-            self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.gather.names);
-            let jobs = facts.seats.iter().flatten();
+        if let Some(facts) =
+            self.input_builder.look(frame.at, &frame.outlook, told, &self.shared.alerts, &report)
+        {
+            self.shared
+                .names
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone_from(&self.input_builder.names);
+            let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
-            self.lookout.watch(jobs.map(|seat| (&targets[seat.target].name, &*seat.roster.largest)));
-            self.shared.slot.give(Box::new(facts), Facts::keep);
+            self.death_watch.watch(jobs.map(|slot| (&targets[slot.target].name, &*slot.roster.largest)));
+            self.shared.mailbox.give(Box::new(facts), GuardInput::keep);
         }
     }
 }
@@ -148,9 +154,9 @@ impl Guard {
         let shared = Arc::new(Shared {
             targets: Arc::clone(&targets),
             alerts,
-            report: Mutex::new(Report::new(targets.len(), SEATS)),
+            report: Mutex::new(Report::new(targets.len(), SLOTS)),
             names: Mutex::new(Names::default()),
-            slot: Arc::default(),
+            mailbox: Arc::default(),
         });
         let hooks = hooks(&targets, helper, &roots.proc);
         let helpers: Vec<u32> = hooks.iter().filter_map(Hooks::pid).collect();
@@ -160,10 +166,15 @@ impl Guard {
             .ok();
         let remembered = records.remembered();
         let ends = remembered.ends(clock::now());
-        let mut gather =
-            Gather::with(Arc::clone(&targets), roots, never.clone(), remembered, records.rival());
-        gather.names.max_kills_per_hour = protection.max_kills_per_hour;
-        for (target, user) in gather.strangers() {
+        let mut input_builder = InputBuilder::with(
+            Arc::clone(&targets),
+            roots,
+            never.clone(),
+            remembered,
+            records.other_daemon(),
+        );
+        input_builder.names.max_kills_per_hour = protection.max_kills_per_hour;
+        for (target, user) in input_builder.strangers() {
             tracing::error!(
                 target_name = target.name.as_str(),
                 user,
@@ -171,30 +182,30 @@ impl Guard {
             );
         }
         let enforce = targets.iter().any(|target| target.limits.mode == Mode::Enforce);
-        let errands = Errands {
+        let background = BackgroundExecutors {
             hooks: hooks.map(|hooks| Box::new(hooks) as _),
             webhooks: webhooks(&targets, protection.webhook_certificate.clone()),
-            records: Some(records.errand()),
+            records: Some(records.executor()),
         };
-        let machine = never.clone().filter(|_| enforce && !records.rival()).and_then(|never| {
-            let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, never, errands);
+        let machine = never.clone().filter(|_| enforce && !records.other_daemon()).and_then(|never| {
+            let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, never, background);
             armed.inspect_err(|error| tracing::error!(%error, "Nobody can be signalled.")).ok()
         });
-        let hands = Hands {
+        let hands = Executors {
             enforce: machine.map(|machine| Box::new(machine) as _),
             observe: Box::new(Observer::new(never.unwrap_or_default())),
         };
         let meter = HostMeter::open(&roots.proc);
         let meter =
             meter.inspect_err(|error| tracing::warn!(%error, "The host's memory cannot be read.")).ok();
-        let scribe = Scribe::start(Arc::clone(&targets))?;
+        let log = GuardLog::start(Arc::clone(&targets))?;
         let ledger = records.ledger(&format!("{:08x}", digest(protection)));
         let flight = Arc::clone(records.flight());
         let memory = records.memory();
-        let book = Box::new(Book::new(ledger, scribe, flight, memory, Arc::clone(&targets)));
-        let slot = Arc::clone(&shared.slot);
+        let book = Box::new(GuardJournal::new(ledger, log, flight, memory, Arc::clone(&targets)));
+        let mailbox = Arc::clone(&shared.mailbox);
         let mut watch =
-            Watch::new(targets, protection.max_kills_per_hour, slot, meter, hands, checkpoints, book);
+            GuardLoop::new(targets, protection.max_kills_per_hour, mailbox, meter, hands, checkpoints, book);
         // A restart, or a reload, is no new hour.
         watch.recall(&ends);
         let stop = Arc::new(AtomicBool::new(false));
@@ -205,7 +216,7 @@ impl Guard {
         for target in &*shared.targets {
             tracing::info!("Protection of {target}");
         }
-        let feed = Feed { gather, lookout: records.lookout(), shared: Arc::clone(&shared) };
+        let feed = Feed { input_builder, death_watch: records.death_watch(), shared: Arc::clone(&shared) };
         Ok(Some((Self { shared, stop, thread: Some(thread) }, feed)))
     }
 
@@ -238,7 +249,7 @@ impl Drop for Guard {
 }
 
 /// Who calls web services, where a target that may act has one.
-fn webhooks(targets: &[Target], certificate: Option<PathBuf>) -> Option<Box<dyn Errand>> {
+fn webhooks(targets: &[Target], certificate: Option<PathBuf>) -> Option<Box<dyn BackgroundExecutor>> {
     let wanted = |target: &Target| target.webhook.is_some() && target.limits.mode == Mode::Enforce;
     targets.iter().any(wanted).then_some(())?;
     let trust = Trust::of(certificate);
@@ -268,7 +279,7 @@ fn hooks(targets: &[Target], helper: Option<WorkerCommand>, proc: &Path) -> Opti
 }
 
 /// The guard's thread.
-fn run(mut watch: Watch, shared: &Shared, stop: &AtomicBool) {
+fn run(mut watch: GuardLoop, shared: &Shared, stop: &AtomicBool) {
     watch.report().locked = match memory::lock() {
         Ok(()) => true,
         Err(error) => {

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 
-use super::facts::{Facts, Known, SEATS, SeatFacts};
-use super::journal::{Deed, Journal, Moved};
-use super::sitting::Sitting;
-use super::slot::Slot;
-use super::watch::{Hands, Watch};
+use super::guard_loop::{Executors, GuardLoop};
+use super::input::{GuardInput, JobInput, Known, SLOTS};
+use super::job_state::JobState;
+use super::journal::{CompletedStep, Journal, Moved};
+use super::mailbox::Mailbox;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::ids::ProcessKey;
@@ -25,9 +25,9 @@ use crate::model::units::Bytes;
 use crate::protection::enforce::levels::{GroupMeter, HostMeter};
 use crate::protection::options::Protection;
 use crate::protection::options::target::Target;
-use crate::protection::plan::victim::{Person, Roster};
+use crate::protection::plan::victim::{ProcessInfo, Roster};
 use crate::protection::policy::{
-    AckKind, Conditions, Ladder, Members, Mode, Observed, Reason, State, Transition,
+    AckKind, Conditions, Escalation, Members, Mode, Observed, Reason, State, Transition,
 };
 use crate::protection::words::scope::{Member, Refusal, Scope};
 use crate::protection::words::step::{
@@ -147,11 +147,11 @@ impl Journal for Diary {
         }
     }
 
-    fn asks(&mut self, _at: Timestamp, roster: &Arc<Roster>) {
+    fn requests_checkpoint(&mut self, _at: Timestamp, roster: &Arc<Roster>) {
         self.note(|| format!("remember that {} are asked", roster.ask.len()));
     }
 
-    fn ends(&mut self, _at: Timestamp, target: usize, user: Option<u32>) {
+    fn terminates(&mut self, _at: Timestamp, target: usize, user: Option<u32>) {
         self.note(|| format!("remember that a job of target {target} and user {user:?} is ended"));
     }
 
@@ -160,8 +160,8 @@ impl Journal for Diary {
         u64::from(self.open)
     }
 
-    fn after(&mut self, _at: Timestamp, _moved: &Moved, deed: &Deed<'_>) {
-        assert_eq!(deed.number, u64::from(self.open));
+    fn after(&mut self, _at: Timestamp, _moved: &Moved, completed: &CompletedStep<'_>) {
+        assert_eq!(completed.number, u64::from(self.open));
         self.open -= 1;
     }
 
@@ -171,8 +171,8 @@ impl Journal for Diary {
 /// A host with a group of 1 GiB.
 struct World {
     folder: tempfile::TempDir,
-    watch: Watch,
-    slot: Arc<Slot<Facts>>,
+    watch: GuardLoop,
+    mailbox: Arc<Mailbox<GuardInput>>,
     now: Cell<Timestamp>,
     notes: Notes,
     targets: Arc<[Target]>,
@@ -199,18 +199,26 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let targets = targets(more);
         let notes = Notes::default();
-        let slot = Arc::new(Slot::default());
+        let mailbox = Arc::new(Mailbox::default());
         let finished = Vec::with_capacity(8);
         let observe =
             Box::new(Noting { notes: notes.clone(), name: "observe", next: 0, finished, late: None, silent });
         std::fs::write(folder.path().join("meminfo"), "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\n")
             .unwrap();
-        let hands = Hands { enforce: Some(enforce(notes.clone())), observe };
+        let hands = Executors { enforce: Some(enforce(notes.clone())), observe };
         let meter = HostMeter::open(folder.path()).ok();
         let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent });
-        let watch =
-            Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, Arc::default(), diary);
-        let world = Self { folder, watch, slot, now: Cell::new(Timestamp::from_secs(100)), notes, targets };
+        let watch = GuardLoop::new(
+            Arc::clone(&targets),
+            5,
+            Arc::clone(&mailbox),
+            meter,
+            hands,
+            Arc::default(),
+            diary,
+        );
+        let world =
+            Self { folder, watch, mailbox, now: Cell::new(Timestamp::from_secs(100)), notes, targets };
         world.uses(100);
         world
     }
@@ -223,30 +231,30 @@ impl World {
         std::fs::write(folder.join("memory.stat"), "anon 1\ninactive_file 0\n").unwrap();
     }
 
-    fn facts(&self, pids: &[u32], first: bool) -> Facts {
-        let person = |pid: u32| Person {
+    fn facts(&self, pids: &[u32], first: bool) -> GuardInput {
+        let process = |pid: u32| ProcessInfo {
             key: ProcessKey { pid, start: 1 },
             parent: pid - 1,
             resident: Bytes::new(300 * MIB),
             group: None,
             rank: false,
         };
-        let people: Vec<Person> = pids.iter().map(|pid| person(*pid)).collect();
+        let processes: Vec<ProcessInfo> = pids.iter().map(|pid| process(*pid)).collect();
         let hierarchy = Hierarchy { version: Version::V2, root: self.folder.path().to_owned() };
         let meter = || GroupMeter::open(&hierarchy, "/job").ok();
         let scope = || Scope {
             name: "train".into(),
             users: vec![7],
-            members: people.iter().map(|person| Member::Process(person.key)).collect(),
+            members: processes.iter().map(|process| Member::Process(process.key)).collect(),
         };
         let count = u32::try_from(pids.len()).unwrap();
-        let mut seats: Vec<Option<SeatFacts>> = (0..SEATS).map(|_| None).collect();
-        seats[0] = Some(SeatFacts {
+        let mut slots: Vec<Option<JobInput>> = (0..SLOTS).map(|_| None).collect();
+        slots[0] = Some(JobInput {
             serial: 1,
             target: 0,
             user: Some(7),
-            ladder: first.then(|| Ladder::new(self.targets[0].limits.clone(), self.now.get())),
-            roster: Roster::new(&people, self.targets[0].victims, None).into(),
+            escalation: first.then(|| Escalation::new(self.targets[0].limits.clone(), self.now.get())),
+            roster: Roster::new(&processes, self.targets[0].victims, None).into(),
             members: Some(Members { count, catching: None }),
             scope: first.then(scope),
             meter: first.then(meter),
@@ -257,11 +265,11 @@ impl World {
             alert: None,
             unfit: None,
         });
-        Facts { at: self.now.get(), seats }
+        GuardInput { at: self.now.get(), slots }
     }
 
     fn tell(&self, pids: &[u32], first: bool) {
-        self.slot.give(Box::new(self.facts(pids, first)), Facts::keep);
+        self.mailbox.give(Box::new(self.facts(pids, first)), GuardInput::keep);
     }
 
     /// So many rounds, 100 ms apart.
@@ -277,7 +285,7 @@ impl World {
     }
 
     fn state(&mut self) -> Option<State> {
-        self.watch.report().seats[0].map(|seat| seat.state)
+        self.watch.report().slots[0].map(|slot| slot.state)
     }
 
     #[track_caller]
@@ -389,8 +397,8 @@ fn who_leaves_takes_its_ladder_along() {
     world.rounds(1);
     assert_eq!(world.state(), Some(State::Ok));
     let mut facts = world.facts(&[10], false);
-    facts.seats[0] = None;
-    world.slot.give(Box::new(facts), Facts::keep);
+    facts.slots[0] = None;
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
     world.rounds(1);
     assert_eq!(world.state(), None);
     world.check(expect![[r#"
@@ -404,7 +412,7 @@ fn nothing_is_allocated_from_arming_to_the_kill() {
     world.tell(&[10, 11, 12], true);
     world.rounds(3);
     let facts = Box::new(world.facts(&[10, 11, 12], false));
-    world.slot.give(facts, Facts::keep);
+    world.mailbox.give(facts, GuardInput::keep);
     let quiet = allocation_counter::measure(|| {
         world.rounds(50);
     });
@@ -449,12 +457,12 @@ fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
     let mut world = World::new(", freeze: true, hook: {wait: 10s}", false);
     let group = Group { path: "/job".into(), inode: 5 };
     let mut facts = world.facts(&[10, 11], true);
-    let grouped = |facts: &mut Facts, group: Option<Group>| {
-        let seat = facts.seats[0].as_mut().unwrap();
-        seat.roster = Arc::new(Roster { group, ..(*seat.roster).clone() });
+    let grouped = |facts: &mut GuardInput, group: Option<Group>| {
+        let slot = facts.slots[0].as_mut().unwrap();
+        slot.roster = Arc::new(Roster { group, ..(*slot.roster).clone() });
     };
     grouped(&mut facts, Some(group));
-    world.slot.give(Box::new(facts), Facts::keep);
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
     world.rounds(3);
     world.uses(940);
     world.rounds(25);
@@ -472,10 +480,10 @@ fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
 fn who_was_stopped_goes_on_when_the_hook_had_its_time_though_memory_stays_short() {
     let mut world = World::new(", freeze: true, max_state: soft, hook: {wait: 3s}", false);
     let mut facts = world.facts(&[10, 11], true);
-    let seat = facts.seats[0].as_mut().unwrap();
+    let slot = facts.slots[0].as_mut().unwrap();
     let group = Some(Group { path: "/job".into(), inode: 5 });
-    seat.roster = Arc::new(Roster { group, ..(*seat.roster).clone() });
-    world.slot.give(Box::new(facts), Facts::keep);
+    slot.roster = Arc::new(Roster { group, ..(*slot.roster).clone() });
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
     world.rounds(3);
     world.uses(940);
     world.rounds(25);
@@ -507,15 +515,15 @@ fn a_kill_comes_before_what_is_told_of_it() {
 fn who_still_saves_holds_back_the_word_of_who_has_saved() {
     let world = World::new("", true);
     let facts = world.facts(&[10, 11], true);
-    let mut sitting = Sitting::new(facts.seats[0].as_ref().unwrap(), world.now.get());
+    let mut job = JobState::new(facts.slots[0].as_ref().unwrap(), world.now.get());
     let at = Timestamp::from_secs;
     let heard = Checkpoints::new();
     let note = |pid, state, second: u64| {
         assert!(heard.note(ProcessKey { pid, start: 1 }, state, second * 1_000_000_000));
     };
     let mut listen = |second| {
-        sitting.listen(&heard, at(second));
-        sitting.ack.map(|ack| (ack.kind, ack.at))
+        job.read_acknowledgements(&heard, at(second));
+        job.checkpoint.ack.map(|ack| (ack.kind, ack.at))
     };
     // Before it was asked, and another's.
     note(10, checkpoint::State::Saved, 99);
@@ -523,8 +531,8 @@ fn who_still_saves_holds_back_the_word_of_who_has_saved() {
     assert_eq!(listen(101), None, "it was asked for nothing yet");
     let (from, to, reason) = (State::Soft, State::Checkpoint, Reason::Leak);
     let transition = Transition { at: at(100), from, to, reason, incident: 1, ask: true, counts: false };
-    sitting.moved = Some(Moved {
-        seat: 0,
+    job.moved = Some(Moved {
+        slot: 0,
         serial: 1,
         target: 0,
         mode: Mode::Enforce,
@@ -534,8 +542,8 @@ fn who_still_saves_holds_back_the_word_of_who_has_saved() {
         conditions: Conditions::default(),
     });
     let mut listen = |second| {
-        sitting.listen(&heard, at(second));
-        sitting.ack.map(|ack| (ack.kind, ack.at))
+        job.read_acknowledgements(&heard, at(second));
+        job.checkpoint.ack.map(|ack| (ack.kind, ack.at))
     };
     assert_eq!(listen(101), None);
     note(10, checkpoint::State::Saving, 102);

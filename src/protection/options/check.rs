@@ -8,7 +8,7 @@ use super::target;
 use super::target::{Selector, Target};
 use crate::model::setting::Settings;
 use crate::model::units::Amount;
-use crate::protection::policy::{Limits, Mode, Reach, Resource};
+use crate::protection::policy::{Limits, MaxState, Mode, Resource};
 use crate::protection::words::step::Place;
 
 /// More would make a step of the guard long; the guard has room for so many.
@@ -95,10 +95,10 @@ fn outside(target: &Target, complain: Complain<'_>) {
     {
         complain("hook.program", format!("`{}` is not an absolute path", hook.program.display()));
     }
-    if target.hook.is_none() && !target.limits.hook_wait.is_zero() && !target.pause {
+    if target.hook.is_none() && !target.limits.hook_wait.is_zero() && !target.freeze {
         complain("hook.wait", "is set without a hook; set hook.program".to_owned());
     }
-    if target.pause && target.limits.hook_wait.is_zero() {
+    if target.freeze && target.limits.hook_wait.is_zero() {
         complain("freeze", "is set while hook.wait is 0s; set hook.wait".to_owned());
     }
     if let Some(url) = &target.webhook
@@ -107,7 +107,7 @@ fn outside(target: &Target, complain: Complain<'_>) {
     {
         complain("webhook", format!("`{}` has no scheme; write http:// or https:// before it", Place(url)));
     }
-    let checkpoints = target.limits.reach >= Reach::Checkpoint;
+    let checkpoints = target.limits.max_state >= MaxState::Checkpoint;
     if checkpoints && target.ask.signal.is_none() && target.hook.is_none() {
         let what = "is empty and there is no hook, so no checkpoint would be requested";
         complain("checkpoint.signal", what.to_owned());
@@ -137,7 +137,7 @@ fn in_order(limits: &Limits, complain: Complain<'_>) {
         }
     }
     let triggers = [limits.forecast, limits.leak, limits.alert];
-    if watched == 0 && triggers.iter().all(|trigger| trigger.reach < Reach::Soft) {
+    if watched == 0 && triggers.iter().all(|trigger| trigger.max_state < MaxState::Soft) {
         complain("host.soft", "is empty, and nothing else is watched either".to_owned());
     }
     if limits.grace > limits.longest_grace {

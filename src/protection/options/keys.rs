@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::target::Victims;
 use crate::model::setting::{Opt, OptKind, seconds};
-use crate::protection::policy::{Mode, Reach};
+use crate::protection::policy::{MaxState, Mode};
 
 macro_rules! opts {
     ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {
@@ -17,7 +17,7 @@ macro_rules! opts {
 pub static PROTECTION: Opt = Opt {
     key: "protection",
     help: "Protection: the actions taken before memory is exhausted. Only configured targets are acted on, and only when both this mode and the target's mode are `enforce`.",
-    kind: OptKind::Section(&[&MODE, &HOST_MOST, &ALERT_TOKEN, &WEBHOOK_TRUST, &TARGETS]),
+    kind: OptKind::Section(&[&MODE, &HOST_MAX_KILLS, &ALERT_TOKEN, &WEBHOOK_TRUST, &TARGETS]),
     default: "",
 };
 
@@ -28,16 +28,16 @@ opts! {
     /// Most severe mode of all targets: `off`, `observe` (evaluate the policy, expose and log its decisions, and do not act) or `enforce`.
     MODE: "mode", OptKind::Choice(Mode::WORDS), "observe";
     /// Maximum number of times per hour that protection terminates jobs on this host. Users with jobs share it equally, each with at least one as long as one is left; targets of a user whose share is used up are disarmed until the hour has passed.
-    HOST_MOST: "max_kills_per_hour", OptKind::Count(0, 100), "5";
+    HOST_MAX_KILLS: "max_kills_per_hour", OptKind::Count(0, 100), "5";
     /// File with the bearer token that `POST /api/v1/alerts` requires (`Authorization: Bearer`). Without it, alerts are accepted only if web.config_file configures users.
     ALERT_TOKEN: "alert_token_file", OptKind::Path, "\"\"";
     /// File with the certificates of the authorities that certify the `https://` services of webhooks, PEM; empty uses the distribution's.
     WEBHOOK_TRUST: "webhook_certificate", OptKind::Path, "\"\"";
     /// Targets: the workloads or cgroups that are protected. When the host runs short of memory, targets are acted on in this order.
     TARGETS: "targets", OptKind::Sections(&[
-        &NAME, &TARGET_MODE, &WORKLOAD, &CGROUP, &USERS, &VICTIMS, &REACH, &HOST, &GROUP, &GPU, &ALLOCATOR, &MARGIN, &HOLD,
-        &CLEAR, &FORECAST, &LEAK, &ALERT, &HOOK, &PAUSE, &CHECKPOINT, &TERM_GRACE, &KILL_MARGIN, &VERIFY_TIMEOUT, &COOLDOWN,
-        &TARGET_MOST, &HARD_IGNORES_RATE, &WEBHOOK,
+        &NAME, &TARGET_MODE, &WORKLOAD, &CGROUP, &USERS, &VICTIMS, &MAX_STATE, &HOST, &CGROUP_HEADROOM, &GPU, &ALLOCATOR, &HYSTERESIS, &FOR,
+        &CLEAR_FOR, &FORECAST, &LEAK, &ALERT, &HOOK, &FREEZE, &CHECKPOINT, &TERM_GRACE, &KILL_MARGIN, &VERIFY_TIMEOUT, &COOLDOWN,
+        &TARGET_MAX_KILLS, &HARD_IGNORES_RATE, &WEBHOOK,
     ]), "[]";
 
     /// Name of the target in metrics, logs and incidents.
@@ -53,7 +53,7 @@ opts! {
     /// Processes to terminate: the `whole` target, its `largest` process or its `newest` process, each with its descendants.
     VICTIMS: "victims", OptKind::Choice(Victims::WORDS), "whole";
     /// Last step of the escalation, whatever triggers it: `warn`, `soft` (the hook), `checkpoint`, `term` or `kill`.
-    REACH: "max_state", OptKind::Choice(Reach::WORDS), "kill";
+    MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "kill";
 
     /// Levels of the host's available memory.
     HOST: "host", OptKind::Section(&[&HOST_SOFT, &HOST_HARD]), "";
@@ -62,7 +62,7 @@ opts! {
     /// Available memory of the host at or below which the target's processes are killed immediately, as a size or a percentage of the total; empty disables the level.
     HOST_HARD: "hard", OptKind::Amount, "2%";
     /// Levels of the memory left below the smallest limit on the path of the target's cgroup; page cache counts as left.
-    GROUP: "cgroup_headroom", OptKind::Section(&[&GROUP_SOFT, &GROUP_HARD]), "";
+    CGROUP_HEADROOM: "cgroup_headroom", OptKind::Section(&[&GROUP_SOFT, &GROUP_HARD]), "";
     /// Memory left below the cgroup limit at or below which the escalation begins, as a size or a percentage of the limit; empty disables the level.
     GROUP_SOFT: "soft", OptKind::Amount, "10%";
     /// Memory left below the cgroup limit at or below which the target's processes are killed immediately, as a size or a percentage of the limit; empty disables the level.
@@ -77,32 +77,32 @@ opts! {
     OTHER_HARD: "hard", OptKind::Amount, "";
 
     /// Memory above the soft level that must be left before the shortage counts as over, as a size or a percentage.
-    MARGIN: "hysteresis", OptKind::Amount, "2%";
+    HYSTERESIS: "hysteresis", OptKind::Amount, "2%";
     /// Time for which the soft level must be crossed, or exhaustion predicted, before the escalation begins.
-    HOLD: "for", SHORT, "2s";
+    FOR: "for", SHORT, "2s";
     /// Time for which the shortage must be over before a warning ends.
-    CLEAR: "clear_for", SHORT, "30s";
+    CLEAR_FOR: "clear_for", SHORT, "30s";
 
     /// Trigger: the forecast of exhaustion by the analyzers; without a recent forecast, by the current rate.
-    FORECAST: "forecast", OptKind::Section(&[&FORECAST_REACH, &WARN_WITHIN, &SOFT_WITHIN]), "";
+    FORECAST: "forecast", OptKind::Section(&[&FORECAST_MAX_STATE, &WARN_WITHIN, &SOFT_WITHIN]), "";
     /// Last step of the escalation that a forecast alone can trigger.
-    FORECAST_REACH: "max_state", OptKind::Choice(Reach::WORDS), "checkpoint";
+    FORECAST_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "checkpoint";
     /// Predicted time to exhaustion below which a warning is issued.
     WARN_WITHIN: "warn_within", LONG, "5m";
     /// Predicted time to exhaustion below which the escalation begins; at least the time that a checkpoint takes, plus a margin.
     SOFT_WITHIN: "soft_within", LONG, "90s";
 
     /// Trigger: a confirmed memory leak in the target.
-    LEAK: "leak", OptKind::Section(&[&LEAK_REACH]), "";
+    LEAK: "leak", OptKind::Section(&[&LEAK_MAX_STATE]), "";
     /// Last step of the escalation that a leak alone can trigger.
-    LEAK_REACH: "max_state", OptKind::Choice(Reach::WORDS), "warn";
+    LEAK_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "warn";
 
     /// Trigger: alerts that Alertmanager sends to `POST /api/v1/alerts`.
-    ALERT: "alert", OptKind::Section(&[&LABELS, &ALERT_REACH]), "";
+    ALERT: "alert", OptKind::Section(&[&LABELS, &ALERT_MAX_STATE]), "";
     /// Labels that an alert must have to match this target, such as `alertname: NodeMemoryLow`; `*` and `?` are wildcards. Empty matches no alert.
     LABELS: "labels", OptKind::Map, "{}";
     /// Last step of the escalation that an alert alone can trigger.
-    ALERT_REACH: "max_state", OptKind::Choice(Reach::WORDS), "checkpoint";
+    ALERT_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "checkpoint";
 
     /// Hook: a program that is started, without a shell, at the soft level.
     HOOK: "hook", OptKind::Section(&[&PROGRAM, &ARGUMENTS, &TIMEOUT, &HOOK_WAIT]), "";
@@ -115,10 +115,10 @@ opts! {
     /// Time that the hook has to free memory before a checkpoint is requested.
     HOOK_WAIT: "wait", SHORT, "0s";
     /// Whether the target's cgroup is frozen while the hook runs; it is thawed before a checkpoint is requested.
-    PAUSE: "freeze", OptKind::Bool, "false";
+    FREEZE: "freeze", OptKind::Bool, "false";
 
     /// Checkpoint request to the job: one signal per incident, sent only to processes with a handler for it.
-    CHECKPOINT: "checkpoint", OptKind::Section(&[&SIGNAL, &ACK_FILE, &ACK_JOB, &GRACE, &LONGEST_GRACE, &AGAIN]), "";
+    CHECKPOINT: "checkpoint", OptKind::Section(&[&SIGNAL, &ACK_FILE, &ACK_JOB, &GRACE, &LONGEST_GRACE, &REQUEST_INTERVAL]), "";
     /// Signal that requests a checkpoint; empty sends none.
     SIGNAL: "signal", OptKind::Text, "USR1";
     /// File that the job writes when its checkpoint is saved (the acknowledgement); the content `saving` extends the time limit. A checkpoint file that the job replaces atomically can be used. The file must belong to a user of the target, and is not read through a link that a user created.
@@ -130,7 +130,7 @@ opts! {
     /// Time limit for a checkpoint while the job reports that it is saving.
     LONGEST_GRACE: "longest_grace", LONG, "10m";
     /// Minimum time between two checkpoint requests, over all incidents.
-    AGAIN: "request_interval", LONG, "5m";
+    REQUEST_INTERVAL: "request_interval", LONG, "5m";
 
     /// Time between SIGTERM and SIGKILL.
     TERM_GRACE: "term_grace", SHORT, "10s";
@@ -141,7 +141,7 @@ opts! {
     /// Time after an incident in which the target's protection does not act.
     COOLDOWN: "cooldown", SHORT, "15s";
     /// Maximum number of times per hour that protection terminates this target. Its users share it equally; a user who comes when others have used it up has a share too, within the limit of the host.
-    TARGET_MOST: "max_kills_per_hour", OptKind::Count(0, 100), "3";
+    TARGET_MAX_KILLS: "max_kills_per_hour", OptKind::Count(0, 100), "3";
     /// Whether the hard level kills even after the limits max_kills_per_hour are used up.
     HARD_IGNORES_RATE: "hard_ignores_limits", OptKind::Bool, "false";
     /// URL (`http://` or `https://`) to which each state transition is sent as JSON; empty sends none. Logs and records contain only its host.

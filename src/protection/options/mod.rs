@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::target::{Ask, Selector, Target, Victims};
-use super::policy::{Levels, Limits, Mode, Reach, Trigger};
+use super::policy::{Levels, Limits, MaxState, Mode, Trigger};
 use super::words::step::{Acknowledgement, Hook};
 use crate::model::setting::{Opt, Settings};
 
@@ -66,7 +66,7 @@ impl Protection {
         let targets = sections.iter().filter_map(|section| target(section, mode, interval).ok());
         Self {
             mode,
-            max_kills_per_hour: count(&keys::HOST_MOST),
+            max_kills_per_hour: count(&keys::HOST_MAX_KILLS),
             alert_token: settings.path(&keys::ALERT_TOKEN),
             webhook_certificate: settings.path(&keys::WEBHOOK_TRUST),
             targets: targets.filter(|target| target.limits.mode != Mode::Off).collect(),
@@ -117,7 +117,7 @@ fn target(section: &Settings, most: Mode, interval: Duration) -> Result<Target, 
                 .into()
         }),
         webhook: section.text(&keys::WEBHOOK).map(|url| url.as_str().into()),
-        pause: section.bool(&keys::PAUSE),
+        freeze: section.bool(&keys::FREEZE),
         alert: alert.map(&keys::LABELS).into_iter().collect(),
         limits: limits(section, most, frame_age(interval)),
     })
@@ -129,40 +129,40 @@ fn limits(section: &Settings, most: Mode, frame_age: Duration) -> Limits {
         let levels = sub(opt);
         levels.amount(soft).map(|soft| Levels { soft, hard: levels.amount(hard), max_age })
     };
-    let reach = |section: &Settings, opt| Reach::of(&section.choice(opt)).unwrap_or(Reach::Ignore);
-    let trigger = |section: &Settings, opt, max_age| Trigger { reach: reach(section, opt), max_age };
+    let max_state = |section: &Settings, opt| MaxState::of(&section.choice(opt)).unwrap_or(MaxState::Ignore);
+    let trigger = |section: &Settings, opt, max_age| Trigger { max_state: max_state(section, opt), max_age };
     let (forecast, checkpoint) = (sub(&keys::FORECAST), sub(&keys::CHECKPOINT));
     let (leak, alert) = (sub(&keys::LEAK), sub(&keys::ALERT));
     let own = Mode::of(&section.choice(&keys::TARGET_MODE)).unwrap_or(most);
     Limits {
         mode: own.min(most),
-        reach: reach(section, &keys::REACH),
+        max_state: max_state(section, &keys::MAX_STATE),
         levels: [
             levels(&keys::HOST, &keys::HOST_SOFT, &keys::HOST_HARD, OWN_AGE),
-            levels(&keys::GROUP, &keys::GROUP_SOFT, &keys::GROUP_HARD, OWN_AGE),
+            levels(&keys::CGROUP_HEADROOM, &keys::GROUP_SOFT, &keys::GROUP_HARD, OWN_AGE),
             levels(&keys::GPU, &keys::OTHER_SOFT, &keys::OTHER_HARD, frame_age),
             levels(&keys::ALLOCATOR, &keys::OTHER_SOFT, &keys::OTHER_HARD, frame_age),
         ],
-        margin: section.amount(&keys::MARGIN).unwrap_or(crate::model::units::Amount::Share(0.0)),
-        hold: section.duration(&keys::HOLD),
-        clear: section.duration(&keys::CLEAR),
-        forecast: trigger(&forecast, &keys::FORECAST_REACH, frame_age),
+        hysteresis: section.amount(&keys::HYSTERESIS).unwrap_or(crate::model::units::Amount::Share(0.0)),
+        for_time: section.duration(&keys::FOR),
+        clear_for: section.duration(&keys::CLEAR_FOR),
+        forecast: trigger(&forecast, &keys::FORECAST_MAX_STATE, frame_age),
         warn_within: forecast.duration(&keys::WARN_WITHIN),
         soft_within: forecast.duration(&keys::SOFT_WITHIN),
-        leak: trigger(&leak, &keys::LEAK_REACH, frame_age),
+        leak: trigger(&leak, &keys::LEAK_MAX_STATE, frame_age),
         alert: match alert.map(&keys::LABELS).is_empty() {
-            true => Trigger { reach: Reach::Ignore, max_age: ALERT_AGE },
-            false => trigger(&alert, &keys::ALERT_REACH, ALERT_AGE),
+            true => Trigger { max_state: MaxState::Ignore, max_age: ALERT_AGE },
+            false => trigger(&alert, &keys::ALERT_MAX_STATE, ALERT_AGE),
         },
         hook_wait: sub(&keys::HOOK).duration(&keys::HOOK_WAIT),
         grace: checkpoint.duration(&keys::GRACE),
         longest_grace: checkpoint.duration(&keys::LONGEST_GRACE),
-        ask_again: checkpoint.duration(&keys::AGAIN),
+        request_interval: checkpoint.duration(&keys::REQUEST_INTERVAL),
         kill_margin: section.duration(&keys::KILL_MARGIN),
         term_grace: section.duration(&keys::TERM_GRACE),
         verify_timeout: section.duration(&keys::VERIFY_TIMEOUT),
         cooldown: section.duration(&keys::COOLDOWN),
-        max_kills_per_hour: u32::try_from(section.count(&keys::TARGET_MOST)).unwrap_or(u32::MAX),
+        max_kills_per_hour: u32::try_from(section.count(&keys::TARGET_MAX_KILLS)).unwrap_or(u32::MAX),
         hard_ignores_rate: section.bool(&keys::HARD_IGNORES_RATE),
     }
 }

@@ -8,7 +8,7 @@ use super::signals;
 use crate::model::facts::Workload;
 use crate::model::label::Label;
 use crate::model::pattern;
-use crate::protection::policy::{Limits, Mode, Reach, Trigger};
+use crate::protection::policy::{Limits, MaxState, Mode, Trigger};
 use crate::protection::words::step::{Acknowledgement, Hook, SignalNumber};
 
 /// How a target names its processes. Patterns have the wildcards `*` and `?`.
@@ -98,7 +98,7 @@ pub struct Target {
     /// What is told each move.
     pub webhook: Option<Arc<str>>,
     /// Whether it is frozen while the hook tries.
-    pub pause: bool,
+    pub freeze: bool,
     /// The labels of the alerts that are for it; none where no alert is.
     pub alert: BTreeMap<String, String>,
     /// When it acts.
@@ -118,7 +118,7 @@ impl Target {
 /// The policy as a sentence for people.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Limits { mode, reach, .. } = self.limits;
+        let Limits { mode, max_state, .. } = self.limits;
         let verb = match mode {
             Mode::Off => return write!(f, "{}: off.", self.name),
             Mode::Observe => "would be",
@@ -140,11 +140,11 @@ impl fmt::Display for Target {
         };
         let mut when = Vec::new();
         if self.limits.watched().next().is_some() {
-            when.push(format!("{} is left for {}", levels(false), time(self.limits.hold)));
+            when.push(format!("{} is left for {}", levels(false), time(self.limits.for_time)));
         }
-        let within = |trigger: Trigger| match self.limits.within(trigger.reach) {
-            reach if reach < Reach::Soft => None,
-            reach if reach < self.limits.reach => Some(format!(" (up to {})", reach.label())),
+        let within = |trigger: Trigger| match self.limits.within(trigger.max_state) {
+            max_state if max_state < MaxState::Soft => None,
+            max_state if max_state < self.limits.max_state => Some(format!(" (up to {})", max_state.label())),
             _ => Some(String::new()),
         };
         if let Some(most) = within(self.limits.forecast) {
@@ -162,7 +162,7 @@ impl fmt::Display for Target {
         if let Some(hook) = &self.hook {
             write!(f, " {} is run;", hook.program.display())?;
         }
-        if reach >= Reach::Checkpoint
+        if max_state >= MaxState::Checkpoint
             && let Some(signal) = self.ask.signal
         {
             let (grace, longest) = (time(self.limits.grace), time(self.limits.longest_grace));
@@ -172,10 +172,10 @@ impl fmt::Display for Target {
                 signals::name(signal)
             )?;
         }
-        if reach >= Reach::Term {
+        if max_state >= MaxState::Term {
             write!(f, " SIGTERM, with {};", time(self.limits.term_grace))?;
         }
-        if reach == Reach::Kill {
+        if max_state == MaxState::Kill {
             let who = match self.victims {
                 Victims::Whole => "all of it",
                 Victims::Largest => "its largest process",
@@ -186,7 +186,7 @@ impl fmt::Display for Target {
                 write!(f, ", at once when {} is left", levels(true))?;
             }
         } else {
-            write!(f, " nothing beyond {}", reach.label())?;
+            write!(f, " nothing beyond {}", max_state.label())?;
         }
         write!(f, "; at most {} times an hour.", self.limits.max_kills_per_hour)
     }

@@ -12,7 +12,7 @@ use super::words::step::{Stage, Step, TargetId, Work};
 
 /// A policy that fired: what a plan is made from.
 #[derive(Clone, Copy, Debug)]
-pub struct Trip<'t> {
+pub struct PlanInput<'t> {
     /// The target's place in the configuration.
     pub id: TargetId,
     /// The target.
@@ -24,7 +24,7 @@ pub struct Trip<'t> {
     /// Who is asked, and who ends.
     pub roster: &'t Roster,
     /// What hooks and webhooks are told: a JSON document; absent where it could not be made.
-    pub told: Option<&'t Arc<str>>,
+    pub notification: Option<&'t Arc<str>>,
 }
 
 /// What can be done on a rung; each in a file of its own.
@@ -33,7 +33,7 @@ pub struct Trip<'t> {
 /// those on the roster, and adds at most a step for each of them.
 pub trait Action: Sync {
     /// Adds the steps that are due.
-    fn plan(&self, trip: &Trip<'_>, out: &mut Plan);
+    fn plan(&self, input: &PlanInput<'_>, out: &mut Plan);
 }
 
 /// One step of a plan.
@@ -58,21 +58,21 @@ impl Plan {
     }
 
     /// The plan of a move, in the place of the one before.
-    pub fn make(&mut self, trip: &Trip<'_>) {
+    pub fn make(&mut self, input: &PlanInput<'_>) {
         self.steps.clear();
-        for action in actions::on(trip.stage) {
-            action.plan(trip, self);
+        for action in actions::on(input.stage) {
+            action.plan(input, self);
         }
     }
 
     /// Adds a step.
-    pub fn push(&mut self, trip: &Trip<'_>, work: Work) {
-        self.push_unless(trip, work, None);
+    pub fn push(&mut self, input: &PlanInput<'_>, work: Work) {
+        self.push_unless(input, work, None);
     }
 
     /// Adds a step that is passed over where the one at the place `unless` was carried out.
-    pub fn push_unless(&mut self, trip: &Trip<'_>, work: Work, unless: Option<u16>) {
-        self.steps.push(Planned { step: Step { target: trip.id, stage: trip.stage, work }, unless });
+    pub fn push_unless(&mut self, input: &PlanInput<'_>, work: Work, unless: Option<u16>) {
+        self.steps.push(Planned { step: Step { target: input.id, stage: input.stage, work }, unless });
     }
 
     /// The steps, in order.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use expect_test::{Expect, expect};
 
-use super::victim::Person;
+use super::victim::ProcessInfo;
 use super::*;
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
@@ -22,16 +22,16 @@ fn target(more: &str) -> Target {
 }
 
 fn roster(target: &Target, own_group: bool) -> Roster {
-    let person = |pid: u32, parent: u32, mib: u64| Person {
+    let process = |pid: u32, parent: u32, mib: u64| ProcessInfo {
         key: ProcessKey { pid, start: u64::from(pid) },
         parent,
         resident: Bytes::new(mib << 20),
         group: None,
         rank: false,
     };
-    let people = [person(11, 10, 90), person(12, 11, 4000), person(13, 11, 4100), person(14, 12, 500)];
+    let processes = [process(11, 10, 90), process(12, 11, 4000), process(13, 11, 4100), process(14, 12, 500)];
     let group = own_group.then(|| Group { path: "/jobs/a".into(), inode: 7 });
-    Roster::new(&people, target.victims, group)
+    Roster::new(&processes, target.victims, group)
 }
 
 fn transition(from: State, to: State) -> Transition {
@@ -48,18 +48,25 @@ fn transition(from: State, to: State) -> Transition {
 }
 
 fn plan(target: &Target, transition: &Transition, own_group: bool) -> Plan {
-    let told = Arc::from("{}");
+    let notification = Arc::from("{}");
     let mut plan = Plan::default();
     if let Some(stage) = stage_of(transition) {
         let roster = roster(target, own_group);
-        plan.make(&Trip { id: TargetId(0), target, transition, stage, roster: &roster, told: Some(&told) });
+        plan.make(&PlanInput {
+            id: TargetId(0),
+            target,
+            transition,
+            stage,
+            roster: &roster,
+            notification: Some(&notification),
+        });
     }
     plan
 }
 
 #[track_caller]
 fn check(target: &Target, own_group: bool, expected: Expect) {
-    let ladder = [
+    let escalation = [
         State::Ok,
         State::Warn,
         State::Soft,
@@ -70,16 +77,16 @@ fn check(target: &Target, own_group: bool, expected: Expect) {
         State::Verify,
         State::Cooldown,
     ];
-    let mut told = String::new();
-    for pair in ladder.windows(2) {
+    let mut notification = String::new();
+    for pair in escalation.windows(2) {
         let plan = plan(target, &transition(pair[0], pair[1]), own_group);
-        told.push_str(&format!("{} → {}\n", pair[0].label(), pair[1].label()));
+        notification.push_str(&format!("{} → {}\n", pair[0].label(), pair[1].label()));
         for Planned { step, unless } in plan.steps() {
             let unless = unless.map_or(String::new(), |place| format!(" unless {place}"));
-            told.push_str(&format!("  {}{unless}\n", step.work));
+            notification.push_str(&format!("  {}{unless}\n", step.work));
         }
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&notification);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::protection::words::step::Group;
 
 /// One process that may be touched for a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Person {
+pub struct ProcessInfo {
     /// Which process.
     pub key: ProcessKey,
     /// Its parent's pid.
@@ -58,59 +58,61 @@ pub const MOST: usize = 4096;
 
 impl Roster {
     /// The orders for a target with these members; `group` is the one that they have for themselves.
-    pub fn new(people: &[Person], victims: Victims, group: Option<Group>) -> Self {
-        let family = Family::new(people);
+    pub fn new(processes: &[ProcessInfo], victims: Victims, group: Option<Group>) -> Self {
+        let family = Family::new(processes);
         let chosen = family.chosen(victims);
         let mut by_depth: Vec<usize> = chosen.clone();
-        by_depth
-            .sort_by_key(|place| (family.depth[*place], people[*place].key.start, people[*place].key.pid));
+        by_depth.sort_by_key(|place| {
+            (family.depth[*place], processes[*place].key.start, processes[*place].key.pid)
+        });
         by_depth.truncate(MOST);
-        let key = |place: &usize| people[*place].key;
+        let key = |place: &usize| processes[*place].key;
         let end = by_depth.iter().rev().map(key).collect();
         let mut largest = chosen.clone();
-        largest.sort_by_key(|place| (std::cmp::Reverse(people[*place].resident), people[*place].key));
+        largest.sort_by_key(|place| (std::cmp::Reverse(processes[*place].resident), processes[*place].key));
         Self {
             ask: family.asked(),
             end,
             largest: largest.iter().map(key).collect(),
             group: group.filter(|_| victims == Victims::Whole),
-            resident: chosen.iter().map(|place| people[*place].resident).sum(),
+            resident: chosen.iter().map(|place| processes[*place].resident).sum(),
         }
     }
 }
 
 /// Who is whose child.
 struct Family<'p> {
-    people: &'p [Person],
+    processes: &'p [ProcessInfo],
     /// By place.
     parent: Vec<Option<usize>>,
     depth: Vec<usize>,
 }
 
 impl<'p> Family<'p> {
-    fn new(people: &'p [Person]) -> Self {
+    fn new(processes: &'p [ProcessInfo]) -> Self {
         let places: HashMap<u32, usize> =
-            people.iter().enumerate().map(|(place, person)| (person.key.pid, place)).collect();
-        let parent_of = |person: &Person| {
+            processes.iter().enumerate().map(|(place, process)| (process.key.pid, place)).collect();
+        let parent_of = |process: &ProcessInfo| {
             // A parent is older; a pid that was used again is not the parent.
-            let place = *places.get(&person.parent)?;
-            (people[place].key.start <= person.key.start && people[place].key != person.key).then_some(place)
+            let place = *places.get(&process.parent)?;
+            (processes[place].key.start <= process.key.start && processes[place].key != process.key)
+                .then_some(place)
         };
-        let parent: Vec<_> = people.iter().map(parent_of).collect();
-        let depth = (0..people.len()).map(|place| above(&parent, place).count()).collect();
-        Self { people, parent, depth }
+        let parent: Vec<_> = processes.iter().map(parent_of).collect();
+        let depth = (0..processes.len()).map(|place| above(&parent, place).count()).collect();
+        Self { processes, parent, depth }
     }
 
     fn chosen(&self, victims: Victims) -> Vec<usize> {
-        let everybody = 0..self.people.len();
+        let everybody = 0..self.processes.len();
         let head = match victims {
             Victims::Whole => return everybody.collect(),
             Victims::Largest => everybody.clone().max_by_key(|place| {
-                (self.people[*place].resident, std::cmp::Reverse(self.people[*place].key))
+                (self.processes[*place].resident, std::cmp::Reverse(self.processes[*place].key))
             }),
             Victims::Newest => everybody
                 .clone()
-                .max_by_key(|place| (self.people[*place].key.start, self.people[*place].key.pid)),
+                .max_by_key(|place| (self.processes[*place].key.start, self.processes[*place].key.pid)),
         };
         let Some(head) = head else { return Vec::new() };
         everybody
@@ -120,10 +122,10 @@ impl<'p> Family<'p> {
 
     /// Known ranks where there are any; otherwise everybody, the topmost first.
     fn asked(&self) -> Vec<Asked> {
-        let ranks = self.people.iter().any(|person| person.rank);
+        let ranks = self.processes.iter().any(|process| process.rank);
         let mut order: Vec<usize> =
-            (0..self.people.len()).filter(|place| !ranks || self.people[*place].rank).collect();
-        order.sort_by_key(|place| (self.depth[*place], self.people[*place].key));
+            (0..self.processes.len()).filter(|place| !ranks || self.processes[*place].rank).collect();
+        order.sort_by_key(|place| (self.depth[*place], self.processes[*place].key));
         order.truncate(MOST);
         let placed: HashMap<usize, u16> = order
             .iter()
@@ -131,7 +133,7 @@ impl<'p> Family<'p> {
             .filter_map(|(turn, place)| Some((*place, u16::try_from(turn).ok()?)))
             .collect();
         let asked = order.iter().map(|place| Asked {
-            key: self.people[*place].key,
+            key: self.processes[*place].key,
             above: above(&self.parent, *place)
                 .filter(|above| above != place)
                 .find_map(|above| placed.get(&above).copied()),
@@ -146,8 +148,8 @@ fn above(parent: &[Option<usize>], place: usize) -> impl Iterator<Item = usize> 
 }
 
 /// The deepest group that holds all members.
-pub fn common_group(people: &[Person]) -> Option<&str> {
-    let mut paths = people.iter().map(|person| person.group.as_ref().map(Label::as_str));
+pub fn common_group(processes: &[ProcessInfo]) -> Option<&str> {
+    let mut paths = processes.iter().map(|process| process.group.as_ref().map(Label::as_str));
     let first = paths.next()??;
     let mut shared = first.trim_end_matches('/').len();
     for path in paths {
@@ -160,8 +162,8 @@ pub fn common_group(people: &[Person]) -> Option<&str> {
 }
 
 /// The deepest group that holds all members, where nobody else is in it.
-pub fn own_group<'o>(people: &[Person], mut others: impl Iterator<Item = &'o str>) -> Option<Label> {
-    let group = common_group(people)?;
+pub fn own_group<'o>(processes: &[ProcessInfo], mut others: impl Iterator<Item = &'o str>) -> Option<Label> {
+    let group = common_group(processes)?;
     (!others.any(|other| within(other, group))).then(|| group.into())
 }
 
@@ -172,13 +174,13 @@ mod tests {
     use super::*;
 
     /// `pid parent start mib [rank]` a line.
-    fn people(text: &str) -> Vec<Person> {
-        let person = |line: &str| {
+    fn processes(text: &str) -> Vec<ProcessInfo> {
+        let process = |line: &str| {
             let mut words = line.split_whitespace();
             let mut number = || words.next().unwrap().parse::<u64>().unwrap();
             let (pid, parent, start, mib) = (number(), number(), number(), number());
             let small = |number| u32::try_from(number).unwrap();
-            Person {
+            ProcessInfo {
                 key: ProcessKey { pid: small(pid), start },
                 parent: small(parent),
                 resident: Bytes::new(mib << 20),
@@ -186,12 +188,12 @@ mod tests {
                 rank: words.next().is_some(),
             }
         };
-        text.lines().filter(|line| !line.trim().is_empty()).map(person).collect()
+        text.lines().filter(|line| !line.trim().is_empty()).map(process).collect()
     }
 
     #[track_caller]
     fn check(text: &str, victims: Victims, expected: Expect) {
-        let roster = Roster::new(&people(text), victims, None);
+        let roster = Roster::new(&processes(text), victims, None);
         let pids =
             |keys: &[ProcessKey]| keys.iter().map(|key| key.pid.to_string()).collect::<Vec<_>>().join(" ");
         let asked: Vec<String> = roster
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_group_is_theirs_where_nobody_else_is_in_it() {
-        let member = |path: &str| Person { group: Some(path.into()), ..people("5 1 5 5").remove(0) };
+        let member = |path: &str| ProcessInfo { group: Some(path.into()), ..processes("5 1 5 5").remove(0) };
         let own = |paths: &[&str], others: &[&str]| {
             let members: Vec<_> = paths.iter().map(|path| member(path)).collect();
             own_group(&members, others.iter().copied()).map(|group| group.to_string())
@@ -321,21 +323,21 @@ mod tests {
             drawn in proptest::collection::vec((1_u32..40, 0_u64..5, 0_u64..9, proptest::bool::ANY), 0..30),
             whole: bool,
         ) {
-            let people: Vec<Person> = drawn.iter().zip(2_u32..).map(|((parent, start, size, rank), pid)| Person {
+            let processes: Vec<ProcessInfo> = drawn.iter().zip(2_u32..).map(|((parent, start, size, rank), pid)| ProcessInfo {
                 key: ProcessKey { pid, start: *start }, parent: *parent, resident: Bytes::new(*size), group: None, rank: *rank,
             }).collect();
-            let roster = Roster::new(&people, if whole { Victims::Whole } else { Victims::Largest }, None);
+            let roster = Roster::new(&processes, if whole { Victims::Whole } else { Victims::Largest }, None);
             let mut ends: Vec<_> = roster.end.clone();
             ends.sort_unstable();
             ends.dedup();
             proptest::prop_assert_eq!(ends.len(), roster.end.len());
             proptest::prop_assert_eq!(roster.largest.len(), roster.end.len());
-            proptest::prop_assert!(!whole || roster.end.len() == people.len());
+            proptest::prop_assert!(!whole || roster.end.len() == processes.len());
             for (turn, asked) in roster.ask.iter().enumerate() {
                 proptest::prop_assert!(asked.above.is_none_or(|above| usize::from(above) != turn));
             }
             for key in &roster.end {
-                proptest::prop_assert!(people.iter().any(|person| person.key == *key), "nobody from outside");
+                proptest::prop_assert!(processes.iter().any(|process| process.key == *key), "nobody from outside");
             }
         }
     }

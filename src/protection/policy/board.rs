@@ -4,7 +4,7 @@
 //! for each. Seats are stepped in order, each seeing what those before it did
 //! in the same step: so one shortage takes one victim.
 
-use super::ladder::{Gate, Ladder};
+use super::escalation::{Escalation, Gate};
 use super::observed::Observed;
 use super::rate::Rate;
 use super::state::{Mode, Transition};
@@ -12,13 +12,13 @@ use crate::model::time::Timestamp;
 
 /// Who is in a seat.
 #[derive(Clone, Debug)]
-pub struct Seated {
+pub struct Occupied {
     /// The place of its target.
     pub target: usize,
     /// Whose job it is; absent where there is none.
     pub user: Option<u32>,
     /// Its ladder.
-    pub ladder: Ladder,
+    pub escalation: Escalation,
 }
 
 /// Which limits an hour have nothing left for a job.
@@ -33,7 +33,7 @@ pub struct UsedUp {
 /// Every ladder of the host.
 #[derive(Clone, Debug)]
 pub struct Board {
-    seats: Vec<Option<Seated>>,
+    slots: Vec<Option<Occupied>>,
     /// By target, over all its ladders.
     rates: Vec<Rate>,
     host: Rate,
@@ -42,27 +42,27 @@ pub struct Board {
 impl Board {
     /// So many empty seats; `most` is how many incidents of each target may end a job in an hour, and `host` how many of
     /// all together.
-    pub fn new(seats: usize, most: impl IntoIterator<Item = u32>, host: u32) -> Self {
-        let rates = most.into_iter().map(|most| Rate::new(most, seats)).collect();
-        Self { seats: vec![None; seats], rates, host: Rate::new(host, seats) }
+    pub fn new(slots: usize, most: impl IntoIterator<Item = u32>, host: u32) -> Self {
+        let rates = most.into_iter().map(|most| Rate::new(most, slots)).collect();
+        Self { slots: vec![None; slots], rates, host: Rate::new(host, slots) }
     }
 
     /// Puts a ladder of a target into a seat, or empties it; returns what was there, so that nothing is freed here.
     ///
     /// # Panics
     /// Where there is no such seat or target.
-    pub fn seat(&mut self, seat: usize, seated: Option<Seated>) -> Option<Seated> {
+    pub fn set_slot(&mut self, slot: usize, occupied: Option<Occupied>) -> Option<Occupied> {
         assert!(
-            seated.as_ref().is_none_or(|seated| seated.target < self.rates.len()),
+            occupied.as_ref().is_none_or(|occupied| occupied.target < self.rates.len()),
             "a target of the board"
         );
-        let before = std::mem::replace(&mut self.seats[seat], seated);
+        let before = std::mem::replace(&mut self.slots[slot], occupied);
         for (target, rate) in self.rates.iter_mut().enumerate() {
-            let own = self.seats.iter().flatten().filter(|seated| seated.target == target);
-            rate.divide(own.filter_map(|seated| seated.user));
+            let own = self.slots.iter().flatten().filter(|occupied| occupied.target == target);
+            rate.divide(own.filter_map(|occupied| occupied.user));
         }
-        let enforced = |seated: &&Seated| seated.ladder.limits().mode == Mode::Enforce;
-        self.host.divide(self.seats.iter().flatten().filter(enforced).filter_map(|seated| seated.user));
+        let enforced = |occupied: &&Occupied| occupied.escalation.limits().mode == Mode::Enforce;
+        self.host.divide(self.slots.iter().flatten().filter(enforced).filter_map(|occupied| occupied.user));
         before
     }
 
@@ -76,8 +76,8 @@ impl Board {
     }
 
     /// The ladder in a seat.
-    pub fn ladder(&self, seat: usize) -> Option<&Ladder> {
-        self.seats.get(seat)?.as_ref().map(|seated| &seated.ladder)
+    pub fn escalation(&self, slot: usize) -> Option<&Escalation> {
+        self.slots.get(slot)?.as_ref().map(|occupied| &occupied.escalation)
     }
 
     /// Incidents of a target that may still end a job in this hour.
@@ -92,34 +92,35 @@ impl Board {
 
     /// How often it may still happen now to the one in a seat: what its user has left of the target's limit and of the host's.
     /// A user who comes late has its share of the target's limit, but never more than the host has left.
-    fn left_for(&self, seated: &Seated, now: Timestamp) -> (u32, u32) {
-        let target = self.rates[seated.target].left_for(now, seated.user);
-        (target, self.host.left_for(now, seated.user).min(self.host.left(now)))
+    fn left_for(&self, occupied: &Occupied, now: Timestamp) -> (u32, u32) {
+        let target = self.rates[occupied.target].left_for(now, occupied.user);
+        (target, self.host.left_for(now, occupied.user).min(self.host.left(now)))
     }
 
     /// The limits of which nothing is left for the one in a seat.
-    pub fn used_up(&self, seat: usize, now: Timestamp) -> UsedUp {
-        let Some(seated) = self.seats.get(seat).and_then(Option::as_ref) else { return UsedUp::default() };
-        let (target, host) = self.left_for(seated, now);
+    pub fn used_up(&self, slot: usize, now: Timestamp) -> UsedUp {
+        let Some(occupied) = self.slots.get(slot).and_then(Option::as_ref) else { return UsedUp::default() };
+        let (target, host) = self.left_for(occupied, now);
         UsedUp { target: target == 0, host: host == 0 }
     }
 
     /// Whether somebody else's memory is on its way back, within the time it has. Where nothing is done, nobody's is.
     fn busy(&self, but: usize, now: Timestamp) -> bool {
-        let ending =
-            |seated: &Seated| seated.ladder.ending(now) && seated.ladder.limits().mode == Mode::Enforce;
-        self.seats.iter().enumerate().any(|(place, seat)| place != but && seat.as_ref().is_some_and(ending))
+        let ending = |occupied: &Occupied| {
+            occupied.escalation.ending(now) && occupied.escalation.limits().mode == Mode::Enforce
+        };
+        self.slots.iter().enumerate().any(|(place, slot)| place != but && slot.as_ref().is_some_and(ending))
     }
 
     /// Steps the ladder in one seat; an empty seat never moves.
-    pub fn step(&mut self, seat: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
-        let busy = self.busy(seat, now);
-        let (of_target, of_host) = self.left_for(self.seats.get(seat)?.as_ref()?, now);
+    pub fn step(&mut self, slot: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
+        let busy = self.busy(slot, now);
+        let (of_target, of_host) = self.left_for(self.slots.get(slot)?.as_ref()?, now);
         let left = of_target.min(of_host);
-        let Seated { target, user, ladder } = self.seats.get_mut(seat)?.as_mut()?;
-        let transition = ladder.step(now, observed, Gate { busy, left })?;
+        let Occupied { target, user, escalation } = self.slots.get_mut(slot)?.as_mut()?;
+        let transition = escalation.step(now, observed, Gate { busy, left })?;
         if transition.counts {
-            let enforces = ladder.limits().mode == Mode::Enforce;
+            let enforces = escalation.limits().mode == Mode::Enforce;
             self.rates[*target].count(now, *user);
             // What would have been done to one must not keep another from being protected.
             if enforces {
@@ -164,10 +165,10 @@ mod tests {
     fn what_is_only_observed_uses_up_nothing_of_the_host() {
         let now = Timestamp::from_secs(100);
         let mut board = Board::new(2, [3, 3], 1);
-        let ladder = |mode| Ladder::new(Limits { mode, ..limits() }, now);
-        board.seat(0, Some(Seated { target: 0, user: None, ladder: ladder(Mode::Observe) }));
-        board.seat(1, Some(Seated { target: 1, user: None, ladder: ladder(Mode::Enforce) }));
-        let mut to = |seat| board.step(seat, now, &short()).map(|moved| moved.to);
+        let escalation = |mode| Escalation::new(Limits { mode, ..limits() }, now);
+        board.set_slot(0, Some(Occupied { target: 0, user: None, escalation: escalation(Mode::Observe) }));
+        board.set_slot(1, Some(Occupied { target: 1, user: None, escalation: escalation(Mode::Enforce) }));
+        let mut to = |slot| board.step(slot, now, &short()).map(|moved| moved.to);
         assert_eq!((to(0), to(1)), (Some(State::Kill), Some(State::Kill)));
         assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (2, 2, 0));
     }
@@ -175,9 +176,9 @@ mod tests {
     /// Two users' jobs of one target, in seats 0 and 1, all at their hard level.
     fn two_users(now: Timestamp, limits: &Limits) -> Board {
         let mut board = Board::new(3, [3], 5);
-        for (seat, user) in [(0, 1002), (1, 1001)] {
-            let ladder = Ladder::new(limits.clone(), now);
-            board.seat(seat, Some(Seated { target: 0, user: Some(user), ladder }));
+        for (slot, user) in [(0, 1002), (1, 1001)] {
+            let escalation = Escalation::new(limits.clone(), now);
+            board.set_slot(slot, Some(Occupied { target: 0, user: Some(user), escalation }));
         }
         board
     }
@@ -192,8 +193,8 @@ mod tests {
         for _ in 0..6 {
             now = now.plus(Duration::from_secs(10));
             ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
-            let ladder = Ladder::new(limits.clone(), now);
-            board.seat(0, Some(Seated { target: 0, user: Some(1002), ladder }));
+            let escalation = Escalation::new(limits.clone(), now);
+            board.set_slot(0, Some(Occupied { target: 0, user: Some(1002), escalation }));
         }
         assert_eq!(ended, 2);
         assert_eq!(board.step(1, now, &short()).map(|moved| moved.to), Some(State::Kill), "Alice's job");
@@ -207,8 +208,8 @@ mod tests {
         // Each comes when the others before it are gone, and has a share of its own.
         for user in 1001..1011 {
             now = now.plus(Duration::from_secs(10));
-            let ladder = Ladder::new(limits(), now);
-            board.seat(0, Some(Seated { target: (user % 2) as usize, user: Some(user), ladder }));
+            let escalation = Escalation::new(limits(), now);
+            board.set_slot(0, Some(Occupied { target: (user % 2) as usize, user: Some(user), escalation }));
             ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
         }
         assert_eq!((ended, board.host_left(now)), (2, 0));
@@ -235,8 +236,8 @@ mod tests {
         let mut now = Timestamp::from_secs(100);
         let mut board = Board::new(1, [1], 1);
         board.recall(0, Some(7), now);
-        let ladder = Ladder::new(limits(), now);
-        board.seat(0, Some(Seated { target: 0, user: Some(7), ladder }));
+        let escalation = Escalation::new(limits(), now);
+        board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
         let mut moves = Vec::new();
         for _ in 0..20 {
             now = now.plus(Duration::from_secs(1));
@@ -252,9 +253,9 @@ mod tests {
         // What the host has is everybody's.
         limits.levels[Resource::Host.place()] = limits.levels[Resource::Cgroup.place()].take();
         let mut board = Board::new(2, [3, 3], 5);
-        for seat in 0..2 {
-            let ladder = Ladder::new(limits.clone(), now);
-            board.seat(seat, Some(Seated { target: seat, user: Some(7), ladder }));
+        for slot in 0..2 {
+            let escalation = Escalation::new(limits.clone(), now);
+            board.set_slot(slot, Some(Occupied { target: slot, user: Some(7), escalation }));
         }
         let short = |alive| {
             let mut observed = short();

@@ -162,7 +162,7 @@ impl Conditions {
     }
 
     /// Every condition that the policy asks for, with its truth.
-    pub fn asked(&self) -> impl Iterator<Item = (Condition, Truth)> + '_ {
+    pub fn evaluated(&self) -> impl Iterator<Item = (Condition, Truth)> + '_ {
         Condition::ALL
             .iter()
             .map(|condition| (*condition, self.get(*condition)))

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::condition::{Condition, Conditions, Truth};
-use super::ladder::Gate;
+use super::escalation::Gate;
 use super::limits::{Levels, Limits, Trigger};
 use super::observed::{Aged, Observed, Reading, Resource};
-use super::state::{Mode, Reach, Reason};
+use super::state::{MaxState, Mode, Reason};
 
 /// Memory that comes back faster than this, in bytes per second, is the victim's: a teardown frees over 1 GiB a second,
 /// and what slows it down by a hundred is still above what a host's noise looks like.
@@ -25,7 +25,7 @@ pub struct Judged {
     /// The resource whose hard level is crossed, and the target may be killed for it.
     pub hard: Option<Resource>,
     /// How far what asks for action may lead, and what it is.
-    pub push: (Reach, Reason),
+    pub push: (MaxState, Reason),
     /// Why a warning is due.
     pub warn: Option<Reason>,
     /// Whether a soft level is crossed.
@@ -55,7 +55,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         conditions: Conditions::default(),
         blind: false,
         hard: None,
-        push: (Reach::Ignore, Reason::Quiet),
+        push: (MaxState::Ignore, Reason::Quiet),
         warn: None,
         low: false,
         back: true,
@@ -83,8 +83,8 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         }
         if level.soft {
             judged.low = true;
-            let reach = if held_up { limits.within(Reach::Checkpoint) } else { limits.reach };
-            judged.push(reach, Reason::Level(resource));
+            let max_state = if held_up { limits.within(MaxState::Checkpoint) } else { limits.max_state };
+            judged.push(max_state, Reason::Level(resource));
         }
         judged.returning |= level.returning;
         if level.near {
@@ -96,15 +96,15 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     }
     judged.blind &= !seen;
     // Nobody can say which resource these are about, so they wait for a victim's memory like a shared level does.
-    let most = if gate.busy { Reach::Checkpoint } else { Reach::Kill };
+    let most = if gate.busy { MaxState::Checkpoint } else { MaxState::Kill };
     waits |= judged.forecast(limits, observed, slow, most);
     waits |= judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, (Reason::Leak, most));
     waits |= judged.trigger(limits, Condition::Alert, limits.alert, observed.alert, (Reason::Alert, most));
     // The rungs below a push are its warning too.
-    if judged.push.0 >= Reach::Warn {
+    if judged.push.0 >= MaxState::Warn {
         judged.warn = judged.warn.or(Some(judged.push.1));
     }
-    judged.back &= judged.push.0 < Reach::Soft;
+    judged.back &= judged.push.0 < MaxState::Soft;
     let conditions = &mut judged.conditions;
     conditions.set(Condition::Fit, Truth::of(observed.fit));
     conditions.set(Condition::Fresh, Truth::of(fresh));
@@ -121,9 +121,9 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
 }
 
 impl Judged {
-    fn push(&mut self, reach: Reach, reason: Reason) {
-        if reach > self.push.0 {
-            self.push = (reach, reason);
+    fn push(&mut self, max_state: MaxState, reason: Reason) {
+        if max_state > self.push.0 {
+            self.push = (max_state, reason);
         }
     }
 
@@ -137,8 +137,8 @@ impl Judged {
 
     /// The analyzers know a ramp from a leak, so the plain rate speaks only where they are silent for too long.
     /// Returns whether it would lead further than `most`.
-    fn forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>, most: Reach) -> bool {
-        if limits.forecast.reach == Reach::Ignore {
+    fn forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>, most: MaxState) -> bool {
+        if limits.forecast.max_state == MaxState::Ignore {
             return false;
         }
         let said = observed.forecast.filter(|said| said.age <= limits.forecast.max_age);
@@ -158,9 +158,9 @@ impl Judged {
         if soft != Some(true) {
             return false;
         }
-        let reach = limits.within(limits.forecast.reach);
-        self.push(reach.min(most), Reason::Forecast);
-        reach > most
+        let max_state = limits.within(limits.forecast.max_state);
+        self.push(max_state.min(most), Reason::Forecast);
+        max_state > most
     }
 
     /// Returns whether it would lead further than it may now.
@@ -170,9 +170,9 @@ impl Judged {
         condition: Condition,
         trigger: Trigger,
         value: Option<Aged<bool>>,
-        (reason, most): (Reason, Reach),
+        (reason, most): (Reason, MaxState),
     ) -> bool {
-        if trigger.reach == Reach::Ignore {
+        if trigger.max_state == MaxState::Ignore {
             return false;
         }
         let known = value.filter(|value| value.age <= trigger.max_age).map(|value| value.value);
@@ -180,9 +180,9 @@ impl Judged {
         if known != Some(true) {
             return false;
         }
-        let reach = limits.within(trigger.reach);
-        self.push(reach.min(most), reason);
-        reach > most
+        let max_state = limits.within(trigger.max_state);
+        self.push(max_state.min(most), reason);
+        max_state > most
     }
 }
 
@@ -195,7 +195,7 @@ fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> O
     }
     let soft = levels.soft.of(total);
     let hard = levels.hard.map(|hard| hard.of(total));
-    let near = soft.saturating_add(limits.margin.of(total)).min(total);
+    let near = soft.saturating_add(limits.hysteresis.of(total)).min(total);
     let until = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0).map(|rate| seconds(headroom.get(), rate));
     Some(Level {
         soft: headroom <= soft,

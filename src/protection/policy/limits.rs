@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::observed::Resource;
-use super::state::{Mode, Reach};
+use super::state::{MaxState, Mode};
 use crate::model::units::Amount;
 
 /// The levels of one resource.
@@ -21,7 +21,7 @@ pub struct Levels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// How far.
-    pub reach: Reach,
+    pub max_state: MaxState,
     /// What is older is not acted on.
     pub max_age: Duration,
 }
@@ -32,15 +32,15 @@ pub struct Limits {
     /// Whether it acts.
     pub mode: Mode,
     /// The highest rung, whatever triggers it.
-    pub reach: Reach,
+    pub max_state: MaxState,
     /// By [`Resource::place`]; absent where the resource is not watched.
     pub levels: [Option<Levels>; 4],
     /// How much more than the soft level must be left before memory counts as back.
-    pub margin: Amount,
+    pub hysteresis: Amount,
     /// How long the soft level, or a forecast, must hold before the ladder begins.
-    pub hold: Duration,
+    pub for_time: Duration,
     /// How long memory must be back before the ladder goes down from its warning.
-    pub clear: Duration,
+    pub clear_for: Duration,
     /// The analyzers' forecast and the present rate.
     pub forecast: Trigger,
     /// A warning is given when exhaustion is foreseen within this time.
@@ -58,7 +58,7 @@ pub struct Limits {
     /// How long a job that says it is saving has.
     pub longest_grace: Duration,
     /// Time between two requests for a checkpoint, over all incidents.
-    pub ask_again: Duration,
+    pub request_interval: Duration,
     /// With less than this until exhaustion, and below the soft level, only a kill is left.
     pub kill_margin: Duration,
     /// How long a job has to end after SIGTERM.
@@ -82,7 +82,7 @@ impl Limits {
     }
 
     /// A reach within what the policy allows.
-    pub fn within(&self, reach: Reach) -> Reach {
-        reach.min(self.reach)
+    pub fn within(&self, max_state: MaxState) -> MaxState {
+        max_state.min(self.max_state)
     }
 }

@@ -1,15 +1,15 @@
 //! When to act, and how far: a state machine that is given everything, time included.
 //!
 //! [`observed`] goes in, [`judge`] says of each condition whether it is met,
-//! [`ladder`] goes up or down one rung, [`board`] keeps the ladders of all
+//! [`escalation`] goes up or down one rung, [`board`] keeps the ladders of all
 //! targets from taking two victims for one shortage. Nothing here reads a
 //! clock or a file, and nothing allocates once it is built.
 
 pub mod board;
 pub mod condition;
+pub mod escalation;
 pub mod flow;
 pub mod judge;
-pub mod ladder;
 pub mod limits;
 pub mod observed;
 pub mod rate;
@@ -18,10 +18,10 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
-pub use board::{Board, Seated, UsedUp};
+pub use board::{Board, Occupied, UsedUp};
 pub use condition::{Condition, Conditions, Truth};
+pub use escalation::{Escalation, Gate};
 pub use flow::Flow;
-pub use ladder::{Gate, Ladder};
 pub use limits::{Levels, Limits, Trigger};
 pub use observed::{Ack, AckKind, Aged, Forecast, Members, Observed, Reading, Resource};
-pub use state::{Mode, Reach, Reason, State, Transition};
+pub use state::{MaxState, Mode, Reason, State, Transition};

@@ -18,12 +18,12 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Nothing happened yet; at most `most` times in an hour. There is room for as many users as there are `seats`.
-    pub fn new(most: u32, seats: usize) -> Self {
+    /// Nothing happened yet; at most `most` times in an hour. There is room for as many users as there are `slots`.
+    pub fn new(most: u32, slots: usize) -> Self {
         let most = most as usize;
         // Each user who comes later has its share, also where others have used up everything before.
-        let times = Vec::with_capacity(2 * most + seats.min(2 * most));
-        Self { times, most, users: Vec::with_capacity(seats) }
+        let times = Vec::with_capacity(2 * most + slots.min(2 * most));
+        Self { times, most, users: Vec::with_capacity(slots) }
     }
 
     /// Who has jobs now.

@@ -102,7 +102,7 @@ impl State {
 /// How far up the ladder something may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Reach {
+pub enum MaxState {
     /// Nowhere.
     Ignore,
     /// To a warning.
@@ -117,7 +117,7 @@ pub enum Reach {
     Kill,
 }
 
-impl Reach {
+impl MaxState {
     /// The words of the configuration, the least first.
     pub const WORDS: &'static [&'static str] = &["ignore", "warn", "soft", "checkpoint", "term", "kill"];
 
@@ -133,11 +133,11 @@ impl Reach {
         }
     }
 
-    /// The reach of a word; nothing where it is none of [`Reach::WORDS`].
+    /// The reach of a word; nothing where it is none of [`MaxState::WORDS`].
     pub fn of(word: &str) -> Option<Self> {
         [Self::Ignore, Self::Warn, Self::Soft, Self::Checkpoint, Self::Term, Self::Kill]
             .into_iter()
-            .find(|reach| reach.label() == word)
+            .find(|max_state| max_state.label() == word)
     }
 }
 

@@ -28,11 +28,11 @@ const GOING: usize = 1024;
 
 /// A move of a target's ladder.
 #[derive(Clone, Copy)]
-pub struct Turn<'a> {
+pub struct LoggedTransition<'a> {
     /// When.
     pub at: Timestamp,
     /// Whose, as the executor calls it.
-    pub seat: TargetId,
+    pub slot: TargetId,
     /// The target's name.
     pub target: &'a Label,
     /// `observe`, `enforce` or `drill`.
@@ -51,9 +51,12 @@ pub struct Turn<'a> {
     pub policy: &'a Arc<str>,
 }
 
-impl std::fmt::Debug for Turn<'_> {
+impl std::fmt::Debug for LoggedTransition<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turn").field("from", &self.from).field("to", &self.to).finish_non_exhaustive()
+        f.debug_struct("LoggedTransition")
+            .field("from", &self.from)
+            .field("to", &self.to)
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,7 +79,7 @@ pub struct Ledger {
     /// Lines that wait for a reader of the log to let go of it.
     spill: Vec<u8>,
     reason: String,
-    seats: Vec<Seat>,
+    slots: Vec<Seat>,
     /// Room for the names of incidents.
     names: Vec<String>,
     number: u64,
@@ -92,7 +95,7 @@ impl Ledger {
             line: Vec::with_capacity(16 * 1024),
             spill: Vec::with_capacity(SPILL),
             reason: String::with_capacity(512),
-            seats: Vec::with_capacity(SEATS),
+            slots: Vec::with_capacity(SEATS),
             names: (0..SEATS).map(|_| String::with_capacity(NAME)).collect(),
             number: 0,
             going: Vec::with_capacity(GOING),
@@ -100,37 +103,37 @@ impl Ledger {
     }
 
     /// A ladder moved. An incident begins with the first move that is under way, and ends with the first that is not.
-    pub fn moved(&mut self, turn: &Turn<'_>) {
-        let place = self.seat(turn);
-        let begins = turn.under_way && self.seats[place].incident.is_empty();
+    pub fn moved(&mut self, turn: &LoggedTransition<'_>) {
+        let place = self.slot(turn);
+        let begins = turn.under_way && self.slots[place].incident.is_empty();
         if begins {
-            let mut incident = std::mem::take(&mut self.seats[place].incident);
+            let mut incident = std::mem::take(&mut self.slots[place].incident);
             name_into(turn.at, turn.target.as_str(), &mut incident);
-            if self.seats.iter().any(|other| other.incident == incident) {
+            if self.slots.iter().any(|other| other.incident == incident) {
                 // Two jobs of one target, in the same millisecond. Writing to a text cannot fail.
-                let _ = write!(incident, "-{}", turn.seat.0);
+                let _ = write!(incident, "-{}", turn.slot.0);
             }
-            self.seats[place].incident = incident;
-            self.recorder.began(turn.at, turn.target, turn.mode, &self.seats[place].incident, turn.policy);
+            self.slots[place].incident = incident;
+            self.recorder.began(turn.at, turn.target, turn.mode, &self.slots[place].incident, turn.policy);
         }
         self.reason.clear();
         // Writing to a text cannot fail.
         let _ = write!(self.reason, "{}", turn.reason);
         let reason = std::mem::take(&mut self.reason);
-        let Turn { from, to, readings, .. } = *turn;
-        self.put(turn.at, turn.seat, &Entry::Moved { from, to, reason: &reason, readings });
+        let LoggedTransition { from, to, readings, .. } = *turn;
+        self.put(turn.at, turn.slot, &Entry::Moved { from, to, reason: &reason, readings });
         self.reason = reason;
         if !turn.under_way {
-            self.left(turn.at, turn.seat);
+            self.left(turn.at, turn.slot);
         }
     }
 
     /// Whoever was in a seat is gone: an incident that is under way there is over, and is not the next one's.
-    pub fn left(&mut self, at: Timestamp, seat: TargetId) {
-        let seat = self.seats.iter_mut().find(|known| known.id == seat && !known.incident.is_empty());
-        if let Some(seat) = seat {
-            self.recorder.ended(at, &seat.incident);
-            seat.incident.clear();
+    pub fn left(&mut self, at: Timestamp, slot: TargetId) {
+        let slot = self.slots.iter_mut().find(|known| known.id == slot && !known.incident.is_empty());
+        if let Some(slot) = slot {
+            self.recorder.ended(at, &slot.incident);
+            slot.incident.clear();
         }
     }
 
@@ -167,11 +170,11 @@ impl Ledger {
     /// A step that went on has ended, or the job says that it is saving.
     pub fn ended(&mut self, at: Timestamp, finished: &Finished) {
         let known = self.going.iter().position(|(ticket, ..)| *ticket == finished.ticket);
-        let (seat, number) = known.map_or((TargetId(u16::MAX), None), |place| {
-            let (_, seat, number) = self.going[place];
-            (seat, Some(number))
+        let (slot, number) = known.map_or((TargetId(u16::MAX), None), |place| {
+            let (_, slot, number) = self.going[place];
+            (slot, Some(number))
         });
-        self.put(at, seat, &Entry::Ended { number, finished });
+        self.put(at, slot, &Entry::Ended { number, finished });
         let goes_on = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
         if let Some(place) = known.filter(|_| !goes_on) {
             self.going.remove(place);
@@ -179,35 +182,35 @@ impl Ledger {
     }
 
     /// The name of the incident that is under way for a target.
-    pub fn incident(&self, seat: TargetId) -> Option<&str> {
-        let seat = self.seats.iter().find(|known| known.id == seat)?;
-        Some(seat.incident.as_str()).filter(|incident| !incident.is_empty())
+    pub fn incident(&self, slot: TargetId) -> Option<&str> {
+        let slot = self.slots.iter().find(|known| known.id == slot)?;
+        Some(slot.incident.as_str()).filter(|incident| !incident.is_empty())
     }
 
-    fn seat(&mut self, turn: &Turn<'_>) -> usize {
-        let found = self.seats.iter().position(|seat| seat.id == turn.seat);
+    fn slot(&mut self, turn: &LoggedTransition<'_>) -> usize {
+        let found = self.slots.iter().position(|slot| slot.id == turn.slot);
         let place = found.unwrap_or_else(|| {
-            self.seats.push(Seat {
-                id: turn.seat,
+            self.slots.push(Seat {
+                id: turn.slot,
                 target: turn.target.clone(),
                 mode: turn.mode,
                 incident: self.names.pop().unwrap_or_default(),
             });
-            self.seats.len() - 1
+            self.slots.len() - 1
         });
-        let seat = &mut self.seats[place];
-        seat.target.clone_from(turn.target);
-        seat.mode = turn.mode;
+        let slot = &mut self.slots[place];
+        slot.target.clone_from(turn.target);
+        slot.mode = turn.mode;
         place
     }
 
-    fn put(&mut self, at: Timestamp, seat: TargetId, entry: &Entry<'_>) {
-        let seat = self.seats.iter().find(|known| known.id == seat);
+    fn put(&mut self, at: Timestamp, slot: TargetId, entry: &Entry<'_>) {
+        let slot = self.slots.iter().find(|known| known.id == slot);
         let occasion = Occasion {
             at,
-            incident: seat.map_or("", |seat| &seat.incident),
-            target: seat.map_or("", |seat| seat.target.as_str()),
-            mode: seat.map_or("", |seat| seat.mode),
+            incident: slot.map_or("", |slot| &slot.incident),
+            target: slot.map_or("", |slot| slot.target.as_str()),
+            mode: slot.map_or("", |slot| slot.mode),
             config: &self.config,
         };
         entry.write(&occasion, &mut self.line);
@@ -239,8 +242,8 @@ impl Ledger {
 impl Drop for Ledger {
     /// What is under way has nobody any more who could tell of it.
     fn drop(&mut self) {
-        for seat in self.seats.iter().filter(|seat| !seat.incident.is_empty()) {
-            self.recorder.left(clock::now(), &seat.incident);
+        for slot in self.slots.iter().filter(|slot| !slot.incident.is_empty()) {
+            self.recorder.left(clock::now(), &slot.incident);
         }
     }
 }

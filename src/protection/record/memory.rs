@@ -75,7 +75,7 @@ struct Line {
 /// What the guard says. Nothing in it is allocated for it.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated during a kill")]
-enum Word {
+enum Message {
     Asked(Timestamp, Arc<Roster>),
     Ended(Timestamp, Label, Option<u32>),
     Killed(Timestamp, [ProcessKey; CHUNK], usize),
@@ -128,7 +128,7 @@ impl Remembered {
 /// The guard's way to it.
 #[derive(Debug)]
 pub struct Memory {
-    words: SyncSender<Word>,
+    messages: SyncSender<Message>,
     shared: Arc<Shared>,
     /// Whether the last line was waited for in vain.
     behind: bool,
@@ -138,7 +138,7 @@ impl Memory {
     /// These are about to be asked for a checkpoint. Waits until that is written down, for a moment at most, and not at
     /// all while an earlier line is not written: a disk that hangs must not keep a job from being asked.
     pub fn asked(&mut self, at: Timestamp, roster: &Arc<Roster>) {
-        let number = self.say(Word::Asked(at, Arc::clone(roster)));
+        let number = self.send(Message::Asked(at, Arc::clone(roster)));
         let written = || self.shared.written.load(Ordering::Acquire);
         if self.behind && written() + 1 < number {
             return;
@@ -157,7 +157,7 @@ impl Memory {
 
     /// A job is about to be ended, which the rate limits count. Waits for nothing.
     pub fn ended(&self, at: Timestamp, target: &Label, user: Option<u32>) {
-        self.say(Word::Ended(at, target.clone(), user));
+        self.send(Message::Ended(at, target.clone(), user));
     }
 
     /// These were killed. Waits for nothing.
@@ -166,14 +166,14 @@ impl Memory {
         for chunk in touched.chunks(CHUNK) {
             let killed = chunk.iter().filter(|touched| touched.errno == 0);
             let count = killed.zip(&mut keys).map(|(touched, key)| *key = touched.key).count();
-            self.say(Word::Killed(at, keys, count));
+            self.send(Message::Killed(at, keys, count));
         }
     }
 
     /// Says a word, and how many were said by then. One that finds no room is lost: the disk hangs.
-    fn say(&self, word: Word) -> u64 {
+    fn send(&self, word: Message) -> u64 {
         let before = self.shared.said.fetch_add(1, Ordering::AcqRel);
-        if self.words.try_send(word).is_err() {
+        if self.messages.try_send(word).is_err() {
             self.shared.written.fetch_add(1, Ordering::AcqRel);
         }
         before + 1
@@ -182,17 +182,17 @@ impl Memory {
 
 /// The thread that writes, for the whole life of the daemon.
 #[derive(Debug)]
-pub(super) struct Archive {
-    words: SyncSender<Word>,
+pub(super) struct MemoryThread {
+    messages: SyncSender<Message>,
     shared: Arc<Shared>,
     /// Told once what an earlier run wrote was read.
     read: Mutex<Receiver<()>>,
 }
 
-impl Archive {
+impl MemoryThread {
     /// Starts it, for a file in the folder of state, if there is one; `boot` is the id of this boot.
     pub(super) fn start(path: Option<PathBuf>, boot: String) -> io::Result<Self> {
-        let (words, heard) = sync_channel(WAITING);
+        let (messages, received) = sync_channel(WAITING);
         let (tell, read) = sync_channel(1);
         let shared = Arc::<Shared>::default();
         let mut writer =
@@ -204,9 +204,9 @@ impl Archive {
             drop(tell);
             // Without what is too old.
             writer.renew();
-            writer.serve(&heard);
+            writer.serve(&received);
         })?;
-        Ok(Self { words, shared, read: Mutex::new(read) })
+        Ok(Self { messages, shared, read: Mutex::new(read) })
     }
 
     /// What is remembered. Waits for the file to be read, for a moment: a disk that hangs must not keep the node from
@@ -228,7 +228,7 @@ impl Archive {
 
     /// The guard's way to it.
     pub(super) fn memory(&self) -> Memory {
-        Memory { words: self.words.clone(), shared: Arc::clone(&self.shared), behind: false }
+        Memory { messages: self.messages.clone(), shared: Arc::clone(&self.shared), behind: false }
     }
 }
 
@@ -257,8 +257,8 @@ impl Writer {
         }
     }
 
-    fn serve(&mut self, heard: &Receiver<Word>) {
-        while let Ok(word) = heard.recv() {
+    fn serve(&mut self, received: &Receiver<Message>) {
+        while let Ok(word) = received.recv() {
             let (at, fact) = fact(&word);
             {
                 let mut known = self.known();
@@ -291,7 +291,7 @@ impl Writer {
         if written.is_err() {
             self.file = None;
         }
-        self.said(written);
+        self.log_result(written);
     }
 
     /// Writes the whole file anew, and opens it for what comes.
@@ -310,11 +310,11 @@ impl Writer {
             self.file = Some(file);
             self.added = 0;
         });
-        self.said(told);
+        self.log_result(told);
     }
 
     /// Says once that writing fails, and once that it does no more.
-    fn said(&mut self, written: io::Result<()>) {
+    fn log_result(&mut self, written: io::Result<()>) {
         match written {
             Ok(()) if std::mem::take(&mut self.failing) => {
                 tracing::info!("What protection does is kept over a restart again.");
@@ -347,20 +347,20 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn fact(word: &Word) -> (Timestamp, Fact) {
+fn fact(word: &Message) -> (Timestamp, Fact) {
     let pair = |key: ProcessKey| (key.pid, key.start);
     match word {
-        Word::Asked(at, roster) => {
+        Message::Asked(at, roster) => {
             let ask = roster.ask.iter().map(|asked| asked.key);
             let mut keys: Vec<ProcessKey> = ask.chain(roster.end.iter().copied()).collect();
             keys.sort_unstable();
             keys.dedup();
             (*at, Fact::Asked(keys.into_iter().map(pair).collect()))
         }
-        Word::Ended(at, target, user) => {
+        Message::Ended(at, target, user) => {
             (*at, Fact::Ended { target: target.as_str().to_owned(), user: *user })
         }
-        Word::Killed(at, keys, count) => {
+        Message::Killed(at, keys, count) => {
             (*at, Fact::Killed(keys.iter().take(*count).map(|key| pair(*key)).collect()))
         }
     }
@@ -461,20 +461,20 @@ impl Known {
 mod tests {
     use super::*;
     use crate::protection::options::target::Victims;
-    use crate::protection::plan::victim::Person;
+    use crate::protection::plan::victim::ProcessInfo;
 
     const ONE: ProcessKey = ProcessKey { pid: 10, start: 100 };
     const TWO: ProcessKey = ProcessKey { pid: 11, start: 101 };
 
     fn roster(keys: &[ProcessKey]) -> Arc<Roster> {
-        let person = |key: &ProcessKey| Person {
+        let person = |key: &ProcessKey| ProcessInfo {
             key: *key,
             parent: 1,
             resident: crate::model::units::Bytes::ZERO,
             group: None,
             rank: false,
         };
-        let people: Vec<Person> = keys.iter().map(person).collect();
+        let people: Vec<ProcessInfo> = keys.iter().map(person).collect();
         Roster::new(&people, Victims::Whole, None).into()
     }
 
@@ -482,12 +482,12 @@ mod tests {
         Touched { key, uid: 0, comm: [0; 16], resident: 0, errno }
     }
 
-    fn start(path: &Path, boot: &str) -> Archive {
-        Archive::start(Some(path.to_owned()), boot.to_owned()).unwrap()
+    fn start(path: &Path, boot: &str) -> MemoryThread {
+        MemoryThread::start(Some(path.to_owned()), boot.to_owned()).unwrap()
     }
 
     /// Waits until everything that was said is written.
-    fn settle(archive: &Archive) {
+    fn settle(archive: &MemoryThread) {
         let begun = clock::now();
         while archive.shared.written.load(Ordering::Acquire) < archive.shared.said.load(Ordering::Acquire) {
             assert!(clock::now().since(begun) < Duration::from_secs(30), "waited too long");
@@ -506,7 +506,7 @@ mod tests {
         memory.ended(now, &"train".into(), Some(7));
         memory.killed(now, &[touched(ONE, 0), touched(TWO, 1)]);
         settle(&first);
-        let check = |archive: &Archive, same_boot: bool| {
+        let check = |archive: &MemoryThread, same_boot: bool| {
             let known = archive.remembered();
             let asked = known.asked([TWO, ONE].iter()).map(|at| at.monotonic().as_millis());
             assert_eq!(asked, same_boot.then_some(now.monotonic().as_millis()));
@@ -530,7 +530,7 @@ mod tests {
     #[test]
     fn only_the_first_who_asks_waits_for_the_file() {
         use std::sync::mpsc::RecvTimeoutError;
-        let archive = Archive::start(None, String::new()).unwrap();
+        let archive = MemoryThread::start(None, String::new()).unwrap();
         archive.remembered();
         let told = archive.read.lock().unwrap().recv_timeout(Duration::from_secs(30));
         assert_eq!(told, Err(RecvTimeoutError::Disconnected));
@@ -546,7 +546,7 @@ mod tests {
         let keys: Vec<ProcessKey> = (1..400).map(|pid| ProcessKey { pid, start: 1 }).collect();
         let roster = roster(&keys);
         for _ in 0..1_200 {
-            memory.say(Word::Asked(clock::now(), Arc::clone(&roster)));
+            memory.send(Message::Asked(clock::now(), Arc::clone(&roster)));
             settle(&archive);
         }
         assert!(std::fs::metadata(&path).unwrap().len() < 5 << 20);
@@ -593,7 +593,7 @@ mod tests {
 
     #[test]
     fn without_a_folder_it_is_remembered_until_the_end() {
-        let archive = Archive::start(None, String::new()).unwrap();
+        let archive = MemoryThread::start(None, String::new()).unwrap();
         archive.memory().asked(clock::now(), &roster(&[ONE]));
         settle(&archive);
         assert!(archive.remembered().asked([ONE].iter()).is_some());

@@ -1,18 +1,18 @@
 //! What is written down of protection: the audit log, and a folder for each incident.
 //!
 //! [`ledger`] is where the guard puts what it does, without a wait; `recorder`
-//! makes folders of it on a thread of its own; `strikes` sees what the kernel's
+//! makes folders of it on a thread of its own; `oom_kills` sees what the kernel's
 //! OOM killer did, so that there is a record even when nobody else acted.
 
 pub mod audit;
 pub mod flight;
 pub mod ledger;
 mod memory;
+mod oom_kills;
 mod paused;
 mod recorder;
 pub mod report;
 pub mod store;
-mod strikes;
 mod summary;
 
 use std::path::{Path, PathBuf};
@@ -23,14 +23,14 @@ use std::time::Duration;
 use self::audit::{AuditLog, Place};
 use self::flight::Flight;
 use self::ledger::Ledger;
-use self::memory::Archive;
+use self::memory::MemoryThread;
 pub use self::memory::{End, Memory, Remembered};
-use self::recorder::RecordErrand;
+use self::oom_kills::{KilledProcesses, OomKills};
+use self::recorder::RecordExecutor;
 pub use self::recorder::{Recorder, Status};
 use self::store::Store;
-use self::strikes::{Kills, Strikes};
 use super::enforce::deaths::{Death, Deaths};
-use super::enforce::executor::Errand;
+use super::enforce::executor::BackgroundExecutor;
 use crate::config::Config;
 use crate::engine::Frames;
 use crate::events::{Events, RecordsState};
@@ -40,7 +40,7 @@ use crate::model::label::Label;
 use crate::protection::words::incidents::Incidents;
 
 /// Says what of the system protection has to do without; `proc` is where processes are.
-pub fn tell_needs(proc: &Path, events: &Events) {
+pub fn report_missing_capabilities(proc: &Path, events: &Events) {
     let psi = proc.join("pressure/memory").exists();
     let mut needs = vec![("psi", psi, "pressure is not told (the kernel may want psi=1 at boot)")];
     if let Some(mask) = capability::effective(proc) {
@@ -65,12 +65,12 @@ pub type SharedFlight = Arc<Mutex<Flight>>;
 
 /// Sees how watched processes end.
 #[derive(Clone, Debug)]
-pub struct Lookout {
+pub struct DeathWatch {
     deaths: Arc<Mutex<Deaths>>,
     proc: PathBuf,
 }
 
-impl Lookout {
+impl DeathWatch {
     /// Watches how the processes of these jobs end, each with the name of its target; one that `SIGKILL` ends is an
     /// incident.
     pub fn watch<'k>(&self, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
@@ -90,8 +90,8 @@ pub struct Records {
     flight: SharedFlight,
     store: Option<Store>,
     events: Arc<Events>,
-    lookout: Lookout,
-    archive: Archive,
+    death_watch: DeathWatch,
+    archive: MemoryThread,
     hold: Hold,
     /// Whether it was said that the audit log cannot be written.
     audit_troubled: AtomicBool,
@@ -121,7 +121,7 @@ enum Hold {
     /// The lock, for as long as the process lives.
     Alone(#[expect(dead_code, reason = "held, and never looked at")] std::fs::File),
     /// Another process has it.
-    Rival,
+    OtherDaemon,
 }
 
 impl Hold {
@@ -145,7 +145,7 @@ impl Hold {
                          if both are to run.",
                         TRY_AGAIN.as_secs()
                     );
-                    return Self::Rival;
+                    return Self::OtherDaemon;
                 }
                 Err(error) => {
                     tracing::warn!(folder = %folder.display(), %error, "The folder of state cannot be locked.");
@@ -178,7 +178,7 @@ impl Records {
 
     fn with(hold: Hold, config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
         // Two that write into the same files would spoil them for both.
-        let folder = folder(config).filter(|_| !matches!(hold, Hold::Rival));
+        let folder = folder(config).filter(|_| !matches!(hold, Hold::OtherDaemon));
         if let Some(folder) = &folder {
             paused::let_go(folder.join("audit.jsonl"), config.paths.cgroup.clone());
         }
@@ -204,13 +204,13 @@ impl Records {
         }
         let boot = fs::read_text(&config.paths.proc.join("sys/kernel/random/boot_id")).unwrap_or_default();
         let past = folder.as_deref().map(|folder| folder.join("protection.jsonl"));
-        let archive = Archive::start(past, boot.trim().to_owned())?;
+        let archive = MemoryThread::start(past, boot.trim().to_owned())?;
         let flight = SharedFlight::default();
         let proc = config.paths.proc.clone();
         let written =
             Recorder::start(store.clone(), audit.clone(), proc.clone(), Arc::clone(&flight), trouble);
         let recorder = Arc::new(written?);
-        if !Deaths::told() {
+        if !Deaths::supported() {
             tracing::info!("How watched processes end is not known here: the kernel tells it since 6.15.");
         }
         let records = Self {
@@ -219,18 +219,18 @@ impl Records {
             flight,
             store,
             events,
-            lookout: Lookout { deaths: Arc::default(), proc },
+            death_watch: DeathWatch { deaths: Arc::default(), proc },
             archive,
             hold,
             audit_troubled: AtomicBool::default(),
         };
-        records.tell();
+        records.report_status();
         Ok(records)
     }
 
     /// Whether another memwarden protects with the same folder of state: this one must not act then.
-    pub const fn rival(&self) -> bool {
-        matches!(self.hold, Hold::Rival)
+    pub const fn other_daemon(&self) -> bool {
+        matches!(self.hold, Hold::OtherDaemon)
     }
 
     /// Where incidents are; nothing where they are kept in memory only.
@@ -239,7 +239,7 @@ impl Records {
     }
 
     /// Says how writing fares.
-    fn tell(&self) {
+    fn report_status(&self) {
         let (audit, incidents) = (self.audit.status(), self.recorder.status());
         let troubled = audit.trouble.is_some();
         if self.audit_troubled.swap(troubled, Ordering::Relaxed) != troubled {
@@ -284,8 +284,8 @@ impl Records {
     }
 
     /// Who carries out the step that writes down what is known.
-    pub fn errand(&self) -> Box<dyn Errand> {
-        Box::new(RecordErrand::new(Arc::clone(&self.recorder)))
+    pub fn executor(&self) -> Box<dyn BackgroundExecutor> {
+        Box::new(RecordExecutor::new(Arc::clone(&self.recorder)))
     }
 
     /// Who writes folders.
@@ -294,8 +294,8 @@ impl Records {
     }
 
     /// Who sees how processes end.
-    pub fn lookout(&self) -> Lookout {
-        self.lookout.clone()
+    pub fn death_watch(&self) -> DeathWatch {
+        self.death_watch.clone()
     }
 
     /// Has everything written down, and waits for it at most so long.
@@ -311,22 +311,22 @@ impl Records {
 
     /// Looks at every frame for what the kernel did, and keeps what it says of the host, until there are no more.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
-        let (mut strikes, mut kills) = (Strikes::default(), Kills::default());
+        let (mut oom_kills, mut kills) = (OomKills::default(), KilledProcesses::default());
         let remembered = self.archive.known();
         while frames.changed().await.is_ok() {
             let Some(frame) = frames.borrow_and_update().clone() else { continue };
-            if let Some(sample) = strikes::host(&frame)
+            if let Some(sample) = oom_kills::host(&frame)
                 && let Ok(mut flight) = self.flight.try_lock()
             {
                 flight.push(sample);
             }
-            self.tell();
-            if let Some(incident) = strikes.look(&frame) {
+            self.report_status();
+            if let Some(incident) = oom_kills.look(&frame) {
                 tracing::warn!(incident = incident.id, "{}", incident.summary);
                 self.recorder.record(incident);
             }
             // After the strikes, whose victims are told better there.
-            for incident in kills.look(&frame, self.lookout.poll(), |key| remembered.killed(key)) {
+            for incident in kills.look(&frame, self.death_watch.poll(), |key| remembered.killed(key)) {
                 self.recorder.record(incident);
             }
         }

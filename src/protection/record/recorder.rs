@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use super::SharedFlight;
 use super::audit::AuditLog;
+use super::oom_kills::VICTIM;
 use super::report::{chart, csv, report};
 use super::store::{self, Store};
-use super::strikes::VICTIM;
 use super::summary::summary;
 use crate::host::clock;
 use crate::model::label::Label;
 use crate::model::printable;
 use crate::model::time::Timestamp;
 use crate::plot::{self, Theme, svg};
-use crate::protection::enforce::executor::Errand;
+use crate::protection::enforce::executor::BackgroundExecutor;
 use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample};
 use crate::protection::words::incidents::{Incidents as _, RECORD};
 use crate::protection::words::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
@@ -58,7 +58,7 @@ impl Id {
 }
 
 #[derive(Debug)]
-enum Word {
+enum Message {
     /// A policy's incident. This and its end take no memory, since the guard says them.
     Began {
         id: Id,
@@ -97,7 +97,7 @@ pub struct Status {
 /// Who is told of incidents.
 #[derive(Debug)]
 pub struct Recorder {
-    words: SyncSender<Word>,
+    messages: SyncSender<Message>,
     status: Arc<Mutex<Status>>,
     /// Beside the status: who is told of a lost word must not wait for it.
     lost: AtomicU64,
@@ -115,7 +115,7 @@ impl Recorder {
         flight: SharedFlight,
         trouble: Option<String>,
     ) -> std::io::Result<Self> {
-        let (words, inbox) = sync_channel(WAITING);
+        let (messages, inbox) = sync_channel(WAITING);
         let status = Arc::new(Mutex::new(Status { trouble, ..Status::default() }));
         let place = audit.since(0).1;
         let host = sysinfo::System::host_name().unwrap_or_default();
@@ -131,7 +131,7 @@ impl Recorder {
             status: Arc::clone(&status),
         };
         std::thread::Builder::new().name("incidents".to_owned()).spawn(move || writer.serve(&inbox))?;
-        Ok(Self { words, status, lost: AtomicU64::new(0) })
+        Ok(Self { messages, status, lost: AtomicU64::new(0) })
     }
 
     /// An incident begins.
@@ -144,28 +144,28 @@ impl Recorder {
         policy: &Arc<str>,
     ) {
         let (target, policy) = (target.clone(), Arc::clone(policy));
-        self.tell(Word::Began { id: Id::of(id), at, target, mode, policy });
+        self.send(Message::Began { id: Id::of(id), at, target, mode, policy });
     }
 
     /// An incident is over.
     pub(super) fn ended(&self, at: Timestamp, id: &str) {
-        self.tell(Word::Ended { id: Id::of(id), at });
+        self.send(Message::Ended { id: Id::of(id), at });
     }
 
     /// Nobody looks after an incident any more, which went on: the daemon ends, or its configuration is another.
     pub(super) fn left(&self, at: Timestamp, id: &str) {
-        self.tell(Word::Left { id: Id::of(id), at });
+        self.send(Message::Left { id: Id::of(id), at });
     }
 
     /// Something that is over already.
     pub fn record(&self, incident: Incident) {
-        self.tell(Word::Record(Box::new(incident)));
+        self.send(Message::Record(Box::new(incident)));
     }
 
     /// Has everything written, and waits for it at most so long; whether it was.
     pub fn flush(&self, within: Duration) -> bool {
-        let (done, heard) = sync_channel(1);
-        self.words.try_send(Word::Flush(done)).is_ok() && heard.recv_timeout(within).is_ok()
+        let (done, received) = sync_channel(1);
+        self.messages.try_send(Message::Flush(done)).is_ok() && received.recv_timeout(within).is_ok()
     }
 
     /// How it fares.
@@ -173,8 +173,8 @@ impl Recorder {
         Status { lost: self.lost.load(Ordering::Relaxed), ..locked(&self.status).clone() }
     }
 
-    fn tell(&self, word: Word) {
-        if self.words.try_send(word).is_err() {
+    fn send(&self, word: Message) {
+        if self.messages.try_send(word).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -182,22 +182,22 @@ impl Recorder {
 
 /// Carries out the step that writes down what is known.
 #[derive(Debug)]
-pub(super) struct RecordErrand {
+pub(super) struct RecordExecutor {
     recorder: Arc<Recorder>,
     report: SyncSender<Finished>,
     ended: Receiver<Finished>,
 }
 
-impl RecordErrand {
+impl RecordExecutor {
     pub(super) fn new(recorder: Arc<Recorder>) -> Self {
         let (report, ended) = sync_channel(WAITING);
         Self { recorder, report, ended }
     }
 }
 
-impl Errand for RecordErrand {
+impl BackgroundExecutor for RecordExecutor {
     fn begin(&mut self, ticket: Ticket, _step: &Step) -> bool {
-        self.recorder.words.try_send(Word::Step(ticket, self.report.clone())).is_ok()
+        self.recorder.messages.try_send(Message::Step(ticket, self.report.clone())).is_ok()
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>) {
@@ -234,14 +234,14 @@ struct Writer {
 }
 
 impl Writer {
-    fn serve(&mut self, inbox: &Receiver<Word>) {
+    fn serve(&mut self, inbox: &Receiver<Message>) {
         self.finish_old();
         loop {
             let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { EVERY };
             let word = inbox.recv_timeout(wait);
             self.read();
             match word {
-                Ok(Word::Began { id, at, target, mode, policy }) => self.begin(Incident {
+                Ok(Message::Began { id, at, target, mode, policy }) => self.begin(Incident {
                     id: id.as_str().to_owned(),
                     target: target.as_str().to_owned(),
                     mode: mode.to_owned(),
@@ -249,8 +249,8 @@ impl Writer {
                     policy: (*policy).to_owned(),
                     ..Incident::default()
                 }),
-                Ok(Word::Ended { id, at }) => self.end(id.as_str(), at),
-                Ok(Word::Left { id, at }) => {
+                Ok(Message::Ended { id, at }) => self.end(id.as_str(), at),
+                Ok(Message::Left { id, at }) => {
                     let known = self.open.iter_mut().find(|open| open.incident.id == id.as_str());
                     if let Some(open) = known {
                         let why = "memwarden ended, or was given another configuration, while it went on";
@@ -262,17 +262,17 @@ impl Writer {
                         self.close(place);
                     }
                 }
-                Ok(Word::Record(incident)) if self.told_already(&incident) => {}
-                Ok(Word::Record(incident)) => {
+                Ok(Message::Record(incident)) if self.already_recorded(&incident) => {}
+                Ok(Message::Record(incident)) => {
                     self.begin(*incident);
                     self.close(self.open.len() - 1);
                 }
-                Ok(Word::Flush(done)) => {
+                Ok(Message::Flush(done)) => {
                     self.write_news();
                     // Whoever asked may have given up.
                     let _ = done.send(());
                 }
-                Ok(Word::Step(ticket, report)) => {
+                Ok(Message::Step(ticket, report)) => {
                     // Nobody asks any more where the report is full.
                     let _ = report.try_send(Finished::new(ticket, self.write_step()));
                 }
@@ -293,7 +293,7 @@ impl Writer {
     }
 
     /// Whether a death belongs to an incident that is told anyway: a policy's, or the kernel's.
-    fn told_already(&mut self, incident: &Incident) -> bool {
+    fn already_recorded(&mut self, incident: &Incident) -> bool {
         let victim = incident.facts.get(VICTIM).and_then(|pid| pid.as_str());
         if incident.cause != Cause::Killed {
             self.victims.extend(victim.map(str::to_owned));
@@ -470,7 +470,7 @@ mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
     use crate::model::units::Bytes;
-    use crate::protection::record::ledger::{Ledger, Turn};
+    use crate::protection::record::ledger::{Ledger, LoggedTransition};
     use crate::protection::words::audit::Reading;
     use crate::protection::words::step::{SignalNumber, Stage, TargetId, Touched, Work};
     use std::sync::LazyLock;
@@ -509,7 +509,12 @@ mod tests {
         Room { folder, store, recorder, ledger }
     }
 
-    fn turn<'a>(second: u64, target: &'a Label, from: &'static str, to: &'static str) -> Turn<'a> {
+    fn turn<'a>(
+        second: u64,
+        target: &'a Label,
+        from: &'static str,
+        to: &'static str,
+    ) -> LoggedTransition<'a> {
         static POLICY: LazyLock<Arc<str>> = LazyLock::new(|| "job (enforce): SIGTERM, then SIGKILL.".into());
         const READINGS: &[Reading] = &[Reading {
             what: "headroom_bytes",
@@ -517,9 +522,9 @@ mod tests {
             threshold: Some(9.0),
             age_seconds: Some(0.1),
         }];
-        Turn {
+        LoggedTransition {
             at: Timestamp::from_secs(second),
-            seat: TargetId(3),
+            slot: TargetId(3),
             target,
             mode: "enforce",
             from,
@@ -584,8 +589,8 @@ mod tests {
         let mut room = room(tempfile::tempdir().unwrap());
         let job = Label::from("job");
         room.ledger.moved(&turn(10, &job, "warn", "soft"));
-        room.ledger.moved(&Turn { seat: TargetId(4), ..turn(10, &job, "warn", "soft") });
-        let [one, other] = [3, 4].map(|seat| room.ledger.incident(TargetId(seat)).unwrap().to_owned());
+        room.ledger.moved(&LoggedTransition { slot: TargetId(4), ..turn(10, &job, "warn", "soft") });
+        let [one, other] = [3, 4].map(|slot| room.ledger.incident(TargetId(slot)).unwrap().to_owned());
         assert_eq!((one.as_str(), other), ("19700101T000010.000Z-job", format!("{one}-4")));
         room.ledger.moved(&turn(11, &job, "soft", "kill"));
         assert!(room.recorder.flush(Duration::from_secs(20)));
@@ -658,7 +663,7 @@ mod tests {
         let job = Label::from("job");
         room.ledger.moved(&turn(10, &job, "warn", "soft"));
         let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
-        let mut errand = RecordErrand::new(Arc::clone(&room.recorder));
+        let mut errand = RecordExecutor::new(Arc::clone(&room.recorder));
         let step = Step { target: TargetId(3), stage: Stage::Soft, work: Work::Record };
         assert!(errand.begin(Ticket(8), &step));
         let mut finished = Vec::new();

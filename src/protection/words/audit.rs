@@ -109,12 +109,12 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     config: &'a str,
     #[serde(flatten)]
-    said: Said<'a>,
+    said: Content<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
-enum Said<'a> {
+enum Content<'a> {
     Moved {
         from: &'a str,
         to: &'a str,
@@ -225,16 +225,16 @@ impl Entry<'_> {
     pub fn write(&self, occasion: &Occasion<'_>, line: &mut Vec<u8>) {
         line.clear();
         let said = match *self {
-            Entry::Moved { from, to, reason, readings } => Said::Moved { from, to, reason, readings },
-            Entry::Before { number, step } => Said::Before { number, step },
+            Entry::Moved { from, to, reason, readings } => Content::Moved { from, to, reason, readings },
+            Entry::Before { number, step } => Content::Before { number, step },
             Entry::After { number, result, micros } => {
-                Said::After { number, took_us: micros, end: End::of(result) }
+                Content::After { number, took_us: micros, end: End::of(result) }
             }
-            Entry::Reached { number, processes } => Said::Reached { number, processes: Shown(processes) },
+            Entry::Reached { number, processes } => Content::Reached { number, processes: Shown(processes) },
             Entry::Ended { number, finished } => {
-                Said::Ended { number, said: &finished.said, end: End::of(&finished.result) }
+                Content::Ended { number, said: &finished.said, end: End::of(&finished.result) }
             }
-            Entry::Lost { lines } => Said::Lost { lines },
+            Entry::Lost { lines } => Content::Lost { lines },
         };
         let Occasion { at, incident, target, mode, config } = *occasion;
         let (unix, boot) = (at.unix().as_secs_f64(), at.monotonic().as_secs_f64());

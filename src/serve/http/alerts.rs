@@ -40,13 +40,13 @@ pub(super) async fn answer(
     if !headers.get(header::CONTENT_TYPE).is_some_and(json) {
         // A page of another site can send text and forms without asking first, and JSON only after asking.
         let why = "Alerts are taken as application/json only.";
-        return Answer::say(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).closing();
+        return Answer::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).closing();
     }
     let bearer = headers.get(header::AUTHORIZATION).and_then(bearer);
     let desk = Arc::clone(desk);
     // The token is in a file, and its file system may hang.
     let heard = tokio::task::spawn_blocking(move || receive(&*desk, vouched, bearer.as_deref(), &body)).await;
-    heard.unwrap_or_else(|_| Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The alerts could not be read."))
+    heard.unwrap_or_else(|_| Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The alerts could not be read."))
 }
 
 fn receive(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>, body: &[u8]) -> Answer {
@@ -62,13 +62,13 @@ fn receive(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>, body: 
         };
         if let Some((status, why)) = refusal {
             desk.refused();
-            return Answer::say(status, why).closing();
+            return Answer::text(status, why).closing();
         }
     }
     let message: Message = match serde_json::from_slice(body) {
         Ok(message) => message,
         Err(error) => {
-            return Answer::say(
+            return Answer::text(
                 StatusCode::BAD_REQUEST,
                 format!("This is no message of Alertmanager: {error}."),
             );
@@ -76,14 +76,14 @@ fn receive(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>, body: 
     };
     if message.version != "4" || message.alerts.len() > MOST {
         let why = "Messages of version 4 with at most 1000 alerts are understood.";
-        return Answer::say(StatusCode::BAD_REQUEST, why);
+        return Answer::text(StatusCode::BAD_REQUEST, why);
     }
     let mut heeded = 0;
     for alert in message.alerts {
         heeded +=
             u32::from(alert.labels.len() <= MOST && desk.receive(alert.labels, alert.status == "firing"));
     }
-    Answer::say(StatusCode::OK, format!("{heeded} heeded."))
+    Answer::text(StatusCode::OK, format!("{heeded} heeded."))
 }
 
 /// Whether a Content-Type is JSON, with parameters or without.
@@ -110,12 +110,12 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Desk {
+    struct RecordingReceiver {
         token: Option<&'static str>,
         heard: Mutex<Vec<String>>,
     }
 
-    impl ReceiveAlerts for Desk {
+    impl ReceiveAlerts for RecordingReceiver {
         fn token(&self) -> Result<Option<String>, String> {
             Ok(self.token.map(str::to_owned))
         }
@@ -143,7 +143,7 @@ mod tests {
         code: u16,
         heard: usize,
     ) {
-        let desk = Desk { token, ..Desk::default() };
+        let desk = RecordingReceiver { token, ..RecordingReceiver::default() };
         assert_eq!(receive(&desk, vouched, bearer, body.as_bytes()).code(), code);
         assert_eq!(desk.heard.into_inner().unwrap().len(), heard);
     }
@@ -187,7 +187,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_body_panics(body: Vec<u8>) {
-            let _ = receive(&Desk::default(), true, None, &body);
+            let _ = receive(&RecordingReceiver::default(), true, None, &body);
         }
     }
 }

@@ -28,7 +28,7 @@ impl Answer {
     }
 
     /// A sentence for people.
-    pub(super) fn say(status: StatusCode, sentence: impl std::fmt::Display) -> Self {
+    pub(super) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Self {
         let body = format!("{sentence}\n").into();
         Self { status, ..Self::page("text/plain; charset=utf-8", body) }
     }

@@ -99,7 +99,7 @@ fn same_site(origin: &str, host: Option<&Authority>) -> bool {
 }
 
 fn refuse(status: StatusCode, sentence: &'static str) -> Answer {
-    Answer::say(status, sentence).closing()
+    Answer::text(status, sentence).closing()
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Wanted {
 /// The answer; `known` is whether the client is authenticated.
 pub(super) async fn answer(store: Option<Arc<dyn Incidents>>, wanted: Wanted, known: bool) -> Answer {
     if !known {
-        return Answer::say(
+        return Answer::text(
             StatusCode::FORBIDDEN,
             "Incidents are served to authenticated clients only: list basic_auth_users, or require client \
              certificates, in the file of web.config_file. `memwarden incidents` on this host reads them as root.",
@@ -78,9 +78,9 @@ pub(super) async fn answer(store: Option<Arc<dyn Incidents>>, wanted: Wanted, kn
         }
         Ok(Err(error)) => {
             tracing::warn!(%error, "Incidents cannot be read.");
-            Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "Incidents cannot be read; the log says why.")
+            Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "Incidents cannot be read; the log says why.")
         }
-        Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
+        Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
     }
 }
 
@@ -90,7 +90,7 @@ fn read(store: Option<&dyn Incidents>, id: &str, file: &str) -> Result<Vec<u8>, 
 }
 
 fn none() -> Answer {
-    Answer::say(StatusCode::NOT_FOUND, "There is no such incident.")
+    Answer::text(StatusCode::NOT_FOUND, "There is no such incident.")
 }
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ impl Routes {
             Ok(answer) => answer,
             Err(_) => {
                 self.events.http_limited(HttpLimit::Time);
-                Answer::say(StatusCode::SERVICE_UNAVAILABLE, "The answer took too long.").closing()
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The answer took too long.").closing()
             }
         };
         self.events.http_answered(answer.code());
@@ -195,7 +195,7 @@ impl Routes {
         let rules = match self.web_config.current() {
             Ok(rules) => rules,
             Err(()) => {
-                return Answer::say(
+                return Answer::text(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "The web-config file is broken; the log says how.",
                 )
@@ -212,7 +212,7 @@ impl Routes {
         let known = Known { user: rules.users.anybody(), certificate: rules.certificates_verified };
         let mut answer = match rules.users.check(&parts.headers, open).await {
             Verdict::Welcome => self.routed(parts, body, open, known).await,
-            Verdict::Stranger => Answer::say(StatusCode::UNAUTHORIZED, "Unauthorized.")
+            Verdict::Stranger => Answer::text(StatusCode::UNAUTHORIZED, "Unauthorized.")
                 .with(header::WWW_AUTHENTICATE, "Basic realm=\"memwarden\", charset=\"UTF-8\"")
                 .closing(),
             Verdict::Crowded => self.too_many(),
@@ -225,7 +225,7 @@ impl Routes {
 
     fn too_many(&self) -> Answer {
         self.events.http_limited(HttpLimit::Rate);
-        Answer::say(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing()
+        Answer::text(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing()
     }
 
     async fn routed(&self, parts: Parts, body: Incoming, open: &meter::Request, known: Known) -> Answer {
@@ -236,11 +236,11 @@ impl Routes {
             Err(refusal) => return refusal,
         };
         let Some(route) = route else {
-            return Answer::say(StatusCode::NOT_FOUND, "There is no such page.");
+            return Answer::text(StatusCode::NOT_FOUND, "There is no such page.");
         };
         if !route.allows(&parts.method) {
             let sentence = format!("This page answers {} only.", route.allow());
-            return Answer::say(StatusCode::METHOD_NOT_ALLOWED, sentence).with(header::ALLOW, route.allow());
+            return Answer::text(StatusCode::METHOD_NOT_ALLOWED, sentence).with(header::ALLOW, route.allow());
         }
         match route {
             Route::Healthy => return self.healthy(),
@@ -261,7 +261,7 @@ impl Routes {
         // The place is given back before the answer is sent: it is for work, and sending a shared buffer is none.
         let Ok(Ok(_place)) = place else {
             self.events.http_limited(HttpLimit::Requests);
-            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "Too many requests at once.")
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "Too many requests at once.")
                 .with(header::RETRY_AFTER, "1");
         };
         match route {
@@ -293,25 +293,25 @@ impl Routes {
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
                 self.events.http_limited(HttpLimit::Size);
                 let sentence = format!("A body has at most {most} bytes.");
-                Err(Answer::say(StatusCode::PAYLOAD_TOO_LARGE, sentence).closing())
+                Err(Answer::text(StatusCode::PAYLOAD_TOO_LARGE, sentence).closing())
             }
-            Ok(Err(_)) => Err(Answer::say(StatusCode::BAD_REQUEST, "The body ended early.").closing()),
+            Ok(Err(_)) => Err(Answer::text(StatusCode::BAD_REQUEST, "The body ended early.").closing()),
             Err(_) => {
                 self.events.http_limited(HttpLimit::Time);
-                Err(Answer::say(StatusCode::REQUEST_TIMEOUT, "The body took too long.").closing())
+                Err(Answer::text(StatusCode::REQUEST_TIMEOUT, "The body took too long.").closing())
             }
         }
     }
 
     async fn page(&self, form: Form, headers: &http::HeaderMap) -> Answer {
         let Some(frame) = self.frame() else {
-            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
                 .with(header::RETRY_AFTER, "1");
         };
         let encoding = negotiate::encoding(values(headers, header::ACCEPT_ENCODING));
         let Ok(body) = self.pages.get(&frame, form, encoding).await else {
             tracing::error!(sequence = frame.sequence, "The frame could not be rendered.");
-            return Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The sample could not be rendered.");
+            return Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The sample could not be rendered.");
         };
         let answer = Answer::page(form.content_type(), body).with(header::VARY, "Accept, Accept-Encoding");
         match encoding {
@@ -324,10 +324,10 @@ impl Routes {
     fn timeline(&self, query: &str) -> Answer {
         let filter = match timeline::Filter::parse(query) {
             Ok(filter) => filter,
-            Err(sentence) => return Answer::say(StatusCode::BAD_REQUEST, sentence),
+            Err(sentence) => return Answer::text(StatusCode::BAD_REQUEST, sentence),
         };
         let Some(frame) = self.frame() else {
-            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
                 .with(header::RETRY_AFTER, "1");
         };
         Answer::page("application/json", timeline::encode(&frame, &filter).into())
@@ -345,9 +345,9 @@ impl Routes {
     /// It answers, whatever the sampler does.
     fn healthy(&self) -> Answer {
         match self.events.stalled(clock::now()) {
-            None => Answer::say(StatusCode::OK, "memwarden is healthy."),
+            None => Answer::text(StatusCode::OK, "memwarden is healthy."),
             Some(stalled) => {
-                Answer::say(StatusCode::OK, format!("memwarden answers, but sampling is stuck: {stalled}."))
+                Answer::text(StatusCode::OK, format!("memwarden answers, but sampling is stuck: {stalled}."))
             }
         }
     }
@@ -356,7 +356,7 @@ impl Routes {
         let stalled = self.events.stalled(clock::now());
         let at = stalled.map_or_else(String::new, |stalled| format!(": {stalled}"));
         let Some(frame) = self.frame() else {
-            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, format!("There is no sample yet{at}."));
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("There is no sample yet{at}."));
         };
         let age = self.freshness.age(&frame);
         let stale_after = *self.stale_after.borrow();
@@ -366,14 +366,14 @@ impl Routes {
                 age.as_secs_f64(),
                 stale_after.as_secs_f64()
             );
-            return Answer::say(StatusCode::SERVICE_UNAVAILABLE, sentence);
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, sentence);
         }
-        Answer::say(StatusCode::OK, "memwarden is ready.")
+        Answer::text(StatusCode::OK, "memwarden is ready.")
     }
 
     async fn reloaded(&self, open: &meter::Request) -> Answer {
         let Some(reload) = &self.reload else {
-            return Answer::say(
+            return Answer::text(
                 StatusCode::FORBIDDEN,
                 "Lifecycle API is not enabled; set web.enable_lifecycle or pass --web.enable-lifecycle.",
             );
@@ -382,9 +382,9 @@ impl Routes {
         // A reload goes on without the one that asked for it.
         let _waits = open.waits();
         match outcome.await {
-            Ok(Ok(())) => Answer::say(StatusCode::OK, "Reloaded."),
-            Ok(Err(error)) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, error),
-            Err(_) => Answer::say(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
+            Ok(Ok(())) => Answer::text(StatusCode::OK, "Reloaded."),
+            Ok(Err(error)) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, error),
+            Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
         }
     }
 

@@ -10,20 +10,20 @@ use crate::model::units::Count;
 
 /// The labels that repeat every tick, made once.
 #[derive(Debug)]
-pub struct Words {
+pub struct RepeatedLabels {
     events: [Label; EVENTS.len()],
     some: Label,
     full: Label,
 }
 
-impl Default for Words {
+impl Default for RepeatedLabels {
     fn default() -> Self {
         Self { events: EVENTS.map(Label::from), some: "some".into(), full: "full".into() }
     }
 }
 
 /// Puts what one cgroup said.
-pub fn put(out: &mut Batch, words: &Words, label: &Label, reading: &Reading, bounds: &Bounds) {
+pub fn put(out: &mut Batch, words: &RepeatedLabels, label: &Label, reading: &Reading, bounds: &Bounds) {
     let cgroup = std::slice::from_ref(label);
     let stat = &reading.stat;
     for (metric, value) in [

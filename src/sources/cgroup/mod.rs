@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::bounds::Bounds;
-use self::expose::Words;
+use self::expose::RepeatedLabels;
 use self::files::Reader;
 use self::group::Group;
 use self::options::Rules;
@@ -81,7 +81,7 @@ struct Cgroups {
     /// The users of the exposed ones that are not root's.
     users: Arc<BTreeMap<Label, u32>>,
     reader: Reader,
-    words: Words,
+    words: RepeatedLabels,
 }
 
 impl Cgroups {
@@ -100,7 +100,7 @@ impl Cgroups {
             groups: Vec::new(),
             users: Arc::default(),
             reader: Reader::default(),
-            words: Words::default(),
+            words: RepeatedLabels::default(),
         }
     }
 
@@ -125,7 +125,7 @@ impl Cgroups {
 
     /// Goes on with the walk, or begins one that is due.
     fn survey(&mut self, hierarchy: &Hierarchy, at: Timestamp) {
-        let is_due = self.walk_begun.is_none_or(|begun| at.since(begun) >= self.rules.rescan);
+        let is_due = self.walk_begun.is_none_or(|begun| at.since(begun) >= self.rules.rescan_interval);
         if self.walk.is_none() && is_due {
             self.walk = Some(Walk::new(hierarchy.clone(), self.rules.depth));
             self.walk_begun = Some(at);
@@ -227,7 +227,7 @@ impl Cgroups {
 }
 
 /// Tells of whom a limit leaves cgroups out.
-fn tell<'o>(
+fn report_shortage<'o>(
     limit: &'static str,
     most: usize,
     left_out: impl Iterator<Item = (&'o u32, &'o u64)>,
@@ -254,8 +254,13 @@ impl Source for Cgroups {
         let omitted = self.omitted.values().chain(self.unvisited.values());
         out.put(&metrics::OMITTED, &[], Count(omitted.fold(0, |sum, more| sum.saturating_add(*more))));
         // The host's own services are many: that the largest of them are exposed is what `most` is for.
-        tell("cgroups", self.rules.most, self.omitted.iter().filter(|(user, _)| **user != 0), out);
-        tell("cgroup_walk", walk::PER_WALK, self.unvisited.iter(), out);
+        report_shortage(
+            "cgroups",
+            self.rules.max_cgroups,
+            self.omitted.iter().filter(|(user, _)| **user != 0),
+            out,
+        );
+        report_shortage("cgroup_walk", walk::PER_WALK, self.unvisited.iter(), out);
         match self.reader.trouble.take() {
             Some((kind, why)) => Err(SourceError::failed(kind, why)),
             None => Ok(()),

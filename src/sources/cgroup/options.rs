@@ -56,9 +56,9 @@ pub struct Rules {
     /// Levels below the root.
     pub depth: u64,
     /// Exposed cgroups.
-    pub most: usize,
+    pub max_cgroups: usize,
     /// Time between two walks.
-    pub rescan: Duration,
+    pub rescan_interval: Duration,
 }
 
 impl Rules {
@@ -69,8 +69,8 @@ impl Rules {
             include: globs(&INCLUDE),
             exclude: globs(&EXCLUDE),
             depth: settings.count(&DEPTH),
-            most: usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX),
-            rescan: settings.duration(&RESCAN),
+            max_cgroups: usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX),
+            rescan_interval: settings.duration(&RESCAN),
         }
     }
 

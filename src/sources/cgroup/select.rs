@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::options::Rules;
-use super::walk::Found;
+use super::walk::FoundCgroup;
 use crate::model::fair;
 
 /// What was chosen.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chosen<'f> {
     /// To be exposed.
-    pub shown: Vec<&'f Found>,
+    pub shown: Vec<&'f FoundCgroup>,
     /// How many more were wanted, by whose they are.
     pub omitted: BTreeMap<u32, u64>,
 }
@@ -20,8 +20,8 @@ pub struct Chosen<'f> {
 ///
 /// One that is exposed already counts a quarter more, so that two of about
 /// the same size do not take turns.
-pub fn choose<'f>(found: &'f [Found], rules: &Rules, is_shown: impl Fn(&Path) -> bool) -> Chosen<'f> {
-    let mut wanted: Vec<(u64, &Found)> = found
+pub fn choose<'f>(found: &'f [FoundCgroup], rules: &Rules, is_shown: impl Fn(&Path) -> bool) -> Chosen<'f> {
+    let mut wanted: Vec<(u64, &FoundCgroup)> = found
         .iter()
         .filter(|group| rules.want(&group.path))
         .map(|group| {
@@ -39,7 +39,7 @@ pub fn choose<'f>(found: &'f [Found], rules: &Rules, is_shown: impl Fn(&Path) ->
     });
     let users: Vec<u32> = wanted.iter().map(|(_, group)| group.user).collect();
     let mut chosen = Chosen { shown: Vec::new(), omitted: BTreeMap::new() };
-    for ((_, group), placed) in wanted.into_iter().zip(fair::divide(&users, rules.most)) {
+    for ((_, group), placed) in wanted.into_iter().zip(fair::divide(&users, rules.max_cgroups)) {
         if placed {
             chosen.shown.push(group);
         } else {
@@ -79,8 +79,8 @@ mod tests {
         Rules::new(&settings)
     }
 
-    fn found(sizes: &[(&str, u64)]) -> Vec<Found> {
-        let group = |(path, usage): &(&str, u64)| Found {
+    fn found(sizes: &[(&str, u64)]) -> Vec<FoundCgroup> {
+        let group = |(path, usage): &(&str, u64)| FoundCgroup {
             dir: Path::new("/root").join(path.trim_start_matches('/')),
             path: (*path).to_owned(),
             usage: Some(*usage),

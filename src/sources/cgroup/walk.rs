@@ -20,7 +20,7 @@ const PER_USER: usize = PER_WALK / 10;
 
 /// A cgroup that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundCgroup {
     /// Its folder.
     pub dir: PathBuf,
     /// Its path from the root, `/` for the root.
@@ -52,7 +52,7 @@ pub struct Walk {
     /// Folders of ordinary users that were found.
     of_users: BTreeMap<u32, usize>,
     /// What was found so far.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundCgroup>,
     /// Folders that were left out because the walk had enough, at least, by whose they are.
     pub unvisited: BTreeMap<u32, u64>,
     /// The first folder or file that could not be read.
@@ -117,7 +117,7 @@ impl Walk {
         if depth < self.depth && metadata.nlink() != 2 {
             self.list(&dir, &path, (depth, user), reader);
         }
-        self.found.push(Found { dir, path, usage, user });
+        self.found.push(FoundCgroup { dir, path, usage, user });
     }
 
     fn list(&mut self, dir: &Path, path: &str, (depth, user): (u64, u32), reader: &mut Reader) {

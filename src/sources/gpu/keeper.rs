@@ -203,7 +203,7 @@ impl Keeping {
             world.abandoned = self.abandoned.len();
             Seen {
                 heard: world.heard,
-                started: world.told(),
+                started: world.has_reported(),
                 hung: world.hung(now, self.options.interval),
                 ended: ended.as_ref().map(|(orderly, _)| *orderly),
                 abandoned: self.abandoned.len(),

@@ -204,7 +204,7 @@ impl World {
     }
 
     /// Whether the worker has told how NVML is.
-    pub fn told(&self) -> bool {
+    pub fn has_reported(&self) -> bool {
         self.told
     }
 
@@ -227,7 +227,7 @@ impl World {
                 self.gpu(gpu).map(|gpu| gpu.trouble = Some((at, refusal))).is_some()
             }
             Line::Xid(Xid { gpu, xid }) => {
-                self.gpu(gpu).map(|gpu| gpu.xids.tell(at, Road::Nvml, xid)).is_some()
+                self.gpu(gpu).map(|gpu| gpu.xids.record(at, Road::Nvml, xid)).is_some()
             }
         };
         self.bad_lines += u64::from(!accepted);
@@ -248,8 +248,8 @@ impl World {
             let is_it = |gpu: &&mut Gpu| address.is_some() && pci(&gpu.identity.pci) == address;
             // A GPU that was taken out may have left its slot to another.
             match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.seat != Seat::None) {
-                Some(gpu) => gpu.xids.tell(at, Road::Kernel, told.xid),
-                None => self.unplaced.tell(told),
+                Some(gpu) => gpu.xids.record(at, Road::Kernel, told.xid),
+                None => self.unplaced.record(told),
             }
         }
     }

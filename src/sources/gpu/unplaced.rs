@@ -20,7 +20,7 @@ pub struct Unplaced {
 
 impl Unplaced {
     /// Counts one event.
-    pub fn tell(&mut self, told: &KernelXid) {
+    pub fn record(&mut self, told: &KernelXid) {
         let full = self.counts.len() >= MOST;
         match pci(&told.pci).map(|address| (address, told.xid)) {
             Some(key) if !full || self.counts.contains_key(&key) => *self.counts.entry(key).or_default() += 1,
@@ -64,7 +64,7 @@ mod tests {
     fn what_is_placed_is_no_longer_here() {
         let mut unplaced = Unplaced::default();
         for (pci, xid) in [("0000:3b:00", 79), ("0000:3b:00", 79), ("0000:5e:00", 119), ("0000:3b:00", 0)] {
-            unplaced.tell(&told(pci, xid));
+            unplaced.record(&told(pci, xid));
         }
         assert_eq!(unplaced.place((0, 0x3b, 0)), [(0, 1), (79, 2)]);
         assert_eq!(unplaced.place((0, 0x3b, 0)), []);
@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn a_storm_is_bounded_and_still_counted() {
         let mut unplaced = Unplaced::default();
-        (0..1_000).for_each(|xid| unplaced.tell(&told("0000:3b:00", xid)));
-        unplaced.tell(&told("no address", 79));
+        (0..1_000).for_each(|xid| unplaced.record(&told("0000:3b:00", xid)));
+        unplaced.record(&told("no address", 79));
         assert_eq!((unplaced.counts().count(), unplaced.others()), (MOST, 745));
     }
 }

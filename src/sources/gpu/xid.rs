@@ -152,7 +152,7 @@ impl Default for Xids {
 
 impl Xids {
     /// Counts one event, unless the other road told of it just before.
-    pub fn tell(&mut self, at: Timestamp, road: Road, xid: u32) {
+    pub fn record(&mut self, at: Timestamp, road: Road, xid: u32) {
         self.unpaired.retain(|(told, ..)| at.since(*told) <= SAME);
         let other = self.unpaired.iter().position(|(_, by, what)| *by != road && *what == xid);
         if let Some(place) = other {
@@ -203,7 +203,7 @@ mod tests {
         let mut xids = Xids::default();
         for (tenths, road) in story {
             let at = Timestamp::from_secs(0).plus(Duration::from_millis(tenths * 100));
-            xids.tell(at, if *road == 'n' { Road::Nvml } else { Road::Kernel }, 31);
+            xids.record(at, if *road == 'n' { Road::Nvml } else { Road::Kernel }, 31);
         }
         assert_eq!(xids.counts().find(|(xid, _)| *xid == 31), Some((31, events)), "{story:?}");
     }
@@ -232,7 +232,7 @@ mod tests {
     fn numbers_from_outside_are_bounded() {
         let mut xids = Xids::default();
         for xid in 1_000..2_000 {
-            xids.tell(Timestamp::from_secs(1), Road::Nvml, xid);
+            xids.record(Timestamp::from_secs(1), Road::Nvml, xid);
         }
         assert_eq!(xids.counts().count(), KNOWN.len() + MOST_UNKNOWN);
         assert_eq!(xids.unpaired.len(), MOST_UNPAIRED);

@@ -71,14 +71,14 @@ impl KernelLog {
         let found = open.advance()?;
         let open = self.open.insert(open);
         Ok(match found {
-            Found::Record(place) => Next::Record(&open.buffer[place]),
-            Found::Overwritten => Next::Overwritten,
-            Found::Nothing => Next::Nothing,
+            RawRead::Record(place) => Next::Record(&open.buffer[place]),
+            RawRead::Overwritten => Next::Overwritten,
+            RawRead::Nothing => Next::Nothing,
         })
     }
 }
 
-enum Found {
+enum RawRead {
     Record(std::ops::Range<usize>),
     Overwritten,
     Nothing,
@@ -101,10 +101,10 @@ impl Open {
         Ok(Self { file, device, buffer: vec![0; LONGEST], pending: 0..0 })
     }
 
-    fn advance(&mut self) -> io::Result<Found> {
+    fn advance(&mut self) -> io::Result<RawRead> {
         loop {
             if let Some(line) = self.line() {
-                return Ok(Found::Record(line));
+                return Ok(RawRead::Record(line));
             }
             if self.pending.len() == self.buffer.len() {
                 // No record is that long: the line is let go.
@@ -113,12 +113,12 @@ impl Open {
             self.buffer.copy_within(self.pending.clone(), 0);
             self.pending = 0..self.pending.len();
             match self.file.read(&mut self.buffer[self.pending.end..]) {
-                Ok(0) => return Ok(Found::Nothing),
-                Ok(read) if self.device => return Ok(Found::Record(0..read)),
+                Ok(0) => return Ok(RawRead::Nothing),
+                Ok(read) if self.device => return Ok(RawRead::Record(0..read)),
                 Ok(read) => self.pending.end += read,
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(Found::Nothing),
-                    io::ErrorKind::BrokenPipe => return Ok(Found::Overwritten),
+                    io::ErrorKind::WouldBlock => return Ok(RawRead::Nothing),
+                    io::ErrorKind::BrokenPipe => return Ok(RawRead::Overwritten),
                     io::ErrorKind::Interrupted => {}
                     _ => return Err(error),
                 },

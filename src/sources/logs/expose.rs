@@ -57,7 +57,7 @@ pub(super) fn ooms(all: &[Seen], out: &mut Batch) {
 /// What logs say of their jobs: of several that say the same the one that spoke last counts. Where ranks of a
 /// workload tell of themselves over the job socket or OTLP, their word counts, and the log adds what they do not tell.
 pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
-    let told = Told::by_jobs(all, out);
+    let told = ReportedByJobs::by_jobs(all, out);
     let mut views: Vec<&View> =
         all.iter().flat_map(|seen| &seen.views).filter(|view| view.spoke.is_some()).collect();
     views.sort_by_key(|view| std::cmp::Reverse(view.spoke));
@@ -66,7 +66,7 @@ pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
     for view in views {
         if ranks.insert((&view.workload, &view.rank)) {
             rank(view, &told, now, out);
-            tell_allocator(view, &mut out.facts);
+            report_allocator(view, &mut out.facts);
         }
         if jobs.insert(&view.workload) {
             job(view, out);
@@ -75,9 +75,9 @@ pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
 }
 
 /// The metrics that jobs tell themselves, and of which workloads.
-struct Told(HashSet<(&'static str, Label)>);
+struct ReportedByJobs(HashSet<(&'static str, Label)>);
 
-impl Told {
+impl ReportedByJobs {
     fn by_jobs(all: &[Seen], out: &Batch) -> Self {
         let logged: HashSet<&Label> =
             all.iter().flat_map(|seen| &seen.views).map(|view| &view.workload).collect();
@@ -104,7 +104,7 @@ impl Told {
 }
 
 /// What holds for the rank whose log it is.
-fn rank(view: &View, told: &Told, now: Timestamp, out: &mut Batch) {
+fn rank(view: &View, told: &ReportedByJobs, now: Timestamp, out: &mut Batch) {
     let View { reading, counts, .. } = view;
     let of = [view.workload.clone(), view.rank.clone()];
     let silent = view.spoke.map(|spoke| now.monotonic().saturating_sub(spoke));
@@ -138,7 +138,7 @@ fn rank(view: &View, told: &Told, now: Timestamp, out: &mut Batch) {
 }
 
 /// Leaves for others that the job of a log has an allocator; no process answers for the figures.
-fn tell_allocator(view: &View, facts: &mut Facts) {
+fn report_allocator(view: &View, facts: &mut Facts) {
     let Some(allocated) = view.reading.allocated else { return };
     let of = facts.workload_of.iter().find(|member| member.workload.name == view.workload);
     let Some(workload) = of.map(|member| member.workload.key.clone()) else { return };

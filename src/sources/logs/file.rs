@@ -63,7 +63,7 @@ impl Refusal {
 
 /// What a pass over a file found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum PassResult {
     /// It was read to its end.
     End,
     /// There is more.
@@ -165,30 +165,30 @@ impl Follower {
     }
 
     /// Reads what is new, [`IN_ONE_PASS`] bytes at most.
-    pub fn pass(&mut self, take: impl FnMut(Piece<'_>)) -> Found {
+    pub fn pass(&mut self, take: impl FnMut(Piece<'_>)) -> PassResult {
         let found = self.look(take);
-        let why = if let Found::Refused(why) = found { Some(why) } else { None };
+        let why = if let PassResult::Refused(why) = found { Some(why) } else { None };
         self.fresh = why.is_some() && why != self.said;
         self.said = why;
         found
     }
 
-    fn look(&mut self, mut take: impl FnMut(Piece<'_>)) -> Found {
+    fn look(&mut self, mut take: impl FnMut(Piece<'_>)) -> PassResult {
         let at_end = !std::mem::replace(&mut self.begun, true);
         let there = match user_files::status(&self.path) {
             Ok(status) if !status.is_file() => {
                 self.open = None;
-                return Found::Refused(Refusal::NotRegular);
+                return PassResult::Refused(Refusal::NotRegular);
             }
             Ok(status) => Some(((status.dev(), status.ino()), status.len())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Found::Refused(Refusal::of(&error)),
+            Err(error) => return PassResult::Refused(Refusal::of(&error)),
         };
         if let Some((identity, length)) = there
             && let Some((binary, size)) = self.binary
         {
             if binary == identity && length >= size {
-                return Found::Refused(Refusal::Binary);
+                return PassResult::Refused(Refusal::Binary);
             }
             self.binary = None;
         }
@@ -199,26 +199,26 @@ impl Follower {
             let unlinked = open.file.metadata().is_ok_and(|status| status.nlink() == 0);
             match self.read(&mut take) {
                 // Renamed, and its writer may not know yet. One that is deleted is let go, for the disk's sake.
-                Ok(Found::End) if there.is_none() && !unlinked => return Found::Missing,
-                Ok(Found::End) | Err(_) => {}
+                Ok(PassResult::End) if there.is_none() && !unlinked => return PassResult::Missing,
+                Ok(PassResult::End) | Err(_) => {}
                 Ok(other) => return other,
             }
             self.open = None;
             self.counts.rotations += 1;
             take(Piece::Break);
         }
-        let Some((identity, length)) = there else { return Found::Missing };
+        let Some((identity, length)) = there else { return PassResult::Missing };
         let outcome = match &self.open {
             Some(_) => Ok(()),
             None => self.open(identity, at_end),
         };
         match outcome.and_then(|()| self.read(&mut take)) {
             Ok(found) => found,
-            Err(Trouble::Gone) => Found::Missing,
+            Err(Trouble::Gone) => PassResult::Missing,
             Err(Trouble::Refused(why)) => {
                 self.open = None;
                 self.binary = (why == Refusal::Binary).then_some((identity, length));
-                Found::Refused(why)
+                PassResult::Refused(why)
             }
         }
     }
@@ -242,8 +242,8 @@ impl Follower {
         Ok(())
     }
 
-    fn read(&mut self, take: &mut impl FnMut(Piece<'_>)) -> Result<Found, Trouble> {
-        let Some(open) = &mut self.open else { return Ok(Found::Missing) };
+    fn read(&mut self, take: &mut impl FnMut(Piece<'_>)) -> Result<PassResult, Trouble> {
+        let Some(open) = &mut self.open else { return Ok(PassResult::Missing) };
         let length = open.file.metadata()?.len();
         if length < open.place || open.changed()? {
             // Cut, or copied and cut, and perhaps written again: what is there is new.
@@ -286,7 +286,7 @@ impl Follower {
             // Most passes read little.
             self.buffer = Vec::new();
         }
-        Ok(if more { Found::More } else { Found::End })
+        Ok(if more { PassResult::More } else { PassResult::End })
     }
 }
 

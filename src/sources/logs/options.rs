@@ -85,7 +85,7 @@ pub(super) struct Rules {
     pub(super) logs: Vec<Log>,
     pub(super) interval: Duration,
     stale_after: Option<Duration>,
-    pub(super) most: usize,
+    pub(super) max_files: usize,
 }
 
 /// The paths that cannot be followed, by their key.
@@ -130,7 +130,7 @@ impl Rules {
             logs: logs.take(MOST_PATHS).collect(),
             interval: settings.duration(&INTERVAL),
             stale_after: Some(settings.duration(&STALE_AFTER)).filter(|hold| !hold.is_zero()),
-            most: usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX),
+            max_files: usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX),
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use expect_test::{Expect, expect};
 
-use super::file::{Follower, Found, Piece};
+use super::file::{Follower, PassResult, Piece};
 use super::options::{Log, Rules};
 use super::pattern::Pattern;
 use super::watch::{View, Watch};
@@ -16,7 +16,7 @@ use crate::sources::testing::{Root, root};
 use crate::sources::training;
 
 /// What a pass takes, with `|` where the line that has begun does not go on, and how it ends.
-fn pass(follower: &mut Follower) -> (String, Found) {
+fn pass(follower: &mut Follower) -> (String, PassResult) {
     let mut taken = String::new();
     let found = follower.pass(|piece| match piece {
         Piece::Bytes(bytes) => taken.push_str(&String::from_utf8_lossy(bytes)),
@@ -27,7 +27,7 @@ fn pass(follower: &mut Follower) -> (String, Found) {
 
 fn taken(follower: &mut Follower) -> String {
     let (taken, found) = pass(follower);
-    assert_eq!(found, Found::End);
+    assert_eq!(found, PassResult::End);
     taken
 }
 
@@ -52,7 +52,7 @@ fn reading_begins_at_the_end_and_after_the_line_there() {
 fn a_file_that_appears_is_read_from_its_front() {
     let root = root(&[]);
     let mut follower = follower(&root);
-    assert_eq!(pass(&mut follower).1, Found::Missing);
+    assert_eq!(pass(&mut follower).1, PassResult::Missing);
     root.write("log", "first\n");
     assert_eq!(taken(&mut follower), "first\n");
 }
@@ -67,7 +67,7 @@ fn rotation_loses_nothing() {
     std::fs::rename(&log, &old).unwrap();
     // The writer has not noticed yet.
     root.append("log.1", "two\n");
-    assert_eq!(pass(&mut follower), ("one\ntwo\n".to_owned(), Found::Missing));
+    assert_eq!(pass(&mut follower), ("one\ntwo\n".to_owned(), PassResult::Missing));
     root.append("log.1", "three\n");
     root.write("log", "four\n");
     assert_eq!(taken(&mut follower), "three\n|four\n");
@@ -75,7 +75,7 @@ fn rotation_loses_nothing() {
     // What is deleted is let go.
     root.append("log", "five\n");
     std::fs::remove_file(&log).unwrap();
-    assert_eq!(pass(&mut follower), ("five\n|".to_owned(), Found::Missing));
+    assert_eq!(pass(&mut follower), ("five\n|".to_owned(), PassResult::Missing));
     assert!(!follower.is_open());
 }
 
@@ -119,14 +119,14 @@ fn what_is_no_log_is_refused_once_and_never_waited_for() {
         ("binary", Refusal::Binary),
     ] {
         let mut follower = Follower::new(path(name));
-        assert_eq!(pass(&mut follower).1, Found::Refused(why), "{name}");
+        assert_eq!(pass(&mut follower).1, PassResult::Refused(why), "{name}");
         assert!(follower.fresh_refusal());
-        assert_eq!(pass(&mut follower).1, Found::Refused(why), "{name}");
+        assert_eq!(pass(&mut follower).1, PassResult::Refused(why), "{name}");
         assert!(!follower.fresh_refusal() && !follower.is_open());
     }
     // Another that takes its place is looked at.
     let mut follower = Follower::new(path("pipe"));
-    assert_eq!(pass(&mut follower).1, Found::Refused(Refusal::NotRegular));
+    assert_eq!(pass(&mut follower).1, PassResult::Refused(Refusal::NotRegular));
     std::fs::remove_file(path("pipe")).unwrap();
     root.write("pipe", "text\n");
     assert_eq!(taken(&mut follower), "text\n");
@@ -138,7 +138,7 @@ fn a_log_that_becomes_binary_is_let_go() {
     let mut follower = follower(&root);
     assert_eq!(taken(&mut follower), "");
     root.append("log", [1, 2, 3, 4, 5, 6, 7, 0x80].repeat(50));
-    assert_eq!(pass(&mut follower).1, Found::Refused(Refusal::Binary));
+    assert_eq!(pass(&mut follower).1, PassResult::Refused(Refusal::Binary));
 }
 
 #[test]
@@ -149,11 +149,11 @@ fn reading_is_bounded_and_jumps_ahead_when_it_falls_behind() {
     let line = format!("{}\n", "x".repeat(1_023));
     root.append("log", line.repeat(300));
     let (first, found) = pass(&mut follower);
-    assert_eq!((first.len(), found), (file::IN_ONE_PASS, Found::More));
+    assert_eq!((first.len(), found), (file::IN_ONE_PASS, PassResult::More));
     assert_eq!(taken(&mut follower).len(), 300 * 1024 - file::IN_ONE_PASS);
     root.append("log", line.repeat(17 * 1024));
     let (first, found) = pass(&mut follower);
-    assert!(first.starts_with('|') && found == Found::More);
+    assert!(first.starts_with('|') && found == PassResult::More);
     assert_eq!(follower.counts.skipped, 9 * 1024 * 1024);
 }
 

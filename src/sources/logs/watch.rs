@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::file::{Counts, Follower, Found, Piece, Refusal};
+use super::file::{Counts, Follower, PassResult, Piece, Refusal};
 use super::options::{Log, Rules};
 use crate::formats::log_lines::oom::Cause;
 use crate::formats::log_lines::{self, Framework, Reading, Splitter, Tracker};
@@ -74,7 +74,7 @@ struct Watched {
     follower: Follower,
     splitter: Splitter,
     tracker: Tracker,
-    found: Option<Found>,
+    found: Option<PassResult>,
 }
 
 /// Follows one path.
@@ -116,7 +116,7 @@ impl Watch {
         }
         for watched in &mut self.files {
             watched.pass(&self.rules, now);
-            if let Some(Found::Refused(why)) = watched.found
+            if let Some(PassResult::Refused(why)) = watched.found
                 && watched.follower.fresh_refusal()
             {
                 count(&mut self.left.refused, why);
@@ -127,7 +127,7 @@ impl Watch {
 
     fn list(&mut self, now: Timestamp) {
         let first = self.listed.replace(now).is_none();
-        let found = match self.log.pattern.files(self.rules.most) {
+        let found = match self.log.pattern.files(self.rules.max_files) {
             Ok(files) => {
                 self.left_out = files.left_out;
                 files.found
@@ -206,7 +206,7 @@ impl Watch {
             });
         }
         let refused = self.files.iter().find_map(|watched| match watched.found {
-            Some(Found::Refused(why)) => Some((watched.follower.path().to_owned(), why)),
+            Some(PassResult::Refused(why)) => Some((watched.follower.path().to_owned(), why)),
             _ => None,
         });
         let unlisted = || self.unlisted.map(|why| (self.log.pattern.path().to_owned(), why));
@@ -234,7 +234,7 @@ impl Watched {
                 Piece::Break => splitter.forget(),
             });
             *found = Some(outcome);
-            if outcome != Found::More {
+            if outcome != PassResult::More {
                 break;
             }
         }

@@ -123,7 +123,7 @@ async fn grpc(
     }
     let zipped = encoding(&parts.headers, "grpc-encoding");
     let body = read(body, BODY + PREFIX).await?;
-    let taken = caller.at_desk(async {
+    let taken = caller.one_at_a_time(async {
         let message = unframe(&body, zipped)?;
         weigh::weigh(&message).map_err(Problem::Heavy)?;
         let length = u32::try_from(message.len()).map_err(|_| Problem::Size)?;
@@ -161,7 +161,7 @@ impl MetricsService for Caller {
         &self,
         request: tonic::Request<ExportMetricsServiceRequest>,
     ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
-        let tally = self.hear(request.get_ref());
+        let tally = self.receive(request.get_ref());
         self.shared.counts.request(Protocol::Grpc, outcome(&tally));
         Ok(tonic::Response::new(success(&tally)))
     }
@@ -181,11 +181,11 @@ async fn http(request: Request<Incoming>, caller: &Caller) -> Result<Response<to
     }
     let zipped = encoding(request.headers(), CONTENT_ENCODING.as_str())?;
     let body = read(request.into_body(), BODY).await?;
-    let taken = caller.at_desk(async {
+    let taken = caller.one_at_a_time(async {
         let message = if zipped { unzip(&body)?.into() } else { body };
         weigh::weigh(&message).map_err(Problem::Heavy)?;
         let request = ExportMetricsServiceRequest::decode(message).map_err(|_| Problem::Malformed)?;
-        Ok(caller.hear(&request))
+        Ok(caller.receive(&request))
     });
     let tally = taken.await?;
     caller.shared.counts.request(Protocol::Http, outcome(&tally));
@@ -276,14 +276,15 @@ pub(super) fn fuzz(bytes: &[u8]) {
     let Ok(request) = ExportMetricsServiceRequest::decode(bytes) else { return };
     let rules = super::options::Rules {
         listen: Vec::new(),
-        connections: 1,
-        most: 4,
+        max_connections: 1,
+        max_ranks: 4,
         stale_after: Duration::from_secs(60),
     };
     let shared = Shared::new("/".into(), crate::host::subordinate::Subordinates::default(), &rules);
     for second in [1, 2] {
         let now = Timestamp::from_secs(second);
-        let tally = shared.hear(&request, Asks { user: None, speaker: Speaker::Nobody, formerly: None }, now);
+        let tally =
+            shared.receive(&request, Asks { user: None, speaker: Speaker::Nobody, formerly: None }, now);
         let ranks = shared.ranks(now, |_| true);
         assert!(ranks.len() <= 4, "more ranks than are remembered");
         let numbers = ranks.values().flat_map(|rank| rank.figures.numbers().map(|(_, _, value)| value));

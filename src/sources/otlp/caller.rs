@@ -39,21 +39,21 @@ pub(super) async fn rest(begun: Timestamp) {
 
 /// What all connections share.
 #[derive(Clone, Debug)]
-pub(super) struct Hall {
+pub(super) struct ConnectionContext {
     pub(super) shared: Arc<Shared>,
     /// Places for requests whose bodies are read.
     places: Arc<Semaphore>,
     /// Those that each user who is connected may have.
     own_places: Arc<Mutex<HashMap<Option<u32>, Weak<Semaphore>>>>,
     /// Where one request at a time is taken in.
-    desk: Arc<tokio::sync::Mutex<()>>,
+    intake_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl Hall {
+impl ConnectionContext {
     /// An empty one.
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let places = Arc::new(Semaphore::new(AT_ONCE));
-        Self { shared, places, own_places: Arc::default(), desk: Arc::default() }
+        Self { shared, places, own_places: Arc::default(), intake_lock: Arc::default() }
     }
 
     /// The places of a user, which all its connections share.
@@ -73,11 +73,11 @@ impl Hall {
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) shared: Arc<Shared>,
-    hall: Hall,
+    context: ConnectionContext,
     own_places: Arc<Semaphore>,
     socket: Option<Socket>,
     payer: Option<u32>,
-    found: Mutex<Found>,
+    found: Mutex<ProcessLookup>,
     /// When it connected, or a little later.
     connected: Timestamp,
     /// Tells that its place is given to another user.
@@ -89,7 +89,7 @@ pub(super) struct Caller {
 }
 
 #[derive(Debug)]
-struct Found {
+struct ProcessLookup {
     process: Option<ProcessKey>,
     looks: u32,
     looked: Timestamp,
@@ -106,19 +106,19 @@ pub(super) struct Turn {
 
 impl Caller {
     /// Asks the kernel who connects from `peer` to our `local`.
-    pub(super) fn new(hall: &Hall, peer: SocketAddr, local: SocketAddr) -> Self {
+    pub(super) fn new(context: &ConnectionContext, peer: SocketAddr, local: SocketAddr) -> Self {
         let now = clock::now();
-        let socket = connection::socket(&hall.shared.proc, peer, local).ok().flatten();
-        let payer = socket.map(|socket| hall.shared.payer(socket.uid, now));
+        let socket = connection::socket(&context.shared.proc, peer, local).ok().flatten();
+        let payer = socket.map(|socket| context.shared.payer(socket.uid, now));
         let caller = Self {
-            shared: Arc::clone(&hall.shared),
-            hall: hall.clone(),
-            own_places: hall.places_of(payer),
+            shared: Arc::clone(&context.shared),
+            context: context.clone(),
+            own_places: context.places_of(payer),
             payer,
             socket,
             connected: now,
             close: Notify::new(),
-            found: Mutex::new(Found { process: None, looks: 0, looked: now, by_user: false }),
+            found: Mutex::new(ProcessLookup { process: None, looks: 0, looked: now, by_user: false }),
             requests: AtomicU64::new(0),
             active: AtomicU64::new(0),
         };
@@ -163,15 +163,15 @@ impl Caller {
         self.touch(clock::now());
         let wait = async {
             let own = Arc::clone(&self.own_places).acquire_owned().await.ok()?;
-            let place = Arc::clone(&self.hall.places).acquire_owned().await.ok()?;
+            let place = Arc::clone(&self.context.places).acquire_owned().await.ok()?;
             Some(Turn { _place: place, _own: own })
         };
         tokio::time::timeout(in_time, wait).await.ok().flatten()
     }
 
     /// Does what is to be done for a request, one at a time among all.
-    pub(super) async fn at_desk<T>(&self, work: impl Future<Output = T>) -> T {
-        let _desk = self.hall.desk.lock().await;
+    pub(super) async fn one_at_a_time<T>(&self, work: impl Future<Output = T>) -> T {
+        let _intake_lock = self.context.intake_lock.lock().await;
         let begun = clock::now();
         let done = work.await;
         rest(begun).await;
@@ -179,7 +179,7 @@ impl Caller {
     }
 
     /// Takes a request in.
-    pub(super) fn hear(&self, request: &ExportMetricsServiceRequest) -> Tally {
+    pub(super) fn receive(&self, request: &ExportMetricsServiceRequest) -> Tally {
         let now = clock::now();
         self.touch(now);
         let known_before = self.is_known();
@@ -194,7 +194,7 @@ impl Caller {
         found.by_user = speaker == user;
         drop(found);
         let asks = Asks { user: self.payer, speaker, formerly };
-        self.shared.hear(request, asks, now)
+        self.shared.receive(request, asks, now)
     }
 
     /// Looks which process has the socket.

@@ -53,7 +53,7 @@ impl Tally {
 
 /// Who a push says that it is, beside what the kernel says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct RankAttributes {
     /// The global rank; absent where it is not told, and the job is one process.
     pub(super) rank: Option<u64>,
     /// The rank on this host, which is the ordinal of its device.
@@ -62,7 +62,7 @@ pub(super) struct Told {
     data_parallel: Option<u64>,
 }
 
-impl Told {
+impl RankAttributes {
     fn of(attributes: &[KeyValue]) -> Self {
         let number = |names: &[&str]| names.iter().find_map(|name| number(find(attributes, name)?));
         let instance = || {
@@ -87,7 +87,7 @@ impl Told {
 /// Where the figures of ranks are kept.
 pub(super) trait Room {
     /// The figures of a rank; nothing where there is no room for it.
-    fn figures(&mut self, told: &Told) -> Option<&mut Figures>;
+    fn figures(&mut self, told: &RankAttributes) -> Option<&mut Figures>;
 }
 
 /// Takes a request in.
@@ -95,7 +95,7 @@ pub(super) fn take(request: &ExportMetricsServiceRequest, room: &mut impl Room) 
     let mut tally = Tally::default();
     for metrics in &request.resource_metrics {
         let attributes = metrics.resource.as_ref().map_or(&[][..], |resource| &resource.attributes);
-        let told = Told::of(attributes);
+        let told = RankAttributes::of(attributes);
         for metric in metrics.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
             match names::known(&metric.name, &metric.unit) {
                 Some(known) => take_metric(metric, &known, &told, room, &mut tally),
@@ -106,19 +106,26 @@ pub(super) fn take(request: &ExportMetricsServiceRequest, room: &mut impl Room) 
     tally
 }
 
-fn take_metric(metric: &Metric, known: &Known, told: &Told, room: &mut impl Room, tally: &mut Tally) {
-    let mut at =
-        |attributes: &[KeyValue], flags: u32, take: &mut dyn FnMut(&mut Figures, &Told, Label) -> Outcome| {
-            let outcome = match place(attributes, known, told) {
-                // The job says itself that there is no figure.
-                _ if flags & DataPointFlags::NoRecordedValueMask as u32 != 0 => Outcome::Refused,
-                Err(outcome) => outcome,
-                Ok((told, extra)) => {
-                    room.figures(&told).map_or(Outcome::Refused, |figures| take(figures, &told, extra))
-                }
-            };
-            tally.add(outcome, 1);
+fn take_metric(
+    metric: &Metric,
+    known: &Known,
+    told: &RankAttributes,
+    room: &mut impl Room,
+    tally: &mut Tally,
+) {
+    let mut at = |attributes: &[KeyValue],
+                  flags: u32,
+                  take: &mut dyn FnMut(&mut Figures, &RankAttributes, Label) -> Outcome| {
+        let outcome = match place(attributes, known, told) {
+            // The job says itself that there is no figure.
+            _ if flags & DataPointFlags::NoRecordedValueMask as u32 != 0 => Outcome::Refused,
+            Err(outcome) => outcome,
+            Ok((told, extra)) => {
+                room.figures(&told).map_or(Outcome::Refused, |figures| take(figures, &told, extra))
+            }
         };
+        tally.add(outcome, 1);
+    };
     let kind = known.desc.kind;
     match &metric.data {
         Some(Data::Gauge(gauge)) if kind == Kind::Gauge => {
@@ -182,7 +189,7 @@ fn take_metric(metric: &Metric, known: &Known, told: &Told, room: &mut impl Room
 fn take_number(
     figures: &mut Figures,
     known: &Known,
-    told: &Told,
+    told: &RankAttributes,
     extra: Label,
     point: &NumberDataPoint,
     temporality: Temporality,
@@ -203,7 +210,11 @@ fn take_number(
 }
 
 /// Whose a point is, and the value of its last label.
-fn place(attributes: &[KeyValue], known: &Known, told: &Told) -> Result<(Told, Label), Outcome> {
+fn place(
+    attributes: &[KeyValue],
+    known: &Known,
+    told: &RankAttributes,
+) -> Result<(RankAttributes, Label), Outcome> {
     let understood = |key: &str| RANK.contains(&key) || LOCAL_RANK.contains(&key) || LABELS.contains(&key);
     // Two points that differ in what we have no label for would be one series.
     if !attributes.iter().all(|attribute| understood(&attribute.key)) {
@@ -213,8 +224,12 @@ fn place(attributes: &[KeyValue], known: &Known, told: &Told) -> Result<(Told, L
     if known.of_all && told.data_parallel.is_none_or(|parts| parts == 0) {
         return Err(Outcome::Unknown);
     }
-    let own = Told::of(attributes);
-    let told = Told { rank: own.rank.or(told.rank), local_rank: own.local_rank.or(told.local_rank), ..*told };
+    let own = RankAttributes::of(attributes);
+    let told = RankAttributes {
+        rank: own.rank.or(told.rank),
+        local_rank: own.local_rank.or(told.local_rank),
+        ..*told
+    };
     if !told.is_possible() {
         return Err(Outcome::Refused);
     }
@@ -294,7 +309,7 @@ mod tests {
     struct Everybody(std::collections::BTreeMap<u64, Figures>);
 
     impl Room for Everybody {
-        fn figures(&mut self, told: &Told) -> Option<&mut Figures> {
+        fn figures(&mut self, told: &RankAttributes) -> Option<&mut Figures> {
             Some(self.0.entry(told.rank.unwrap_or(0)).or_default())
         }
     }

@@ -131,22 +131,22 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     let mut shown = Vec::with_capacity(sorted.len());
     let mut told = Vec::new();
     for ((speaker, number), rank) in sorted {
-        let face = face(*speaker, &facts);
+        let identity = identity(*speaker, &facts);
         match speaker {
             Speaker::Process(_) => known += 1,
             Speaker::User(_) | Speaker::Nobody => unknown += 1,
         }
-        let first = taken.insert((face.workload.clone(), *number), ()).is_none();
-        let label = if first { Label::from(*number) } else { format!("{number}@{}", face.name).into() };
+        let first = taken.insert((identity.workload.clone(), *number), ()).is_none();
+        let label = if first { Label::from(*number) } else { format!("{number}@{}", identity.name).into() };
         let same_process = matches!(speaker, Speaker::Process(key) if socket_keys.contains(key));
-        if same_process || by_socket.contains(&(&face.workload, &label)) {
+        if same_process || by_socket.contains(&(&identity.workload, &label)) {
             hidden += 1;
             continue;
         }
-        if let Some(key) = &face.key {
+        if let Some(key) = &identity.key {
             told.extend(allocators(rank, key));
         }
-        shown.push((rank, [face.workload, label], face.gpu));
+        shown.push((rank, [identity.workload, label], identity.gpu));
     }
     // Where a metric has more series than it may have, each user's first ranks have theirs.
     for place in fair::turns(shown.iter().map(|(rank, ..)| rank.user)) {
@@ -194,7 +194,7 @@ fn allocators(rank: &Rank, workload: &WorkloadKey) -> impl Iterator<Item = Alloc
 }
 
 /// Who a speaker is in this tick.
-struct Face {
+struct RankIdentity {
     /// Empty where the speaker belongs to none.
     workload: Label,
     /// What makes that workload one.
@@ -205,13 +205,13 @@ struct Face {
     gpu: Label,
 }
 
-fn face(speaker: Speaker, facts: &Facts) -> Face {
+fn identity(speaker: Speaker, facts: &Facts) -> RankIdentity {
     let Speaker::Process(key) = speaker else {
         let name = match speaker {
             Speaker::User(uid) => format!("u{uid}"),
             _ => "unknown".to_owned(),
         };
-        return Face { workload: Label::default(), key: None, name, gpu: Label::default() };
+        return RankIdentity { workload: Label::default(), key: None, name, gpu: Label::default() };
     };
     let known = facts.member(key);
     let workload = known.map(|workload| workload.name.clone()).unwrap_or_default();
@@ -222,7 +222,7 @@ fn face(speaker: Speaker, facts: &Facts) -> Face {
         _ => Label::default(),
     };
     let known = known.map(|workload| workload.key.clone());
-    Face { workload, key: known, name: key.pid.to_string(), gpu }
+    RankIdentity { workload, key: known, name: key.pid.to_string(), gpu }
 }
 
 /// An order of speakers that does not change from tick to tick.

@@ -40,9 +40,9 @@ pub(super) struct Rules {
     /// Where to listen.
     pub(super) listen: Vec<SocketAddr>,
     /// Connections at once.
-    pub(super) connections: usize,
+    pub(super) max_connections: usize,
     /// Ranks that are remembered.
-    pub(super) most: usize,
+    pub(super) max_ranks: usize,
     /// How long a rank may be silent.
     pub(super) stale_after: Duration,
 }
@@ -53,8 +53,8 @@ impl Rules {
         let count = |opt| usize::try_from(settings.count(opt)).unwrap_or(usize::MAX);
         Self {
             listen: settings.texts(&LISTEN).iter().filter_map(|text| text.parse().ok()).collect(),
-            connections: count(&CONNECTIONS),
-            most: count(&MOST),
+            max_connections: count(&CONNECTIONS),
+            max_ranks: count(&MOST),
             stale_after: settings.duration(&STALE_AFTER),
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::answer;
-use super::caller::{Caller, Hall, LONGEST_REST, rest};
+use super::caller::{Caller, ConnectionContext, LONGEST_REST, rest};
 use super::counts::Closed;
 use super::options::Rules;
 use super::speakers::{Limit, Shared, State, lock};
@@ -80,40 +80,45 @@ pub(super) fn start(rules: &Rules, shared: Arc<Shared>) -> std::io::Result<Hold>
 
 /// The connections there is room for: an eighth of the descriptors that the daemon may have open, at most.
 pub(super) fn places(rules: &Rules) -> usize {
-    rules.connections.min((process::descriptor_limit() / 8).max(2))
+    rules.max_connections.min((process::descriptor_limit() / 8).max(2))
 }
 
 async fn receive(rules: &Rules, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
-    let hall = Hall::new(shared);
+    let context = ConnectionContext::new(shared);
     let callers = Arc::new(Callers::default());
     let most = places(rules);
     for address in &rules.listen {
-        tokio::spawn(listen(*address, most, hall.clone(), Arc::clone(&callers)));
+        tokio::spawn(listen(*address, most, context.clone(), Arc::clone(&callers)));
     }
     // An error means that nobody is left to say so, which says so too.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
 /// Listens at one address, and again where that fails.
-async fn listen(address: SocketAddr, most: usize, hall: Hall, callers: Arc<Callers>) -> ! {
+async fn listen(address: SocketAddr, most: usize, context: ConnectionContext, callers: Arc<Callers>) -> ! {
     let name = address.to_string();
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => {
                 let bound = listener.local_addr().unwrap_or(address);
-                hall.shared.say(&name, State::Listening(bound));
-                accept(&listener, most, &hall, &callers).await
+                context.shared.set_state(&name, State::Listening(bound));
+                accept(&listener, most, &context, &callers).await
             }
             Err(error) => {
                 let why = format!("cannot receive OTLP at {address}: {error}");
-                hall.shared.say(&name, State::Failed(Failure::of(&error), why));
+                context.shared.set_state(&name, State::Failed(Failure::of(&error), why));
                 sleep(AGAIN).await;
             }
         }
     }
 }
 
-async fn accept(listener: &TcpListener, most: usize, hall: &Hall, callers: &Arc<Callers>) -> ! {
+async fn accept(
+    listener: &TcpListener,
+    most: usize,
+    context: &ConnectionContext,
+    callers: &Arc<Callers>,
+) -> ! {
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -126,12 +131,12 @@ async fn accept(listener: &TcpListener, most: usize, hall: &Hall, callers: &Arc<
         };
         let Ok(local) = stream.local_addr() else { continue };
         let begun = clock::now();
-        let caller = Arc::new(Caller::new(hall, peer, local));
-        match callers.admit(&caller, most, &hall.shared) {
+        let caller = Arc::new(Caller::new(context, peer, local));
+        match callers.admit(&caller, most, &context.shared) {
             Ok(()) => drop(tokio::spawn(serve(stream, caller, Arc::clone(callers)))),
             Err(why) => {
-                hall.shared.counts.closed(why);
-                hall.shared.turned_away(Limit::Connections, caller.payer(), begun);
+                context.shared.counts.closed(why);
+                context.shared.turned_away(Limit::Connections, caller.payer(), begun);
             }
         }
         rest(begun).await;
@@ -150,7 +155,7 @@ impl Callers {
         if shares.of(user) >= most.div_ceil(2) {
             return Err(Closed::User);
         }
-        match shares.ask(user) {
+        match shares.request(user) {
             Answer::Free => {}
             Answer::Refused => return Err(Closed::Connections),
             Answer::TakeFrom(other) => {
@@ -170,11 +175,11 @@ impl Callers {
     fn add(&self, caller: &Arc<Caller>, shared: &Shared) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.here).insert(number, Arc::downgrade(caller));
-        self.tell(shared);
+        self.update_counts(shared);
     }
 
     /// Lets go of those that have ended, and says how many there are.
-    fn tell(&self, shared: &Shared) {
+    fn update_counts(&self, shared: &Shared) {
         let mut callers = lock(&self.here);
         callers.retain(|_, caller| caller.strong_count() > 0);
         let known =
@@ -196,7 +201,7 @@ async fn serve(stream: TcpStream, caller: Arc<Caller>, callers: Arc<Callers>) {
             let (caller, callers) = (Arc::clone(&caller), Arc::clone(&callers));
             async move {
                 let response = answer::answer(request, Arc::clone(&caller)).await;
-                callers.tell(&caller.shared);
+                callers.update_counts(&caller.shared);
                 Ok::<_, Infallible>(response)
             }
         })
@@ -226,7 +231,7 @@ async fn serve(stream: TcpStream, caller: Arc<Caller>, callers: Arc<Callers>) {
         }
     }
     drop(caller);
-    callers.tell(&shared);
+    callers.update_counts(&shared);
 }
 
 /// Returns once nothing came for too long.

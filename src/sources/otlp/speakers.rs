@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 
 use super::counts::{Counts, Outcome};
 use super::figures::Figures;
-use super::intake::{self, Tally, Told};
+use super::intake::{self, RankAttributes, Tally};
 use super::options::Rules;
 use super::receiver;
 use crate::host::subordinate::Subordinates;
@@ -102,14 +102,14 @@ impl Shared {
         Self {
             counts: Counts::default(),
             proc,
-            most: rules.most,
+            most: rules.max_ranks,
             stale_after: rules.stale_after,
             ranks: Mutex::default(),
             members: Mutex::new(Arc::from([])),
             states: Mutex::default(),
             connections: Mutex::default(),
             turned: Mutex::new([
-                (TurnedAway::new("otlp_ranks"), rules.most),
+                (TurnedAway::new("otlp_ranks"), rules.max_ranks),
                 (TurnedAway::new("otlp_connections"), receiver::places(rules)),
             ]),
             subordinates,
@@ -145,7 +145,7 @@ impl Shared {
     }
 
     /// How listening at an address goes.
-    pub(super) fn say(&self, address: &str, state: State) {
+    pub(super) fn set_state(&self, address: &str, state: State) {
         lock(&self.states).insert(address.to_owned(), state);
     }
 
@@ -184,12 +184,12 @@ impl Shared {
     }
 
     /// Takes a request in; what was pushed before under another name of who asks is its own.
-    pub(super) fn hear(&self, request: &ExportMetricsServiceRequest, asks: Asks, now: Timestamp) -> Tally {
+    pub(super) fn receive(&self, request: &ExportMetricsServiceRequest, asks: Asks, now: Timestamp) -> Tally {
         let (most, stale_after) = (self.most, self.stale_after);
         let mut ranks = lock(&self.ranks);
-        let mut desk = Desk { ranks: &mut ranks, asks, most, stale_after, now, left_out: None };
-        let tally = intake::take(request, &mut desk);
-        if let Some(user) = desk.left_out {
+        let mut rank_intake = RankIntake { ranks: &mut ranks, asks, most, stale_after, now, left_out: None };
+        let tally = intake::take(request, &mut rank_intake);
+        if let Some(user) = rank_intake.left_out {
             self.turned_away(Limit::Ranks, user, now);
         }
         drop(ranks);
@@ -215,7 +215,7 @@ impl Shared {
 }
 
 /// The figures of one speaker's ranks, while its request is taken in.
-struct Desk<'r> {
+struct RankIntake<'r> {
     ranks: &'r mut Ranks,
     asks: Asks,
     most: usize,
@@ -225,7 +225,7 @@ struct Desk<'r> {
     left_out: Option<Option<u32>>,
 }
 
-impl Desk<'_> {
+impl RankIntake<'_> {
     /// Makes room for one more rank of who asks; false where there is none.
     fn make_room(&mut self) -> bool {
         let user = self.asks.user;
@@ -240,7 +240,7 @@ impl Desk<'_> {
         }
         let mut shares = Shares::new(self.most);
         self.ranks.values().for_each(|rank| shares.take(rank.user));
-        match shares.ask(user) {
+        match shares.request(user) {
             Answer::Free => true,
             Answer::Refused => {
                 self.left_out = Some(user);
@@ -256,8 +256,8 @@ impl Desk<'_> {
     }
 }
 
-impl intake::Room for Desk<'_> {
-    fn figures(&mut self, told: &Told) -> Option<&mut Figures> {
+impl intake::Room for RankIntake<'_> {
+    fn figures(&mut self, told: &RankAttributes) -> Option<&mut Figures> {
         let number = told.rank.unwrap_or(0);
         let Asks { user, speaker, formerly } = self.asks;
         let key = (speaker, number);

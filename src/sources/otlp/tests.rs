@@ -32,9 +32,9 @@ struct World {
     living: bool,
 }
 
-fn rules(most: usize, connections: usize) -> Rules {
+fn rules(max_ranks: usize, max_connections: usize) -> Rules {
     let listen = vec!["127.0.0.1:0".parse().unwrap()];
-    Rules { listen, connections, most, stale_after: Duration::from_secs(60) }
+    Rules { listen, max_connections, max_ranks, stale_after: Duration::from_secs(60) }
 }
 
 impl World {
@@ -410,7 +410,7 @@ fn one_user_leaves_room_for_anothers_ranks() {
     let push = |user, process, rank| {
         let speaker = Speaker::Process(ProcessKey { pid: process, start: 1 });
         let asks = Asks { user: Some(user), speaker, formerly: None };
-        shared.hear(&fixture::megatron(rank), asks, Timestamp::from_secs(u64::from(process)))
+        shared.receive(&fixture::megatron(rank), asks, Timestamp::from_secs(u64::from(process)))
     };
     for process in 1..=10 {
         push(61_002, process, 0);

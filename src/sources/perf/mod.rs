@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tally::{Open, Tally};
 
 use crate::host::perf::{Event, Kernel, Perf, Refusal, Target};
-use crate::host::process::readers::{self, Asked, Desk, Pool};
+use crate::host::process::readers::{self, Asked, Pool, ReadRequests};
 use crate::host::roots::Roots;
 use crate::host::{fs, process};
 use crate::model::facts::{Membership, ProcessTable, Workload};
@@ -53,7 +53,7 @@ struct Counters {
     rules: options::Rules,
     roots: Arc<Roots>,
     kernel: Arc<dyn Perf>,
-    openings: Desk<Result<Vec<Open>, NoRoom>>,
+    openings: ReadRequests<Result<Vec<Open>, NoRoom>>,
     /// What can be counted for a process; absent until it was tried.
     events: Option<Vec<(Event, Result<(), Refusal>)>>,
     host: Vec<Open>,
@@ -84,7 +84,7 @@ impl Counters {
             rules,
             roots,
             kernel,
-            openings: Desk::new(pool),
+            openings: ReadRequests::new(pool),
             events: None,
             host: Vec::new(),
             host_tally: Tally::default(),
@@ -220,7 +220,7 @@ impl Counters {
         let folder = self.roots.proc.join(key.pid.to_string());
         let (kernel, events) = (Arc::clone(&self.kernel), Arc::clone(events));
         let (open, most) = (Arc::clone(&self.descriptors), self.rules.descriptors);
-        self.openings.ask(asked, move || {
+        self.openings.request(asked, move || {
             let counters =
                 attach(&*kernel, &folder, key, &events, most.saturating_sub(open.load(Ordering::Relaxed)));
             open.fetch_add(counters.as_ref().map_or(0, Vec::len), Ordering::Relaxed);

@@ -82,7 +82,7 @@ fn check(settings: &Settings) -> Vec<(String, String)> {
 
 struct Snapshots {
     watches: Vec<Watch>,
-    every: Duration,
+    scan_interval: Duration,
     max_memory: Bytes,
     proc: PathBuf,
     command: Option<WorkerCommand>,
@@ -96,7 +96,7 @@ impl Snapshots {
         });
         Self {
             watches: watches.collect(),
-            every: settings.duration(&EVERY),
+            scan_interval: settings.duration(&EVERY),
             max_memory: settings.size(&MOST_MEMORY),
             proc: context.roots.proc.clone(),
             command: context.worker.as_ref().map(|worker| WorkerCommand {
@@ -113,7 +113,7 @@ impl Snapshots {
                 return Err(SourceError::unavailable("no process may be started to read snapshots"));
             };
             let reader = watcher::reader(command, self.max_memory, self.proc.clone());
-            let started = Watcher::start(self.watches.clone(), self.every, reader);
+            let started = Watcher::start(self.watches.clone(), self.scan_interval, reader);
             self.watcher = Some(started.map_err(|error| {
                 SourceError::failed(Failure::Io, format!("cannot start a thread for snapshots: {error}"))
             })?);
@@ -128,7 +128,7 @@ impl Source for Snapshots {
             return Err(SourceError::unavailable("sources.snapshots.folders names no folder"));
         }
         let watcher = self.start()?;
-        watcher.tell(owners(&out.facts));
+        watcher.set_owners(owners(&out.facts));
         let known = watcher.known();
         for watched in &known.watched {
             put(watched.name.clone(), &watched.known, out);

@@ -83,7 +83,8 @@ pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -
             "--".into(),
             file.as_os_str().to_owned(),
         ];
-        let said = child::hear(&command, &arguments, LONGEST, PATIENCE).map_err(|error| error.to_string())?;
+        let said =
+            child::read_output(&command, &arguments, LONGEST, PATIENCE).map_err(|error| error.to_string())?;
         serde_json::from_slice::<Result<Digest, String>>(&said)
             .unwrap_or_else(|_| Err("its reader ended without an answer; was there no memory?".to_owned()))
     })
@@ -128,7 +129,7 @@ impl Watcher {
     }
 
     /// Whose the ranks' processes are now.
-    pub(super) fn tell(&self, owners: Owners) {
+    pub(super) fn set_owners(&self, owners: Owners) {
         *self.owners.lock().unwrap_or_else(PoisonError::into_inner) = owners;
     }
 

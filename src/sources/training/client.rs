@@ -54,7 +54,7 @@ impl Client {
     }
 
     /// Takes one line in.
-    pub(super) fn hear(
+    pub(super) fn receive(
         &self,
         line: &[u8],
         now: Timestamp,
@@ -157,7 +157,7 @@ impl Shared {
         lock(&self.state).clone()
     }
 
-    pub(super) fn say(&self, state: State) {
+    pub(super) fn set_state(&self, state: State) {
         *lock(&self.state) = state;
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::face::Face;
 use super::metrics as m;
 use super::rank::Rank;
+use super::rank_identity::RankIdentity;
 use crate::flops::peaks::{self, Override, Precision};
 use crate::flops::{self, Convention, Shape};
 use crate::formats::messages::{self, Hello, Model};
@@ -17,7 +17,7 @@ use crate::model::units::{PerSecond, Ratio};
 pub(super) fn put(
     rank: &Rank,
     hello: &Hello,
-    face: &Face,
+    identity: &RankIdentity,
     at: Timestamp,
     overrides: &[Override],
     out: &mut Batch,
@@ -41,7 +41,7 @@ pub(super) fn put(
         let each = flops::flops_per_token(&shape, sequence, convention)
             .and_then(|each| flops::flops_per_gpu(each, tokens, world(hello), replicas));
         let Some(each) = each else { continue };
-        let [workload, rank] = face.labels();
+        let [workload, rank] = identity.labels();
         let labels: [Label; 3] = [workload, rank, convention.label().into()];
         out.put_some(&m::FLOPS, &labels, PerSecond::new(each));
         let share = peak.and_then(|peak| flops::utilization(each, peak));

@@ -1,8 +1,8 @@
 //! From what a rank told to points.
 
-use super::face::Face;
 use super::metrics as m;
 use super::rank::{Rank, printable};
+use super::rank_identity::RankIdentity;
 use crate::formats::messages::{DeviceMemory, Hello, Params, SaveState};
 use crate::model::desc::Metric;
 use crate::model::facts::Allocator;
@@ -16,14 +16,21 @@ use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Seconds};
 const GROUPS: usize = 16;
 
 /// Puts everything of one rank.
-pub(super) fn put(rank: &Rank, hello: &Hello, face: &Face, pid: Option<u32>, at: Timestamp, out: &mut Batch) {
-    let labels = face.labels();
-    out.put(&m::INFO, &info(hello, face, pid), Flag(true));
+pub(super) fn put(
+    rank: &Rank,
+    hello: &Hello,
+    identity: &RankIdentity,
+    pid: Option<u32>,
+    at: Timestamp,
+    out: &mut Batch,
+) {
+    let labels = identity.labels();
+    out.put(&m::INFO, &info(hello, identity, pid), Flag(true));
     out.put_some(&m::MESSAGE_AGE, &labels, rank.heard.map(|heard| at.since(heard).into()));
     put_steps(rank, &labels, at, out);
     put_phases(rank, &labels, out);
     for (ordinal, device) in &rank.devices {
-        let gpu = face.gpu(hello, *ordinal).cloned().unwrap_or_default();
+        let gpu = identity.gpu(hello, *ordinal).cloned().unwrap_or_default();
         put_device(device, &[labels[0].clone(), labels[1].clone(), (*ordinal).into(), gpu], out);
     }
     out.put_some(&m::PINNED, &labels, rank.pinned.map(Bytes::new));
@@ -41,9 +48,9 @@ pub(super) fn put(rank: &Rank, hello: &Hello, face: &Face, pid: Option<u32>, at:
 }
 
 /// Leaves for others what one rank tells of its allocators; without a process where it has ended.
-pub(super) fn tell_allocators(
+pub(super) fn report_allocators(
     rank: &Rank,
-    face: &Face,
+    identity: &RankIdentity,
     process: Option<ProcessKey>,
     at: Timestamp,
     out: &mut Batch,
@@ -51,7 +58,7 @@ pub(super) fn tell_allocators(
     let told = rank.devices.values().filter_map(|device| {
         Some(Allocator {
             process,
-            workload: face.key.clone(),
+            workload: identity.key.clone(),
             allocated: Bytes::new(device.allocated?),
             reserved: device.reserved.map(Bytes::new),
             free: device.free.map(Bytes::new),
@@ -65,15 +72,15 @@ fn and([workload, rank]: &[Label; 2], last: Label) -> [Label; 3] {
     [workload.clone(), rank.clone(), last]
 }
 
-fn info(hello: &Hello, face: &Face, pid: Option<u32>) -> [Label; 13] {
+fn info(hello: &Hello, identity: &RankIdentity, pid: Option<u32>) -> [Label; 13] {
     let text = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
-    let (gpu, uuid) = match &face.gpus[..] {
+    let (gpu, uuid) = match &identity.gpus[..] {
         [(gpu, uuid)] => (gpu.clone(), uuid.clone()),
         _ => Default::default(),
     };
     [
-        face.workload.clone(),
-        face.rank.clone(),
+        identity.workload.clone(),
+        identity.rank.clone(),
         hello.local_rank.unwrap_or(0).into(),
         hello.world.unwrap_or(1).into(),
         pid.map(Label::from).unwrap_or_default(),

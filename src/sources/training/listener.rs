@@ -207,7 +207,7 @@ impl Listener {
         });
         let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
         if waited.is_err_and(|error| error != rustix::io::Errno::INTR) {
-            self.shared.say(State::Failed(Failure::Io, "cannot wait for jobs".to_owned()));
+            self.shared.set_state(State::Failed(Failure::Io, "cannot wait for jobs".to_owned()));
             return None;
         }
         let begun = (self.clock)();
@@ -222,7 +222,7 @@ impl Listener {
             self.accept(begun);
         }
         let ready = events.iter().filter_map(|event| self.ready(event.data.u64())).collect();
-        queue::take_turns(ready, PIECES, BUDGET, |number| self.hear(number));
+        queue::take_turns(ready, PIECES, BUDGET, |number| self.receive(number));
         self.look_after(begun);
         Some((self.clock)().since(begun))
     }
@@ -256,9 +256,9 @@ impl Listener {
             Ok(bound) => {
                 self.bound = Some(bound);
                 self.without = None;
-                self.shared.say(State::Listening);
+                self.shared.set_state(State::Listening);
             }
-            Err(problem) => self.shared.say(State::Failed(problem.kind(), problem.to_string())),
+            Err(problem) => self.shared.set_state(State::Failed(problem.kind(), problem.to_string())),
         }
     }
 
@@ -302,11 +302,11 @@ impl Listener {
         stream.set_nonblocking(true).map_err(|_| Refused::System)?;
         let peer = peer::peer(&stream).map_err(|_| Refused::System)?;
         let payer = self.shared.payer(peer.uid, now);
-        if self.shares.of(payer) >= self.rules.clients_per_user {
+        if self.shares.of(payer) >= self.rules.max_clients_per_user {
             self.shared.turned_away(payer, now);
             return Err(Refused::User);
         }
-        match self.shares.ask(payer) {
+        match self.shares.request(payer) {
             Answer::Free => {}
             Answer::TakeFrom(other) => self.take_from(other, now),
             Answer::Refused => {
@@ -349,7 +349,7 @@ impl Listener {
     }
 
     /// Reads a piece of what a client has sent.
-    fn hear(&mut self, number: u64) -> Read {
+    fn receive(&mut self, number: u64) -> Read {
         let nothing = Read { cost: READ_COST, more: false };
         let Some(connection) = self.connections.get_mut(&number) else { return nothing };
         self.reads += 1;
@@ -369,14 +369,14 @@ impl Listener {
         let now = (self.clock)();
         let kept = self.kept.entry(connection.client.payer).or_default();
         let taken = kept.saturating_sub(connection.lines.kept());
-        let room = Room { line: self.rules.line, tail: self.rules.memory.saturating_sub(taken) };
+        let room = Room { line: self.rules.max_line_size, tail: self.rules.memory.saturating_sub(taken) };
         let mut lines = std::mem::take(&mut connection.lines);
         let (mut count, mut cost) = (0.0, READ_COST + read);
         lines.feed(&self.buffer[..read], room, now, |line| {
             count += 1.0;
             cost += LINE_COST;
             let outcome = match line {
-                Ok(line) => connection.client.hear(line, now, &self.shared.counts, &self.checkpoints),
+                Ok(line) => connection.client.receive(line, now, &self.shared.counts, &self.checkpoints),
                 Err(wrong) => Err((wrong, "a line is too long to be kept".to_owned())),
             };
             if let Err((wrong, why)) = outcome {

@@ -9,13 +9,13 @@ mod compute;
 pub mod counts;
 mod energy;
 mod expose;
-mod face;
 pub mod lines;
 pub mod listener;
 pub mod metrics;
 mod options;
 mod queue;
 pub mod rank;
+mod rank_identity;
 pub mod rate;
 mod ring;
 #[cfg(test)]
@@ -34,9 +34,9 @@ use serde_json::value::to_raw_value;
 
 use client::{Client, Shared, State};
 use energy::{Effort, Energy};
-use face::{Face, Faces};
 use listener::{Hold, lock};
 use rank::Rank;
+use rank_identity::{RankIdentities, RankIdentity};
 use ring::Ring;
 
 use crate::formats::messages::Hello;
@@ -86,7 +86,7 @@ struct Training {
     thread: Option<(Arc<Shared>, Option<Hold>)>,
     ring: Ring,
     /// Who each connection was when it was last seen, and the failures counted of it.
-    known: HashMap<u64, (Face, u64)>,
+    known: HashMap<u64, (RankIdentity, u64)>,
     energy: Energy,
     /// Failures of each workload, and when one of its ranks was last seen.
     ooms: BTreeMap<Label, Remembered>,
@@ -144,15 +144,15 @@ impl Training {
     /// The connections there is room for: a quarter of the descriptors that the daemon may have open, at most.
     fn places(&mut self) -> usize {
         let allowed = (process::descriptor_limit() / 4).max(1);
-        if allowed < self.rules.clients && !std::mem::replace(&mut self.said, true) {
-            let wanted = self.rules.clients;
+        if allowed < self.rules.max_clients && !std::mem::replace(&mut self.said, true) {
+            let wanted = self.rules.max_clients;
             tracing::warn!(
                 wanted,
                 allowed,
                 "The limit on open files leaves room for fewer training processes."
             );
         }
-        self.rules.clients.min(allowed)
+        self.rules.max_clients.min(allowed)
     }
 
     /// Takes what happened to one client to the timeline, and what it told to `out` while it lives.
@@ -161,12 +161,12 @@ impl Training {
         client: &Client,
         ended: bool,
         at: Timestamp,
-        faces: &mut Faces,
+        identities: &mut RankIdentities,
         out: &mut Batch,
-    ) -> Option<Face> {
+    ) -> Option<RankIdentity> {
         let mut rank = lock(&client.rank);
         let hello = rank.hello.clone()?;
-        if let Some(key) = client.key.filter(|key| !ended && face::is_new(*key, &out.facts)) {
+        if let Some(key) = client.key.filter(|key| !ended && rank_identity::is_new(*key, &out.facts)) {
             // Nothing is told under a name that the next sample takes away.
             out.facts.ranks.push(ToldRank {
                 key: Some(key),
@@ -178,23 +178,23 @@ impl Training {
         let known = self.known.remove(&client.number);
         let counted = known.as_ref().map_or(0, |(_, counted)| *counted);
         let shown = known.is_some();
-        let living = if ended { None } else { faces.of(client, &hello, &out.facts) };
-        let face = match (&living, known) {
-            (Some(face), _) => face.clone(),
-            (None, Some((face, _))) => face,
+        let living = if ended { None } else { identities.of(client, &hello, &out.facts) };
+        let identity = match (&living, known) {
+            (Some(identity), _) => identity.clone(),
+            (None, Some((identity, _))) => identity,
             // It came and went between two samples, so that nobody else can have had its rank.
             (None, None) => {
                 let rank = Label::from(hello.rank.unwrap_or(0));
-                Face { workload: Label::default(), key: None, rank, gpus: Vec::new() }
+                RankIdentity { workload: Label::default(), key: None, rank, gpus: Vec::new() }
             }
         };
-        self.remember(&face.workload, client.payer, rank.ooms.saturating_sub(counted), at);
-        let entry = |told: rank::Told| Entry {
+        self.remember(&identity.workload, client.payer, rank.ooms.saturating_sub(counted), at);
+        let entry = |told: rank::ReportedEvent| Entry {
             sequence: 0,
             unix_seconds: told.unix_seconds,
             kind: told.kind,
-            workload: face.workload.clone(),
-            rank: face.rank.clone(),
+            workload: identity.workload.clone(),
+            rank: identity.rank.clone(),
             pid: client.pid.unwrap_or(0),
             name: told.name,
             step: told.step,
@@ -207,7 +207,7 @@ impl Training {
             let unix_seconds = at.unix().as_secs_f64();
             let name = if rank.bye.is_some() { "bye" } else { "end of stream" };
             let why = rank.bye.as_ref().filter(|why| !why.is_empty());
-            let told = rank::Told {
+            let told = rank::ReportedEvent {
                 unix_seconds,
                 kind: Kind::End,
                 name: name.into(),
@@ -216,18 +216,18 @@ impl Training {
             };
             self.ring.push(client.payer, entry(told));
             // What it said since the sample before is told once, where nobody has its names now.
-            if shown && faces.claim(&face) {
-                expose::put(&rank, &hello, &face, client.pid, at, out);
+            if shown && identities.claim(&identity) {
+                expose::put(&rank, &hello, &identity, client.pid, at, out);
                 // Nobody answers for these any more.
-                expose::tell_allocators(&rank, &face, None, at, out);
+                expose::report_allocators(&rank, &identity, None, at, out);
             }
             return None;
         }
         if living.is_some() {
-            let Face { workload, rank, .. } = face.clone();
+            let RankIdentity { workload, rank, .. } = identity.clone();
             out.facts.ranks.push(ToldRank { key: client.key, workload, rank });
         }
-        self.known.insert(client.number, (face, rank.ooms));
+        self.known.insert(client.number, (identity, rank.ooms));
         living
     }
 
@@ -235,25 +235,25 @@ impl Training {
     fn show(
         &self,
         client: &Client,
-        face: &Face,
+        identity: &RankIdentity,
         at: Timestamp,
         efforts: &mut BTreeMap<Label, Effort>,
         out: &mut Batch,
     ) {
         let rank = lock(&client.rank);
         let Some(hello) = &rank.hello else { return };
-        expose::put(&rank, hello, face, client.pid, at, out);
-        expose::tell_allocators(&rank, face, client.key, at, out);
-        out.put_some(&metrics::PROCESS_RSS, &face.labels(), resident(client, &out.facts));
-        compute::put(&rank, hello, face, at, &self.rules.peaks, out);
-        strive(efforts, &rank, hello, face, client.pid, at);
+        expose::put(&rank, hello, identity, client.pid, at, out);
+        expose::report_allocators(&rank, identity, client.key, at, out);
+        out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident(client, &out.facts));
+        compute::put(&rank, hello, identity, at, &self.rules.peaks, out);
+        strive(efforts, &rank, hello, identity, client.pid, at);
     }
 
     fn remember(&mut self, workload: &Label, user: u32, more: u64, at: Timestamp) {
         if self.ooms.len() >= MOST_REMEMBERED && !self.ooms.contains_key(workload) {
             let mut shares = Shares::new(self.ooms.len());
             self.ooms.values().for_each(|known| shares.take(known.user));
-            let Answer::TakeFrom(other) = shares.ask(user) else { return };
+            let Answer::TakeFrom(other) = shares.request(user) else { return };
             let own = self.ooms.iter().filter(|(_, known)| known.user == other);
             let oldest = own.min_by_key(|(_, known)| known.seen.monotonic()).map(|(label, _)| label.clone());
             oldest.map(|label| self.ooms.remove(&label));
@@ -273,19 +273,19 @@ impl Source for Training {
             (*ended, lock(&client.rank).since.map(Timestamp::monotonic), client.number)
         });
         let connected = clients.iter().filter(|(_, ended)| !ended).count() as u64;
-        let mut faces = Faces::default();
+        let mut identities = RankIdentities::default();
         let mut efforts = BTreeMap::new();
         let mut living = Vec::with_capacity(clients.len());
         for (client, ended) in &clients {
-            let face = self.see(client, *ended, at, &mut faces, out);
-            living.extend(face.map(|face| (client, face)));
+            let identity = self.see(client, *ended, at, &mut identities, out);
+            living.extend(identity.map(|identity| (client, identity)));
         }
         let mut cut = BTreeMap::<u32, u64>::new();
         // Where a metric has more series than it may have, each user's first ranks have theirs.
         for place in fair::turns(living.iter().map(|(client, _)| client.payer)) {
-            let (client, face) = &living[place];
+            let (client, identity) = &living[place];
             let before = out.over_budget();
-            self.show(client, face, at, &mut efforts, out);
+            self.show(client, identity, at, &mut efforts, out);
             *cut.entry(client.payer).or_default() += out.over_budget() - before;
         }
         let cut = cut.into_iter().filter(|(_, left_out)| *left_out > 0);
@@ -299,10 +299,10 @@ impl Source for Training {
         out.facts.shortages.extend(shared.shortages(at));
         self.known.retain(|number, _| clients.iter().any(|(client, _)| client.number == *number));
         self.ooms.retain(|_, known| at.since(known.seen) < REMEMBERED);
-        for (workload, ranks) in &faces.ranks {
+        for (workload, ranks) in &identities.ranks {
             out.put(&metrics::RANKS, std::slice::from_ref(workload), Count(*ranks));
         }
-        for (workload, conflicts) in &faces.conflicts {
+        for (workload, conflicts) in &identities.conflicts {
             out.put(&metrics::CONFLICTS, std::slice::from_ref(workload), Count(*conflicts));
         }
         for (workload, known) in &self.ooms {
@@ -334,7 +334,7 @@ fn strive(
     efforts: &mut BTreeMap<Label, Effort>,
     rank: &Rank,
     hello: &Hello,
-    face: &Face,
+    identity: &RankIdentity,
     pid: Option<u32>,
     at: Timestamp,
 ) {
@@ -342,11 +342,11 @@ fn strive(
     #[expect(clippy::cast_precision_loss, reason = "numbers of GPUs")]
     let share = compute::replicas(hello).map(|replicas| replicas as f64 / hello.world.unwrap_or(1) as f64);
     let tokens = rank.token_rate.per_second(at).zip(share).map(|(tokens, share)| tokens * share);
-    let first = !efforts.contains_key(&face.workload);
-    let effort = efforts.entry(face.workload.clone()).or_default();
+    let first = !efforts.contains_key(&identity.workload);
+    let effort = efforts.entry(identity.workload.clone()).or_default();
     effort.add(first, tokens);
-    effort.elsewhere |= face.gpus.is_empty();
-    effort.gpus.extend(face.gpus.iter().map(|(_, uuid)| uuid.clone()));
+    effort.elsewhere |= identity.gpus.is_empty();
+    effort.gpus.extend(identity.gpus.iter().map(|(_, uuid)| uuid.clone()));
     effort.pids.extend(pid);
 }
 

@@ -82,13 +82,13 @@ pub struct Rules {
     /// Who may connect.
     pub access: Access,
     /// Connections at once.
-    pub clients: usize,
+    pub max_clients: usize,
     /// Of one user.
-    pub clients_per_user: usize,
+    pub max_clients_per_user: usize,
     /// Messages per second of one connection.
     pub rate: f64,
     /// Bytes of a line, its newline included.
-    pub line: usize,
+    pub max_line_size: usize,
     /// Bytes of unfinished lines of one user.
     pub memory: usize,
     /// Entries of the timeline.
@@ -110,10 +110,10 @@ impl Rules {
                 mode: mode(&settings.choice(&MODE)).unwrap_or(0o666),
                 owner: settings.text(&OWNER).and_then(|text| owner(&text)),
             },
-            clients: count(&CLIENTS),
-            clients_per_user: count(&CLIENTS_PER_USER),
+            max_clients: count(&CLIENTS),
+            max_clients_per_user: count(&CLIENTS_PER_USER),
             rate,
-            line: size(&LINE).min(messages::LONGEST),
+            max_line_size: size(&LINE).min(messages::LONGEST),
             memory: size(&MEMORY),
             timeline: count(&TIMELINE),
             peaks: compute::overrides(&settings.map(&PEAKS)).0,

@@ -32,7 +32,7 @@ const BELIEVED: f64 = 86_400.0;
 
 /// One thing for the timeline.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ReportedEvent {
     /// Seconds since 1970.
     pub unix_seconds: f64,
     /// What kind of thing.
@@ -110,7 +110,7 @@ pub struct Rank {
     pub bye: Option<String>,
     /// When it was last heard.
     pub heard: Option<Timestamp>,
-    told: Vec<Told>,
+    told: Vec<ReportedEvent>,
 }
 
 impl Rank {
@@ -167,7 +167,7 @@ impl Rank {
                 "framework_version": hello.framework_version,
                 "precision": hello.precision,
             });
-            self.tell(at, Kind::Start, "hello", None, to_raw_value(&detail).ok())?;
+            self.add_event(at, Kind::Start, "hello", None, to_raw_value(&detail).ok())?;
         }
         if before != Some(rank) {
             self.since = Some(now);
@@ -211,7 +211,7 @@ impl Rank {
             _ => 1,
         });
         self.step = Some(number);
-        if first { self.tell(at, Kind::FirstStep, "step", Some(number), None) } else { Ok(()) }
+        if first { self.add_event(at, Kind::FirstStep, "step", Some(number), None) } else { Ok(()) }
     }
 
     fn mem(&mut self, mem: Mem, fallen: &mut Fallen) {
@@ -256,7 +256,7 @@ impl Rank {
     fn event(&mut self, event: Event, at: f64) -> Result<(), (Wrong, String)> {
         let name = event.name.unwrap_or_default();
         let detail = event.detail.and_then(|text| RawValue::from_string(text).ok());
-        self.tell(at, Kind::Event, &name, event.step.or(self.step), detail)
+        self.add_event(at, Kind::Event, &name, event.step.or(self.step), detail)
     }
 
     fn oom(&mut self, oom: &Oom, at: f64) -> Result<(), (Wrong, String)> {
@@ -270,7 +270,7 @@ impl Rank {
             "total": oom.total,
             "snapshot": oom.snapshot,
         });
-        self.tell(at, Kind::Oom, "oom", self.step, to_raw_value(&detail).ok())
+        self.add_event(at, Kind::Oom, "oom", self.step, to_raw_value(&detail).ok())
     }
 
     fn checkpoint(&mut self, checkpoint: &Checkpoint, at: f64) -> Result<(), (Wrong, String)> {
@@ -280,10 +280,10 @@ impl Rank {
             self.saved_unix = Some(at);
         }
         let detail = checkpoint.path.as_ref().and_then(|path| to_raw_value(&json!({ "path": path })).ok());
-        self.tell(at, Kind::Checkpoint, state.word(), checkpoint.step.or(self.step), detail)
+        self.add_event(at, Kind::Checkpoint, state.word(), checkpoint.step.or(self.step), detail)
     }
 
-    fn tell(
+    fn add_event(
         &mut self,
         unix_seconds: f64,
         kind: Kind,
@@ -294,7 +294,7 @@ impl Rank {
         if self.told.len() == WAITING {
             return Err((Wrong::Excess, format!("more than {WAITING} events since the last sample")));
         }
-        self.told.push(Told { unix_seconds, kind, name: printable(name), step, detail });
+        self.told.push(ReportedEvent { unix_seconds, kind, name: printable(name), step, detail });
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl Rank {
     }
 
     /// What happened since this was last called.
-    pub fn take_told(&mut self) -> Vec<Told> {
+    pub fn take_told(&mut self) -> Vec<ReportedEvent> {
         std::mem::take(&mut self.told)
     }
 }

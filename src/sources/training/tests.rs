@@ -37,10 +37,10 @@ pub(super) fn rules(path: &Path) -> Rules {
     Rules {
         socket: Some(path.to_path_buf()),
         access: Access { mode: 0o666, owner: None },
-        clients: 8,
-        clients_per_user: 6,
+        max_clients: 8,
+        max_clients_per_user: 6,
         rate: 100.0,
-        line: 1_024,
+        max_line_size: 1_024,
         memory: 4_096,
         timeline: 100,
         peaks: Vec::new(),
@@ -78,7 +78,7 @@ impl World {
         change(&mut rules);
         let mut source =
             Training::new(rules.clone(), proc.clone(), "passwd".into(), Arc::clone(&checkpoints));
-        let shared = Arc::new(Shared::new(proc, Subordinates::default(), rules.clients));
+        let shared = Arc::new(Shared::new(proc, Subordinates::default(), rules.max_clients));
         let mut listener =
             Listener::new(path, rules, Arc::clone(&shared), Arc::clone(&checkpoints), now).unwrap();
         listener.turn(Some(Duration::ZERO)).unwrap();
@@ -189,7 +189,7 @@ fn examples() -> String {
 #[test]
 fn the_examples_become_series_and_vanish_with_the_stream() {
     let mut world = World::new();
-    world.source.rules.line = 65_536;
+    world.source.rules.max_line_size = 65_536;
     let mut stream = world.connect();
     for line in examples().lines() {
         // Longer than the line of these rules; the parser's own tests have it whole.
@@ -489,7 +489,8 @@ fn fill(stream: &mut UnixStream) {
 
 #[test]
 fn connections_that_are_kept_full_cost_another_user_no_round() {
-    let many = |rules: &mut Rules| (rules.clients, rules.clients_per_user, rules.rate) = (200, 200, 1e9);
+    let many =
+        |rules: &mut Rules| (rules.max_clients, rules.max_clients_per_user, rules.rate) = (200, 200, 1e9);
     let mut world = World::with(many);
     let mut flood: Vec<UnixStream> = (0..100).map(|_| world.connect()).collect();
     for stream in &mut flood {
@@ -521,7 +522,8 @@ fn connections_that_are_kept_full_cost_another_user_no_round() {
 
 #[test]
 fn everybody_who_keeps_a_connection_full_is_read() {
-    let many = |rules: &mut Rules| (rules.clients, rules.clients_per_user, rules.rate) = (200, 200, 1e9);
+    let many =
+        |rules: &mut Rules| (rules.max_clients, rules.max_clients_per_user, rules.rate) = (200, 200, 1e9);
     let mut world = World::with(many);
     let mut flood: Vec<UnixStream> = (0..100).map(|_| world.connect()).collect();
     for stream in &mut flood {
@@ -567,7 +569,7 @@ fn one_user_with_many_series_leaves_room_for_anothers() {
         let client = world.shared.greet(1_000 + number, peer, uid, &ours, now());
         let hello = format!("{{\"type\":\"hello\",\"v\":1,\"rank\":{number},\"world\":1000}}");
         for line in [hello.as_str()].into_iter().chain(phases.lines()) {
-            client.hear(line.as_bytes(), now(), &world.shared.counts, &world.checkpoints).unwrap();
+            client.receive(line.as_bytes(), now(), &world.shared.counts, &world.checkpoints).unwrap();
         }
         pass(1);
     }

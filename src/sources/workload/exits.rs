@@ -42,7 +42,7 @@ impl Exits {
     /// Remembers a member that ended, of a workload of this user.
     pub(super) fn record(&mut self, workload: &Label, user: u32, peak: Bytes, at: Timestamp) {
         if !self.workloads.contains_key(workload) {
-            let from = match self.shares.ask(user) {
+            let from = match self.shares.request(user) {
                 Answer::Free => None,
                 Answer::TakeFrom(other) => Some(other),
                 Answer::Refused => Some(user),

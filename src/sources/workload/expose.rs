@@ -29,14 +29,14 @@ impl Workloads {
             put_sums(workload, self.rules.pss, table.boot, out);
             out.facts.workloads.push(Arc::clone(&workload.told));
         }
-        self.tell_members(table, out);
+        self.put_members(table, out);
         self.put_exits(out);
         self.put_gpus(table, out);
         self.put_largest(table, out);
     }
 
     /// Leaves for others which process belongs to which workload.
-    fn tell_members(&self, table: &ProcessTable, out: &mut Batch) {
+    fn put_members(&self, table: &ProcessTable, out: &mut Batch) {
         let claimed =
             self.seen.iter().zip(&table.rows).filter_map(|(seen, row)| Some((seen.claim?, row.key)));
         let told = claimed.filter_map(|(claim, process)| {

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::host::process::readers::{Asked, Desk, Pool};
+use crate::host::process::readers::{Asked, Pool, ReadRequests};
 use crate::host::process::{self, Io, ProcFile, ProcRoot, Status, died};
 use crate::model::facts::ProcessRow;
 use crate::model::time::Timestamp;
@@ -27,8 +27,8 @@ const PSS_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Files {
     pub(super) root: Arc<ProcRoot>,
     pub(super) buffer: Vec<u8>,
-    pub(super) io: Desk<io::Result<Io>>,
-    pub(super) pss: Desk<Option<Bytes>>,
+    pub(super) io: ReadRequests<io::Result<Io>>,
+    pub(super) pss: ReadRequests<Option<Bytes>>,
     most_kept: usize,
     kept: usize,
 }
@@ -67,8 +67,8 @@ impl Files {
         Self {
             root: Arc::new(root),
             buffer: Vec::new(),
-            io: Desk::new(Arc::clone(pool)),
-            pss: Desk::new(Arc::clone(pool)),
+            io: ReadRequests::new(Arc::clone(pool)),
+            pss: ReadRequests::new(Arc::clone(pool)),
             most_kept,
             kept: 0,
         }
@@ -108,7 +108,7 @@ impl Files {
             self.kept += 1;
         }
         let (file, root) = (kept.clone(), Arc::clone(&self.root));
-        self.io.ask(asked(row, "io"), move || {
+        self.io.request(asked(row, "io"), move || {
             let mut buffer = Vec::new();
             match file {
                 Some(file) => file.read(&mut buffer),
@@ -121,7 +121,7 @@ impl Files {
     /// Asks for the proportional set size, which waits for the lock of the process's memory.
     fn ask_pss(&mut self, row: &ProcessRow) {
         let (pid, root) = (row.key.pid, Arc::clone(&self.root));
-        self.pss.ask(asked(row, "smaps_rollup"), move || {
+        self.pss.request(asked(row, "smaps_rollup"), move || {
             root.read(pid, "smaps_rollup", &mut Vec::new()).ok().and_then(process::pss)
         });
     }

@@ -116,7 +116,7 @@ impl Workloads {
             }
             self.files.release(*member);
         }
-        self.exits.forget(at, self.rules.hold);
+        self.exits.forget(at, self.rules.exited_peak_hold);
     }
 
     /// What each process is by itself: matched, or in a cgroup that names a workload.
@@ -185,7 +185,7 @@ impl Workloads {
         let claimed = self.seen.iter().zip(&table.rows);
         let claims = claimed.filter_map(|(seen, row)| Some((seen.claim?, row)));
         let users = &mut self.users;
-        self.left_out = self.roster.turn(claims, self.rules.most, |uid| users.name(uid));
+        self.left_out = self.roster.turn(claims, self.rules.max_workloads, |uid| users.name(uid));
     }
 
     /// Leaves word of who belongs where, and of whom there was no room for.
@@ -195,7 +195,7 @@ impl Workloads {
             Some(Membership { process: seen.key, workload: Arc::clone(&workload.told) })
         });
         out.facts.workload_of = told.collect();
-        let most = self.rules.most as u64;
+        let most = self.rules.max_workloads as u64;
         out.facts.shortages.extend(self.left_out.iter().map(|(user, left_out)| Shortage {
             limit: "workloads",
             user: Some(*user),

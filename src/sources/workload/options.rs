@@ -83,10 +83,10 @@ pub(super) struct Rules {
     pub(super) units: Vec<String>,
     pub(super) gpu_trees: bool,
     pub(super) job_trees: bool,
-    pub(super) most: usize,
+    pub(super) max_workloads: usize,
     pub(super) top: usize,
     pub(super) host_top: usize,
-    pub(super) hold: Duration,
+    pub(super) exited_peak_hold: Duration,
     pub(super) pss: bool,
 }
 
@@ -146,10 +146,10 @@ impl Rules {
             units: settings.texts(&UNITS),
             gpu_trees: settings.bool(&GPU_TREES),
             job_trees: settings.bool(&JOB_TREES),
-            most: count(&MOST),
+            max_workloads: count(&MOST),
             top: count(&TOP_PROCESSES),
             host_top: count(&HOST_TOP),
-            hold: settings.duration(&EXITED_PEAK_HOLD),
+            exited_peak_hold: settings.duration(&EXITED_PEAK_HOLD),
             pss: settings.bool(&READ_PSS),
         }
     }
@@ -185,7 +185,7 @@ mod tests {
         settings.set(&EXITED_PEAK_HOLD, Value::Duration(Duration::from_secs(60)));
         let rules = Rules::new(&settings);
         assert_eq!(rules.matchers.len(), 1);
-        assert_eq!((rules.most, rules.top, rules.slurm, rules.pss), (64, 10, true, false));
+        assert_eq!((rules.max_workloads, rules.top, rules.slurm, rules.pss), (64, 10, true, false));
         expect_test::expect![[r#"
             [
                 "matchers[1] has no name",

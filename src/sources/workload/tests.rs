@@ -93,10 +93,10 @@ fn rules() -> Rules {
         units: Vec::new(),
         gpu_trees: true,
         job_trees: true,
-        most: 64,
+        max_workloads: 64,
         top: 2,
         host_top: 1,
-        hold: Duration::from_secs(5),
+        exited_peak_hold: Duration::from_secs(5),
         pss: false,
     }
 }
@@ -214,7 +214,7 @@ fn a_process_that_speaks_as_a_rank_brings_its_tree() {
     host.spoke.clear();
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
     // Whoever speaks leaves half of the room to workloads that are found otherwise.
-    let mut small = Host::new(Rules { most: 4, ..rules() });
+    let mut small = Host::new(Rules { max_workloads: 4, ..rules() });
     for pid in 40..44 {
         small.add(&Process::new(pid, "python"));
     }
@@ -477,7 +477,7 @@ fn memory_that_stat_does_not_see_change_is_seen_all_the_same() {
 
 #[test]
 fn too_many_workloads_are_counted_and_the_first_stay() {
-    let mut host = Host::new(Rules { most: 2, ..rules() });
+    let mut host = Host::new(Rules { max_workloads: 2, ..rules() });
     for job in [3, 1] {
         host.add(&Process::new(10 + job, "p").cgroup(&format!("/slurm/uid_0/job_{job}")));
     }
@@ -806,7 +806,7 @@ fn a_user_with_many_workloads_leaves_places_to_others() {
     if !may_chown() {
         return;
     }
-    let mut host = Host::new(Rules { most: 4, ..rules() });
+    let mut host = Host::new(Rules { max_workloads: 4, ..rules() });
     for pid in 40..46 {
         host.add_of(1002, &Process::new(pid, "python"));
         host.gpu(pid, None);

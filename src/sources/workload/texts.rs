@@ -13,7 +13,7 @@ use super::matcher::{self, Matcher, Verdict};
 use super::seen::Seen;
 use super::users::Users;
 use crate::host::process::ProcRoot;
-use crate::host::process::readers::{Asked, Desk, Pool};
+use crate::host::process::readers::{Asked, Pool, ReadRequests};
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::time::Timestamp;
 
@@ -72,7 +72,7 @@ pub(super) enum Answer {
 
 /// The questions that are asked of processes, and the counts of those that had no answer.
 pub(super) struct Texts {
-    desk: Desk<Answer>,
+    requests: ReadRequests<Answer>,
     matchers: Arc<[Matcher]>,
     pub(super) budget: Arc<Budget>,
     turned: Option<Timestamp>,
@@ -83,7 +83,7 @@ pub(super) struct Texts {
 impl Texts {
     pub(super) fn new(matchers: &[Matcher], pool: Arc<Pool>) -> Self {
         Self {
-            desk: Desk::new(pool),
+            requests: ReadRequests::new(pool),
             matchers: matchers.into(),
             budget: Arc::default(),
             turned: None,
@@ -94,7 +94,7 @@ impl Texts {
 
     /// The threads that read.
     pub(super) const fn pool(&self) -> &Arc<Pool> {
-        self.desk.pool()
+        self.requests.pool()
     }
 
     /// Finds the matchers of those processes that have to be asked.
@@ -112,7 +112,7 @@ impl Texts {
         self.budget.turn(self.turned.map_or(Duration::ZERO, |before| at.since(before)));
         self.turned = Some(at);
         let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
-        self.desk.keep(|key| place_of(seen, key).is_some());
+        self.requests.keep(|key| place_of(seen, key).is_some());
         // Those that were never compared come first where the share of their user does not reach for all.
         for never in [true, false] {
             for (seen, row) in seen.iter_mut().zip(&table.rows) {
@@ -121,12 +121,12 @@ impl Texts {
                 }
                 if !self.budget.allows(row.uid) {
                     self.deferred += 1;
-                } else if !self.desk.waits_for(row.key) && seen.asks(at) {
+                } else if !self.requests.waits_for(row.key) && seen.asks(at) {
                     self.ask(seen, row, root, users);
                 }
             }
         }
-        for (key, answer) in self.desk.answers() {
+        for (key, answer) in self.requests.answers() {
             let Some(place) = place_of(seen, key) else { continue };
             let seen = &mut seen[place];
             match answer {
@@ -150,7 +150,7 @@ impl Texts {
             }
         }
         // Who hangs belongs where it does without its texts.
-        for hanging in self.desk.pool().look().hanging {
+        for hanging in self.requests.pool().look().hanging {
             if let Some(place) = place_of(seen, hanging.asked.key) {
                 belongs_otherwise(&mut seen[place], &table.rows[place], root);
             }
@@ -173,7 +173,8 @@ impl Texts {
         let asked = Asked { key: row.key, uid: row.uid, comm: row.comm.clone(), what: "cmdline or environ" };
         let (matchers, root) = (Arc::clone(&self.matchers), Arc::clone(root));
         let (budget, whose) = (Arc::clone(&self.budget), (row.key.pid, row.uid));
-        self.desk.ask(asked, move || matcher::compare(&matchers, &places, &root, whose, unreadable, &budget));
+        self.requests
+            .request(asked, move || matcher::compare(&matchers, &places, &root, whose, unreadable, &budget));
     }
 }
 

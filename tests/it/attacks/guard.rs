@@ -12,9 +12,9 @@ use crate::protection::job::{Job, witness};
 use crate::protection::room::Room;
 
 /// A process of another user; ended when dropped.
-struct Person(Child);
+struct ChildProcess(Child);
 
-impl Person {
+impl ChildProcess {
     /// A shell that waits, with a text on its command line; nothing where nobody else can be.
     fn start(room: &Room, user: u32, mark: &str) -> Option<Self> {
         let mut shell = as_user(user, "sh")?;
@@ -29,7 +29,7 @@ impl Person {
     }
 }
 
-impl Drop for Person {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -69,8 +69,8 @@ fn everybody(room: &Room, users: &[u32]) -> Daemon {
     room.start()
 }
 
-fn fakes(room: &Room) -> Option<Vec<Person>> {
-    (0..FAKES).map(|number| Person::start(room, MALLORY, &room.mark(&fake(number)))).collect()
+fn fakes(room: &Room) -> Option<Vec<ChildProcess>> {
+    (0..FAKES).map(|number| ChildProcess::start(room, MALLORY, &room.mark(&fake(number)))).collect()
 }
 
 fn members(page: &Page, workload: &str) -> f64 {
@@ -85,7 +85,7 @@ fn seventy_jobs_of_a_user_who_is_not_allowed_take_no_seat() {
     daemon.wait_page("everybody else's jobs", SOON, |page| {
         page.sum("memwarden_workload_processes", &[("workload", "job-69")]) == 1.0
     });
-    let mut real = Person::start(&room, ALICE, &room.mark(REAL)).unwrap();
+    let mut real = ChildProcess::start(&room, ALICE, &room.mark(REAL)).unwrap();
     let page = daemon.wait_page("the real job's seat", SOON, |page| members(page, REAL) == 1.0);
     assert_eq!(page.get("memwarden_protection_unprotected_jobs", &[]), Some(0.0));
     assert_eq!(members(&page, "job-00"), 0.0);
@@ -102,14 +102,14 @@ fn seventy_jobs_of_a_user_who_is_allowed_leave_a_seat_for_another() {
     let daemon = everybody(&room, &[ALICE, MALLORY]);
     let left_out = |page: &Page| {
         let user = MALLORY.to_string();
-        page.sum("memwarden_limit_left_out", &[("limit", "protection_seats"), ("user", &user)])
+        page.sum("memwarden_limit_left_out", &[("limit", "protection_slots"), ("user", &user)])
     };
     daemon.wait_page("jobs without a seat", SOON, |page| left_out(page) == 6.0);
-    let _real = Person::start(&room, ALICE, &room.mark(REAL)).unwrap();
+    let _real = ChildProcess::start(&room, ALICE, &room.mark(REAL)).unwrap();
     let page = daemon.wait_page("the real job's seat", SOON, |page| members(page, REAL) == 1.0);
     assert_eq!(left_out(&page), 7.0);
     wait_for("the word on it", SOON, || {
-        let said = daemon.logged(&["protection_seats", &format!("user {MALLORY}")]);
+        let said = daemon.logged(&["protection_slots", &format!("user {MALLORY}")]);
         (!said.is_empty()).then_some(())
     });
     drop(fakes);
@@ -223,7 +223,7 @@ fn what_a_process_of_another_user_says_ends_nobodys_job() {
     let target = room.target("train", "allocator: {soft: 20%, hard: 10%}, host: {soft: 10%}");
     let own = format!("allow_users: [\"{}\"]", rustix::process::getuid().as_raw());
     room.configure("mode: enforce", &[target.replace(&own, &format!("allow_users: [\"{user}\"]"))], "");
-    let Some(mut train) = Person::start(&room, ALICE, &room.mark("train")) else { return };
+    let Some(mut train) = ChildProcess::start(&room, ALICE, &room.mark("train")) else { return };
     let daemon = room.start();
     room.wait_members(&daemon, "train", 1.0);
     // Whoever may speak, may; the attack begins behind that.
@@ -231,7 +231,7 @@ fn what_a_process_of_another_user_says_ends_nobodys_job() {
     open_to_all(&socket);
     let mut liar = as_user(MALLORY, "python3").unwrap();
     let liar = liar.args(["-S", "-c", LIAR]).arg(&socket).arg(room.mark("train")).stdin(Stdio::piped());
-    let mut liar = Person(liar.spawn().unwrap());
+    let mut liar = ChildProcess(liar.spawn().unwrap());
     room.show(liar.0.id());
     liar.0.stdin.as_mut().unwrap().write_all(b"now\n").unwrap();
     daemon.wait_page("the forged figure", SOON, |page| {

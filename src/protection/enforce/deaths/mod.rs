@@ -45,7 +45,7 @@ pub struct Deaths {
 
 impl Deaths {
     /// Whether this kernel tells how a process ended that is not a child.
-    pub fn told() -> bool {
+    pub fn supported() -> bool {
         let own = rustix::process::pidfd_open(getpid(), PidfdFlags::empty());
         own.is_ok_and(|own| raw::status(own.as_fd()).is_ok())
     }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn how_a_process_ended_is_told_once() {
-        if !Deaths::told() {
+        if !Deaths::supported() {
             crate::skip::skip("this kernel does not tell how a process ended (before 6.15)");
             return;
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::person::Short;
+use super::process_status::Short;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::protection::words::step::{Group, StepError};
 

@@ -74,7 +74,7 @@ impl Machine {
                 }
             };
             killed += u32::from(errno == 0);
-            self.note(reach::touched(&found.person, errno));
+            self.note(reach::touched(&found.process, errno));
         }
         self.held = held;
         outcome?;
@@ -193,7 +193,7 @@ impl Machine {
                 Err(error) => return Err(group::failed("look at", error).into()),
             };
             match self.find(id, key) {
-                Ok(found) => self.note(reach::touched(&found.person, 0)),
+                Ok(found) => self.note(reach::touched(&found.process, 0)),
                 Err(Miss::Skip(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -236,14 +236,14 @@ impl Machine {
         match reach::send(self.mode, &found, signal) {
             Ok(()) => {
                 tally.reached += 1;
-                self.note(reach::touched(&found.person, 0));
+                self.note(reach::touched(&found.process, 0));
                 if signal == SignalNumber::STOP {
                     self.held.push(found);
                 }
             }
             Err(Miss::Skip(_)) => {}
             Err(Miss::Error(error)) => {
-                self.note(Touched { errno: error.errno().unwrap_or(0), ..reach::touched(&found.person, 0) });
+                self.note(Touched { errno: error.errno().unwrap_or(0), ..reach::touched(&found.process, 0) });
                 let _ = first.get_or_insert(error);
             }
         }

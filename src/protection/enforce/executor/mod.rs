@@ -4,13 +4,13 @@
 //! itself, immediately before, and refuses whoever is outside the bounds that
 //! it was given. [`Observer`] does nothing, and has nothing to do it with.
 
-mod errand;
+mod background;
 mod group;
 mod kill;
 mod leftover;
 mod never;
 mod observer;
-mod person;
+mod process_status;
 mod raw;
 mod reach;
 mod release;
@@ -31,14 +31,14 @@ use crate::protection::words::step::{
     Touched, Work,
 };
 
-pub use errand::{Errand, Errands};
+pub use background::{BackgroundExecutor, BackgroundExecutors};
 use group::Groups;
 pub use leftover::let_go;
 pub use never::never;
 pub use observer::Observer;
-use person::Proc;
+use process_status::Proc;
 pub use reach::Mode;
-use reach::{Found, Miss};
+use reach::{Miss, OpenProcess};
 use release::Releaser;
 use tree::Table;
 use wait::{Goal, State, Wait};
@@ -94,10 +94,10 @@ pub struct Machine {
     met: HashSet<ProcessKey, foldhash::fast::RandomState>,
     pids: Vec<u32>,
     /// Those that were stopped and are to be killed.
-    held: Vec<Found>,
+    held: Vec<OpenProcess>,
     table: Table,
     releaser: Releaser,
-    errands: Errands,
+    background: BackgroundExecutors,
     pending: Vec<Pending>,
     /// The groups that were stopped: they may go on whatever the bounds have become.
     stopped: Vec<(TargetId, Group)>,
@@ -116,7 +116,7 @@ impl Machine {
         proc: &Path,
         cgroup: &Path,
         never: Never,
-        errands: Errands,
+        background: BackgroundExecutors,
     ) -> Result<Self, ArmError> {
         let hierarchy = cgroup::memory_hierarchy(cgroup).ok().and_then(Result::ok);
         let groups = hierarchy.map(|hierarchy| Groups::new(hierarchy, cgroup));
@@ -134,7 +134,7 @@ impl Machine {
             held: Vec::with_capacity(MOST),
             table: Table::new(),
             releaser: Releaser::start().map_err(ArmError::Thread)?,
-            errands,
+            background,
             pending: Vec::with_capacity(TARGETS),
             stopped: Vec::with_capacity(TARGETS),
             next: 0,
@@ -159,7 +159,7 @@ impl Machine {
     }
 
     /// Finds a process that a target may reach.
-    fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<Found, Miss> {
+    fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<OpenProcess, Miss> {
         let target = self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
         reach::find(&mut self.proc, &target.scope, &self.never, key)
     }
@@ -184,17 +184,17 @@ impl Machine {
                     return Ok((Outcome::WouldHave, 0));
                 }
                 let ticket = self.ticket();
-                self.errands.begin(ticket, step)?;
+                self.background.begin(ticket, step)?;
                 Ok((Outcome::Started(ticket), 0))
             }
             Work::Signal { process, signal, only_if_caught } => {
                 let now = clock::now();
                 let found = self.find(id, *process)?;
-                if *only_if_caught && found.person.caught & (1 << (signal.get() - 1)) == 0 {
+                if *only_if_caught && found.process.caught & (1 << (signal.get() - 1)) == 0 {
                     return Err(Miss::Skip(Skip::NotCaught));
                 }
                 reach::send(self.mode, &found, *signal)?;
-                self.note(reach::touched(&found.person, 0));
+                self.note(reach::touched(&found.process, 0));
                 let target = self.targets.iter_mut().find(|target| target.id == id);
                 if let Some(target) = target {
                     target.asked.get_or_insert(now);
@@ -249,7 +249,7 @@ impl Machine {
             return Ok((Outcome::WouldHave, 0));
         }
         let ticket = self.ticket();
-        let mut waiting: Option<(Found, u32)> = None;
+        let mut waiting: Option<(OpenProcess, u32)> = None;
         let mut count = 0;
         for key in processes {
             // The bounds hold here too: the kernel would refuse who is not being killed, but not who is not ours.
@@ -368,7 +368,7 @@ impl Executor for Machine {
 
     fn poll(&mut self, finished: &mut Vec<Finished>) {
         self.releaser.poll(finished);
-        self.errands.poll(finished);
+        self.background.poll(finished);
         let now = clock::now();
         self.pending.retain_mut(|pending| {
             let Pending { ticket, wait, .. } = pending;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::person::{Proc, group_of};
+use super::process_status::{Proc, group_of};
 use crate::host::cgroup::Version;
 use crate::protection::words::scope::Never;
 

@@ -9,18 +9,18 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::person::{Person, Proc};
+use super::process_status::{Proc, ProcessStatus};
 use crate::model::ids::ProcessKey;
 use crate::protection::words::scope::{Candidate, Member, Never, Scope};
 use crate::protection::words::step::{SignalNumber, Skip, StepError, Touched};
 
 /// How a process was found.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct OpenProcess {
     /// Its own descriptor.
     pub(super) pidfd: OwnedFd,
     /// What the kernel said of it after the descriptor was opened.
-    pub(super) person: Person,
+    pub(super) process: ProcessStatus,
 }
 
 /// Why a process was not reached.
@@ -59,25 +59,30 @@ fn miss(call: &'static str, pid: u32, error: Errno) -> Miss {
 }
 
 /// Opens a process that is alive and the one that was meant, whoever may reach it; its group is read where asked for.
-pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<Found, Miss> {
+pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<OpenProcess, Miss> {
     let pid = pid_of(key).ok_or(Miss::Skip(Skip::Gone))?;
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
         // A thread's number, which is no process: its process has another.
         Errno::INVAL => Miss::Skip(Skip::Gone),
         error => miss("pidfd_open", key.pid, error),
     })?;
-    let person = proc.look(key.pid, group).map_err(|error| miss("look at", key.pid, error))?;
-    if person.key != key || person.dead() {
+    let process = proc.look(key.pid, group).map_err(|error| miss("look at", key.pid, error))?;
+    if process.key != key || process.dead() {
         return Err(Miss::Skip(Skip::Gone));
     }
-    Ok(Found { pidfd, person })
+    Ok(OpenProcess { pidfd, process })
 }
 
 /// Opens a process that is alive, the one that was meant, and within bounds.
-pub(super) fn find(proc: &mut Proc, scope: &Scope, never: &Never, key: ProcessKey) -> Result<Found, Miss> {
+pub(super) fn find(
+    proc: &mut Proc,
+    scope: &Scope,
+    never: &Never,
+    key: ProcessKey,
+) -> Result<OpenProcess, Miss> {
     let group = scope.members.iter().any(|member| matches!(member, Member::Group(_)));
     let found = open(proc, key, group)?;
-    let Person { key, users, kernel, .. } = found.person;
+    let ProcessStatus { key, users, kernel, .. } = found.process;
     let candidate = Candidate { key, users, kernel, group: proc.group(), ancestors: proc.ancestors() };
     scope
         .admits(&candidate, never)
@@ -86,8 +91,8 @@ pub(super) fn find(proc: &mut Proc, scope: &Scope, never: &Never, key: ProcessKe
 }
 
 /// Sends the signal, or asks whether it would arrive.
-pub(super) fn send(mode: Mode, found: &Found, signal: SignalNumber) -> Result<(), Miss> {
-    let pid = found.person.key.pid;
+pub(super) fn send(mode: Mode, found: &OpenProcess, signal: SignalNumber) -> Result<(), Miss> {
+    let pid = found.process.key.pid;
     match mode {
         Mode::Enforce => {
             let number =
@@ -96,9 +101,9 @@ pub(super) fn send(mode: Mode, found: &Found, signal: SignalNumber) -> Result<()
                 .map_err(|error| miss("pidfd_send_signal", pid, error))
         }
         Mode::Drill => {
-            let pid = pid_of(found.person.key).ok_or(Miss::Skip(Skip::Gone))?;
+            let pid = pid_of(found.process.key).ok_or(Miss::Skip(Skip::Gone))?;
             rustix::process::test_kill_process(pid)
-                .map_err(|error| miss("kill with signal 0", found.person.key.pid, error))
+                .map_err(|error| miss("kill with signal 0", found.process.key.pid, error))
         }
     }
 }
@@ -110,6 +115,6 @@ pub(super) fn exists(pid: u32) -> bool {
 }
 
 /// A record of who was reached.
-pub(super) fn touched(person: &Person, errno: i32) -> Touched {
-    Touched { key: person.key, uid: person.users[0], comm: person.comm, resident: person.resident, errno }
+pub(super) fn touched(process: &ProcessStatus, errno: i32) -> Touched {
+    Touched { key: process.key, uid: process.users[0], comm: process.comm, resident: process.resident, errno }
 }

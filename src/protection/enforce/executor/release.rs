@@ -18,7 +18,7 @@ use crate::protection::words::step::{Finished, Outcome, Skip, StepDone, StepErro
 const WAITING: usize = 256;
 
 /// One process to take from.
-struct Errand {
+struct BackgroundExecutor {
     process: OwnedFd,
     pid: u32,
     ticket: Ticket,
@@ -29,13 +29,13 @@ struct Errand {
 /// The thread, seen from outside.
 #[derive(Debug)]
 pub(super) struct Releaser {
-    errands: SyncSender<Errand>,
+    background: SyncSender<BackgroundExecutor>,
     ended: Receiver<Finished>,
 }
 
-impl std::fmt::Debug for Errand {
+impl std::fmt::Debug for BackgroundExecutor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Errand").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("BackgroundExecutor").field("pid", &self.pid).finish_non_exhaustive()
     }
 }
 
@@ -45,15 +45,15 @@ impl Releaser {
     /// # Errors
     /// The operating system's, where it gives no thread.
     pub(super) fn start() -> std::io::Result<Self> {
-        let (errands, inbox) = sync_channel(WAITING);
+        let (background, inbox) = sync_channel(WAITING);
         let (report, ended) = sync_channel(WAITING);
         std::thread::Builder::new().name("release".to_owned()).spawn(move || serve(&inbox, &report))?;
-        Ok(Self { errands, ended })
+        Ok(Self { background, ended })
     }
 
     /// Hands one process over; whether there was room for it.
     pub(super) fn take(&self, process: OwnedFd, pid: u32, ticket: Ticket, last: bool) -> bool {
-        match self.errands.try_send(Errand { process, pid, ticket, last }) {
+        match self.background.try_send(BackgroundExecutor { process, pid, ticket, last }) {
             Ok(()) => true,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
         }
@@ -65,7 +65,7 @@ impl Releaser {
     }
 }
 
-fn serve(inbox: &Receiver<Errand>, report: &SyncSender<Finished>) {
+fn serve(inbox: &Receiver<BackgroundExecutor>, report: &SyncSender<Finished>) {
     let (mut begun, mut taken) = (None, 0);
     let mut failure = None;
     for errand in inbox {

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use rustix::fs::{RawDir, SeekFrom};
 use rustix::io::Errno;
 
-use super::person::{Proc, dead};
+use super::process_status::{Proc, dead};
 use crate::model::ids::ProcessKey;
 
 /// Processes that are looked at; a host has a few thousand.

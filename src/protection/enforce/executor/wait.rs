@@ -37,14 +37,14 @@ pub(super) enum Goal {
     /// All of these have ended, and the group is empty.
     End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
     /// A file says so.
-    File { said: Receiver<Said>, _alive: Arc<()> },
+    File { said: Receiver<AckFileState>, _alive: Arc<()> },
     /// Somebody else hears it.
     Elsewhere,
 }
 
 /// What a job says in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum AckFileState {
     Saving,
     Saved,
 }
@@ -71,8 +71,8 @@ impl Goal {
                 }
             }
             Self::File { said, .. } => match said.try_recv() {
-                Ok(Said::Saving) => State::Saving,
-                Ok(Said::Saved) => State::Reached,
+                Ok(AckFileState::Saving) => State::Saving,
+                Ok(AckFileState::Saved) => State::Reached,
                 Err(_) => State::Waiting { left: 0 },
             },
             Self::Elsewhere => State::Waiting { left: 0 },
@@ -108,7 +108,7 @@ fn look(
     since: Duration,
     until: Timestamp,
     alive: &Weak<()>,
-    tell: &SyncSender<Said>,
+    tell: &SyncSender<AckFileState>,
 ) {
     // What was there before the request was written for another.
     let first = user_files::status(path).ok().as_ref().map(identity);
@@ -124,12 +124,12 @@ fn look(
             Ok(Some((found, word))) => {
                 let said = match word {
                     None if unfinished < UNFINISHED => None,
-                    said => Some(said.unwrap_or(Said::Saved)),
+                    said => Some(said.unwrap_or(AckFileState::Saved)),
                 };
                 unfinished += 1;
                 if let Some(said) = said {
                     (known, unfinished) = (Some(found), 0);
-                    if tell.try_send(said).is_err() || said == Said::Saved {
+                    if tell.try_send(said).is_err() || said == AckFileState::Saved {
                         return;
                     }
                 }
@@ -152,7 +152,7 @@ fn new_word(
     path: &Path,
     users: &[u32],
     known: Option<Identity>,
-) -> std::io::Result<Option<(Identity, Option<Said>)>> {
+) -> std::io::Result<Option<(Identity, Option<AckFileState>)>> {
     if Some(identity(&user_files::status(path)?)) == known {
         return Ok(None);
     }
@@ -160,9 +160,9 @@ fn new_word(
     let mut text = [0; 16];
     let length = file.read(&mut text)?;
     let word = match text[..length].trim_ascii() {
-        text if text.starts_with(b"saving") => Some(Said::Saving),
+        text if text.starts_with(b"saving") => Some(AckFileState::Saving),
         text if b"saving".starts_with(text) => None,
-        _ => Some(Said::Saved),
+        _ => Some(AckFileState::Saved),
     };
     Ok(Some((identity(&status), word)))
 }

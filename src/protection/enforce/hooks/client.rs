@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::protocol::{Answer, Ending, LONGEST, Request, SLOWEST};
 use crate::host::child::{Helper, WorkerCommand};
 use crate::host::clock;
-use crate::protection::enforce::executor::Errand;
+use crate::protection::enforce::executor::BackgroundExecutor;
 use crate::protection::words::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
 /// Hooks that wait for their turn.
@@ -76,7 +76,7 @@ impl Hooks {
     }
 }
 
-impl Errand for Hooks {
+impl BackgroundExecutor for Hooks {
     fn begin(&mut self, ticket: Ticket, step: &Step) -> bool {
         let Work::Hook { hook, input } = &step.work else { return false };
         let request = Request {
@@ -113,8 +113,8 @@ impl Keeper {
         loop {
             match inbox.recv_timeout(LOOK) {
                 Ok(request) => {
-                    let (result, said) = match self.ask(&request) {
-                        Ok(answer) => told(&answer),
+                    let (result, said) = match self.request(&request) {
+                        Ok(answer) => outcome_of(&answer),
                         Err(error) => {
                             self.stop();
                             (Err(outside(format!("the hook helper failed: {error}"))), String::new())
@@ -159,7 +159,7 @@ impl Keeper {
         self.status.pid.store(0, Ordering::Relaxed);
     }
 
-    fn ask(&mut self, request: &Request) -> io::Result<Answer> {
+    fn request(&mut self, request: &Request) -> io::Result<Answer> {
         self.ensure();
         let limit = Duration::from_millis(request.timeout_ms) + SPARE;
         let running = self.running.as_mut().ok_or_else(|| io::Error::other("it cannot be started"))?;
@@ -227,7 +227,7 @@ fn outside(what: String) -> StepError {
 }
 
 /// What an answer means, and what the hook said.
-fn told(answer: &Answer) -> (Result<StepDone, StepError>, String) {
+fn outcome_of(answer: &Answer) -> (Result<StepDone, StepError>, String) {
     let said = answer.output.clone();
     let first: String =
         said.trim().chars().take(SHORT).map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn each_end_is_a_sentence() {
         let said = |ending, output: &str| {
-            let (result, said) = told(&Answer { id: 1, ending, output: output.to_owned(), micros: 5 });
+            let (result, said) = outcome_of(&Answer { id: 1, ending, output: output.to_owned(), micros: 5 });
             assert_eq!(said, output);
             result.map(|done| done.micros).map_err(|error| error.to_string())
         };

@@ -17,13 +17,13 @@ use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::outlook::{LeakState, Resource};
 use crate::model::time::Timestamp;
-use crate::protection::enforce::executor::{self, Errands, Machine, Observer};
+use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine, Observer};
 use crate::protection::enforce::levels::HostMeter;
 use crate::protection::guard::alerts::Alerts;
-use crate::protection::guard::facts::Facts;
-use crate::protection::guard::gather::Gather;
-use crate::protection::guard::slot::Slot;
-use crate::protection::guard::watch::{Hands, Watch};
+use crate::protection::guard::guard_loop::{Executors, GuardLoop};
+use crate::protection::guard::input::GuardInput;
+use crate::protection::guard::input_builder::InputBuilder;
+use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::policy::State;
 use crate::protection::words::scope::Never;
@@ -97,9 +97,9 @@ struct Scene {
     tree: fixture::Tree,
     key: ProcessKey,
     engine: Engine,
-    gather: Gather,
-    slot: Arc<Slot<Facts>>,
-    watch: Watch,
+    input_builder: InputBuilder,
+    mailbox: Arc<Mailbox<GuardInput>>,
+    watch: GuardLoop,
     notes: Notes,
     second: u64,
 }
@@ -124,18 +124,19 @@ impl Scene {
         let proc = Path::new("/proc");
         // The job is a child of this test, which the daemon itself never touches.
         let never = Never { own: 0, ..executor::never(proc, &[]).unwrap() };
-        let gather = Gather::new(Arc::clone(&targets), &tree.roots(), Some(never.clone()));
+        let input_builder = InputBuilder::new(Arc::clone(&targets), &tree.roots(), Some(never.clone()));
         let mode = executor::Mode::Enforce;
-        let errands = Errands::default();
-        let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), errands).unwrap();
-        let hands = Hands { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
-        let (notes, slot) = (Notes::default(), Arc::new(Slot::default()));
+        let background = BackgroundExecutors::default();
+        let machine =
+            Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), background).unwrap();
+        let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
+        let (notes, mailbox) = (Notes::default(), Arc::new(Mailbox::default()));
         let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent: false });
         std::fs::write(tree.proc().join("meminfo"), meminfo(HOST)).unwrap();
         tree.add(&fixture::Process::new(1, "init"));
         let meter = HostMeter::open(&tree.proc()).ok();
-        let watch = Watch::new(targets, 5, Arc::clone(&slot), meter, hands, Arc::default(), diary);
-        Self { tree, key: job.key, engine, gather, slot, watch, notes, second: 0 }
+        let watch = GuardLoop::new(targets, 5, Arc::clone(&mailbox), meter, hands, Arc::default(), diary);
+        Self { tree, key: job.key, engine, input_builder, mailbox, watch, notes, second: 0 }
     }
 
     /// One second in which the host has so much available and the job so much of its own, in KiB.
@@ -150,8 +151,8 @@ impl Scene {
         let frame = self.engine.tick(at);
         let report = self.watch.report().clone();
         let told = self.engine.facts();
-        let facts = self.gather.look(at, &frame.outlook, told, &Alerts::default(), &report);
-        self.slot.give(Box::new(facts.unwrap()), Facts::keep);
+        let facts = self.input_builder.look(at, &frame.outlook, told, &Alerts::default(), &report);
+        self.mailbox.give(Box::new(facts.unwrap()), GuardInput::keep);
         let now = Cell::new(at);
         for _ in 0..10 {
             self.watch.round(&|| now.get());
@@ -161,7 +162,7 @@ impl Scene {
     }
 
     fn state(&mut self) -> Option<State> {
-        self.watch.report().seats[0].map(|seat| seat.state)
+        self.watch.report().slots[0].map(|slot| slot.state)
     }
 
     /// The moves of the ladder, and how many were asked.
@@ -277,8 +278,8 @@ fn an_analyzer_that_is_off_is_not_one_that_foresees_nothing() {
     let report = scene.watch.report().clone();
     let told = scene.engine.facts();
     let at = Timestamp::from_secs(1_001);
-    let facts = scene.gather.look(at, &frame.outlook, told, &Alerts::default(), &report).unwrap();
-    let seat = facts.seats[0].as_ref().unwrap();
-    assert_eq!((seat.forecast, seat.leak), (None, Some(false)));
+    let facts = scene.input_builder.look(at, &frame.outlook, told, &Alerts::default(), &report).unwrap();
+    let slot = facts.slots[0].as_ref().unwrap();
+    assert_eq!((slot.forecast, slot.leak), (None, Some(false)));
     assert_eq!(job.end(), ["up"]);
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::{Notes, World};
 use crate::model::ids::ProcessKey;
 use crate::model::units::Bytes;
-use crate::protection::guard::facts::{Facts, SeatFacts};
-use crate::protection::plan::victim::{Person, Roster};
-use crate::protection::policy::{Ladder, State};
+use crate::protection::guard::input::{GuardInput, JobInput};
+use crate::protection::plan::victim::{ProcessInfo, Roster};
+use crate::protection::policy::{Escalation, State};
 use crate::protection::words::scope::{Refusal, Scope};
 use crate::protection::words::step::{
     Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
@@ -71,22 +71,22 @@ fn available(world: &World, mib: u64) {
 }
 
 /// What the guard is told of a second job, of another user.
-fn another(world: &World, first: bool) -> Facts {
+fn another(world: &World, first: bool) -> GuardInput {
     let mut facts = world.facts(&[10], first);
-    let person = Person {
+    let process = ProcessInfo {
         key: ProcessKey { pid: 20, start: 1 },
         parent: 1,
         resident: Bytes::new(1 << 20),
         group: None,
         rank: false,
     };
-    let of = facts.seats[0].as_ref().unwrap();
+    let of = facts.slots[0].as_ref().unwrap();
     let scope = of.scope.clone();
-    facts.seats[1] = Some(SeatFacts {
+    facts.slots[1] = Some(JobInput {
         serial: 2,
         user: Some(8),
-        ladder: first.then(|| Ladder::new(world.targets[0].limits.clone(), world.now.get())),
-        roster: Roster::new(&[person], world.targets[0].victims, None).into(),
+        escalation: first.then(|| Escalation::new(world.targets[0].limits.clone(), world.now.get())),
+        roster: Roster::new(&[process], world.targets[0].victims, None).into(),
         scope,
         meter: None,
         forecast: None,
@@ -104,7 +104,7 @@ const HOST: &str = ", cgroup_headroom: {soft: \"\"}, host: {soft: 30%, hard: 10%
 fn a_victim_that_does_not_die_keeps_nobody_else_from_being_protected() {
     let mut world = World::with(HOST, true, |notes| Box::new(Stuck { notes, ..Stuck::default() }));
     let facts = another(&world, true);
-    world.slot.give(Box::new(facts), Facts::keep);
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
     world.rounds(3);
     available(&world, 1000);
     world.rounds(1);
@@ -114,8 +114,8 @@ fn a_victim_that_does_not_die_keeps_nobody_else_from_being_protected() {
     world.rounds(30);
     assert_eq!(world.notes.take(), ["seat 1: kill_tree", "seat 1: await_end"]);
     let report = world.watch.report();
-    let seats = [0, 1].map(|seat| report.seats[seat].map(|seat| (seat.state, seat.overdue)));
-    assert_eq!(seats, [Some((State::Verify, true)), Some((State::Verify, false))]);
+    let slots = [0, 1].map(|slot| report.slots[slot].map(|slot| (slot.state, slot.overdue)));
+    assert_eq!(slots, [Some((State::Verify, true)), Some((State::Verify, false))]);
 }
 
 #[test]

@@ -13,17 +13,17 @@ use crate::host::process;
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::executor::{self, Errands, Machine, Observer};
+use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine, Observer};
 use crate::protection::enforce::levels::{GroupMeter, HostMeter};
-use crate::protection::guard::facts::{Facts, Known, SEATS, SeatFacts};
-use crate::protection::guard::journal::Book;
-use crate::protection::guard::scribe::Scribe;
-use crate::protection::guard::slot::Slot;
-use crate::protection::guard::watch::{Hands, Watch};
+use crate::protection::guard::guard_log::GuardLog;
+use crate::protection::guard::guard_loop::{Executors, GuardLoop};
+use crate::protection::guard::input::{GuardInput, JobInput, Known, SLOTS};
+use crate::protection::guard::journal::GuardJournal;
+use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::options::target::Target;
-use crate::protection::plan::victim::{Person, Roster};
-use crate::protection::policy::{Ladder, Members, State};
+use crate::protection::plan::victim::{ProcessInfo, Roster};
+use crate::protection::policy::{Escalation, Members, State};
 use crate::protection::record::Records;
 use crate::protection::words::scope::Never;
 use crate::protection::words::scope::{Member, Scope};
@@ -59,18 +59,18 @@ fn uses(folder: &Path, mib: u64) {
     std::fs::write(group.join("memory.stat"), "anon 1\ninactive_file 0\n").unwrap();
 }
 
-fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Facts {
-    let person = Person { key, parent: 1, resident: Bytes::new(MIB), group: None, rank: false };
+fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> GuardInput {
+    let process = ProcessInfo { key, parent: 1, resident: Bytes::new(MIB), group: None, rank: false };
     let hierarchy = Hierarchy { version: Version::V2, root: folder.to_owned() };
     let user = rustix::process::getuid().as_raw();
     let scope = Scope { name: "train".into(), users: vec![user], members: vec![Member::Tree(key)] };
-    let mut seats: Vec<Option<SeatFacts>> = (0..SEATS).map(|_| None).collect();
-    seats[0] = Some(SeatFacts {
+    let mut slots: Vec<Option<JobInput>> = (0..SLOTS).map(|_| None).collect();
+    slots[0] = Some(JobInput {
         serial: 1,
         target: 0,
         user: Some(7),
-        ladder: Some(Ladder::new(target.limits.clone(), at)),
-        roster: Roster::new(&[person], target.victims, None).into(),
+        escalation: Some(Escalation::new(target.limits.clone(), at)),
+        roster: Roster::new(&[process], target.victims, None).into(),
         members: Some(Members { count: 1, catching: None }),
         scope: Some(scope),
         meter: Some(GroupMeter::open(&hierarchy, "/job").ok()),
@@ -81,7 +81,7 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Fact
         alert: None,
         unfit: None,
     });
-    Facts { at, seats }
+    GuardInput { at, slots }
 }
 
 #[test]
@@ -100,22 +100,23 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     let proc = Path::new("/proc");
     // The jobs of this test are children of it, which the daemon itself never touches.
     let never = Never { own: 0, ..executor::never(proc, &[]).unwrap() };
-    let errands = Errands { records: Some(records.errand()), ..Errands::default() };
+    let background =
+        BackgroundExecutors { records: Some(records.executor()), ..BackgroundExecutors::default() };
     let mode = executor::Mode::Enforce;
-    let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), errands).unwrap();
-    let hands = Hands { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
+    let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), background).unwrap();
+    let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
     let (ledger, flight) = (records.ledger("ab12cd34"), Arc::clone(records.flight()));
-    let scribe = Scribe::start(Arc::clone(&targets)).unwrap();
+    let log = GuardLog::start(Arc::clone(&targets)).unwrap();
     let memory = records.memory();
-    let book = Box::new(Book::new(ledger, scribe, flight, memory, Arc::clone(&targets)));
-    let slot = Arc::new(Slot::default());
+    let book = Box::new(GuardJournal::new(ledger, log, flight, memory, Arc::clone(&targets)));
+    let mailbox = Arc::new(Mailbox::default());
     let meter = HostMeter::open(proc).ok();
     let mut watch =
-        Watch::new(Arc::clone(&targets), 5, Arc::clone(&slot), meter, hands, Arc::default(), book);
+        GuardLoop::new(Arc::clone(&targets), 5, Arc::clone(&mailbox), meter, hands, Arc::default(), book);
     let (mut victim, key) = Victim::start();
     uses(folder.path(), 100);
     let now = Cell::new(clock::now());
-    slot.give(Box::new(facts(&targets[0], key, folder.path(), now.get())), Facts::keep);
+    mailbox.give(Box::new(facts(&targets[0], key, folder.path(), now.get())), GuardInput::keep);
     let mut rounds = |count: u32| {
         let info = allocation_counter::measure(|| {
             for _ in 0..count {
@@ -123,7 +124,7 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
                 watch.round(&|| now.get());
             }
         });
-        (info.count_total, watch.report().seats[0].map(|seat| seat.state))
+        (info.count_total, watch.report().slots[0].map(|slot| slot.state))
     };
     rounds(3);
     assert_eq!(rounds(1_000), (0, Some(State::Ok)));

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::protection::plan::{Action, Plan, Trip};
+use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;
 
 /// Starts the hook.
 pub(super) struct Hook;
 
 impl Action for Hook {
-    fn plan(&self, trip: &Trip<'_>, out: &mut Plan) {
-        if let (Some(hook), Some(told)) = (&trip.target.hook, trip.told) {
-            out.push(trip, Work::Hook { hook: Arc::clone(hook), input: Arc::clone(told) });
+    fn plan(&self, input: &PlanInput<'_>, out: &mut Plan) {
+        if let (Some(hook), Some(notification)) = (&input.target.hook, input.notification) {
+            out.push(input, Work::Hook { hook: Arc::clone(hook), input: Arc::clone(notification) });
         }
     }
 }

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::protection::plan::{Action, Plan, Trip};
+use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;
 
 /// Ends every victim.
 pub(super) struct Kill;
 
 impl Action for Kill {
-    fn plan(&self, trip: &Trip<'_>, out: &mut Plan) {
+    fn plan(&self, input: &PlanInput<'_>, out: &mut Plan) {
         let place = out.steps().len();
-        if let Some(group) = trip.roster.group.clone() {
-            out.push(trip, Work::KillGroup { group });
+        if let Some(group) = input.roster.group.clone() {
+            out.push(input, Work::KillGroup { group });
             // Where the group cannot be killed at once, its processes can.
-            let tree = Work::KillTree { roots: Arc::clone(&trip.roster.largest) };
-            out.push_unless(trip, tree, u16::try_from(place).ok());
+            let tree = Work::KillTree { roots: Arc::clone(&input.roster.largest) };
+            out.push_unless(input, tree, u16::try_from(place).ok());
         } else {
-            out.push(trip, Work::KillTree { roots: Arc::clone(&trip.roster.largest) });
+            out.push(input, Work::KillTree { roots: Arc::clone(&input.roster.largest) });
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Pausing a group while the hook tries, and letting it go on.
 
-use crate::protection::plan::{Action, Plan, Trip};
+use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;
 
 /// Freezes the target's group, where it has one for itself.
 pub(super) struct Pause;
 
 impl Action for Pause {
-    fn plan(&self, trip: &Trip<'_>, out: &mut Plan) {
-        if let Some(group) = trip.roster.group.clone().filter(|_| trip.target.pause) {
-            out.push(trip, Work::Freeze { group });
+    fn plan(&self, input: &PlanInput<'_>, out: &mut Plan) {
+        if let Some(group) = input.roster.group.clone().filter(|_| input.target.freeze) {
+            out.push(input, Work::Freeze { group });
         }
     }
 }
@@ -18,9 +18,9 @@ impl Action for Pause {
 pub(super) struct Resume;
 
 impl Action for Resume {
-    fn plan(&self, trip: &Trip<'_>, out: &mut Plan) {
-        if let Some(group) = trip.roster.group.clone().filter(|_| trip.target.pause) {
-            out.push(trip, Work::Thaw { group });
+    fn plan(&self, input: &PlanInput<'_>, out: &mut Plan) {
+        if let Some(group) = input.roster.group.clone().filter(|_| input.target.freeze) {
+            out.push(input, Work::Thaw { group });
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::protection::plan::{Action, Plan, Trip};
+use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;
 
 /// Takes the victims' memory back.
 pub(super) struct Release;
 
 impl Action for Release {
-    fn plan(&self, trip: &Trip<'_>, out: &mut Plan) {
-        out.push(trip, Work::Release { processes: Arc::clone(&trip.roster.largest) });
+    fn plan(&self, input: &PlanInput<'_>, out: &mut Plan) {
+        out.push(input, Work::Release { processes: Arc::clone(&input.roster.largest) });
     }
 }

@@ -8,8 +8,8 @@ use super::{GIB, MIB, limits, secs};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, AckKind, Aged, Board, Forecast, Ladder, Levels, Limits, Members, Mode, Observed, Reach, Reading,
-    Reason, Resource, Seated, State, Transition, Trigger,
+    Ack, AckKind, Aged, Board, Escalation, Forecast, Levels, Limits, MaxState, Members, Mode, Observed,
+    Occupied, Reading, Reason, Resource, State, Transition, Trigger,
 };
 
 fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
@@ -50,13 +50,14 @@ fn observed() -> impl Strategy<Value = Observed> {
 }
 
 /// Both the host and the cgroup are watched, and everything may trigger everything.
-fn eager(mode: Mode, reach: Reach) -> Limits {
-    let anything = Trigger { reach: Reach::Kill, max_age: secs(10) };
-    let mut limits = Limits { mode, reach, forecast: anything, leak: anything, alert: anything, ..limits() };
+fn eager(mode: Mode, max_state: MaxState) -> Limits {
+    let anything = Trigger { max_state: MaxState::Kill, max_age: secs(10) };
+    let mut limits =
+        Limits { mode, max_state, forecast: anything, leak: anything, alert: anything, ..limits() };
     limits.levels[Resource::Host.place()] = limits.levels[Resource::Cgroup.place()];
     limits.grace = secs(3);
     limits.term_grace = secs(2);
-    limits.hold = secs(1);
+    limits.for_time = secs(1);
     limits.verify_timeout = secs(2);
     limits
 }
@@ -80,15 +81,15 @@ fn run(
 ) {
     let mut now = Timestamp::from_secs(100);
     let mut board = Board::new(2, limits.iter().map(|limits| limits.max_kills_per_hour), 4);
-    for (seat, limits) in limits.into_iter().enumerate() {
-        let ladder = Ladder::new(limits, now);
-        board.seat(seat, Some(Seated { target: seat, user: Some(7), ladder }));
+    for (slot, limits) in limits.into_iter().enumerate() {
+        let escalation = Escalation::new(limits, now);
+        board.set_slot(slot, Some(Occupied { target: slot, user: Some(7), escalation }));
     }
     for (ms, observed) in history {
         now = now.plus(Duration::from_millis(*ms));
         for (place, observed) in observed.iter().enumerate() {
             let observed = Observed { ack: observed.ack.map(|ack| Ack { at: now, ..ack }), ..*observed };
-            let before = board.ladder(place).unwrap().state();
+            let before = board.escalation(place).unwrap().state();
             let moved = board.step(place, now, &observed);
             look(place, &observed, before, moved);
         }
@@ -117,7 +118,7 @@ proptest! {
 
     #[test]
     fn at_most_one_checkpoint_signal_in_an_incident(history in history()) {
-        let limits = || eager(Mode::Enforce, Reach::Kill);
+        let limits = || eager(Mode::Enforce, MaxState::Kill);
         let mut asked = std::collections::BTreeSet::new();
         let mut twice = None;
         run([limits(), limits()], &history, |place, _, _, moved| {
@@ -135,7 +136,7 @@ proptest! {
     fn the_hard_level_acts_within_one_step(history in history()) {
         // A limit of its own, so that no other target can hold it up.
         let limits = || {
-            let mut limits = Limits { max_kills_per_hour: 1000, hard_ignores_rate: true, ..eager(Mode::Enforce, Reach::Kill) };
+            let mut limits = Limits { max_kills_per_hour: 1000, hard_ignores_rate: true, ..eager(Mode::Enforce, MaxState::Kill) };
             limits.levels[Resource::Host.place()] = None;
             limits
         };
@@ -157,7 +158,7 @@ proptest! {
 
     #[test]
     fn nothing_graceful_happens_without_fresh_data(history in history()) {
-        let limits = || eager(Mode::Enforce, Reach::Kill);
+        let limits = || eager(Mode::Enforce, MaxState::Kill);
         let of = limits();
         let mut blind = None;
         run([limits(), limits()], &history, |_, observed, _, moved| {
@@ -172,11 +173,11 @@ proptest! {
 
     #[test]
     fn nobody_is_killed_while_the_level_is_not_crossed_or_out_of_reach(history in history()) {
-        let limits = [eager(Mode::Enforce, Reach::Checkpoint), eager(Mode::Enforce, Reach::Term)];
-        let reach = [State::Checkpoint, State::Term];
+        let limits = [eager(Mode::Enforce, MaxState::Checkpoint), eager(Mode::Enforce, MaxState::Term)];
+        let max_state = [State::Checkpoint, State::Term];
         let mut beyond = None;
         run(limits, &history, |place, _, _, moved| {
-            if let Some(moved) = moved.filter(|moved| moved.acts() && moved.to > reach[place]) {
+            if let Some(moved) = moved.filter(|moved| moved.acts() && moved.to > max_state[place]) {
                 beyond = Some((place, moved));
             }
         });
@@ -187,7 +188,7 @@ proptest! {
     fn no_second_victim_for_a_shared_shortage(history in history()) {
         // Only the host is watched: what one gives back, both have.
         let limits = || {
-            let mut limits = eager(Mode::Enforce, Reach::Kill);
+            let mut limits = eager(Mode::Enforce, MaxState::Kill);
             limits.levels[Resource::Cgroup.place()] = None;
             limits
         };
@@ -209,7 +210,7 @@ proptest! {
 
     #[test]
     fn the_rate_limits_hold(history in history()) {
-        let limits = || eager(Mode::Enforce, Reach::Kill);
+        let limits = || eager(Mode::Enforce, MaxState::Kill);
         let mut counted = [0_u32; 2];
         // The whole history is shorter than an hour.
         prop_assume!(history.iter().map(|(ms, _)| ms).sum::<u64>() < 3_600_000);
@@ -222,7 +223,7 @@ proptest! {
 
     #[test]
     fn an_incident_is_one_at_a_time_and_climbs(history in history()) {
-        let limits = || eager(Mode::Enforce, Reach::Kill);
+        let limits = || eager(Mode::Enforce, MaxState::Kill);
         let mut last = [(0_u64, State::Ok); 2];
         let mut wrong = None;
         run([limits(), limits()], &history, |place, _, before, moved| {

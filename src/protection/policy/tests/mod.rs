@@ -6,7 +6,7 @@ mod world;
 
 use std::time::Duration;
 
-use super::{Levels, Limits, Mode, Reach, Trigger};
+use super::{Levels, Limits, MaxState, Mode, Trigger};
 use crate::model::units::{Amount, Bytes};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -25,20 +25,20 @@ pub(super) fn limits() -> Limits {
     };
     Limits {
         mode: Mode::Enforce,
-        reach: Reach::Kill,
+        max_state: MaxState::Kill,
         levels: [None, Some(levels(2 * GIB, 512 * MIB)), None, None],
-        margin: Amount::Bytes(Bytes::new(512 * MIB)),
-        hold: secs(2),
-        clear: secs(30),
-        forecast: Trigger { reach: Reach::Checkpoint, max_age: secs(10) },
+        hysteresis: Amount::Bytes(Bytes::new(512 * MIB)),
+        for_time: secs(2),
+        clear_for: secs(30),
+        forecast: Trigger { max_state: MaxState::Checkpoint, max_age: secs(10) },
         warn_within: secs(300),
         soft_within: secs(60),
-        leak: Trigger { reach: Reach::Warn, max_age: secs(60) },
-        alert: Trigger { reach: Reach::Checkpoint, max_age: secs(600) },
+        leak: Trigger { max_state: MaxState::Warn, max_age: secs(60) },
+        alert: Trigger { max_state: MaxState::Checkpoint, max_age: secs(600) },
         hook_wait: Duration::ZERO,
         grace: secs(30),
         longest_grace: secs(600),
-        ask_again: secs(300),
+        request_interval: secs(300),
         kill_margin: secs(2),
         term_grace: secs(10),
         verify_timeout: secs(10),

@@ -8,8 +8,8 @@ use super::GIB;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, AckKind, Aged, Board, Forecast, Ladder, Limits, Members, Mode, Observed, Reading, Resource, Seated,
-    State,
+    Ack, AckKind, Aged, Board, Escalation, Forecast, Limits, Members, Mode, Observed, Occupied, Reading,
+    Resource, State,
 };
 
 /// In the unit of the played rates.
@@ -81,7 +81,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
     let enforce = limits.mode == Mode::Enforce;
     let zero = Timestamp::from_secs(1000);
     let mut board = Board::new(1, [limits.max_kills_per_hour], 5);
-    board.seat(0, Some(Seated { target: 0, user: None, ladder: Ladder::new(limits, zero) }));
+    board.set_slot(0, Some(Occupied { target: 0, user: None, escalation: Escalation::new(limits, zero) }));
     let (mut asked, mut trace) = (Asked::default(), String::new());
     let mut history = vec![used];
     let mut last = None;

@@ -83,7 +83,7 @@ fn timeline(out: &mut String, incident: &Incident) -> std::fmt::Result {
         }
         rows.push((step.unix_seconds, text));
     }
-    rows.extend(incident.steps.iter().map(|step| (step.unix_seconds, told(step))));
+    rows.extend(incident.steps.iter().map(|step| (step.unix_seconds, describe(step))));
     if rows.is_empty() {
         return Ok(());
     }
@@ -147,7 +147,7 @@ fn named(step: &Value) -> String {
 }
 
 /// One step in words.
-fn told(step: &StepRecord) -> String {
+fn describe(step: &StepRecord) -> String {
     let mut text = format!("{}: {}", step.step["stage"].as_str().unwrap_or("?"), named(&step.step));
     for key in ["group", "hook"] {
         let named = step.step[key]["path"].as_str().or_else(|| step.step[key]["program"].as_str());

@@ -26,7 +26,7 @@ pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, options: &Options) {
             Err(error) => Some(problem::refusal(error)),
         };
         let Some(refusal) = refusal else { return };
-        shared.tell(&Line::Trouble(Trouble { gpu, refusal }));
+        shared.send(&Line::Trouble(Trouble { gpu, refusal }));
         if refusal.reason == Reason::Gone {
             shared.gone.store(true, Ordering::Release);
             return;
@@ -47,7 +47,7 @@ fn sample(
         Ok(identity) => identity,
         Err(refusal) => return Some(refusal),
     };
-    shared.tell(&Line::Device(Box::new(identity)));
+    shared.send(&Line::Device(Box::new(identity)));
     events.register(device);
     let mut sweeper = Sweeper::new(options);
     while !shared.leaving() {
@@ -55,7 +55,7 @@ fn sample(
         events.sweep(device);
         events.look(device, shared);
         match sweeper.sweep(device, gpu, events.refusal()) {
-            Ok(sample) => shared.tell(&Line::Sample(Box::new(sample))),
+            Ok(sample) => shared.send(&Line::Sample(Box::new(sample))),
             Err(refusal) => return Some(refusal),
         }
         let mut left = options.interval.saturating_sub(clock::now().since(begun));

@@ -74,7 +74,7 @@ impl Events {
             match call("nvmlEventSetWait_v2", || raw::wait(device.nvml(), set, 0)) {
                 Ok(xid) => {
                     if let Ok(xid) = u32::try_from(xid) {
-                        shared.tell(&Line::Xid(Xid { gpu: self.gpu, xid }));
+                        shared.send(&Line::Xid(Xid { gpu: self.gpu, xid }));
                     }
                 }
                 Err(NvmlError::Timeout) => return,

@@ -54,7 +54,7 @@ struct Shared {
 
 impl Shared {
     /// Writes one line; no caller is inside NVML meanwhile.
-    fn tell(&self, line: &Line) {
+    fn send(&self, line: &Line) {
         let bytes = line.write();
         let _one_at_a_time = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let mut output = std::io::stdout().lock();
@@ -108,7 +108,7 @@ pub fn run(options: &Options) -> ExitCode {
     let wanted = options.clone();
     shared.spawn("nvml".to_owned(), move |shared| session::run(shared, &wanted));
     loop {
-        shared.tell(&Line::Beat { lasting: shared.calls.lasting() });
+        shared.send(&Line::Beat { lasting: shared.calls.lasting() });
         if listen(BEAT) == Request::Leave || shared.gone.load(Ordering::Acquire) {
             return leave(&shared);
         }
@@ -154,6 +154,6 @@ fn leave(shared: &Shared) -> ExitCode {
 
 /// Says that NVML is not to be had, and that the worker ends for it.
 fn give_up(shared: &Shared, state: State) {
-    shared.tell(&Line::State(state));
+    shared.send(&Line::State(state));
     shared.gone.store(true, Ordering::Release);
 }

@@ -7,7 +7,7 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
 use super::calls::call;
 use super::problem;
-use super::sweep::Found;
+use super::sweep::SweepResult;
 use crate::sources::gpu::field::Field;
 use crate::sources::gpu::protocol::{Process, Reason};
 
@@ -23,7 +23,7 @@ pub(super) struct Processes {
 
 impl Processes {
     /// The processes with their memory and utilization; nothing where the driver does not list them.
-    pub(super) fn list(&mut self, device: &Device<'_>, found: &mut Found) -> Option<Vec<Process>> {
+    pub(super) fn list(&mut self, device: &Device<'_>, found: &mut SweepResult) -> Option<Vec<Process>> {
         let mut listed: Vec<(ProcessInfoKey, Option<u64>)> = Vec::new();
         let lists: [List; 3] = [
             |device| call("nvmlDeviceGetComputeRunningProcesses_v3", || device.running_compute_processes()),
@@ -62,7 +62,7 @@ impl Processes {
     }
 
     /// The newest utilization of each process that ran since the last sweep.
-    fn process_utilization(&mut self, device: &Device<'_>, found: &mut Found) -> Vec<(u32, u32)> {
+    fn process_utilization(&mut self, device: &Device<'_>, found: &mut SweepResult) -> Vec<(u32, u32)> {
         let samples = match patiently(|| {
             call("nvmlDeviceGetProcessUtilization", || {
                 device.process_utilization_stats(self.utilization_seen)

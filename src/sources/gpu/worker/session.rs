@@ -50,7 +50,7 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
         let major = nvml_wrapper::cuda_driver_version_major(version);
         format!("{major}.{}", nvml_wrapper::cuda_driver_version_minor(version))
     });
-    shared.tell(&Line::State(State {
+    shared.send(&Line::State(State {
         status: Status::Ok,
         gpus,
         driver: call("nvmlSystemGetDriverVersion", || nvml.sys_driver_version()).unwrap_or_default(),

@@ -58,13 +58,13 @@ const SLOW_FIELDS: [(u32, Field); 4] = [
 
 /// What one sweep, or its slow part, found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct SweepResult {
     values: Vec<(Field, u64)>,
     refused: Vec<(Field, Refusal)>,
     fatal: Option<Refusal>,
 }
 
-impl Found {
+impl SweepResult {
     fn take<T: Into<u64>>(&mut self, field: Field, result: Result<T, NvmlError>) {
         match result {
             Ok(value) => self.values.push((field, value.into())),
@@ -90,7 +90,7 @@ impl Found {
 pub(super) struct Sweeper {
     field_values: bool,
     sweeps: u64,
-    slow: Found,
+    slow: SweepResult,
     instances: Vec<Instance>,
     processes: Option<Processes>,
 }
@@ -102,7 +102,7 @@ impl Sweeper {
             processes: options.processes.then(Processes::default),
             field_values: options.field_values,
             sweeps: 0,
-            slow: Found::default(),
+            slow: SweepResult::default(),
             instances: Vec::new(),
         }
     }
@@ -115,7 +115,7 @@ impl Sweeper {
         gpu: u32,
         events: Option<Refusal>,
     ) -> Result<Sample, Refusal> {
-        let mut found = Found::default();
+        let mut found = SweepResult::default();
         self.fast(device, &mut found);
         found.check()?;
         let processes = self.processes.as_mut().and_then(|processes| processes.list(device, &mut found));
@@ -142,7 +142,7 @@ impl Sweeper {
         })
     }
 
-    fn fast(&self, device: &Device<'_>, found: &mut Found) {
+    fn fast(&self, device: &Device<'_>, found: &mut SweepResult) {
         match memory(device) {
             Ok(memory) => {
                 found.values.extend([
@@ -229,7 +229,7 @@ fn performance_state(device: &Device<'_>) -> Result<u64, NvmlError> {
     if state <= 15 { Ok(state) } else { Err(NvmlError::NoData) }
 }
 
-fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut Found) {
+fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut SweepResult) {
     let numbers: Vec<u32> = ids.iter().map(|(id, _)| *id).collect();
     match call("nvmlDeviceGetFieldValues", || raw::fields(device, &numbers)) {
         Ok(values) => {
@@ -249,8 +249,8 @@ fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut Found) {
 }
 
 /// What changes rarely, or only in steps.
-fn slow(device: &Device<'_>, field_values: bool) -> Found {
-    let mut found = Found::default();
+fn slow(device: &Device<'_>, field_values: bool) -> SweepResult {
+    let mut found = SweepResult::default();
     match call("nvmlDeviceGetBAR1MemoryInfo", || device.bar1_memory_info()) {
         Ok(bar1) => found.values.extend([(Field::Bar1Total, bar1.total), (Field::Bar1Used, bar1.used)]),
         Err(error) => found.refuse(Field::Bar1Used, problem::refusal(error)),
@@ -320,7 +320,7 @@ fn active_links(device: &Device<'_>) -> Result<u64, NvmlError> {
 }
 
 /// The MIG instances; places without one are passed over.
-fn instances(device: &Device<'_>, found: &mut Found) -> Vec<Instance> {
+fn instances(device: &Device<'_>, found: &mut SweepResult) -> Vec<Instance> {
     let count = match call("nvmlDeviceGetMaxMigDeviceCount", || device.mig_device_count()) {
         Ok(count) => count.min(MOST_INSTANCES),
         Err(error) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::job::{Job, until};
 use super::*;
-use crate::protection::enforce::executor::{cgroup, person};
+use crate::protection::enforce::executor::{cgroup, process_status};
 use crate::protection::words::scope::Refusal;
 use crate::protection::words::step::{Finished, Group, Outcome};
 use cgroup::Version;
@@ -74,7 +74,7 @@ impl Drop for Room {
 /// Our own group's path.
 fn group_of_self(version: Version) -> Option<String> {
     let text = std::fs::read("/proc/self/cgroup").ok()?;
-    person::group_of(&text, version).map(str::to_owned)
+    process_status::group_of(&text, version).map(str::to_owned)
 }
 
 fn room(version: Version, name: &str) -> Option<Room> {

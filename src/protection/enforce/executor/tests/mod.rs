@@ -9,7 +9,7 @@ mod waiting;
 
 use std::path::Path;
 
-use super::{Errands, Machine, Mode, never};
+use super::{BackgroundExecutors, Machine, Mode, never};
 use crate::model::ids::ProcessKey;
 use crate::protection::words::scope::{Member, Never, Scope};
 use crate::protection::words::step::{
@@ -25,7 +25,8 @@ fn own_uid() -> u32 {
 fn machine(mode: Mode) -> Machine {
     // The tests' jobs are children of ours, as only helpers of the daemon are.
     let never = Never { own: 0, ..never(Path::new("/proc"), &[]).unwrap() };
-    Machine::arm(mode, Path::new("/proc"), Path::new("/sys/fs/cgroup"), never, Errands::default()).unwrap()
+    Machine::arm(mode, Path::new("/proc"), Path::new("/sys/fs/cgroup"), never, BackgroundExecutors::default())
+        .unwrap()
 }
 
 /// One that may reach these members of our own user.

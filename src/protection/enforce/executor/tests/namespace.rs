@@ -2,7 +2,7 @@
 
 use super::job::{Job, stat};
 use super::*;
-use crate::protection::enforce::executor::person::Proc;
+use crate::protection::enforce::executor::process_status::Proc;
 use crate::protection::enforce::executor::reach::{self, Miss};
 use crate::protection::words::step::{Outcome, Skip};
 

@@ -22,7 +22,7 @@ pub(super) fn json(target: &Target, moved: &Moved, roster: &Roster) -> Arc<str> 
         }
     }
     let met = |wanted: Truth| -> Vec<&str> {
-        let conditions = moved.conditions.asked().filter(|(_, truth)| *truth == wanted);
+        let conditions = moved.conditions.evaluated().filter(|(_, truth)| *truth == wanted);
         conditions.map(|(condition, _): (Condition, _)| condition.label()).collect()
     };
     let pids: Vec<u32> = roster.largest.iter().map(|key| key.pid).collect();

@@ -5,7 +5,7 @@ use crate::protection::words::step::{Finished, Skip, Step, Ticket, Work};
 use super::reach::Miss;
 
 /// Somebody who carries out steps that may take long, and must not make the caller wait.
-pub trait Errand: Send + std::fmt::Debug {
+pub trait BackgroundExecutor: Send + std::fmt::Debug {
     /// Begins a step; whether there was room for it.
     fn begin(&mut self, ticket: Ticket, step: &Step) -> bool;
 
@@ -15,16 +15,16 @@ pub trait Errand: Send + std::fmt::Debug {
 
 /// Who does what; a step that nobody does is skipped as unsupported.
 #[derive(Debug, Default)]
-pub struct Errands {
+pub struct BackgroundExecutors {
     /// Starts hooks.
-    pub hooks: Option<Box<dyn Errand>>,
+    pub hooks: Option<Box<dyn BackgroundExecutor>>,
     /// Calls web services.
-    pub webhooks: Option<Box<dyn Errand>>,
+    pub webhooks: Option<Box<dyn BackgroundExecutor>>,
     /// Writes down what is known.
-    pub records: Option<Box<dyn Errand>>,
+    pub records: Option<Box<dyn BackgroundExecutor>>,
 }
 
-impl Errands {
+impl BackgroundExecutors {
     pub(super) fn begin(&mut self, ticket: Ticket, step: &Step) -> Result<(), Miss> {
         let who = match step.work {
             Work::Hook { .. } => &mut self.hooks,

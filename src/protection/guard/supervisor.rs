@@ -3,13 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::alert_receiver::AlertReceiver;
 use super::alerts::Alerts;
-use super::desk::Desk;
 use super::{Feed, Guard};
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::model::checkpoint::Checkpoints;
-use crate::model::facts::Facts as Told;
+use crate::model::facts::Facts;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
 use crate::model::source::Reporter;
@@ -19,11 +19,11 @@ use crate::protection::record::Records;
 
 /// The sampler's way to whichever guard runs.
 #[derive(Debug, Default)]
-pub struct Post(Mutex<Option<Feed>>);
+pub struct FeedHandle(Mutex<Option<Feed>>);
 
-impl Post {
+impl FeedHandle {
     /// Tells the guard what a frame says.
-    pub fn look(&self, frame: &Frame, told: &Told) {
+    pub fn look(&self, frame: &Frame, told: &Facts) {
         let mut feed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let looked = catch_unwind(AssertUnwindSafe(|| {
             if let Some(feed) = &mut *feed {
@@ -37,7 +37,7 @@ impl Post {
     }
 }
 
-impl Reporter for Post {
+impl Reporter for FeedHandle {
     fn report(&self, at: Timestamp, out: &mut Batch) {
         if let Some(feed) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             feed.shared.report(at, out);
@@ -47,12 +47,12 @@ impl Reporter for Post {
 
 /// The guard and its configuration.
 #[derive(Debug)]
-pub struct Warden {
+pub struct GuardSupervisor {
     guard: Option<Guard>,
-    post: Arc<Post>,
+    feed: Arc<FeedHandle>,
     running: Option<(Protection, Roots)>,
     waiting: Option<(Protection, Roots)>,
-    desk: Arc<Desk>,
+    alert_receiver: Arc<AlertReceiver>,
     helper: fn() -> Option<WorkerCommand>,
     records: Arc<Records>,
     /// What fires is told again in hours only, so that a reload must not forget it.
@@ -60,7 +60,7 @@ pub struct Warden {
     checkpoints: Arc<Checkpoints>,
 }
 
-impl Warden {
+impl GuardSupervisor {
     /// Nothing is guarded yet; `helper` tells how the process that starts hooks is started, and `checkpoints` has the
     /// acknowledgements of jobs.
     pub fn new(
@@ -68,18 +68,28 @@ impl Warden {
         records: Arc<Records>,
         checkpoints: Arc<Checkpoints>,
     ) -> Self {
-        let (post, desk, alerts) = (Arc::default(), Arc::default(), Arc::default());
-        Self { guard: None, post, running: None, waiting: None, desk, helper, records, alerts, checkpoints }
+        let (feed, alert_receiver, alerts) = (Arc::default(), Arc::default(), Arc::default());
+        Self {
+            guard: None,
+            feed,
+            running: None,
+            waiting: None,
+            alert_receiver,
+            helper,
+            records,
+            alerts,
+            checkpoints,
+        }
     }
 
     /// What the sampler is given.
-    pub const fn post(&self) -> &Arc<Post> {
-        &self.post
+    pub const fn feed(&self) -> &Arc<FeedHandle> {
+        &self.feed
     }
 
     /// Where alerts come in.
-    pub const fn desk(&self) -> &Arc<Desk> {
-        &self.desk
+    pub const fn alert_receiver(&self) -> &Arc<AlertReceiver> {
+        &self.alert_receiver
     }
 
     /// Whether the guard makes its rounds.
@@ -87,7 +97,7 @@ impl Warden {
         self.guard.as_ref().is_none_or(|guard| guard.alive(now))
     }
 
-    /// Takes over a configuration; while an incident is under way it waits for [`Warden::catch_up`].
+    /// Takes over a configuration; while an incident is under way it waits for [`GuardSupervisor::catch_up`].
     pub fn configure(&mut self, protection: Protection, roots: &Roots) {
         let wanted = (protection, roots.clone());
         if self.running.as_ref() == Some(&wanted) {
@@ -118,7 +128,7 @@ impl Warden {
     }
 
     fn start(&mut self, wanted: (Protection, Roots)) {
-        let put = |feed| *self.post.0.lock().unwrap_or_else(PoisonError::into_inner) = feed;
+        let put = |feed| *self.feed.0.lock().unwrap_or_else(PoisonError::into_inner) = feed;
         put(None);
         self.guard = None;
         let alerts = Arc::clone(&self.alerts);
@@ -132,7 +142,7 @@ impl Warden {
             Err(error) => tracing::error!(%error, "Nothing is protected: the guard cannot be started."),
         }
         let shared = self.guard.as_ref().map(|guard| Arc::clone(guard.shared()));
-        self.desk.hand_over(shared, wanted.0.alert_token.clone());
+        self.alert_receiver.hand_over(shared, wanted.0.alert_token.clone());
         self.running = Some(wanted);
     }
 }

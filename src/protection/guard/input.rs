@@ -5,20 +5,20 @@ use std::sync::Arc;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Forecast, Ladder, Members, Reading};
+use crate::protection::policy::{Escalation, Forecast, Members, Reading};
 use crate::protection::status::Unfit;
 use crate::protection::words::scope::Scope;
 
 /// Jobs that are protected at once.
-pub const SEATS: usize = 64;
+pub const SLOTS: usize = 64;
 
 /// Everything, by seat.
 #[derive(Debug)]
-pub struct Facts {
+pub struct GuardInput {
     /// When the sample was taken.
     pub at: Timestamp,
-    /// As many as [`SEATS`].
-    pub seats: Vec<Option<SeatFacts>>,
+    /// As many as [`SLOTS`].
+    pub slots: Vec<Option<JobInput>>,
 }
 
 /// What is known of a resource that the guard cannot read itself.
@@ -35,7 +35,7 @@ pub enum Known {
 
 /// What is known of who sits in one seat.
 #[derive(Debug)]
-pub struct SeatFacts {
+pub struct JobInput {
     /// Tells this job from the one that sat there before.
     pub serial: u64,
     /// The place of its target.
@@ -43,7 +43,7 @@ pub struct SeatFacts {
     /// Whose job it is; absent where there is none.
     pub user: Option<u32>,
     /// Its ladder, when it sits down.
-    pub ladder: Option<Ladder>,
+    pub escalation: Option<Escalation>,
     /// Its processes.
     pub roster: Arc<Roster>,
     /// How many there are; absent where nobody could say.
@@ -66,14 +66,14 @@ pub struct SeatFacts {
     pub unfit: Option<Unfit>,
 }
 
-impl Facts {
+impl GuardInput {
     /// Keeps from facts that were never read what comes only once.
     pub fn keep(&mut self, unread: &mut Self) {
-        for (new, old) in self.seats.iter_mut().zip(&mut unread.seats) {
+        for (new, old) in self.slots.iter_mut().zip(&mut unread.slots) {
             if let (Some(new), Some(old)) = (new, old)
                 && new.serial == old.serial
             {
-                new.ladder = new.ladder.take().or_else(|| old.ladder.take());
+                new.escalation = new.escalation.take().or_else(|| old.escalation.take());
                 new.scope = new.scope.take().or_else(|| old.scope.take());
                 new.meter = new.meter.take().or_else(|| old.meter.take());
             }

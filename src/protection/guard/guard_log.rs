@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::journal::{Deed, Moved};
+use super::journal::{CompletedStep, Moved};
 use crate::model::units::Bytes;
 use crate::protection::options::target::Target;
 use crate::protection::policy::{Mode, Resource, Transition};
@@ -15,10 +15,10 @@ const QUEUE: usize = 2048;
 
 /// One word: nothing in it is allocated.
 #[derive(Clone, Copy, Debug)]
-enum Word {
+enum LogEntry {
     Moved { target: usize, mode: Mode, transition: Transition, host: Option<Bytes>, limit: Option<Bytes> },
     Stepped { target: usize, mode: Mode, step: &'static str, pid: u32, how: How, processes: u32, micros: u64 },
-    Ended { seat: usize, step: &'static str, how: How, micros: u64 },
+    Ended { slot: usize, step: &'static str, how: How, micros: u64 },
 }
 
 /// How a step went.
@@ -42,7 +42,7 @@ impl How {
         }
     }
 
-    fn told(self) -> String {
+    fn text(self) -> String {
         match self {
             Self::Went(Outcome::Done) => "done".to_owned(),
             Self::Went(Outcome::Started(_)) => "started".to_owned(),
@@ -62,36 +62,36 @@ impl How {
 
 /// The guard's end of the log.
 #[derive(Debug)]
-pub(super) struct Scribe {
-    words: SyncSender<Word>,
+pub(super) struct GuardLog {
+    messages: SyncSender<LogEntry>,
     lost: Arc<AtomicU64>,
 }
 
-impl Scribe {
+impl GuardLog {
     /// Starts the thread.
     ///
     /// # Errors
     /// The operating system's, where it gives no thread.
     pub(super) fn start(targets: Arc<[Target]>) -> std::io::Result<Self> {
-        let (words, heard) = sync_channel(QUEUE);
+        let (messages, received) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let dropped = Arc::clone(&lost);
         let name = "guard-log".to_owned();
-        std::thread::Builder::new().name(name).spawn(move || write(&heard, &targets, &dropped))?;
-        Ok(Self { words, lost })
+        std::thread::Builder::new().name(name).spawn(move || write(&received, &targets, &dropped))?;
+        Ok(Self { messages, lost })
     }
 
-    fn say(&self, word: Word) {
-        if self.words.try_send(word).is_err() {
+    fn send(&self, word: LogEntry) {
+        if self.messages.try_send(word).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-impl Scribe {
+impl GuardLog {
     pub(super) fn moved(&self, moved: &Moved) {
         let left = |resource| moved.observed.reading(resource).map(|reading| reading.value.headroom);
-        self.say(Word::Moved {
+        self.send(LogEntry::Moved {
             target: moved.target,
             mode: moved.mode,
             transition: moved.transition,
@@ -100,37 +100,37 @@ impl Scribe {
         });
     }
 
-    pub(super) fn after(&self, moved: &Moved, deed: &Deed<'_>) {
-        let pid = match &deed.step.work {
+    pub(super) fn after(&self, moved: &Moved, completed: &CompletedStep<'_>) {
+        let pid = match &completed.step.work {
             Work::Signal { process, .. } => process.pid,
             _ => 0,
         };
-        self.say(Word::Stepped {
+        self.send(LogEntry::Stepped {
             target: moved.target,
             mode: moved.mode,
-            step: deed.step.work.label(),
+            step: completed.step.work.label(),
             pid,
-            how: How::of(deed.result),
-            processes: deed.result.as_ref().map_or(0, |done| done.processes),
-            micros: deed.micros,
+            how: How::of(completed.result),
+            processes: completed.result.as_ref().map_or(0, |done| done.processes),
+            micros: completed.micros,
         });
     }
 
-    pub(super) fn ended(&self, seat: usize, step: &'static str, result: &Result<StepDone, StepError>) {
+    pub(super) fn ended(&self, slot: usize, step: &'static str, result: &Result<StepDone, StepError>) {
         let micros = result.as_ref().map_or(0, |done| done.micros);
-        self.say(Word::Ended { seat, step, how: How::of(result), micros });
+        self.send(LogEntry::Ended { slot, step, how: How::of(result), micros });
     }
 }
 
-fn write(heard: &Receiver<Word>, targets: &[Target], lost: &AtomicU64) {
-    while let Ok(word) = heard.recv() {
+fn write(received: &Receiver<LogEntry>, targets: &[Target], lost: &AtomicU64) {
+    while let Ok(word) = received.recv() {
         match word {
-            Word::Moved { target, mode, transition, host, limit } => {
-                tell_move(name(targets, target), mode, &transition, host, limit);
+            LogEntry::Moved { target, mode, transition, host, limit } => {
+                log_transition(name(targets, target), mode, &transition, host, limit);
             }
-            Word::Stepped { target, mode, step, pid, how, processes, micros } => {
+            LogEntry::Stepped { target, mode, step, pid, how, processes, micros } => {
                 let target = name(targets, target);
-                let (mode, how) = (mode.label(), how.told());
+                let (mode, how) = (mode.label(), how.text());
                 tracing::info!(
                     target_name = target,
                     mode,
@@ -142,8 +142,8 @@ fn write(heard: &Receiver<Word>, targets: &[Target], lost: &AtomicU64) {
                     "A step of protection."
                 );
             }
-            Word::Ended { seat, step, how, micros } => {
-                tracing::info!(seat, step, outcome = how.told(), micros, "A step of protection has ended.");
+            LogEntry::Ended { slot, step, how, micros } => {
+                tracing::info!(slot, step, outcome = how.text(), micros, "A step of protection has ended.");
             }
         }
         let count = lost.swap(0, Ordering::Relaxed);
@@ -157,7 +157,13 @@ fn name(targets: &[Target], place: usize) -> &str {
     targets.get(place).map_or("", |target| target.name.as_str())
 }
 
-fn tell_move(target: &str, mode: Mode, transition: &Transition, host: Option<Bytes>, limit: Option<Bytes>) {
+fn log_transition(
+    target: &str,
+    mode: Mode,
+    transition: &Transition,
+    host: Option<Bytes>,
+    limit: Option<Bytes>,
+) {
     let (from, to, incident) = (transition.from.label(), transition.to.label(), transition.incident);
     let left =
         |headroom: Option<Bytes>| headroom.map_or_else(|| "unknown".to_owned(), |left| left.to_string());

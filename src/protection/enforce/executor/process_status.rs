@@ -32,7 +32,7 @@ pub(super) struct Proc {
 
 /// One process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Person {
+pub(super) struct ProcessStatus {
     pub(super) key: ProcessKey,
     pub(super) parent: u32,
     pub(super) state: u8,
@@ -45,7 +45,7 @@ pub(super) struct Person {
     pub(super) caught: u64,
 }
 
-impl Person {
+impl ProcessStatus {
     /// Whether nothing of it is left but its entry.
     pub(super) fn dead(&self) -> bool {
         dead(self.state)
@@ -112,7 +112,7 @@ impl Proc {
     ///
     /// # Errors
     /// `ESRCH` or `ENOENT` where there is none, `EPROTO` for a text that is not understood.
-    pub(super) fn look(&mut self, pid: u32, group: bool) -> Result<Person, Errno> {
+    pub(super) fn look(&mut self, pid: u32, group: bool) -> Result<ProcessStatus, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own =
             rustix::fs::openat(&self.folder, Short::of(format_args!("{pid}")).bytes(), flags, Mode::empty())?;
@@ -121,7 +121,7 @@ impl Proc {
         for (place, byte) in comm.iter_mut().zip(stat.comm) {
             *place = *byte;
         }
-        let mut person = Person {
+        let mut process = ProcessStatus {
             key: ProcessKey { pid, start: stat.start },
             parent: stat.parent,
             state: stat.state,
@@ -132,11 +132,11 @@ impl Proc {
             caught: 0,
         };
         let status = read(&own, b"status", &mut self.buffer)?;
-        (person.users, person.caught) = rights(status).ok_or(Errno::PROTO)?;
+        (process.users, process.caught) = rights(status).ok_or(Errno::PROTO)?;
         let length = if group { read(&own, b"cgroup", &mut self.group)?.len() } else { 0 };
         self.group[length..].fill(0);
-        self.climb(person.key, person.parent);
-        Ok(person)
+        self.climb(process.key, process.parent);
+        Ok(process)
     }
 
     /// Reads the line of one process that a tree is made of: its key, its parent and its state.
@@ -250,10 +250,10 @@ mod tests {
     fn our_own_process_is_seen() {
         let mut proc = Proc::open(Path::new("/proc"), Version::V2).unwrap();
         let own = std::process::id();
-        let person = proc.look(own, true).unwrap();
-        assert_eq!((person.key.pid, person.kernel, person.dead()), (own, false, false));
-        assert_eq!(person.users[0], rustix::process::getuid().as_raw());
-        assert!(person.resident > 0);
+        let process = proc.look(own, true).unwrap();
+        assert_eq!((process.key.pid, process.kernel, process.dead()), (own, false, false));
+        assert_eq!(process.users[0], rustix::process::getuid().as_raw());
+        assert!(process.resident > 0);
         assert_eq!(proc.ancestors().first().map(|key| key.pid), std::os::unix::process::parent_id().into());
         assert!(proc.look(u32::MAX, false).is_err());
     }

@@ -15,7 +15,7 @@ const LONGEST: u64 = 4096;
 
 /// The desk; what is behind it changes at a reload.
 #[derive(Debug, Default)]
-pub struct Desk(Mutex<Behind>);
+pub struct AlertReceiver(Mutex<Behind>);
 
 /// Strangers may knock as often as they like, and are logged once in so long; all are counted.
 const LOGGED: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ struct Behind {
     refused: Option<Timestamp>,
 }
 
-impl Desk {
+impl AlertReceiver {
     /// Somebody else hears from now on.
     pub(super) fn hand_over(&self, shared: Option<Arc<Shared>>, token: Option<PathBuf>) {
         let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +41,7 @@ impl Desk {
     }
 }
 
-impl ReceiveAlerts for Desk {
+impl ReceiveAlerts for AlertReceiver {
     /// The file is read each time, so that a new token counts at once.
     fn token(&self) -> Result<Option<String>, String> {
         let path = self.0.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
@@ -60,7 +60,7 @@ impl ReceiveAlerts for Desk {
 
     fn receive(&self, labels: BTreeMap<String, String>, fires: bool) -> bool {
         let Some(shared) = self.shared() else { return false };
-        shared.alerts.hear(labels, fires, &shared.targets, clock::now())
+        shared.alerts.receive(labels, fires, &shared.targets, clock::now())
     }
 
     fn refused(&self) {
@@ -88,7 +88,7 @@ mod tests {
     fn the_token_is_read_each_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        let desk = Desk::default();
+        let desk = AlertReceiver::default();
         assert_eq!(desk.token(), Ok(None));
         desk.hand_over(None, Some(path.clone()));
         assert!(desk.token().is_err());

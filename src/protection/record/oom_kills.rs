@@ -22,7 +22,7 @@ pub(super) const VICTIM: &str = "victim_pid";
 
 /// What was counted so far.
 #[derive(Debug, Default)]
-pub(super) struct Strikes {
+pub(super) struct OomKills {
     /// Absent before the first frame that has the counter: what it says then was before us.
     kills: Option<f64>,
 }
@@ -43,7 +43,7 @@ fn bytes(value: f64) -> Bytes {
     Bytes::new(value.max(0.0) as u64)
 }
 
-impl Strikes {
+impl OomKills {
     /// An incident where the kernel killed since the frame before.
     pub(super) fn look(&mut self, frame: &Frame) -> Option<Incident> {
         let counted = family(frame, kmsg::metrics::OOM_KILLS.desc.name)?;
@@ -103,14 +103,14 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
 
 /// Watched processes that `SIGKILL` ended, told once for all of a job that go together.
 #[derive(Debug, Default)]
-pub(super) struct Kills {
+pub(super) struct KilledProcesses {
     /// Those whose killer may still be told: by protection, which writes down a kill after it was done, or by the kernel.
     waiting: Vec<(Timestamp, Death)>,
     /// When each target's were told last.
     told: BTreeMap<Label, Timestamp>,
 }
 
-impl Kills {
+impl KilledProcesses {
     /// The incidents of what ended, one for each target, and none for a target that has just had one. Whoever is `ours`
     /// was killed by protection, and told of there.
     pub(super) fn look(
@@ -201,11 +201,11 @@ mod tests {
 
     #[test]
     fn each_strike_is_one_incident() {
-        let mut strikes = Strikes::default();
-        assert_eq!(strikes.look(&frame(1, None)), None);
-        assert_eq!(strikes.look(&frame(2, Some(3))), None, "what was before us is not ours to tell");
-        assert_eq!(strikes.look(&frame(3, Some(3))), None);
-        let incident = strikes.look(&frame(4, Some(5))).unwrap();
+        let mut oom_kills = OomKills::default();
+        assert_eq!(oom_kills.look(&frame(1, None)), None);
+        assert_eq!(oom_kills.look(&frame(2, Some(3))), None, "what was before us is not ours to tell");
+        assert_eq!(oom_kills.look(&frame(3, Some(3))), None);
+        let incident = oom_kills.look(&frame(4, Some(5))).unwrap();
         assert_eq!(incident.summary, "The kernel killed python3 (pid 77): a cgroup's memory had run out.");
         assert_eq!(
             (incident.id.as_str(), incident.target.as_str()),
@@ -213,7 +213,7 @@ mod tests {
         );
         assert_eq!(incident.facts["kills"], json!(2.0));
         assert_eq!(incident.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
-        assert_eq!(strikes.look(&frame(5, Some(5))), None);
+        assert_eq!(oom_kills.look(&frame(5, Some(5))), None);
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
             owner: "job".into(),
             signal,
         };
-        let mut kills = Kills::default();
+        let mut kills = KilledProcesses::default();
         let mut look =
             |second, deaths: &[Death]| kills.look(&frame(second, None), deaths.to_vec(), |_| false);
         assert_eq!(look(7, &[death(5, None), death(6, Some(15))]), []);
@@ -243,7 +243,7 @@ mod tests {
     fn a_kill_of_our_own_is_told_nowhere_else_though_its_line_comes_late() {
         let key = |pid| ProcessKey { pid, start: 1 };
         let death = |pid| Death { key: key(pid), owner: "job".into(), signal: Some(9) };
-        let mut kills = Kills::default();
+        let mut kills = KilledProcesses::default();
         // The death is seen before protection has said that it killed.
         assert_eq!(kills.look(&frame(9, None), vec![death(5), death(6)], |_| false), []);
         assert_eq!(kills.look(&frame(10, None), vec![], |_| false), []);

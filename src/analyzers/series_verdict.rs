@@ -26,7 +26,7 @@ const WHOLE_EVERY: f64 = 30.0;
 
 /// The verdicts on one series: on its newest samples, and on the whole of a life that is longer than these.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Sight {
+pub(super) struct SeriesVerdict {
     recent: Verdict,
     whole: Verdict,
     /// What the look at the whole told last, and when the next one is due, on the history's clock.
@@ -58,7 +58,7 @@ pub(super) struct Seen {
     pub(super) faded: bool,
 }
 
-impl Sight {
+impl SeriesVerdict {
     /// Judges the newest samples, and the whole of a life that is longer. The worse one is told; where both leak it is
     /// the whole, unless the newest samples surely leak faster. Nothing before there is enough to see.
     pub(super) fn see(

@@ -1,6 +1,6 @@
 //! The ladder of one target: where it stands, and the next rung.
 //!
-//! One call of [`Ladder::step`] makes at most one move, and from any state
+//! One call of [`Escalation::step`] makes at most one move, and from any state
 //! that is not yet killing the hard level makes it a kill. Everything that a
 //! move does is decided elsewhere from the [`Transition`].
 
@@ -10,7 +10,7 @@ use super::condition::{Condition, Conditions, Truth};
 use super::judge::{Judged, judge};
 use super::limits::Limits;
 use super::observed::{AckKind, Observed};
-use super::state::{Mode, Reach, Reason, State, Transition};
+use super::state::{MaxState, Mode, Reason, State, Transition};
 use crate::model::time::Timestamp;
 
 /// A burst that has ended is in the fast rate for another second; a job that loads its data is not killed for it. One
@@ -49,7 +49,7 @@ struct Incident {
 
 /// The ladder of one target.
 #[derive(Clone, Debug)]
-pub struct Ladder {
+pub struct Escalation {
     limits: Limits,
     state: State,
     since: Timestamp,
@@ -69,7 +69,7 @@ pub struct Ladder {
     conditions: Conditions,
 }
 
-impl Ladder {
+impl Escalation {
     /// A ladder that stands at OK since `now`.
     pub fn new(limits: Limits, now: Timestamp) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Ladder {
     /// Looks once, and moves at most once.
     pub fn step(&mut self, now: Timestamp, observed: &Observed, gate: Gate) -> Option<Transition> {
         let mut judged = judge(&self.limits, observed, gate);
-        hold(&mut self.pushed, judged.push.0 >= Reach::Soft, now);
+        hold(&mut self.pushed, judged.push.0 >= MaxState::Soft, now);
         hold(&mut self.back, judged.back, now);
         let limit = self.limits.kill_margin.as_secs_f64();
         let short = judged.low && judged.left.is_some_and(|left| left <= limit);
@@ -181,7 +181,7 @@ impl Ladder {
             return (self.state != State::Disarmed).then_some((State::Disarmed, Reason::Unfit));
         }
         let empty = self.conditions.get(Condition::HasMembers) != Truth::Met;
-        let may_kill = !empty && self.limits.reach == Reach::Kill;
+        let may_kill = !empty && self.limits.max_state == MaxState::Kill;
         let hard = judged.hard.filter(|_| may_kill).map(|resource| (State::Kill, Reason::Hard(resource)));
         if self.state == State::Disarmed {
             return self.disarmed(now, judged, hard, rate_left, empty);
@@ -233,7 +233,7 @@ impl Ladder {
         }
         match (self.state, judged.warn) {
             (State::Ok, Some(reason)) => Some((State::Warn, reason)),
-            (State::Warn, None) if self.back_for(now, self.limits.clear) => {
+            (State::Warn, None) if self.back_for(now, self.limits.clear_for) => {
                 Some((State::Ok, Reason::Recovered))
             }
             _ => None,
@@ -241,10 +241,10 @@ impl Ladder {
     }
 
     fn soft(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
-        if empty || self.back_for(now, self.limits.hold) {
+        if empty || self.back_for(now, self.limits.for_time) {
             // Where the hook is the highest rung, it is not started again and again; where there are others, a job that
             // grows again at once must have the time to be asked.
-            let to = if self.limits.reach > Reach::Soft { State::Warn } else { State::Cooldown };
+            let to = if self.limits.max_state > MaxState::Soft { State::Warn } else { State::Cooldown };
             return Some((to, if empty { Reason::Gone } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(judged) {
@@ -252,7 +252,7 @@ impl Ladder {
         }
         let over = now.since(self.since) >= self.limits.hook_wait;
         let reason = if self.limits.hook_wait.is_zero() { judged.push.1 } else { Reason::HookWait };
-        (over && judged.push.0 >= Reach::Checkpoint).then_some((State::Checkpoint, reason))
+        (over && judged.push.0 >= MaxState::Checkpoint).then_some((State::Checkpoint, reason))
     }
 
     fn checkpoint(
@@ -262,7 +262,7 @@ impl Ladder {
         judged: &Judged,
         empty: bool,
     ) -> Option<(State, Reason)> {
-        if empty || self.back_for(now, self.limits.hold) {
+        if empty || self.back_for(now, self.limits.for_time) {
             return Some((State::Cooldown, if empty { Reason::Gone } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(judged) {
@@ -285,7 +285,7 @@ impl Ladder {
         } else {
             return None;
         };
-        (judged.push.0 >= Reach::Term).then_some((State::Term, reason))
+        (judged.push.0 >= MaxState::Term).then_some((State::Term, reason))
     }
 
     fn term(&mut self, now: Timestamp, judged: &Judged) -> Option<(State, Reason)> {
@@ -302,7 +302,7 @@ impl Ladder {
             // It was asked to end and holds nothing up any more: it may take its time.
             return Some((State::Cooldown, Reason::Recovered));
         }
-        if self.limits.reach == Reach::Kill {
+        if self.limits.max_state == MaxState::Kill {
             return Some((State::Kill, Reason::TermOver));
         }
         // Nothing more may be done; that it stays is said once.
@@ -359,7 +359,7 @@ impl Ladder {
 
     /// A kill, where exhaustion would come before anything gentler has an effect.
     fn no_time(&self, judged: &Judged) -> Option<(State, Reason)> {
-        (self.conditions.get(Condition::NoTimeLeft).met() && judged.push.0 == Reach::Kill)
+        (self.conditions.get(Condition::NoTimeLeft).met() && judged.push.0 == MaxState::Kill)
             .then_some((State::Kill, Reason::NoTimeLeft))
     }
 
@@ -415,7 +415,7 @@ impl Ladder {
     }
 
     fn held(&self, now: Timestamp) -> bool {
-        self.pushed.is_some_and(|since| now.since(since) >= self.limits.hold)
+        self.pushed.is_some_and(|since| now.since(since) >= self.limits.for_time)
     }
 
     fn back_for(&self, now: Timestamp, time: Duration) -> bool {
@@ -424,7 +424,7 @@ impl Ladder {
 
     fn may_ask(&self, now: Timestamp) -> bool {
         self.incident.is_none_or(|incident| !incident.asked)
-            && self.asked.is_none_or(|before| now.since(before) >= self.limits.ask_again)
+            && self.asked.is_none_or(|before| now.since(before) >= self.limits.request_interval)
     }
 
     /// An incident that is counted goes on; a new one needs room.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::facts::SEATS;
+use super::input::SLOTS;
 use crate::model::fair;
 use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
@@ -36,7 +36,7 @@ pub(super) struct Claim {
 
 /// One job that has a seat.
 #[derive(Debug)]
-pub(super) struct Sitter {
+pub(super) struct JobSlot {
     pub(super) claim: Claim,
     /// What it is called now; empty for nobody.
     pub(super) name: Label,
@@ -51,13 +51,13 @@ pub(super) struct Sitter {
 
 /// Every seat.
 #[derive(Debug)]
-pub(super) struct Seats {
-    pub(super) all: Vec<Option<Sitter>>,
+pub(super) struct JobSlots {
+    pub(super) all: Vec<Option<JobSlot>>,
     last: u64,
     /// When it was looked at before.
     looked: Option<Timestamp>,
     /// Jobs that found none in this sample, by user.
-    pub(super) unseated: BTreeMap<Option<u32>, u64>,
+    pub(super) without_slot: BTreeMap<Option<u32>, u64>,
 }
 
 /// Who asks for a place, in the order in which a user's own have one.
@@ -66,7 +66,7 @@ enum Rank {
     /// Something is being done for it: it is never sent away.
     Busy,
     /// It sits there.
-    Seated,
+    Occupied,
     /// It has none yet.
     New,
     /// It is not there any more, and keeps its seat for a while.
@@ -84,10 +84,10 @@ struct Ask {
     number: Option<usize>,
 }
 
-impl Seats {
+impl JobSlots {
     pub(super) fn new() -> Self {
-        let all = (0..SEATS).map(|_| None).collect();
-        Self { all, last: 0, looked: None, unseated: BTreeMap::new() }
+        let all = (0..SLOTS).map(|_| None).collect();
+        Self { all, last: 0, looked: None, without_slot: BTreeMap::new() }
     }
 
     /// The seat of each job of this sample, divided between users; nothing where a job has none. `busy` is asked whether
@@ -101,13 +101,13 @@ impl Seats {
         self.clear(now, &busy);
         let asks = self.asks(claims, &busy);
         let kept = keep(&asks);
-        self.unseated.clear();
+        self.without_slot.clear();
         for (ask, _) in asks.iter().zip(&kept).filter(|(_, kept)| !**kept) {
             if let Some(place) = ask.place {
                 self.all[place] = None;
             }
             if ask.number.is_some() {
-                *self.unseated.entry(ask.user).or_default() += 1;
+                *self.without_slot.entry(ask.user).or_default() += 1;
             }
         }
         let mut places = vec![None; claims.len()];
@@ -123,8 +123,8 @@ impl Seats {
 
     fn asks(&self, claims: &[Claim], busy: impl Fn(usize) -> bool) -> Vec<Ask> {
         let mut away: BTreeMap<&Claim, (usize, u64)> = BTreeMap::new();
-        for (place, sitter) in self.all.iter().enumerate() {
-            away.extend(sitter.as_ref().map(|sitter| (&sitter.claim, (place, sitter.serial))));
+        for (place, job) in self.all.iter().enumerate() {
+            away.extend(job.as_ref().map(|job| (&job.claim, (place, job.serial))));
         }
         let rank = |place: usize, otherwise| if busy(place) { Rank::Busy } else { otherwise };
         let mut asks: Vec<Ask> = claims
@@ -134,7 +134,7 @@ impl Seats {
                 let (user, number) = (claim.user, Some(number));
                 match away.remove(claim) {
                     Some((place, serial)) => {
-                        Ask { rank: rank(place, Rank::Seated), serial, user, place: Some(place), number }
+                        Ask { rank: rank(place, Rank::Occupied), serial, user, place: Some(place), number }
                     }
                     None => Ask { rank: Rank::New, serial: u64::MAX, user, place: None, number },
                 }
@@ -154,7 +154,7 @@ impl Seats {
     fn sit(&mut self, place: usize, claim: &Claim, now: Timestamp) {
         self.last += 1;
         let serial = self.last;
-        let sitter = self.all[place].get_or_insert_with(|| Sitter {
+        let job = self.all[place].get_or_insert_with(|| JobSlot {
             claim: claim.clone(),
             name: Label::default(),
             serial,
@@ -163,19 +163,19 @@ impl Seats {
             scope: None,
             group: None,
         });
-        sitter.seen = now;
+        job.seen = now;
     }
 
     /// Takes the seats of those who have been away for long, and of nobody once the target names somebody.
     fn clear(&mut self, now: Timestamp, busy: impl Fn(usize) -> bool) {
         let before = self.looked.replace(now);
-        for (place, seat) in self.all.iter_mut().enumerate() {
-            let away = seat.as_ref().is_some_and(|sitter| match sitter.claim.what == What::Nobody {
-                true => before.is_some_and(|before| before.since(sitter.seen) > Duration::ZERO),
-                false => now.since(sitter.seen) > KEPT,
+        for (place, slot) in self.all.iter_mut().enumerate() {
+            let away = slot.as_ref().is_some_and(|job| match job.claim.what == What::Nobody {
+                true => before.is_some_and(|before| before.since(job.seen) > Duration::ZERO),
+                false => now.since(job.seen) > KEPT,
             });
             if away && !busy(place) {
-                *seat = None;
+                *slot = None;
             }
         }
     }
@@ -184,7 +184,7 @@ impl Seats {
 /// Which of them have a place: as users share them, and whoever something is being done for in any case.
 fn keep(asks: &[Ask]) -> Vec<bool> {
     let owners: Vec<Option<u32>> = asks.iter().map(|ask| ask.user).collect();
-    let mut kept = fair::divide(&owners, SEATS);
+    let mut kept = fair::divide(&owners, SLOTS);
     let mut over = 0;
     for (ask, kept) in asks.iter().zip(&mut kept).filter(|(ask, kept)| ask.rank == Rank::Busy && !**kept) {
         debug_assert!(ask.place.is_some(), "who is busy sits");
@@ -223,29 +223,27 @@ mod tests {
     #[test]
     fn a_job_keeps_its_seat_and_is_missed_for_a_while() {
         let at = Timestamp::from_secs;
-        let mut seats = Seats::new();
+        let mut slots = JobSlots::new();
         let (a, b, c) = ((0, "a", 7), (0, "b", 7), (1, "a", 7));
-        assert_eq!(seats.assign(at(0), &claims(&[a, b, c]), NOBODY), [Some(0), Some(1), Some(2)]);
-        assert_eq!(seats.assign(at(100), &claims(&[b]), NOBODY), [Some(1)]);
-        assert_eq!(seats.assign(at(130), &claims(&[b]), |place| place == 0), [Some(1)]);
-        let taken: Vec<bool> = seats.all.iter().take(4).map(Option::is_some).collect();
+        assert_eq!(slots.assign(at(0), &claims(&[a, b, c]), NOBODY), [Some(0), Some(1), Some(2)]);
+        assert_eq!(slots.assign(at(100), &claims(&[b]), NOBODY), [Some(1)]);
+        assert_eq!(slots.assign(at(130), &claims(&[b]), |place| place == 0), [Some(1)]);
+        let taken: Vec<bool> = slots.all.iter().take(4).map(Option::is_some).collect();
         assert_eq!(taken, [true, true, false, false]);
-        let serial = seats.all[1].as_ref().unwrap().serial;
-        assert_eq!(seats.assign(at(130), &claims(&[b, (2, "c", 7)]), |place| place == 0), [Some(1), Some(2)]);
-        assert_ne!(seats.all[2].as_ref().unwrap().serial, serial);
-        assert!(seats.unseated.is_empty());
+        let serial = slots.all[1].as_ref().unwrap().serial;
+        assert_eq!(slots.assign(at(130), &claims(&[b, (2, "c", 7)]), |place| place == 0), [Some(1), Some(2)]);
+        assert_ne!(slots.all[2].as_ref().unwrap().serial, serial);
+        assert!(slots.without_slot.is_empty());
     }
 
     #[test]
     fn a_target_that_names_nobody_keeps_one_seat_until_it_names_somebody() {
         let at = Timestamp::from_secs;
-        let mut seats = Seats::new();
+        let mut slots = JobSlots::new();
         let mut serials = |second, name: &str| {
-            seats.assign(at(second), &claims(&[(0, name, 7)]), NOBODY);
-            let sitters = seats.all.iter().flatten();
-            sitters
-                .map(|sitter| (sitter.serial, matches!(sitter.claim.what, What::Group(_))))
-                .collect::<Vec<_>>()
+            slots.assign(at(second), &claims(&[(0, name, 7)]), NOBODY);
+            let jobs = slots.all.iter().flatten();
+            jobs.map(|job| (job.serial, matches!(job.claim.what, What::Group(_)))).collect::<Vec<_>>()
         };
         let first = serials(1, "");
         assert_eq!((serials(2, ""), serials(3, "")), (first.clone(), first));
@@ -257,48 +255,47 @@ mod tests {
     #[test]
     fn seventy_jobs_of_one_user_leave_a_seat_for_another() {
         let at = Timestamp::from_secs;
-        let mut seats = Seats::new();
+        let mut slots = JobSlots::new();
         let mut all = many(70, MALLORY);
-        let places = seats.assign(at(1), &all, NOBODY);
-        assert_eq!(places.iter().flatten().count(), SEATS);
-        assert_eq!(seats.unseated, [(Some(MALLORY), 6)].into_iter().collect());
-        let before: Vec<u64> = seats.all.iter().flatten().map(|sitter| sitter.serial).collect();
+        let places = slots.assign(at(1), &all, NOBODY);
+        assert_eq!(places.iter().flatten().count(), SLOTS);
+        assert_eq!(slots.without_slot, [(Some(MALLORY), 6)].into_iter().collect());
+        let before: Vec<u64> = slots.all.iter().flatten().map(|job| job.serial).collect();
         all.extend(claims(&[(0, "train", ALICE)]));
-        let places = seats.assign(at(2), &all, NOBODY);
+        let places = slots.assign(at(2), &all, NOBODY);
         assert!(places[70].is_some(), "Alice's job has its seat");
-        assert_eq!(seats.unseated, [(Some(MALLORY), 7)].into_iter().collect());
+        assert_eq!(slots.without_slot, [(Some(MALLORY), 7)].into_iter().collect());
         // Nobody else was moved, and nobody is as long as nothing changes.
-        let stay = |seats: &Seats| {
-            seats.all.iter().flatten().filter(|sitter| before.contains(&sitter.serial)).count()
-        };
-        assert_eq!(stay(&seats), SEATS - 1);
-        let again = seats.assign(at(3), &all, NOBODY);
-        assert_eq!((again, stay(&seats)), (places, SEATS - 1));
+        let stay =
+            |slots: &JobSlots| slots.all.iter().flatten().filter(|job| before.contains(&job.serial)).count();
+        assert_eq!(stay(&slots), SLOTS - 1);
+        let again = slots.assign(at(3), &all, NOBODY);
+        assert_eq!((again, stay(&slots)), (places, SLOTS - 1));
     }
 
     #[test]
     fn who_has_gone_gives_up_a_seat_before_anybody_who_is_there() {
         let at = Timestamp::from_secs;
-        let mut seats = Seats::new();
-        seats.assign(at(1), &many(64, MALLORY), NOBODY);
+        let mut slots = JobSlots::new();
+        slots.assign(at(1), &many(64, MALLORY), NOBODY);
         // Mallory's jobs have ended, and their seats would be kept for two minutes.
-        assert_eq!(seats.assign(at(2), &claims(&[(0, "train", ALICE)]), NOBODY).iter().flatten().count(), 1);
-        assert!(seats.unseated.is_empty(), "who is not there is missed by nobody");
+        assert_eq!(slots.assign(at(2), &claims(&[(0, "train", ALICE)]), NOBODY).iter().flatten().count(), 1);
+        assert!(slots.without_slot.is_empty(), "who is not there is missed by nobody");
     }
 
     #[test]
     fn whom_something_is_being_done_for_is_never_sent_away() {
         let at = Timestamp::from_secs;
-        let mut seats = Seats::new();
+        let mut slots = JobSlots::new();
         let mut all = many(64, MALLORY);
-        seats.assign(at(1), &all, NOBODY);
+        slots.assign(at(1), &all, NOBODY);
         all.extend((0..20).map(|job| Claim {
             target: 1,
             what: What::Group(format!("a-{job}").into()),
             user: Some(ALICE),
         }));
-        let places = seats.assign(at(2), &all, |place| place < 60);
-        assert!(places[..60].iter().zip(0..).all(|(place, seat)| *place == Some(seat)));
+        let places = slots.assign(at(2), &all, |place| place < 60);
+        assert!(places[..60].iter().zip(0..).all(|(place, slot)| *place == Some(slot)));
         assert_eq!(places[64..].iter().flatten().count(), 4, "those where nothing is under way make room");
     }
 }

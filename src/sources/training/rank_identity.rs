@@ -10,7 +10,7 @@ use crate::model::label::Label;
 
 /// Who a connection is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Face {
+pub(super) struct RankIdentity {
     /// Empty where the process belongs to none.
     pub(super) workload: Label,
     /// What makes that workload one.
@@ -21,7 +21,7 @@ pub(super) struct Face {
     pub(super) gpus: Vec<(Label, Label)>,
 }
 
-impl Face {
+impl RankIdentity {
     /// Whether somebody has it: the names of a face that nobody has are its workload and rank.
     pub(super) fn labels(&self) -> [Label; 2] {
         [self.workload.clone(), self.rank.clone()]
@@ -53,7 +53,7 @@ pub(super) fn is_new(key: ProcessKey, facts: &Facts) -> bool {
 
 /// The faces of one sample.
 #[derive(Debug, Default)]
-pub(super) struct Faces {
+pub(super) struct RankIdentities {
     taken: HashSet<[Label; 2]>,
     /// How many of each workload gave themselves a rank that another one has.
     pub(super) conflicts: BTreeMap<Label, u64>,
@@ -61,14 +61,14 @@ pub(super) struct Faces {
     pub(super) ranks: BTreeMap<Label, u64>,
 }
 
-impl Faces {
+impl RankIdentities {
     /// Takes the names of a face that has ended; whether nobody has them.
-    pub(super) fn claim(&mut self, face: &Face) -> bool {
-        self.taken.insert(face.labels())
+    pub(super) fn claim(&mut self, identity: &RankIdentity) -> bool {
+        self.taken.insert(identity.labels())
     }
 
     /// The face of a connection whose process lives; whoever is asked for first keeps its rank.
-    pub(super) fn of(&mut self, client: &Client, hello: &Hello, facts: &Facts) -> Option<Face> {
+    pub(super) fn of(&mut self, client: &Client, hello: &Hello, facts: &Facts) -> Option<RankIdentity> {
         if let (Some(table), Some(key)) = (&facts.processes, client.key)
             && table.get(key.pid).is_none_or(|row| row.key != key)
         {
@@ -103,6 +103,6 @@ impl Faces {
             .collect();
         gpus.sort_unstable();
         gpus.dedup();
-        Some(Face { workload, key, rank, gpus })
+        Some(RankIdentity { workload, key, rank, gpus })
     }
 }

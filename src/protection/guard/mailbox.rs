@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// The place.
 #[derive(Debug)]
-pub(super) struct Slot<T>(Mutex<Both<T>>);
+pub(super) struct Mailbox<T>(Mutex<Both<T>>);
 
 #[derive(Debug)]
 struct Both<T> {
@@ -15,13 +15,13 @@ struct Both<T> {
     used: Option<Box<T>>,
 }
 
-impl<T> Default for Slot<T> {
+impl<T> Default for Mailbox<T> {
     fn default() -> Self {
         Self(Mutex::new(Both { fresh: None, used: None }))
     }
 }
 
-impl<T> Slot<T> {
+impl<T> Mailbox<T> {
     /// Leaves something; `merge` is given what nobody took, to keep what must not be lost.
     pub(super) fn give(&self, mut new: Box<T>, merge: impl FnOnce(&mut T, &mut T)) {
         let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,17 +52,17 @@ mod tests {
 
     #[test]
     fn what_nobody_took_is_merged() {
-        let slot = Slot::default();
+        let mailbox = Mailbox::default();
         let add = |new: &mut Vec<u8>, old: &mut Vec<u8>| new.append(old);
         let mut held = None;
-        assert!(!slot.take(&mut held));
-        slot.give(Box::new(vec![1]), add);
-        slot.give(Box::new(vec![2]), add);
-        assert!(slot.take(&mut held));
+        assert!(!mailbox.take(&mut held));
+        mailbox.give(Box::new(vec![1]), add);
+        mailbox.give(Box::new(vec![2]), add);
+        assert!(mailbox.take(&mut held));
         assert_eq!(held.as_deref(), Some(&vec![2, 1]));
-        assert!(!slot.take(&mut held) && held.is_some(), "nothing new");
-        slot.give(Box::new(vec![3]), add);
-        assert!(slot.take(&mut held));
+        assert!(!mailbox.take(&mut held) && held.is_some(), "nothing new");
+        mailbox.give(Box::new(vec![3]), add);
+        assert!(mailbox.take(&mut held));
         assert_eq!(held.as_deref(), Some(&vec![3]));
     }
 }

@@ -86,7 +86,7 @@ names! {
 
 /// What was known at one time, as far as reports tell it.
 #[derive(Clone, Debug, Default)]
-pub struct Sight {
+pub struct FrameView {
     /// The number of the frame: the same number is the same frame.
     pub sequence: u64,
     /// When it was sampled, in seconds on a clock that only this series of sights shares.
@@ -164,7 +164,7 @@ impl<'s> Index<'s> {
     }
 }
 
-impl Sight {
+impl FrameView {
     /// The sight of a frame of this process.
     pub fn of(frame: &Frame) -> Self {
         let mut series = HashMap::new();
@@ -301,14 +301,14 @@ mod tests {
     #[test]
     fn a_frame_and_its_json_look_the_same() {
         let frame = frames::node();
-        let (own, served) = (Sight::of(&frame), Sight::read(&json::encode(&frame)).unwrap());
+        let (own, served) = (FrameView::of(&frame), FrameView::read(&json::encode(&frame)).unwrap());
         assert_eq!(own.value(HOST_TOTAL, &[]), Some(68_719_476_736.0));
         assert_eq!(own.series.len(), served.series.len());
         for (name, rows) in &own.series {
             assert_eq!(format!("{rows:?}"), format!("{:?}", served.rows(name)));
         }
         assert_eq!(format!("{:?}", own.sources), format!("{:?}", served.sources));
-        assert!(Sight::read(b"{}").is_err());
+        assert!(FrameView::read(b"{}").is_err());
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
                 "state":"leaking","summary":"a\u202eb\nc grows"}],
             "metrics":[{"name":"memwarden_workload_rss_bytes",
                 "series":[{"labels":{"resource":"workload","workload":"a\u202eb\nc"},"value":1.0}]}]}"#;
-        let sight = Sight::read(json).unwrap();
+        let sight = FrameView::read(json).unwrap();
         assert_eq!(sight.sources[0].why.as_deref(), Some("\\x1b[2J"));
         let row = &sight.rows(WORKLOAD_RSS)[0];
         assert_eq!(row.label("workload"), "a\\u{202e}b\\nc");
@@ -330,7 +330,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_panics(json in ".{0,200}") {
-            let _ = Sight::read(json.as_bytes());
+            let _ = FrameView::read(json.as_bytes());
         }
     }
 }

@@ -7,22 +7,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::alerts::Alerts;
-use super::facts::{Facts, SeatFacts};
 use super::foresight::Traits;
-use super::seats::{Claim, Seats, Sitter, What};
+use super::input::{GuardInput, JobInput};
+use super::job_slots::{Claim, JobSlot, JobSlots, What};
 use super::users;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::roots::Roots;
-use crate::model::facts::{Facts as Told, Membership, ProcessRow, ProcessTable};
+use crate::model::facts::{Facts, Membership, ProcessRow, ProcessTable};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::outlook::Outlook;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::options::target::{Selector, Target};
-use crate::protection::plan::victim::{self, Person, Roster};
-use crate::protection::policy::{Ladder, Members, Mode, Resource};
+use crate::protection::plan::victim::{self, ProcessInfo, Roster};
+use crate::protection::policy::{Escalation, Members, Mode, Resource};
 use crate::protection::record::Remembered;
 use crate::protection::status::{Name, Names, Report, Unfit};
 use crate::protection::words::scope::{Member, Never, Scope};
@@ -33,7 +33,7 @@ type Named<'t> = (Label, Vec<&'t ProcessRow>);
 
 /// Makes facts of frames.
 #[derive(Debug)]
-pub struct Gather {
+pub struct InputBuilder {
     targets: Arc<[Target]>,
     /// By target; the first unknown user's name where one is.
     users: Vec<Result<Vec<u32>, String>>,
@@ -41,11 +41,11 @@ pub struct Gather {
     /// The only user whose processes we may signal, where we may not signal all.
     only: Option<u32>,
     hierarchy: Option<Hierarchy>,
-    seats: Seats,
+    slots: JobSlots,
     /// Who was asked for a checkpoint before, also by an earlier run.
     remembered: Remembered,
     /// Whether another daemon protects with the same folder of state.
-    rival: bool,
+    other_daemon: bool,
     /// What the seats are called, for the labels.
     pub names: Names,
     /// Why processes are left out, by seat.
@@ -57,8 +57,8 @@ pub type Whys = BTreeMap<&'static str, u32>;
 
 /// The members of one job, raw and sifted.
 #[derive(Debug, Default)]
-struct Crowd {
-    people: Vec<Person>,
+struct JobMembers {
+    processes: Vec<ProcessInfo>,
     left_out: u32,
     /// How many of them for each reason.
     whys: Whys,
@@ -68,19 +68,19 @@ struct Crowd {
     beyond: bool,
 }
 
-impl Gather {
+impl InputBuilder {
     /// One for these targets; `never` is absent where we do not know who we are, and nobody is touched then.
     pub fn new(targets: Arc<[Target]>, roots: &Roots, never: Option<Never>) -> Self {
         Self::with(targets, roots, never, Remembered::default(), false)
     }
 
-    /// The same, with what is remembered of earlier incidents; no target may act where there is a `rival`.
+    /// The same, with what is remembered of earlier incidents; no target may act where there is a `other_daemon`.
     pub fn with(
         targets: Arc<[Target]>,
         roots: &Roots,
         never: Option<Never>,
         remembered: Remembered,
-        rival: bool,
+        other_daemon: bool,
     ) -> Self {
         let users = targets.iter().map(|target| users::numbers(&target.users, &roots.passwd)).collect();
         let names = Names {
@@ -98,9 +98,9 @@ impl Gather {
             never,
             only,
             hierarchy,
-            seats: Seats::new(),
+            slots: JobSlots::new(),
             remembered,
-            rival,
+            other_daemon,
             names,
             whys: BTreeMap::new(),
         }
@@ -118,68 +118,68 @@ impl Gather {
         &mut self,
         now: Timestamp,
         outlook: &Outlook,
-        told: &Told,
+        told: &Facts,
         alerts: &Alerts,
         report: &Report,
-    ) -> Option<Facts> {
+    ) -> Option<GuardInput> {
         let nobody = ProcessTable::default();
         let known = told.processes.as_deref();
-        if known.is_none() && self.seats.all.iter().flatten().any(|sitter| sitter.claim.what != What::Nobody)
-        {
+        if known.is_none() && self.slots.all.iter().flatten().any(|job| job.claim.what != What::Nobody) {
             return None;
         }
         let table = known.unwrap_or(&nobody);
         let jobs = self.jobs(table, told);
         let busy = |place: usize| {
-            report.seats.get(place).and_then(Option::as_ref).is_some_and(|seat| {
-                seat.state.acts() || seat.state == crate::protection::policy::State::Verify
+            report.slots.get(place).and_then(Option::as_ref).is_some_and(|slot| {
+                slot.state.acts() || slot.state == crate::protection::policy::State::Verify
             })
         };
         let claims: Vec<Claim> = jobs.keys().cloned().collect();
-        let places = self.seats.assign(now, &claims, busy);
+        let places = self.slots.assign(now, &claims, busy);
         let mut found: BTreeMap<usize, Vec<&ProcessRow>> = BTreeMap::new();
         for (place, (name, rows)) in places.into_iter().zip(jobs.into_values()) {
             let Some(place) = place else { continue };
-            if let Some(sitter) = &mut self.seats.all[place] {
-                sitter.name = name;
+            if let Some(job) = &mut self.slots.all[place] {
+                job.name = name;
             }
             found.insert(place, rows);
         }
-        let mut seats: Vec<Option<SeatFacts>> = self.seats.all.iter().map(|_| None).collect();
-        self.names.seats = vec![None; seats.len()];
+        let mut slots: Vec<Option<JobInput>> = self.slots.all.iter().map(|_| None).collect();
+        self.names.slots = vec![None; slots.len()];
         self.whys.clear();
-        self.names.unseated = self.seats.unseated.iter().map(|(user, count)| (*user, *count)).collect();
-        for (place, seat) in seats.iter_mut().enumerate() {
-            let Some(mut sitter) = self.seats.all[place].take() else { continue };
+        self.names.without_slot =
+            self.slots.without_slot.iter().map(|(user, count)| (*user, *count)).collect();
+        for (place, slot) in slots.iter_mut().enumerate() {
+            let Some(mut job) = self.slots.all[place].take() else { continue };
             let rows = found.remove(&place).unwrap_or_default();
-            let crowd = self.crowd(&sitter, &rows, told);
+            let crowd = self.crowd(&job, &rows, told);
             self.whys.insert(place, crowd.whys.clone());
-            self.names.seats[place] = Some(Name {
-                serial: sitter.serial,
-                workload: self.shown(&sitter),
-                user: sitter.claim.user,
-                members: u32::try_from(crowd.people.len()).unwrap_or(u32::MAX),
+            self.names.slots[place] = Some(Name {
+                serial: job.serial,
+                workload: self.shown(&job),
+                user: job.claim.user,
+                members: u32::try_from(crowd.processes.len()).unwrap_or(u32::MAX),
                 left_out: crowd.left_out,
             });
-            let mut facts = self.facts(&mut sitter, &crowd, (now, outlook, told, table), alerts);
+            let mut facts = self.facts(&mut job, &crowd, (now, outlook, told, table), alerts);
             if known.is_none() {
                 (facts.members, facts.unfit) = (None, facts.unfit.or(Some(Unfit::Unknown)));
             }
-            *seat = Some(facts);
-            self.seats.all[place] = Some(sitter);
+            *slot = Some(facts);
+            self.slots.all[place] = Some(job);
         }
-        Some(Facts { at: now, seats })
+        Some(GuardInput { at: now, slots })
     }
 
     /// What a job is called in labels: with its user where another user's has the same name.
-    fn shown(&self, sitter: &Sitter) -> Label {
-        let Claim { target, user, .. } = sitter.claim;
-        let alike = |other: &Sitter| {
-            (other.claim.target, &other.name) == (target, &sitter.name) && other.claim.user != user
+    fn shown(&self, job: &JobSlot) -> Label {
+        let Claim { target, user, .. } = job.claim;
+        let alike = |other: &JobSlot| {
+            (other.claim.target, &other.name) == (target, &job.name) && other.claim.user != user
         };
-        match user.filter(|_| self.seats.all.iter().flatten().any(alike)) {
-            Some(user) => format!("{} (uid {user})", sitter.name).into(),
-            None => sitter.name.clone(),
+        match user.filter(|_| self.slots.all.iter().flatten().any(alike)) {
+            Some(user) => format!("{} (uid {user})", job.name).into(),
+            None => job.name.clone(),
         }
     }
 
@@ -187,7 +187,7 @@ impl Gather {
     ///
     /// A job is one user's, and a user whom the target does not allow has none. A target that names nobody has one
     /// without a name.
-    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Told) -> BTreeMap<Claim, Named<'t>> {
+    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Facts) -> BTreeMap<Claim, Named<'t>> {
         let mut jobs: BTreeMap<Claim, Named<'_>> = BTreeMap::new();
         for (target, selector) in self.targets.iter().map(|target| &target.selector).enumerate() {
             let mut named: BTreeMap<What, Named<'_>> = BTreeMap::new();
@@ -231,8 +231,8 @@ impl Gather {
                     What::Workload(key) => key.user.is_none(),
                     What::Group(_) | What::Nobody => true,
                 };
-                let seated = self.seats.all.iter().flatten().map(|sitter| &sitter.claim);
-                let known = seated.filter(|claim| claim.target == target && claim.what == what);
+                let occupied = self.slots.all.iter().flatten().map(|job| &job.claim);
+                let known = occupied.filter(|claim| claim.target == target && claim.what == what);
                 // It stays the same job when the process that began it ends.
                 let first = known.filter_map(|claim| claim.user).next().or_else(|| {
                     allowed.iter().min_by_key(|row| (row.key.start, row.key.pid)).map(|row| row.uid)
@@ -257,9 +257,9 @@ impl Gather {
     }
 
     /// Sifts the processes of a job: who may be touched, and who may not.
-    fn crowd(&self, sitter: &Sitter, rows: &[&ProcessRow], told: &Told) -> Crowd {
-        let mut crowd = Crowd::default();
-        let target = sitter.claim.target;
+    fn crowd(&self, job: &JobSlot, rows: &[&ProcessRow], told: &Facts) -> JobMembers {
+        let mut crowd = JobMembers::default();
+        let target = job.claim.target;
         let (Ok(_), Some(never)) = (&self.users[target], &self.never) else { return crowd };
         for row in rows {
             let ours = never.pids.contains(&row.key.pid);
@@ -285,7 +285,7 @@ impl Gather {
                 *crowd.whys.entry(why).or_default() += 1;
                 continue;
             }
-            crowd.people.push(Person {
+            crowd.processes.push(ProcessInfo {
                 key: row.key,
                 parent: row.parent,
                 resident: row.rss,
@@ -299,24 +299,24 @@ impl Gather {
 
     fn facts(
         &self,
-        sitter: &mut Sitter,
-        crowd: &Crowd,
-        (now, outlook, told, table): (Timestamp, &Outlook, &Told, &ProcessTable),
+        job: &mut JobSlot,
+        crowd: &JobMembers,
+        (now, outlook, told, table): (Timestamp, &Outlook, &Facts, &ProcessTable),
         alerts: &Alerts,
-    ) -> SeatFacts {
-        let target = &self.targets[sitter.claim.target];
-        let people = &crowd.people;
-        let members: BTreeSet<ProcessKey> = people.iter().map(|person| person.key).collect();
+    ) -> JobInput {
+        let target = &self.targets[job.claim.target];
+        let processes = &crowd.processes;
+        let members: BTreeSet<ProcessKey> = processes.iter().map(|process| process.key).collect();
         let others = table.rows.iter().filter(|row| !members.contains(&row.key));
         let others = others.filter_map(|row| row.cgroup.as_ref().map(Label::as_str));
-        let group = victim::own_group(people, others).and_then(|path| self.group(path));
-        let scope = self.scope(sitter, target, people, group.as_ref());
-        let mut unfit = match (&self.users[sitter.claim.target], &self.never) {
+        let group = victim::own_group(processes, others).and_then(|path| self.group(path));
+        let scope = self.scope(job, target, processes, group.as_ref());
+        let mut unfit = match (&self.users[job.claim.target], &self.never) {
             (Err(_), _) => Some(Unfit::UnknownUser),
             (_, None) => Some(Unfit::NoExecutor),
-            _ if self.rival && target.limits.mode == Mode::Enforce => Some(Unfit::Rival),
+            _ if self.other_daemon && target.limits.mode == Mode::Enforce => Some(Unfit::OtherDaemon),
             (Ok(_), Some(_)) if crowd.wide => Some(Unfit::TooWide),
-            (Ok(_), Some(_)) if crowd.beyond && crowd.people.is_empty() => Some(Unfit::NoPermission),
+            (Ok(_), Some(_)) if crowd.beyond && crowd.processes.is_empty() => Some(Unfit::NoPermission),
             _ => None,
         };
         if let (Some(scope), Some(never)) = (&scope, &self.never)
@@ -324,21 +324,21 @@ impl Gather {
         {
             unfit = unfit.or(Some(Unfit::Bounds));
         }
-        let changed = scope.is_some() && scope != sitter.scope;
+        let changed = scope.is_some() && scope != job.scope;
         if changed {
-            sitter.scope.clone_from(&scope);
+            job.scope.clone_from(&scope);
         }
-        let common = match &sitter.claim.what {
+        let common = match &job.claim.what {
             What::Group(path) => Some(path.clone()),
-            _ => victim::common_group(people).map(Label::from),
+            _ => victim::common_group(processes).map(Label::from),
         };
         let common = common.as_ref().map(Label::as_str);
-        let meter = self.meter(sitter, common.or_else(|| root(people)));
+        let meter = self.meter(job, common.or_else(|| root(processes)));
         let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
         let pids: BTreeSet<u32> = members.iter().map(|key| key.pid).collect();
         let gpus = told.gpu_processes.iter().filter(|process| pids.contains(&process.pid));
         let gpus: BTreeSet<&str> = gpus.map(|process| process.uuid.as_str()).collect();
-        let (workloads, mixed) = self.workloads(sitter.claim.target, &members, told, table);
+        let (workloads, mixed) = self.workloads(job.claim.target, &members, told, table);
         let traits = Traits {
             members,
             workloads,
@@ -349,17 +349,17 @@ impl Gather {
             gpu: watched(Resource::Gpu),
             allocator: watched(Resource::Allocator),
         };
-        let count = u32::try_from(people.len()).unwrap_or(u32::MAX);
-        let begins = !std::mem::replace(&mut sitter.begun, true);
-        SeatFacts {
-            serial: sitter.serial,
-            target: sitter.claim.target,
-            user: sitter.claim.user,
-            ladder: begins.then(|| {
+        let count = u32::try_from(processes.len()).unwrap_or(u32::MAX);
+        let begins = !std::mem::replace(&mut job.begun, true);
+        JobInput {
+            serial: job.serial,
+            target: job.claim.target,
+            user: job.claim.user,
+            escalation: begins.then(|| {
                 let asked = self.remembered.asked(traits.members.iter());
-                Ladder::new(target.limits.clone(), now).asked_before(asked)
+                Escalation::new(target.limits.clone(), now).asked_before(asked)
             }),
-            roster: Roster::new(people, target.victims, group).into(),
+            roster: Roster::new(processes, target.victims, group).into(),
             members: Some(Members { count, catching: None }),
             scope: scope.filter(|_| changed),
             meter,
@@ -378,7 +378,7 @@ impl Gather {
         &self,
         target: usize,
         members: &BTreeSet<ProcessKey>,
-        told: &'t Told,
+        told: &'t Facts,
         table: &ProcessTable,
     ) -> (BTreeSet<&'t WorkloadKey>, bool) {
         let named = told.workload_of.iter().filter(|member| members.contains(&member.process));
@@ -405,9 +405,9 @@ impl Gather {
 
     /// What reads the limits of a group, where it is another than before: also one made anew at the same path, since
     /// descriptors of the one before it never say anything again.
-    fn meter(&self, sitter: &mut Sitter, path: Option<&str>) -> Option<Option<GroupMeter>> {
+    fn meter(&self, job: &mut JobSlot, path: Option<&str>) -> Option<Option<GroupMeter>> {
         let group = path.and_then(|path| self.group(path.into()));
-        if sitter.group == group {
+        if job.group == group {
             return None;
         }
         let meter = group.as_ref().zip(self.hierarchy.as_ref()).and_then(|(group, hierarchy)| {
@@ -415,7 +415,7 @@ impl Gather {
             let opened = GroupMeter::open(hierarchy, path);
             opened.inspect_err(|error| tracing::debug!(path, %error, "A group's limits cannot be read.")).ok()
         });
-        sitter.group = group;
+        job.group = group;
         Some(meter)
     }
 
@@ -423,23 +423,23 @@ impl Gather {
     /// the job's own group as a whole, and each process that is known with what descends from it.
     fn scope(
         &self,
-        sitter: &Sitter,
+        job: &JobSlot,
         target: &Target,
-        people: &[Person],
+        processes: &[ProcessInfo],
         own: Option<&Group>,
     ) -> Option<Scope> {
-        let users = self.users[sitter.claim.target].as_ref().ok()?.clone();
-        if people.is_empty() {
+        let users = self.users[job.claim.target].as_ref().ok()?.clone();
+        if processes.is_empty() {
             return None;
         }
-        let members = match &sitter.claim.what {
+        let members = match &job.claim.what {
             What::Group(path) => vec![Member::Group(self.group(path.clone())?)],
             What::Workload(_) | What::Nobody => {
-                let pids: BTreeSet<u32> = people.iter().map(|person| person.key.pid).collect();
+                let pids: BTreeSet<u32> = processes.iter().map(|process| process.key.pid).collect();
                 let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
-                members.extend(people.iter().map(|person| match pids.contains(&person.parent) {
-                    true => Member::Process(person.key),
-                    false => Member::Tree(person.key),
+                members.extend(processes.iter().map(|process| match pids.contains(&process.parent) {
+                    true => Member::Process(process.key),
+                    false => Member::Tree(process.key),
                 }));
                 members
             }
@@ -449,8 +449,8 @@ impl Gather {
 }
 
 /// The hierarchy's root, where all are in groups that have nothing else in common: it has a limit inside a container.
-fn root(people: &[Person]) -> Option<&'static str> {
-    (!people.is_empty() && people.iter().all(|person| person.group.is_some())).then_some("/")
+fn root(processes: &[ProcessInfo]) -> Option<&'static str> {
+    (!processes.is_empty() && processes.iter().all(|process| process.group.is_some())).then_some("/")
 }
 
 #[cfg(test)]
@@ -462,7 +462,7 @@ mod tests {
     /// A host whose jobs are in groups below `cgroup`.
     struct World {
         folder: tempfile::TempDir,
-        gather: Gather,
+        input_builder: InputBuilder,
         at: Timestamp,
         /// The user and the workload of each pid.
         who: fn(u32) -> (u32, String),
@@ -480,8 +480,8 @@ mod tests {
             let targets =
                 Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
             let never = Some(Never { own: 1000, pids: vec![1000], groups: Vec::new() });
-            let gather = Gather::new(targets, &Roots::under(folder.path()), never);
-            Self { folder, gather, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }
+            let input_builder = InputBuilder::new(targets, &Roots::under(folder.path()), never);
+            Self { folder, input_builder, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }
         }
 
         /// Makes a group with this much left, in MiB.
@@ -493,11 +493,11 @@ mod tests {
             std::fs::write(folder.join("memory.stat"), "inactive_file 0\n").unwrap();
         }
 
-        fn look(&mut self, rows: &[(u32, u32, &str)]) -> SeatFacts {
-            self.sample(Some(rows)).unwrap().seats.into_iter().flatten().next().unwrap()
+        fn look(&mut self, rows: &[(u32, u32, &str)]) -> JobInput {
+            self.sample(Some(rows)).unwrap().slots.into_iter().flatten().next().unwrap()
         }
 
-        fn sample(&mut self, rows: Option<&[(u32, u32, &str)]>) -> Option<Facts> {
+        fn sample(&mut self, rows: Option<&[(u32, u32, &str)]>) -> Option<GuardInput> {
             let row = |(pid, parent, cgroup): &(u32, u32, &str)| ProcessRow {
                 key: ProcessKey { pid: *pid, start: 1 },
                 parent: *parent,
@@ -521,9 +521,15 @@ mod tests {
                 other => Membership::named(row.key, &other),
             };
             let workload_of = all.map(named).collect();
-            let told = Told { processes: table.map(Arc::new), workload_of, ..Told::default() };
+            let told = Facts { processes: table.map(Arc::new), workload_of, ..Facts::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
-            self.gather.look(self.at, &Outlook::default(), &told, &Alerts::default(), &Report::default())
+            self.input_builder.look(
+                self.at,
+                &Outlook::default(),
+                &told,
+                &Alerts::default(),
+                &Report::default(),
+            )
         }
     }
 
@@ -551,7 +557,7 @@ mod tests {
     #[test]
     fn a_target_whose_processes_nobody_tells_is_unfit() {
         let mut world = World::new("workload: w");
-        let facts = world.sample(None).unwrap().seats.into_iter().flatten().next().unwrap();
+        let facts = world.sample(None).unwrap().slots.into_iter().flatten().next().unwrap();
         assert_eq!((facts.unfit, facts.members), (Some(Unfit::Unknown), None));
         assert_eq!(world.look(&[(10, 1, "/jobs/a")]).unfit, None);
         assert!(world.sample(None).is_none(), "what was known is better than nothing");
@@ -560,14 +566,14 @@ mod tests {
     #[test]
     fn whom_we_may_not_signal_is_left_out() {
         let mut world = World::new("workload: w");
-        world.gather.only = Some(7);
+        world.input_builder.only = Some(7);
         let facts = world.look(&[(10, 1, "/jobs/a")]);
         assert_eq!((facts.unfit, facts.members.unwrap().count), (None, 1));
-        world.gather.only = Some(8);
+        world.input_builder.only = Some(8);
         let facts = world.look(&[(10, 1, "/jobs/a")]);
         assert_eq!((facts.unfit, facts.members.unwrap().count), (Some(Unfit::NoPermission), 0));
         assert!(facts.roster.end.is_empty() && facts.scope.is_none());
-        let whys: Vec<_> = world.gather.whys.values().flatten().collect();
+        let whys: Vec<_> = world.input_builder.whys.values().flatten().collect();
         assert_eq!(whys, [(&"of a user whom memwarden has no right to signal", &1)]);
     }
 
@@ -588,8 +594,8 @@ mod tests {
     }
 
     /// The names, users, members and left out of all seats.
-    fn seated(world: &World) -> Vec<(String, Option<u32>, u32, u32)> {
-        let names = world.gather.names.seats.iter().flatten();
+    fn occupied(world: &World) -> Vec<(String, Option<u32>, u32, u32)> {
+        let names = world.input_builder.names.slots.iter().flatten();
         names.map(|name| (name.workload.to_string(), name.user, name.members, name.left_out)).collect()
     }
 
@@ -602,14 +608,14 @@ mod tests {
             _ => (9, format!("job-{pid}")),
         };
         let fakes: Vec<(u32, u32, &str)> = (100..171).map(|pid| (pid, 1, "/u/9")).collect();
-        let alone = world.sample(Some(&fakes)).unwrap().seats;
+        let alone = world.sample(Some(&fakes)).unwrap().slots;
         assert_eq!(alone.iter().flatten().count(), 1, "the target names nobody");
-        assert_eq!(seated(&world), [(String::new(), None, 0, 71)]);
+        assert_eq!(occupied(&world), [(String::new(), None, 0, 71)]);
         let all: Vec<_> = std::iter::once((10, 1, "/u/7")).chain(fakes).collect();
         world.sample(Some(&all)).unwrap();
         world.sample(Some(&all)).unwrap();
-        assert_eq!(seated(&world), [("job-real".to_owned(), Some(7), 1, 1)]);
-        assert!(world.gather.names.unseated.is_empty());
+        assert_eq!(occupied(&world), [("job-real".to_owned(), Some(7), 1, 1)]);
+        assert!(world.input_builder.names.without_slot.is_empty());
     }
 
     #[test]
@@ -618,14 +624,14 @@ mod tests {
         world.who = |pid| (if pid < 20 { 7 } else { 8 }, "w".to_owned());
         let facts = world.sample(Some(&[(10, 1, "/a"), (11, 10, "/a"), (20, 1, "/a")])).unwrap();
         assert_eq!(
-            seated(&world),
+            occupied(&world),
             [("w (uid 7)".to_owned(), Some(7), 2, 0), ("w (uid 8)".to_owned(), Some(8), 1, 0)]
         );
         let victims: Vec<Vec<u32>> = facts
-            .seats
+            .slots
             .iter()
             .flatten()
-            .map(|seat| seat.roster.largest.iter().map(|key| key.pid).collect())
+            .map(|slot| slot.roster.largest.iter().map(|key| key.pid).collect())
             .collect();
         assert_eq!(victims, [vec![10, 11], vec![20]], "nobody ends for the other");
     }
@@ -635,17 +641,17 @@ mod tests {
         let mut world = World::new("workload: slurm-*");
         world.who = |pid| (if pid < 20 { 7 } else { 8 }, "slurm-1".to_owned());
         world.sample(Some(&[(10, 1, "/a"), (20, 10, "/a"), (21, 10, "/a")])).unwrap();
-        assert_eq!(seated(&world), [("slurm-1".to_owned(), Some(7), 3, 0)]);
-        let serial = world.gather.seats.all.iter().flatten().next().unwrap().serial;
+        assert_eq!(occupied(&world), [("slurm-1".to_owned(), Some(7), 3, 0)]);
+        let serial = world.input_builder.slots.all.iter().flatten().next().unwrap().serial;
         world.sample(Some(&[(20, 1, "/a"), (21, 1, "/a")])).unwrap();
-        assert_eq!(seated(&world), [("slurm-1".to_owned(), Some(7), 2, 0)], "the launcher ended");
-        assert_eq!(world.gather.seats.all.iter().flatten().next().unwrap().serial, serial);
+        assert_eq!(occupied(&world), [("slurm-1".to_owned(), Some(7), 2, 0)], "the launcher ended");
+        assert_eq!(world.input_builder.slots.all.iter().flatten().next().unwrap().serial, serial);
     }
 
     #[test]
     fn where_another_daemon_protects_nobody_is_touched() {
         let mut world = World::new("workload: w");
-        world.gather.rival = true;
-        assert_eq!(world.look(&[(10, 1, "/a")]).unfit, Some(Unfit::Rival));
+        world.input_builder.other_daemon = true;
+        assert_eq!(world.look(&[(10, 1, "/a")]).unfit, Some(Unfit::OtherDaemon));
     }
 }

@@ -1,0 +1,485 @@
+//! One round of the guard: take input, read levels, decide, act. A round never blocks, and allocates only for the JSON that
+//! hooks and webhooks receive.
+
+mod follow_up;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::input::{GuardInput, JobInput, SLOTS};
+use super::job_state::{JobState, oldest, reading_with_rates};
+use super::journal::{CompletedStep, Journal, Moved};
+use super::mailbox::Mailbox;
+use super::notification;
+use crate::model::checkpoint::Checkpoints;
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::enforce::levels::HostMeter;
+use crate::protection::options::target::Target;
+use crate::protection::plan::victim::Roster;
+use crate::protection::plan::{self, Plan, PlanInput};
+use crate::protection::policy::{
+    Board, Flow, Mode, Observed, Occupied, Reading, Resource, State, Transition,
+};
+use crate::protection::record::End;
+use crate::protection::status::{Report, SlotReport, Unfit};
+use crate::protection::words::step::{Executor, Finished, Outcome, Stage, Step, StepDone, TargetId, Work};
+
+/// Limits of the time between two rounds.
+pub(super) const SHORTEST: Duration = Duration::from_millis(10);
+pub(super) const LONGEST: Duration = Duration::from_secs(1);
+/// Time to the next round after a transition: the next transition may be due at once.
+const AT_ONCE: Duration = Duration::from_micros(200);
+/// Longest time between two rounds in the states warn, blind and cooldown.
+const WARNED: Duration = Duration::from_millis(100);
+/// Assumed rate of allocation in bytes per second, unless a higher one was seen: 12 GiB/s.
+const FASTEST: f64 = 12.0 * 1_073_741_824.0;
+
+/// The executors of steps.
+pub struct Executors {
+    /// For targets in mode `enforce`; absent where the executor could not be set up.
+    pub enforce: Option<Box<dyn Executor>>,
+    /// For targets in mode `observe`.
+    pub observe: Box<dyn Executor>,
+}
+
+impl std::fmt::Debug for Executors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executors").field("enforce", &self.enforce.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// The state of the guard between two rounds.
+pub struct GuardLoop {
+    targets: Arc<[Target]>,
+    mailbox: Arc<Mailbox<GuardInput>>,
+    held: Option<Box<GuardInput>>,
+    board: Board,
+    slots: Vec<Option<JobState>>,
+    meter: Option<HostMeter>,
+    rates: Flow,
+    host: Option<(Timestamp, Reading)>,
+    executors: Executors,
+    checkpoints: Arc<Checkpoints>,
+    plan: Plan,
+    carried: Vec<bool>,
+    finished: Vec<Finished>,
+    journal: Box<dyn Journal>,
+    report: Report,
+}
+
+impl std::fmt::Debug for GuardLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GuardLoop").field("targets", &self.targets.len()).finish_non_exhaustive()
+    }
+}
+
+impl GuardLoop {
+    pub(super) fn new(
+        targets: Arc<[Target]>,
+        max_kills_per_hour: u32,
+        mailbox: Arc<Mailbox<GuardInput>>,
+        meter: Option<HostMeter>,
+        executors: Executors,
+        checkpoints: Arc<Checkpoints>,
+        journal: Box<dyn Journal>,
+    ) -> Self {
+        let most = targets.iter().map(|target| target.limits.max_kills_per_hour);
+        let room = crate::protection::plan::victim::MOST;
+        Self {
+            board: Board::new(SLOTS, most, max_kills_per_hour),
+            report: Report::new(targets.len(), SLOTS),
+            targets,
+            mailbox,
+            held: None,
+            slots: (0..SLOTS).map(|_| None).collect(),
+            meter,
+            rates: Flow::default(),
+            host: None,
+            executors,
+            checkpoints,
+            plan: Plan::with_room(room),
+            carried: Vec::with_capacity(room + 8),
+            finished: Vec::with_capacity(256),
+            journal,
+        }
+    }
+
+    /// Counts terminations of earlier runs, oldest first, against the rate limits.
+    pub(super) fn recall(&mut self, ends: &[End]) {
+        for End { target, user, at } in ends {
+            let named = |known: &Target| known.name.as_str() == target;
+            // Terminations of targets that are no longer configured count against the host's limit.
+            let place = self.targets.iter().position(named).unwrap_or(usize::MAX);
+            self.board.recall(place, *user, *at);
+        }
+    }
+
+    /// The report that the round fills.
+    pub(super) const fn report(&mut self) -> &mut Report {
+        &mut self.report
+    }
+
+    /// Makes one round; `clock` reads the time. Returns the longest time until the next round.
+    pub(super) fn round(&mut self, clock: &dyn Fn() -> Timestamp) -> Duration {
+        let now = clock();
+        self.receive(now, clock);
+        self.collect(clock);
+        self.read_host(clock());
+        let mut pause = LONGEST;
+        for slot in 0..SLOTS {
+            if self.slots[slot].is_some() {
+                pause = pause.min(self.evaluate(slot, clock));
+            }
+        }
+        self.journal.settle();
+        self.report.rounds += 1;
+        self.report.at = Some(now);
+        self.report.host_left = self.board.host_left(now);
+        for (place, target) in self.report.targets.iter_mut().enumerate() {
+            target.left = self.board.left(place, now);
+        }
+        pause
+    }
+
+    /// Thaws all frozen cgroups, before the guard ends.
+    pub(super) fn finish(&mut self, clock: &dyn Fn() -> Timestamp) {
+        for slot in 0..SLOTS {
+            self.thaw(slot, clock);
+        }
+    }
+
+    /// Carries out a step that belongs to no new transition, recorded like every other step. Absent where it failed.
+    fn perform(&mut self, slot: usize, step: &Step, clock: &dyn Fn() -> Timestamp) -> Option<StepDone> {
+        let job = self.slots[slot].as_ref()?;
+        let (moved, executors) = (job.moved?, self.executors.of(&self.targets[job.target])?);
+        let begun = clock();
+        let number = self.journal.before(begun, step);
+        let result = executors.perform(step);
+        let at = clock();
+        let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
+        let completed = CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
+        self.journal.after(at, &moved, &completed);
+        result.ok()
+    }
+
+    /// Takes the newest input of the sampler.
+    fn receive(&mut self, now: Timestamp, clock: &dyn Fn() -> Timestamp) {
+        if !self.mailbox.take(&mut self.held) {
+            return;
+        }
+        let Some(mut input) = self.held.take() else { return };
+        let at = input.at;
+        for (slot, job_input) in input.slots.iter_mut().enumerate().take(SLOTS) {
+            let known = self.slots[slot].as_ref().map(|job| job.serial);
+            if known.is_none() || known != job_input.as_ref().map(|job_input| job_input.serial) {
+                self.thaw(slot, clock);
+                self.clear_slot(slot, now);
+            }
+            if let Some(job_input) = job_input {
+                self.update_slot(slot, job_input, at, now);
+            }
+        }
+        self.held = Some(input);
+    }
+
+    fn clear_slot(&mut self, slot: usize, now: Timestamp) {
+        let Some(job) = self.slots[slot].take() else { return };
+        self.journal.left(now, id(slot));
+        self.board.set_slot(slot, None);
+        self.report.slots[slot] = None;
+        if let Some(executor) = self.executors.of(&self.targets[job.target]) {
+            executor.forget(id(slot));
+            // Without a scope no process can be signalled.
+            let _ = executor.bound(id(slot), None);
+        }
+    }
+
+    fn update_slot(&mut self, slot: usize, input: &mut JobInput, at: Timestamp, now: Timestamp) {
+        if self.slots[slot].is_none() {
+            let Some(escalation) = input.escalation.take() else { return };
+            self.slots[slot] = Some(JobState::new(input, now));
+            let occupied = Occupied { target: input.target, user: input.user, escalation };
+            self.board.set_slot(slot, Some(occupied));
+        }
+        let Some(job) = &mut self.slots[slot] else { return };
+        job.receive(input, at);
+        if let Some(scope) = input.scope.take()
+            && let Some(executor) = self.executors.of(&self.targets[input.target])
+        {
+            job.scoped = executor.bound(id(slot), Some(scope)).is_ok();
+        }
+    }
+
+    fn read_host(&mut self, now: Timestamp) {
+        if let Some(left) = self.meter.as_ref().and_then(|meter| meter.read().ok()) {
+            let reading = reading_with_rates(&mut self.rates, now, left);
+            self.host = Some((now, reading));
+            self.journal.read_host(now, &reading);
+        }
+    }
+
+    /// Evaluates the policy for one slot and carries out the transition, if any. Returns the longest time until the next
+    /// round.
+    fn evaluate(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) -> Duration {
+        let total = self.host.map_or(Bytes::new(u64::MAX), |(_, reading)| reading.total);
+        let read = clock();
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
+        let targets = Arc::clone(&self.targets);
+        let target = &targets[job.target];
+        job.cgroup.read(read, total);
+        let hard = |resource: Resource, reading: Option<Reading>| {
+            let hard = target.limits.levels[resource.place()].and_then(|levels| levels.hard);
+            reading.zip(hard).is_some_and(|(reading, hard)| reading.headroom <= hard.of(reading.total))
+        };
+        // A reading below the hard level is read again before it kills.
+        if hard(Resource::Cgroup, job.cgroup.reading()) {
+            job.cgroup.read(read, total);
+        }
+        if hard(Resource::Host, self.host.map(|(_, reading)| reading)) {
+            self.read_host(read);
+        }
+        let able = target.limits.mode == Mode::Observe || self.executors.enforce.is_some();
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
+        if target.limits.mode == Mode::Enforce && job.must_await_again(read) {
+            self.await_victims(slot, clock);
+        }
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
+        if target.ask.job {
+            job.read_acknowledgements(&self.checkpoints, read);
+        }
+        let observed = job.observed(read, self.host, able);
+        let transition = self.board.step(slot, read, &observed);
+        let (group, place) = (job.cgroup.reading(), job.target);
+        if let Some(reading) = group {
+            self.journal.read(read, place, &reading);
+        }
+        self.fill_report(slot, &observed, able, read);
+        if let Some(transition) = transition {
+            self.act(slot, &transition, &observed, read, clock);
+            return AT_ONCE;
+        }
+        // With max_state soft no later transition thaws the cgroup.
+        let wait = target.limits.hook_wait;
+        if self.slots[slot].as_mut().is_some_and(|job| job.freeze.expires(read, wait)) {
+            self.thaw(slot, clock);
+        }
+        self.time_to_next_round(slot)
+    }
+
+    fn fill_report(&mut self, slot: usize, observed: &Observed, able: bool, now: Timestamp) {
+        let (Some(job), Some(escalation)) = (&self.slots[slot], self.board.escalation(slot)) else { return };
+        let limits = escalation.limits();
+        let unscoped = (!observed.fit && job.sampled.unfit.is_none()).then_some(Unfit::Bounds);
+        self.report.slots[slot] = Some(SlotReport {
+            target: job.target,
+            serial: job.serial,
+            state: escalation.state(),
+            overdue: escalation.overdue(),
+            conditions: *escalation.conditions(),
+            unfit: job.sampled.unfit.or(if able { unscoped } else { Some(Unfit::NoExecutor) }),
+            readings: observed.readings.map(|reading| reading.map(|reading| reading.value)),
+            age: oldest(observed, |resource| limits.levels[resource.place()].is_some()),
+            used_up: self.board.used_up(slot, now),
+        });
+    }
+
+    /// Records a transition and carries out its steps.
+    fn act(
+        &mut self,
+        slot: usize,
+        transition: &Transition,
+        observed: &Observed,
+        read: Timestamp,
+        clock: &dyn Fn() -> Timestamp,
+    ) {
+        let (Some(job), Some(escalation)) = (self.slots[slot].as_mut(), self.board.escalation(slot)) else {
+            return;
+        };
+        let target = &self.targets[job.target];
+        let report = &mut self.report.targets[job.target];
+        report.moves[transition.to as usize] += 1;
+        let begins = transition.acts() && !transition.from.acts();
+        report.trips += u64::from(begins);
+        let enforced = target.limits.mode == Mode::Enforce;
+        if transition.acts() && !enforced {
+            report.would[transition.to as usize] += 1;
+        }
+        let moved = Moved {
+            slot,
+            serial: job.serial,
+            target: job.target,
+            mode: target.limits.mode,
+            transition: *transition,
+            under_way: escalation.incident().is_some(),
+            observed: *observed,
+            conditions: *escalation.conditions(),
+        };
+        let roster = job.affected(transition.to, target.victims);
+        if transition.acts() {
+            job.verification.resident = roster.resident;
+        }
+        job.moved = Some(moved);
+        // The records of the steps belong to the incident that begins here.
+        self.journal.moved(&moved);
+        if enforced && transition.counts {
+            self.journal.terminates(clock(), job.target, job.user);
+        }
+        if enforced && transition.ask && target.ask.signal.is_some() {
+            self.journal.requests_checkpoint(clock(), &roster);
+        }
+        if let Some(stage) = plan::stage_of(transition) {
+            let wanted = target.hook.is_some() || target.webhook.is_some();
+            // The JSON is allocated, which a kill must not wait for.
+            let kills = stage == Stage::Kill;
+            let told = (wanted && !kills).then(|| notification::json(target, &moved, &roster));
+            let id = id(slot);
+            self.plan.make(&PlanInput {
+                id,
+                target,
+                transition,
+                stage,
+                roster: &roster,
+                notification: told.as_ref(),
+            });
+            self.carry_out(slot, &moved, read, clock);
+            if kills {
+                self.notify(slot, &moved, &roster, clock);
+            }
+        }
+        if transition.to != State::Soft {
+            self.thaw(slot, clock);
+        }
+        let over = matches!(transition.to, State::Ok | State::Warn | State::Cooldown | State::Disarmed);
+        if over && let Some(job) = &mut self.slots[slot] {
+            job.end_incident();
+            if let Some(executors) = self.executors.of(&self.targets[job.target]) {
+                executors.forget(id(slot));
+            }
+        }
+    }
+
+    /// Calls the webhook after a kill.
+    fn notify(&mut self, slot: usize, moved: &Moved, roster: &Roster, clock: &dyn Fn() -> Timestamp) {
+        let target = &self.targets[moved.target];
+        let Some(url) = &target.webhook else { return };
+        let work = Work::Webhook { url: Arc::clone(url), body: notification::json(target, moved, roster) };
+        let step = Step { target: id(slot), stage: Stage::Kill, work };
+        let done = self.perform(slot, &step, clock);
+        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
+            && let Some(job) = self.slots[slot].as_mut()
+        {
+            job.pending.add(ticket, step.work.label());
+        }
+    }
+
+    fn carry_out(&mut self, slot: usize, moved: &Moved, read: Timestamp, clock: &dyn Fn() -> Timestamp) {
+        let Some(job) = self.slots[slot].as_mut() else { return };
+        let target = &self.targets[job.target];
+        let Some(executors) = self.executors.of(target) else { return };
+        let report = &mut self.report.targets[job.target];
+        let (mut requested, mut signals) = (0, 0_u32);
+        self.carried.clear();
+        for planned in self.plan.steps() {
+            let skipped = planned
+                .unless
+                .is_some_and(|place| self.carried.get(usize::from(place)).copied().unwrap_or(false));
+            if skipped {
+                // A step that depends on a skipped one is skipped too.
+                self.carried.push(true);
+                continue;
+            }
+            let step = &planned.step;
+            let begun = clock();
+            let number = self.journal.before(begun, step);
+            let result = executors.perform(step);
+            let at = clock();
+            let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
+            let completed =
+                CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
+            self.journal.after(at, moved, &completed);
+            report.step(&step.work, result.as_ref().ok().map(|done| done.outcome));
+            let carried = matches!(
+                result,
+                Ok(StepDone { outcome: Outcome::Done | Outcome::Started(_) | Outcome::WouldHave, .. })
+            );
+            self.carried.push(carried);
+            if matches!(step.work, Work::AwaitEnd { .. }) {
+                job.verification.awaited = Some(at);
+            }
+            if let Ok(StepDone {
+                outcome: Outcome::Started(ticket) | Outcome::Saving(ticket), processes, ..
+            }) = result
+                && job.pending.add(ticket, step.work.label())
+                && matches!(step.work, Work::AwaitEnd { .. })
+            {
+                job.verification.alive = Some(processes.max(1));
+            }
+            match step.work {
+                Work::Signal { only_if_caught, .. } => {
+                    signals += u32::from(only_if_caught);
+                    requested += u32::from(carried && only_if_caught);
+                    report.latency = carried.then(|| at.since(read)).or(report.latency);
+                }
+                Work::KillGroup { .. } | Work::KillTree { .. } if carried => {
+                    report.latency = Some(at.since(read));
+                    job.verification.killed.get_or_insert(at);
+                }
+                Work::Freeze { ref group } if carried => job.freeze.begin(group.clone(), clock()),
+                Work::Thaw { ref group } if carried => job.freeze.end(group),
+                _ => {}
+            }
+        }
+        if signals > 0 && target.limits.mode == Mode::Enforce {
+            job.checkpoint.catching = Some(requested);
+        }
+    }
+
+    /// Longest time until the next round for this slot: until the nearest level could be crossed.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of memory, divided by a rate that is a guess")]
+    fn time_to_next_round(&self, slot: usize) -> Duration {
+        let (Some(job), Some(escalation)) = (&self.slots[slot], self.board.escalation(slot)) else {
+            return LONGEST;
+        };
+        let longest = match escalation.state() {
+            State::Ok | State::Disarmed => LONGEST,
+            State::Warn | State::Blind | State::Cooldown => WARNED,
+            // Waiting for victims that do not end may take hours, in observe mode nothing was done; no level changes either.
+            State::Verify if escalation.overdue() || escalation.limits().mode == Mode::Observe => {
+                return WARNED;
+            }
+            State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST,
+        };
+        let limits = escalation.limits();
+        let reading = |resource| match resource {
+            Resource::Host => self.host.map(|(_, reading)| reading),
+            Resource::Cgroup => job.cgroup.reading(),
+            // These readings change only with a frame.
+            Resource::Gpu | Resource::Allocator => None,
+        };
+        let seconds = limits.watched().filter_map(|(resource, levels)| {
+            let Reading { headroom, total, .. } = reading(resource)?;
+            let soft = levels.soft.of(total);
+            let next =
+                if headroom > soft { soft } else { levels.hard.map_or(Bytes::ZERO, |hard| hard.of(total)) };
+            let fastest = match resource {
+                Resource::Host => self.rates.fastest(),
+                _ => job.cgroup.highest_rate(),
+            };
+            Some(headroom.saturating_sub(next).get() as f64 / fastest.max(FASTEST))
+        });
+        let nearest = seconds.fold(longest.as_secs_f64(), f64::min);
+        Duration::from_secs_f64(nearest.max(0.0)).clamp(SHORTEST, longest)
+    }
+}
+
+impl Executors {
+    fn of(&mut self, target: &Target) -> Option<&mut Box<dyn Executor>> {
+        if plan::may_touch(target) { self.enforce.as_mut() } else { Some(&mut self.observe) }
+    }
+}
+
+/// The id of a slot for the executor.
+fn id(slot: usize) -> TargetId {
+    TargetId(u16::try_from(slot).unwrap_or(u16::MAX))
+}

@@ -1,0 +1,116 @@
+//! What follows a step: the results of steps that end later, waiting for victims, and thawing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::job_state::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
+use super::{GuardLoop, id};
+use crate::model::time::Timestamp;
+use crate::protection::policy::{Ack, AckKind};
+use crate::protection::words::step::{Finished, Outcome, Stage, Step, StepDone, StepError, Work};
+
+/// Time limit of one wait for victims that stay after a kill; the wait is repeated until they end.
+const STAYING: Duration = Duration::from_secs(600);
+
+impl GuardLoop {
+    /// Thaws the cgroup of a slot's job, if it is frozen, whatever became of its processes.
+    pub(super) fn thaw(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) {
+        let frozen = self.slots[slot].as_mut().and_then(|job| job.freeze.group.take());
+        let Some(group) = frozen else { return };
+        let work = Work::Thaw { group: group.clone() };
+        let done =
+            self.perform(slot, &Step { target: id(slot), stage: Stage::Cooldown, work }, clock).is_some();
+        if let Some(job) = self.slots[slot].as_mut().filter(|_| !done) {
+            // Tried again at the next transition, and when the guard ends.
+            job.freeze.group = Some(group);
+        }
+    }
+
+    /// Takes the results of steps that have ended.
+    pub(super) fn collect(&mut self, clock: &dyn Fn() -> Timestamp) {
+        let now = clock();
+        if let Some(executor) = &mut self.executors.enforce {
+            executor.poll(&mut self.finished);
+        }
+        for place in 0..self.finished.len() {
+            let Finished { ticket, result, .. } = &self.finished[place];
+            let owner = self.slots.iter().enumerate().find_map(|(slot, job)| {
+                Some((slot, job.as_ref().and_then(|job| job.pending.find(*ticket))?))
+            });
+            let Some((slot, PendingStep { label, replaced, .. })) = owner else { continue };
+            let saving = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
+            let Some(job) = self.slots[slot].as_mut() else { continue };
+            if !saving {
+                job.pending.remove(*ticket);
+            }
+            let target = job.target;
+            self.journal.ended(now, slot, label, &self.finished[place]);
+            if replaced {
+                continue;
+            }
+            let ended = self.evaluate_result(slot, label, place, clock);
+            let report = &mut self.report.targets[target];
+            if let Some(teardown) = ended {
+                report.teardown = Some(teardown);
+            }
+        }
+        self.finished.clear();
+    }
+
+    /// Evaluates the result of a step that has ended, or of a checkpoint that has begun. Returns the time from the kill to
+    /// the end of the victims, where the step waited for that.
+    fn evaluate_result(
+        &mut self,
+        slot: usize,
+        label: &'static str,
+        place: usize,
+        clock: &dyn Fn() -> Timestamp,
+    ) -> Option<Duration> {
+        let now = clock();
+        let job = self.slots[slot].as_mut()?;
+        let result = &self.finished[place].result;
+        match (label, result) {
+            (AWAIT_CHECKPOINT, Ok(done)) => {
+                let saving = matches!(done.outcome, Outcome::Saving(_));
+                let kind = if saving { AckKind::Saving } else { AckKind::Saved };
+                job.checkpoint.acknowledge(Ack { kind, at: now });
+                None
+            }
+            (AWAIT_END, Ok(_)) => {
+                job.verification.alive = Some(0);
+                job.verification.killed.map(|killed| now.since(killed))
+            }
+            (AWAIT_END, Err(StepError::TimedOut { left, .. })) => {
+                job.verification.alive = Some((*left).max(1));
+                self.await_victims(slot, clock);
+                None
+            }
+            // Whether the victims have ended is unknown, which is not that they have. The wait is tried again.
+            (AWAIT_END, Err(_)) => {
+                job.verification.alive = None;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits for victims again, after a time limit or a failed wait.
+    pub(super) fn await_victims(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) {
+        let Some(job) = self.slots[slot].as_ref() else { return };
+        let roster = job.awaited();
+        let work = Work::AwaitEnd {
+            processes: Arc::clone(&roster.largest),
+            group: roster.group.clone(),
+            within: STAYING,
+        };
+        let step = Step { target: id(slot), stage: Stage::Verify, work };
+        let done = self.perform(slot, &step, clock);
+        let Some(job) = self.slots[slot].as_mut() else { return };
+        job.verification.awaited = Some(clock());
+        if let Some(StepDone { outcome: Outcome::Started(ticket), processes, .. }) = done
+            && job.pending.add(ticket, step.work.label())
+        {
+            job.verification.alive = Some(processes.max(1));
+        }
+    }
+}

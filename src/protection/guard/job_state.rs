@@ -1,0 +1,154 @@
+//! The state that the guard's thread keeps of the job in one slot.
+
+mod checkpoint_request;
+mod readings;
+mod steps;
+mod verification;
+
+use std::sync::Arc;
+
+use self::checkpoint_request::CheckpointRequest;
+use self::readings::{CgroupReadings, SamplerReadings};
+pub(super) use self::readings::{oldest, reading_with_rates};
+pub(super) use self::steps::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
+use self::steps::{Freeze, PendingSteps};
+use self::verification::Verification;
+use super::input::JobInput;
+use super::journal::Moved;
+use crate::model::checkpoint::Checkpoints;
+use crate::model::time::Timestamp;
+use crate::protection::options::target::Victims;
+use crate::protection::plan::victim::Roster;
+use crate::protection::policy::{Aged, Members, Observed, Reading, State};
+
+/// The job in one slot.
+#[derive(Debug)]
+pub(super) struct JobState {
+    /// Distinguishes the job from earlier jobs in the same slot.
+    pub(super) serial: u64,
+    /// The index of its target.
+    pub(super) target: usize,
+    /// The user of the job.
+    pub(super) user: Option<u32>,
+    /// The processes of the newest sample.
+    pub(super) roster: Arc<Roster>,
+    /// Whether the executor has accepted a scope for the job. Without one, no process is signalled.
+    pub(super) scoped: bool,
+    /// What the sampler knows of the job.
+    pub(super) sampled: SamplerReadings,
+    /// The limits of its cgroup.
+    pub(super) cgroup: CgroupReadings,
+    /// The checkpoint request of the incident.
+    pub(super) checkpoint: CheckpointRequest,
+    /// Whether its cgroup is frozen.
+    pub(super) freeze: Freeze,
+    /// The processes that the incident terminates.
+    pub(super) verification: Verification,
+    /// Steps that have started and not ended.
+    pub(super) pending: PendingSteps,
+    /// The newest transition, to which later steps belong.
+    pub(super) moved: Option<Moved>,
+}
+
+impl JobState {
+    /// The state of a job that has just been assigned to a slot. Allocates; everything later does not.
+    pub(super) fn new(input: &JobInput, at: Timestamp) -> Self {
+        Self {
+            serial: input.serial,
+            target: input.target,
+            user: input.user,
+            roster: Arc::clone(&input.roster),
+            scoped: false,
+            sampled: SamplerReadings::new(at),
+            cgroup: CgroupReadings::default(),
+            checkpoint: CheckpointRequest::default(),
+            freeze: Freeze::default(),
+            verification: Verification::default(),
+            pending: PendingSteps::new(),
+            moved: None,
+        }
+    }
+
+    /// Takes over newer input. What it replaces goes back with the input, to be freed on another thread.
+    pub(super) fn receive(&mut self, input: &mut JobInput, at: Timestamp) {
+        std::mem::swap(&mut self.roster, &mut input.roster);
+        if let Some(meter) = &mut input.meter {
+            self.cgroup.replace_meter(meter);
+        }
+        self.sampled.receive(input, at);
+    }
+
+    /// Reads the checkpoint states that the job's processes have reported over the job socket since the request.
+    pub(super) fn read_acknowledgements(&mut self, reported: &Checkpoints, now: Timestamp) {
+        let requested =
+            self.moved.map(|moved| moved.transition).filter(|moved| moved.to == State::Checkpoint);
+        if let Some(requested) = requested {
+            self.checkpoint.read(reported, &self.roster, requested.at, now);
+        }
+    }
+
+    /// The processes that a transition to `to` is about. The processes that were sent SIGTERM are those that are killed,
+    /// although others may be the largest or newest by then.
+    pub(super) fn affected(&mut self, to: State, victims: Victims) -> Arc<Roster> {
+        let chosen = &mut self.verification.victims;
+        if matches!(to, State::Term | State::Kill) && (victims == Victims::Whole || chosen.is_none()) {
+            *chosen = Some(Arc::clone(&self.roster));
+        }
+        let terminates = matches!(to, State::Term | State::Kill | State::Verify);
+        Arc::clone(chosen.as_ref().filter(|_| terminates).unwrap_or(&self.roster))
+    }
+
+    /// The processes that are waited for: those that the incident terminates, or all where it terminates none.
+    pub(super) fn awaited(&self) -> &Arc<Roster> {
+        self.verification.victims.as_ref().unwrap_or(&self.roster)
+    }
+
+    /// Everything that the policy decides on. `host` is the reading of the host; `able` is whether there is an executor.
+    pub(super) fn observed(
+        &self,
+        now: Timestamp,
+        host: Option<(Timestamp, Reading)>,
+        able: bool,
+    ) -> Observed {
+        let own =
+            |read: Option<(Timestamp, Reading)>| read.map(|(at, reading)| Aged::of(reading, now.since(at)));
+        let SamplerReadings { members, unfit, .. } = self.sampled;
+        let age = self.sampled.age(now);
+        let catching = self.checkpoint.catching;
+        Observed {
+            readings: [
+                own(host),
+                own(self.cgroup.timed()),
+                self.sampled.gpu.reading(age),
+                self.sampled.allocator.reading(age),
+            ],
+            absent: [
+                false,
+                self.cgroup.unlimited(),
+                self.sampled.gpu.is_absent(),
+                self.sampled.allocator.is_absent(),
+            ],
+            forecast: self.sampled.forecast.map(|forecast| Aged::of(forecast, age)),
+            leak: self.sampled.leak.map(|leak| Aged::of(leak, age)),
+            alert: Some(self.sampled.alert(now)),
+            members: members.map(|members| Aged::of(Members { catching, ..members }, age)),
+            ack: self.checkpoint.ack,
+            alive: self.verification.alive,
+            victims: self.verification.resident,
+            busy: self.pending.kills(),
+            fit: able && unfit.is_none() && (self.scoped || members.is_none_or(|members| members.count == 0)),
+        }
+    }
+
+    /// Whether the end of victims is to be awaited and no step awaits it: the last attempt failed a second ago or more.
+    pub(super) fn must_await_again(&self, now: Timestamp) -> bool {
+        self.verification.is_due(now) && !self.pending.awaits_end()
+    }
+
+    /// The incident is over.
+    pub(super) fn end_incident(&mut self) {
+        self.pending.clear();
+        self.checkpoint = CheckpointRequest::default();
+        self.verification.end();
+    }
+}

@@ -1,0 +1,140 @@
+//! Readings of a job: those that the sampler hands over with each frame, and those of the cgroup that the guard reads itself.
+
+use std::time::Duration;
+
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::enforce::levels::{GroupMeter, Left};
+use crate::protection::guard::input::{JobInput, Known};
+use crate::protection::policy::{Aged, Flow, Forecast, Members, Observed, Reading, Resource};
+use crate::protection::status::Unfit;
+
+/// The readings of the newest frame.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct SamplerReadings {
+    /// When the frame was sampled.
+    at: Timestamp,
+    pub(super) gpu: Known,
+    pub(super) allocator: Known,
+    pub(super) members: Option<Members>,
+    pub(super) forecast: Option<Option<Forecast>>,
+    pub(super) leak: Option<bool>,
+    /// When the newest alert for the target was received, while one fires.
+    alert: Option<Timestamp>,
+    /// Why no action is allowed for the job.
+    pub(in super::super) unfit: Option<Unfit>,
+}
+
+impl SamplerReadings {
+    pub(super) const fn new(at: Timestamp) -> Self {
+        Self {
+            at,
+            gpu: Known::Absent,
+            allocator: Known::Absent,
+            members: None,
+            forecast: None,
+            leak: None,
+            alert: None,
+            unfit: None,
+        }
+    }
+
+    pub(super) const fn receive(&mut self, input: &JobInput, at: Timestamp) {
+        let JobInput { gpu, allocator, members, forecast, leak, alert, unfit, .. } = *input;
+        *self = Self { at, gpu, allocator, members, forecast, leak, alert, unfit };
+    }
+
+    /// Time since the frame was sampled.
+    pub(super) fn age(&self, now: Timestamp) -> Duration {
+        now.since(self.at)
+    }
+
+    /// Whether an alert fires; the age is that of its newest notification.
+    pub(super) fn alert(&self, now: Timestamp) -> Aged<bool> {
+        match self.alert {
+            Some(at) => Aged::of(true, now.since(at)),
+            None => Aged::of(false, Duration::ZERO),
+        }
+    }
+}
+
+impl Known {
+    /// The reading, where there is one, which is as old as the frame.
+    pub(super) fn reading(self, age: Duration) -> Option<Aged<Reading>> {
+        match self {
+            Self::Read(reading) => Some(Aged::of(reading, age)),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+
+    /// Whether the target does not have the resource.
+    pub(super) fn is_absent(self) -> bool {
+        self == Self::Absent
+    }
+}
+
+/// The memory left below the limits of the job's cgroup, read in each round.
+#[derive(Debug, Default)]
+pub(in super::super) struct CgroupReadings {
+    meter: Option<GroupMeter>,
+    rates: Flow,
+    /// The newest reading; absent where the cgroup has no limit.
+    newest: Option<(Timestamp, Reading)>,
+    /// Whether a limit was found. Without a cgroup there is none.
+    limited: bool,
+}
+
+impl CgroupReadings {
+    /// Exchanges the meter; the old one is left in `meter`. Readings and rates of another cgroup do not count.
+    pub(super) fn replace_meter(&mut self, meter: &mut Option<GroupMeter>) {
+        std::mem::swap(&mut self.meter, meter);
+        (self.newest, self.limited) = (None, self.meter.is_some());
+        self.rates = Flow::default();
+    }
+
+    /// Reads the memory left, where there is a meter. A failed read leaves the old reading, which ages. `host` is the
+    /// host's memory, which bounds every limit.
+    pub(in super::super) fn read(&mut self, now: Timestamp, host: Bytes) {
+        let Some(meter) = &self.meter else { return };
+        match meter.read(host) {
+            Ok(Some(left)) => {
+                self.limited = true;
+                self.newest = Some((now, reading_with_rates(&mut self.rates, now, left)));
+            }
+            Ok(None) => (self.newest, self.limited) = (None, false),
+            Err(_) => {}
+        }
+    }
+
+    /// The newest reading.
+    pub(in super::super) fn reading(&self) -> Option<Reading> {
+        self.newest.map(|(_, reading)| reading)
+    }
+
+    /// The newest reading, and when it was made.
+    pub(super) const fn timed(&self) -> Option<(Timestamp, Reading)> {
+        self.newest
+    }
+
+    /// Whether the job has no limit of its own.
+    pub(super) const fn unlimited(&self) -> bool {
+        !self.limited
+    }
+
+    /// The highest rate of growth seen, in bytes per second.
+    pub(in super::super) const fn highest_rate(&self) -> f64 {
+        self.rates.fastest()
+    }
+}
+
+/// A reading with its rates of growth.
+pub(in super::super) fn reading_with_rates(rates: &mut Flow, now: Timestamp, left: Left) -> Reading {
+    let (fast, slow) = rates.record(now, left.total.saturating_sub(left.headroom));
+    Reading { headroom: left.headroom, total: left.total, fast, slow }
+}
+
+/// The age of the oldest reading of the resources that a policy watches; absent where none was read.
+pub(in super::super) fn oldest(observed: &Observed, watched: impl Fn(Resource) -> bool) -> Option<Duration> {
+    let read = Resource::ALL.into_iter().filter(|resource| watched(*resource));
+    read.filter_map(|resource| observed.reading(resource).map(|reading| reading.age)).max()
+}
