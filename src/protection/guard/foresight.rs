@@ -65,12 +65,10 @@ impl Traits<'_> {
         use outlook::Resource;
         match resource {
             Resource::Workload(key) => self.workloads.contains(key),
-            Resource::Process(process) | Resource::Allocator { process, .. } => {
-                self.members.contains(process)
-            }
-            Resource::Host | Resource::Cgroup(_) | Resource::Gpu { .. } | Resource::GpuProcess { .. } => {
-                false
-            }
+            Resource::Process(process)
+            | Resource::GpuProcess { process, .. }
+            | Resource::Allocator { process, .. } => self.members.contains(process),
+            Resource::Host | Resource::Cgroup(_) | Resource::Gpu { .. } => false,
         }
     }
 
@@ -272,6 +270,18 @@ mod tests {
         let soonest = |traits: &Traits<'_>| traits.forecast(&outlook).unwrap().unwrap().p10;
         assert!((soonest(&own) - 8.0).abs() < 1e-9, "its own, and the group that it is in");
         assert!((soonest(&Traits { gpu: true, ..own }) - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_leak_on_a_gpu_is_a_leak_of_the_job_whose_process_it_is() {
+        let resource = Resource::GpuProcess { process: process(5), uuid: "GPU-a".into() };
+        let leaks = vec![Leak { resource, state: LeakState::Leaking, growth: None }];
+        let outlook = Outlook { forecasts: None, leaks: Some(leaks) };
+        let leaks = |pid| {
+            let members = [process(pid)].into_iter().collect();
+            Traits { members, ..Traits::default() }.leak(&outlook)
+        };
+        assert_eq!((leaks(5), leaks(6)), (Some(true), Some(false)));
     }
 
     #[test]

@@ -119,10 +119,11 @@ impl Escalation {
     pub fn ending(&self, now: Timestamp) -> bool {
         let blind = self.state == State::Blind;
         let state = if blind { self.resume } else { self.state };
-        // Nobody is told that its time is over while nothing can be read.
+        // A target that is blind is not overdue, and neither is one in TERM whose SIGKILL waits for another's memory.
         let allowed = self.limits.term_grace + self.limits.verify_timeout;
         let begun = self.incident.and_then(|incident| incident.term_from);
-        let late = blind && begun.is_none_or(|begun| now.since(begun) >= allowed);
+        let unbounded = blind || state == State::Term;
+        let late = unbounded && begun.is_none_or(|begun| now.since(begun) >= allowed);
         matches!(state, State::Term | State::Kill | State::Verify) && !self.overdue() && !late
     }
 
@@ -301,6 +302,10 @@ impl Escalation {
         if judged.back {
             // It was asked to end and holds nothing up any more: it may take its time.
             return Some((State::Cooldown, Reason::Recovered));
+        }
+        if judged.held_up {
+            // Only after a time in BLIND, in which it held up nobody, another target can have been ended meanwhile.
+            return None;
         }
         if self.limits.max_state == MaxState::Kill {
             return Some((State::Kill, Reason::TermOver));

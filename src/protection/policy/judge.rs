@@ -34,6 +34,8 @@ pub struct Judged {
     pub back: bool,
     /// Whether memory is on its way back, not yet all of it.
     pub returning: bool,
+    /// Whether another target's memory is on its way back, and no level that is this target's alone is crossed.
+    pub held_up: bool,
     /// The shortest time to exhaustion at the fast rates, in seconds.
     pub left: Option<f64>,
 }
@@ -60,6 +62,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         low: false,
         back: true,
         returning: false,
+        held_up: gate.busy,
         left: None,
     };
     let (mut fresh, mut seen) = (true, false);
@@ -83,6 +86,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         }
         if level.soft {
             judged.low = true;
+            judged.held_up &= resource.shared();
             let max_state = if held_up { limits.within(MaxState::Checkpoint) } else { limits.max_state };
             judged.push(max_state, Reason::Level(resource));
         }
