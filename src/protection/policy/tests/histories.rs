@@ -194,8 +194,21 @@ proptest! {
         };
         let (mut states, mut overdue) = ([State::Ok; 2], [false; 2]);
         let mut both = None;
+        let (mut elapsed, mut steps) = (0, history.iter());
+        // When each was asked to end, and the time that it has for that.
+        let (mut asked, allowed) = ([0; 2], limits().term_grace + limits().verify_timeout);
         run([limits(), limits()], &history, |place, _, _, moved| {
+            if place == 0 {
+                elapsed += steps.next().unwrap().0;
+            }
+            // One in TERM can be past its time only after BLIND, in which nothing was said of it.
+            if states[1 - place] == State::Term {
+                overdue[1 - place] = u128::from(elapsed - asked[1 - place]) >= allowed.as_millis();
+            }
             let Some(moved) = moved else { return };
+            if moved.to == State::Term && moved.reason != Reason::Fresh {
+                asked[place] = elapsed;
+            }
             states[place] = moved.to;
             // Whoever stays past its time holds nobody up any more.
             let late = matches!(moved.reason, Reason::Unkillable | Reason::NotBack) && moved.to == moved.from;
