@@ -1,43 +1,43 @@
-//! In which order connections are read, and how much of them in one round.
+//! The order in which connections are read, and how much is read in one round.
 //!
 //! Users take turns, then the processes of a user, then the connections of a
-//! process: one turn is one read. Within each level, who was read longest ago
-//! comes first, so that what a round has no budget for comes first in the
-//! next. However many connections a user keeps full, a connection of another
-//! user waits for one read a turn of each user, and not for all of them.
+//! process: one turn is one read. Within each level, the one that was read the
+//! longest time ago comes first, so that what exceeds the budget of a round comes
+//! first in the next. However many connections a user keeps full, a connection of
+//! another user waits for one read per turn of each user, and not for all of them.
 
 use std::collections::VecDeque;
 
 use crate::model::ids::ProcessKey;
 
-/// A connection that has something to read.
+/// A connection that can be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
-    /// The user whose places it takes.
+    /// The user whose connection limit it counts against.
     pub(super) user: u32,
-    /// The process; the connections of a user whose process is not certain count as one process.
+    /// The process; all connections of a user whose process is not verified count as one process.
     pub(super) process: Option<ProcessKey>,
     /// The connection.
     pub(super) number: u64,
-    /// Which read was the last one of this connection, counted over all connections.
+    /// The number of its last read, counted over all connections.
     pub(super) last_read: u64,
 }
 
-/// What one read was.
+/// The result of one read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
-    /// What it takes of the budget.
+    /// Its cost, deducted from the budget.
     pub(super) cost: usize,
     /// Whether there may be more to read.
     pub(super) more: bool,
 }
 
-/// The connections of one process, each with the reads it had in this round.
+/// The connections of one process, each with its number of reads in this round.
 type Process = VecDeque<(u64, usize)>;
 
-/// Reads `ready` in turns, each connection at most `most` times, until nothing is left or reads have cost `budget`.
+/// Reads `ready` in turns, each connection at most `most` times, until nothing is left or the reads have cost `budget`.
 ///
-/// The last read may cost more than is left of the budget. Returns whether everything was read that there were reads for.
+/// The last read may exceed the budget. Returns whether all permitted reads were done.
 pub(super) fn take_turns(
     ready: Vec<Ready>,
     most: usize,
@@ -67,7 +67,7 @@ pub(super) fn take_turns(
     true
 }
 
-/// The connections by process by user, on each level those first that were read longest ago.
+/// The connections by process by user, at each level ordered by the time of the last read.
 fn by_user(ready: Vec<Ready>) -> VecDeque<VecDeque<Process>> {
     let last = |reads: &[Ready]| reads.iter().map(|ready| ready.last_read).max();
     let users = groups(ready, |ready| ready.user, last);
@@ -80,7 +80,7 @@ fn by_user(ready: Vec<Ready>) -> VecDeque<VecDeque<Process>> {
     users.into_iter().map(|user| processes(user).collect()).collect()
 }
 
-/// Groups of the same key, ordered by what `order` says of each.
+/// Groups by key, ordered by the result of `order`.
 fn groups<K: Ord, O: Ord>(
     mut ready: Vec<Ready>,
     key: impl Fn(&Ready) -> K,

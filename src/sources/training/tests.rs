@@ -723,6 +723,6 @@ fn a_thread_that_failed_is_started_again() {
         std::thread::yield_now();
     }
     let why = world.source.sample(now(), &mut batch).unwrap_err().to_string();
-    assert_eq!(why, "the thread of the job socket ended and is started again");
+    assert_eq!(why, "the thread of the job socket ended; it is restarted");
     world.source.sample(now(), &mut batch).unwrap();
 }
