@@ -133,7 +133,7 @@ targets! {
         }
         let latest = tracker.latest();
         let numbers = [latest.step_seconds, latest.loss, latest.flops_per_gpu, latest.grad_norm];
-        assert!(numbers.into_iter().flatten().all(f64::is_finite), "a number that is none");
+        assert!(numbers.into_iter().flatten().all(f64::is_finite), "a value that is not finite");
     }
     /// The JSON of a report, and the chart it gives, as SVG.
     plot_report(bytes) {
@@ -238,7 +238,7 @@ targets! {
             for said in replay::replay(&series, &options) {
                 let numbers = said.assessment.p_exhaustion.into_iter().flatten();
                 let times = said.assessment.tte.map(|tte| tte.p50);
-                assert!(numbers.chain(times).all(f64::is_finite), "a number that is none");
+                assert!(numbers.chain(times).all(f64::is_finite), "a value that is not finite");
             }
         }
     }

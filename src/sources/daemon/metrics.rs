@@ -1,4 +1,4 @@
-//! What `daemon` exposes.
+//! Metrics of the `daemon` source.
 
 use crate::model::units::{Bytes, Count, Seconds};
 

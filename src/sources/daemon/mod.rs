@@ -1,4 +1,4 @@
-//! What memwarden itself costs, from `/proc/self`.
+//! CPU time, memory and open files of memwarden itself, from `/proc/self`.
 
 pub mod metrics;
 
@@ -12,7 +12,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Seconds};
 use crate::sources::Registration;
 
-/// What memwarden itself costs.
+/// The source of the daemon's own resource usage.
 pub static REGISTRATION: Registration = Registration {
     name: "daemon",
     about: "CPU time, memory and open files of memwarden itself.",
@@ -51,7 +51,7 @@ impl Source for Daemon {
         };
         let Some(own) = parse(bytes) else {
             let path = self.stat.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} is not understood")));
+            return Err(SourceError::failed(Failure::Parse, format!("{path} has an invalid format")));
         };
         let micros = own.ticks.saturating_mul(1_000_000) / self.ticks_per_second.max(1);
         out.put(&metrics::CPU, &[], Seconds::from_micros(micros));
@@ -64,20 +64,20 @@ impl Source for Daemon {
         };
         let Some(pages) = resident(bytes) else {
             let path = self.statm.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} is not understood")));
+            return Err(SourceError::failed(Failure::Parse, format!("{path} has an invalid format")));
         };
         out.put(&metrics::RSS, &[], Bytes::new(pages.saturating_mul(self.page)));
         open.map(|_| ()).map_err(|error| fs::failed(&self.descriptors, &error))
     }
 }
 
-/// How many descriptors are in the folder: since Linux 6.2 the kernel gives the number as the folder's size.
+/// Number of descriptors in the folder: since Linux 6.2 the kernel reports it as the folder's size.
 fn open_files(folder: &Path) -> io::Result<u64> {
     let size = u64::try_from(rustix::fs::stat(folder)?.st_size).unwrap_or(0);
     if size > 0 && rustix::fs::statfs(folder)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
         return Ok(size);
     }
-    // Listing opens one descriptor more.
+    // Listing opens one descriptor itself.
     Ok(std::fs::read_dir(folder)?.count().saturating_sub(1) as u64)
 }
 
@@ -94,13 +94,13 @@ fn parse(stat: &[u8]) -> Option<Own> {
     // The first field after the name is field 3.
     let field = |number: usize| rest.split(' ').nth(number - 3)?.trim().parse::<u64>().ok();
     let own = Own { ticks: field(14)?.saturating_add(field(15)?), threads: field(20)? };
-    // What goes on after the threads was not cut within their digits.
+    // Text after the number of threads shows that its digits are complete.
     field(22).map(|_| own)
 }
 
-/// The resident pages in `/proc/PID/statm`, which are exact where those of `stat` are an estimate (since Linux 6.2).
+/// The resident pages in `/proc/PID/statm`, which are exact; those of `stat` are an estimate since Linux 6.2.
 fn resident(statm: &[u8]) -> Option<u64> {
-    // A complete line goes on after them; without that, their last digits may be missing.
+    // Text after the number shows that its digits are complete.
     let mut fields = std::str::from_utf8(statm).ok()?.split(' ');
     let pages = fields.nth(1)?.parse().ok()?;
     fields.next().map(|_| pages)

@@ -355,7 +355,7 @@ fn what_went_wrong_is_said() {
         "the file system of /folder has not answered for 39 s"
     );
     let missing = Seen { passed: Some(at(2)), ..Seen::default() };
-    assert_eq!(said(missing, 2).unwrap_err(), "none of the configured logs is there yet");
+    assert_eq!(said(missing, 2).unwrap_err(), "none of the configured logs exists yet");
 }
 
 #[test]

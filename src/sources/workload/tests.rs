@@ -542,7 +542,10 @@ fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
     let mut source = Workloads::new(rules(), &tree.roots(), 1, &patient());
     let error = source.sample(Timestamp::from_secs(1), &mut Batch::new()).unwrap_err();
     assert!(matches!(error, SourceError::Unavailable { .. }));
-    assert_eq!(matcher("x").problem(), Some("has no condition, so it would match every process"));
+    assert_eq!(
+        matcher("x").problem(),
+        Some("must have a condition; without one it would match every process")
+    );
     assert_eq!(matcher("").problem(), Some("has no name"));
 
     let problems = vec!["matchers[0] has no name".to_owned()];
@@ -640,7 +643,7 @@ fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() 
         panic!("{}", host.members());
     };
     let named = format!(
-        "Process 10 (sly) of user {} cannot be read: cmdline or environ does not answer.",
+        "Process 10 (sly) of user {} cannot be read: cmdline or environ does not return.",
         uid_name()
     );
     until(&mut host, &|members, findings| members == "job: 11\nothers: 10" && findings == [named.clone()]);
