@@ -219,14 +219,14 @@ mod tests {
         secure(other.path());
         let url = secure(folder.path());
         let refused = called(Trust::File(other.path().join("ca.pem")), &url).result.unwrap_err().to_string();
-        assert!(refused.contains("its certificate is not trusted: "), "{refused}");
+        assert!(refused.contains("the server's certificate is not trusted: "), "{refused}");
         assert!(refused.ends_with("; protection.webhook_certificate can name its authority"), "{refused}");
         assert!(!refused.contains("s3cret"), "{refused}");
 
         // The name in the address must be one of the certificate's.
         let url = secure(folder.path()).replace("localhost", "127.0.0.1");
         let refused = called(Trust::File(ca), &url).result.unwrap_err().to_string();
-        assert!(refused.contains("its certificate is not trusted: "), "{refused}");
+        assert!(refused.contains("the server's certificate is not trusted: "), "{refused}");
 
         let missing = Trust::File(folder.path().join("none.pem"));
         let refused = called(missing, "https://localhost:1/").result.unwrap_err().to_string();

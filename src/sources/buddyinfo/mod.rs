@@ -198,7 +198,7 @@ mod tests {
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="1"} 0.3333333333333333
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="2"} 0.6666666666666666
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="3"} 1
-            failed (parse): line 3 of ROOT/proc/buddyinfo names no whole zone
+            failed (parse): line 3 of ROOT/proc/buddyinfo is not a complete zone
         "#]],
         );
     }
@@ -216,7 +216,7 @@ mod tests {
             &SMALL_PAGES,
             root(&[("proc/buddyinfo", "")]),
             expect![[r#"
-            failed (parse): ROOT/proc/buddyinfo names no zone
+            failed (parse): ROOT/proc/buddyinfo contains no zone
         "#]],
         );
     }

@@ -366,7 +366,7 @@ fn an_unreadable_limit_above_leaves_headroom_unsaid() {
         memwarden_cgroup_memory_limit_bytes{cgroup="/pod/leaf"} 500
     "#]]
     .assert_eq(&only(&text, &["limit_bytes", "headroom", "usage_bytes"]));
-    let why = format!("cannot read {}/pod/memory.max: not the text that was expected", tree.top.display());
+    let why = format!("cannot read {}/pod/memory.max: unexpected content", tree.top.display());
     assert!(
         matches!(error, Some(SourceError::Failed { kind: Failure::Parse, why: found }) if found == why),
         "{why}"

@@ -374,7 +374,7 @@ mod tests {
                 memwarden_kernel_messages_total{kind="machine_check"} 0
                 memwarden_kernel_log_records_total 3
                 memwarden_kernel_log_lost_records_total 3
-                failed (parse): a record of ROOT/kmsg has no priority, sequence and time
+                failed (parse): invalid record in ROOT/kmsg: priority, sequence number or time is missing
             "#]],
         );
     }
@@ -385,7 +385,7 @@ mod tests {
             &REGISTRATION,
             root(&[]),
             expect![[r#"
-            unavailable: there is no kernel log at ROOT/kmsg
+            unavailable: ROOT/kmsg does not exist
         "#]],
         );
     }
@@ -394,14 +394,14 @@ mod tests {
     fn a_log_that_is_hidden_or_forbidden_is_said() {
         let log = KernelLog::new("ROOT/kmsg".into());
         let say = |kind: io::ErrorKind| format!("{:?}", not_open(&log, &kind.into()));
-        expect![[r#"Failed { kind: Permission, why: "cannot read ROOT/kmsg: permission denied; it needs CAP_SYSLOG where kernel.dmesg_restrict is 1" }"#]].assert_eq(&say(io::ErrorKind::PermissionDenied));
+        expect![[r#"Failed { kind: Permission, why: "cannot read ROOT/kmsg: permission denied; CAP_SYSLOG is required if kernel.dmesg_restrict is 1" }"#]].assert_eq(&say(io::ErrorKind::PermissionDenied));
         let root = root(&[]);
         std::os::unix::fs::symlink("/dev/null", root.path().join("kmsg")).unwrap();
         check(
             &REGISTRATION,
             &root,
             expect![[r#"
-            unavailable: ROOT/kmsg is a device, but not the kernel log
+            unavailable: ROOT/kmsg is a device other than the kernel log
         "#]],
         );
     }

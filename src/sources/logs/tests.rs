@@ -352,7 +352,7 @@ fn what_went_wrong_is_said() {
     assert_eq!(said(Seen::default(), 2), Ok(()));
     assert_eq!(
         said(Seen::default(), 40).unwrap_err(),
-        "the file system of /folder has not answered for 39 s"
+        "the file system of /folder has not responded for 39 s"
     );
     let missing = Seen { passed: Some(at(2)), ..Seen::default() };
     assert_eq!(said(missing, 2).unwrap_err(), "none of the configured logs exists yet");
@@ -383,7 +383,7 @@ fn a_private_log_of_root_where_a_group_can_write_is_refused_with_the_reason_and_
     let seen = watch(&file, None).pass(at(1));
     let why = outcome(&tails, &[seen], at(1), at(1)).unwrap_err().to_string();
     let begun = format!(
-        "{} is not followed: it is a private file where others can write: not everybody may read it",
+        "{} is not followed: it is a private file in a folder that others can write: not everybody may read it",
         file.display()
     );
     assert!(why.contains(&begun) && why.contains("chmod o+r"), "{why}");

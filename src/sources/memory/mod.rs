@@ -201,7 +201,7 @@ mod tests {
             root(&[("proc/meminfo", "")]),
             expect![[r#"
                 memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
-                failed (parse): ROOT/proc/meminfo has no whole MemTotal line
+                failed (parse): ROOT/proc/meminfo has no complete MemTotal line
             "#]],
         );
     }

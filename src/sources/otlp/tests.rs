@@ -236,7 +236,7 @@ fn the_generated_client_pushes_by_grpc_zipped_or_not() {
         let refused = client.export(bomb).await.unwrap_err();
         assert_eq!(
             (refused.code(), refused.message()),
-            (tonic::Code::InvalidArgument, "it would take more than 24 MiB in memory")
+            (tonic::Code::InvalidArgument, "the request would take more than 24 MiB in memory")
         );
     });
     let text = world.sample(Duration::ZERO);
@@ -446,7 +446,7 @@ fn hostile_requests_are_answered_and_counted() {
     assert_eq!(status("/v1/metrics", ZIPPED, &zip(&[10, 0].repeat(1 << 20))), 413);
     assert_eq!(status("/v1/metrics", PROTOBUF, &vec![0; (4 << 20) + 1]), 413);
     let (code, body) = world.post("/v1/metrics", PROTOBUF, b"\xff");
-    assert_eq!((code, &body[..]), (400, &b"\x08\x03\x12\x1cit is not a protobuf message"[..]));
+    assert_eq!((code, &body[..]), (400, &b"\x08\x03\x12\x28the body is not a valid protobuf message"[..]));
     let got = world.exchange(b"GET /v1/metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     assert!(got.starts_with(b"HTTP/1.1 405 "));
     assert!(world.exchange(b"\x16\x03\x01\x02\x00\x01\r\n\r\n").starts_with(b"HTTP/1.1 400 "), "it is TLS");

@@ -186,7 +186,7 @@ mod tests {
             &REGISTRATION,
             root(&[]),
             expect![[r#"
-            unavailable: this kernel tells no pressure (PSI is not built in or off)
+            unavailable: the kernel provides no pressure stall information (PSI is not built in, or disabled)
         "#]],
         );
         assert!(tells_of_no_psi(&Errno::OPNOTSUPP.into()));
@@ -204,7 +204,7 @@ mod tests {
             memwarden_host_pressure_ratio{resource="cpu",kind="some",window="60s"} 0.01
             memwarden_host_pressure_ratio{resource="cpu",kind="some",window="300s"} 0.005
             memwarden_host_pressure_stalled_seconds_total{resource="cpu",kind="some"} 1.5
-            failed (not_found): ROOT/proc/pressure/memory is missing though others are there
+            failed (not_found): ROOT/proc/pressure/memory does not exist, although other files of its folder do
         "#]],
         );
     }
@@ -232,7 +232,7 @@ mod tests {
             memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="some"} 1.5
             memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="full"} 0.5
             memwarden_host_pressure_stalled_seconds_total{resource="io",kind="some"} 1.5
-            failed (parse): ROOT/proc/pressure/io lacks a whole some or full line
+            failed (parse): ROOT/proc/pressure/io has no complete some or full line
         "#]],
         );
     }

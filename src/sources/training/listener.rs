@@ -141,7 +141,7 @@ pub(super) struct Listener {
     bound: Option<Bound>,
     /// When the queue of the listener was last seen empty.
     quiet: Timestamp,
-    /// Interval between two checks of that.
+    /// Interval between two checks that the queue is empty.
     look: Duration,
     /// Until when no client is accepted, for lack of descriptors.
     without: Option<Timestamp>,

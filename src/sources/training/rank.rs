@@ -361,7 +361,10 @@ mod tests {
             r#"{"type":"step","step":103,"tokens":60}"#,
             r#"{"type":"step","step":90,"tokens":60,"dropped":1}"#,
         ]);
-        assert_eq!(wrong, ["falling: the total `tokens` fell", "falling: the total `dropped` fell"]);
+        assert_eq!(
+            wrong,
+            ["falling: the total `tokens` decreased", "falling: the total `dropped` decreased"]
+        );
         assert_eq!((rank.step, rank.steps, rank.tokens, rank.samples), (Some(90), 5, Some(60), Some(9)));
         assert_eq!((rank.loss, rank.dropped, rank.durations.count()), (None, Some(2), 1));
     }
@@ -377,9 +380,9 @@ mod tests {
         assert_eq!(
             wrong,
             [
-                "no_hello: a message came before the first hello",
-                "rank: rank 8 is not one of a world of 8",
-                "rank: rank 0 is not one of a world of 0",
+                "no_hello: message before the first hello",
+                "rank: rank 8 is not in a world of 8 ranks",
+                "rank: rank 0 is not in a world of 0 ranks",
             ]
         );
         assert!(found.hello.is_some());
@@ -458,7 +461,7 @@ mod tests {
             r#"{"type":"mem","devices":{"0":{"allocated":9,"retries":3},"1":{"allocated":1}},"pinned":7}"#,
             r#"{"type":"mem","devices":{"0":{"allocated":5,"retries":2,"ooms":1}}}"#,
         ]);
-        assert_eq!(wrong, ["falling: the total `devices.retries` fell"]);
+        assert_eq!(wrong, ["falling: the total `devices.retries` decreased"]);
         let zero = &found.devices[&0];
         assert_eq!((zero.allocated, zero.retries, zero.ooms), (Some(5), Some(3), Some(1)));
         assert_eq!((found.devices.len(), found.pinned), (2, Some(7)));

@@ -617,7 +617,7 @@ fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
         Listener::new(path.clone(), rules(&path), Arc::clone(&shared), Arc::clone(&world.checkpoints), now)
             .unwrap();
     second.turn(Some(Duration::ZERO)).unwrap();
-    let taken = format!("another process listens at {}", path.display());
+    let taken = format!("another process listens on {}", path.display());
     assert_eq!(shared.state(), State::Failed(Failure::Io, taken));
     assert_eq!(world.shared.state(), State::Listening);
     drop(world.listener);

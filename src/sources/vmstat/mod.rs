@@ -185,7 +185,7 @@ mod tests {
             &LARGE_PAGES,
             root(&[("proc/vmstat", "\u{1}\n\n")]),
             expect![[r#"
-            failed (parse): ROOT/proc/vmstat has no line that is known
+            failed (parse): ROOT/proc/vmstat has no known line
         "#]],
         );
     }

@@ -1,7 +1,7 @@
 //! One process of a workload, read in detail: memory by kind, I/O, descriptors.
 //!
-//! `status` takes 8 µs to read. It is read at each sample for processes that are exposed individually and for
-//! those whose `stat` changed, and at every 4th sample for the others.
+//! `status` takes 8 µs to read. It is read at each sample for processes that are exposed individually and for those
+//! whose `stat` changed, and at every 4th sample for the others.
 
 use std::io;
 use std::sync::Arc;

@@ -188,8 +188,8 @@ mod tests {
         assert_eq!((rules.most, rules.top, rules.slurm, rules.pss), (64, 10, true, false));
         expect_test::expect![[r#"
             [
-                "matchers[1] has no name",
-                "matchers[2] has no condition, so it would match every process",
+                "matchers[1] must have a name",
+                "matchers[2] must have a condition; without one it would match every process",
             ]
         "#]]
         .assert_debug_eq(&rules.problems);

@@ -546,15 +546,15 @@ fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
         matcher("x").problem(),
         Some("must have a condition; without one it would match every process")
     );
-    assert_eq!(matcher("").problem(), Some("has no name"));
+    assert_eq!(matcher("").problem(), Some("must have a name"));
 
-    let problems = vec!["matchers[0] has no name".to_owned()];
+    let problems = vec!["matchers[0] must have a name".to_owned()];
     let mut host = Host::new(rules());
     host.workload = Workloads::new(Rules { problems, ..rules() }, &host.tree.roots(), 1, &patient());
     let mut out = Batch::new();
     host.process.sample(Timestamp::from_secs(1), &mut out).unwrap();
     let error = host.workload.sample(Timestamp::from_secs(1), &mut out).unwrap_err();
-    assert_eq!(error.to_string(), "matchers[0] has no name");
+    assert_eq!(error.to_string(), "matchers[0] must have a name");
     assert_eq!(value(&out, "memwarden_workloads", &[]), Some(0.0));
 }
 

@@ -43,8 +43,8 @@ fn without_the_right_to_signal_it_is_said_and_the_target_is_disarmed() {
     let daemon = room.start_by(&NOBODY, &binary, |_| {});
     for (name, lost) in [
         ("cap_kill", "processes of other users cannot be signalled"),
-        ("cap_sys_resource", "pressure is only told every 2 s"),
-        ("cap_ipc_lock", "memory may not be locked"),
+        ("cap_sys_resource", "pressure notifications come at most every 2 s"),
+        ("cap_ipc_lock", "memory cannot be locked"),
     ] {
         assert_eq!(need(&daemon, name), Some(0.0), "{name}");
         assert_eq!(daemon.logged(&["Protection has to do without", lost]).len(), 1, "{name}");

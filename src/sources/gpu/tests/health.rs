@@ -15,7 +15,7 @@ fn a_hung_gpu_keeps_its_status_and_loses_its_values() {
         "gpu_status",
         expect![[r#"
             memwarden_gpu_status gpu=0,uuid=GPU-a,status=unobserved 1
-            timeout: the GPU worker is silent
+            timeout: the GPU worker does not respond
         "#]],
     );
     take(&mut world, 5, Line::alive());
@@ -141,7 +141,7 @@ fn a_typed_failure_outlives_the_worker_that_told_it() {
         "nvml",
         expect![[r#"
         memwarden_nvml_status status=initializing 1
-        unavailable: NVML is being started
+        unavailable: NVML is being initialized
     "#]],
     );
     check(
@@ -150,7 +150,7 @@ fn a_typed_failure_outlives_the_worker_that_told_it() {
         "nvml",
         expect![[r#"
         memwarden_nvml_status status=initializing 1
-        timeout: NVML has not answered yet
+        timeout: NVML has not finished initializing
     "#]],
     );
     let state = |status| Line::State(State { status, why: "no library".into(), ..State::default() });

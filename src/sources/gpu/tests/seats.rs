@@ -131,7 +131,7 @@ fn the_kernel_log_is_heard_before_any_gpu() {
         expect![[r#"
             memwarden_gpu_unattributed_xid_errors_total pci=0000:3b:00,xid=79,severity=critical 2
             memwarden_gpu_unattributed_xid_errors_total pci=other,xid=other,severity=unknown 1
-            unavailable: NVML is being started
+            unavailable: NVML is being initialized
         "#]],
     );
     world.take_kernel(at, &[told("0000:5e:00", 7)]);
@@ -142,7 +142,7 @@ fn the_kernel_log_is_heard_before_any_gpu() {
         expect![[r#"
             memwarden_gpu_xid_meaning_info xid=7,severity=unknown,meaning=not in memwarden's table 1
             memwarden_gpu_xid_meaning_info xid=79,severity=critical,meaning=the GPU fell off the bus 1
-            unavailable: NVML is being started
+            unavailable: NVML is being initialized
         "#]],
     );
     let generation = world.worker_started(at);
