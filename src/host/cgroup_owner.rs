@@ -163,7 +163,7 @@ mod tests {
         let mut owners = Owners::new(v2.path().to_path_buf());
         assert_eq!(owners.of("/user/1002/slurm/job_77"), Owned::User { end: "/user/1002".len(), user: 1002 });
         assert_eq!(owners.of("/slurm/job_77"), Owned::User { end: "/slurm/job_77".len(), user: 1001 });
-        // It is a user's in one hierarchy, and not in the other.
+        // It belongs to a user in one hierarchy, but not in the other.
         make(v1.path(), &[("memory/a/b", None), ("systemd/a/b", None), ("systemd/a", Some(1003))]);
         assert_eq!(Owners::new(v1.path().to_path_buf()).of("/a/b"), Owned::User { end: 2, user: 1003 });
     }

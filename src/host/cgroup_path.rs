@@ -164,7 +164,7 @@ fn is_id(id: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The table below is easier to read with short stand-ins for ids.
+    /// Short stand-ins for ids make the table below easier to read.
     fn expand(path: &str) -> String {
         path.replace("CID", &"0123456789abcdef".repeat(4))
             .replace("OUTER", &"fedcba9876543210".repeat(4))

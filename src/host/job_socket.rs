@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(refused.to_string(), format!("another process listens on {}", path.display()));
         let Bound { listener, .. } = &first;
         let copy = listener.try_clone().unwrap();
-        // What a daemon that was killed leaves: a file nobody listens at.
+        // The file that a killed daemon leaves, without a listener.
         let left = folder.path().join("left");
         drop(UnixListener::bind(&left).unwrap());
         let second = bind(&left, ALL).unwrap();
@@ -278,7 +278,7 @@ mod tests {
         let refused = bind(&path, ALL).unwrap_err().to_string();
         assert!(refused.contains("is writable by others"), "{refused}");
         assert!(!path.exists());
-        // Where nobody can remove another's file, ours is safe.
+        // If nobody can remove another user's file, ours is safe.
         mode(0o1777);
         drop(bind(&path, ALL).unwrap());
         mode(0o755);
@@ -304,7 +304,7 @@ mod tests {
         symlink(folder.path().join("nothing"), folder.path().join("dangling")).unwrap();
         assert!(matches!(bind(&folder.path().join("dangling"), ALL).unwrap_err(), Problem::NoSocket(_)));
         assert!(!folder.path().join("nothing").exists());
-        // The same by the step itself, as if the link had come after the socket was made.
+        // The same check by the step itself, as if the link had been created after the socket.
         let place = Place::open(&path).unwrap();
         let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
         assert!(fchmodat(&place.folder, "job.sock", mode, FchmodatFlags::NoFollowSymlink).is_err());

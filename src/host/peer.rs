@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn one_that_has_ended_is_nobody_whoever_has_its_pid() {
-        // As if the pid of a process that connected and ended were ours by now.
+        // As if the pid of a process that connected and ended were now that of this process.
         assert_eq!(own().proven(&Held::Gone, real(), clock::now()), None);
         #[expect(clippy::disallowed_methods, reason = "a process that ends is what this is about")]
         let mut child = std::process::Command::new("true").spawn().unwrap();

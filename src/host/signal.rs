@@ -91,7 +91,7 @@ mod tests {
         make(4_000_002, &program, "memwarden\0gpu-worker\0", 4_000_001);
         make(4_000_003, Path::new("/usr/bin/python3"), "python3\0serve\0", 1);
         std::fs::create_dir(proc.path().join("self")).unwrap();
-        // Another user runs the program as well.
+        // Another user also runs the program.
         make(4_000_004, &program, "memwarden\0serve\0", 1);
         let strange = std::os::unix::fs::chown(proc.path().join("4000004"), Some(61_001), None);
         if strange.is_err() {

@@ -129,7 +129,7 @@ fn a_watched_folder_is_read_as_snapshots_appear() {
     std::fs::write(runs.join("rank4.pickle"), b"\x80\x04cos\nsystem\n").unwrap();
     line("memwarden_snapshot_errors_total{folder=\"sft\"} 1");
     let said = wait_for("the reason", limit, || {
-        daemon.log().lines().find(|line| line.contains("cannot be read")).map(str::to_owned)
+        daemon.log().lines().find(|line| line.contains("Cannot read an")).map(str::to_owned)
     });
     assert!(said.contains("rank4.pickle") && said.contains("byte 2"), "{said}");
 

@@ -135,7 +135,7 @@ fn controllers(path: PathBuf) -> Result<Option<String>, (PathBuf, io::Error)> {
 mod tests {
     use super::*;
 
-    /// What is found in a folder with these files.
+    /// The hierarchy found in a folder with these files.
     #[track_caller]
     fn check(files: &[(&str, &str)], expected: Result<(Version, &str), &str>) {
         let folder = tempfile::tempdir().unwrap();

@@ -425,7 +425,7 @@ mod tests {
 
     use super::*;
 
-    /// Little time for an answer, and much for whoever waits.
+    /// Short limits for a read, and long ones for the caller.
     const HASTY: Pace = Pace {
         slow: Duration::from_millis(1),
         deadline: Duration::from_millis(2),
@@ -437,7 +437,7 @@ mod tests {
         Asked { key: ProcessKey { pid, start: 1 }, uid, comm: "p".into(), what: "cmdline" }
     }
 
-    /// A read that answers only once the sender is gone.
+    /// A read that returns only once the sender is dropped.
     fn hang(desk: &mut Desk<u32>, pid: u32, uid: u32) -> Sender<()> {
         let (release, held): (Sender<()>, Receiver<()>) = channel();
         desk.ask(asked(pid, uid), move || {
@@ -447,7 +447,7 @@ mod tests {
         release
     }
 
-    /// Collects until `enough`; a busy machine makes an answer slow that is not.
+    /// Collects results until `enough`; on a busy machine a normal read may be slow.
     fn until(
         desk: &mut Desk<u32>,
         mut enough: impl FnMut(&mut Desk<u32>, &[(u32, Option<u32>)]) -> bool,
@@ -498,14 +498,14 @@ mod tests {
         assert_eq!(look.hanging[0].asked, asked(1, 1000));
         assert!(look.hung >= 1);
         assert!(desk.waits_for(asked(1, 1).key) && !desk.waits_for(asked(2, 1).key));
-        // Another question about it is not even tried.
+        // Another read of the process is not tried.
         let mut other = Desk::new(Arc::clone(&pool));
         other.ask(asked(1, 1000), || 0);
         assert_eq!(until(&mut other, |_, found| found.len() == 1), [(1, None)]);
         drop(release);
         assert_eq!(until(&mut desk, |_, found| !found.is_empty()), [(1, Some(1))]);
         until(&mut desk, |desk, _| desk.pool.look().hanging.is_empty());
-        // It may do so again.
+        // The process may be read again.
         desk.ask(asked(1, 1000), || 0);
         assert_eq!(until(&mut desk, |_, found| found.len() == 1), [(1, None)]);
     }
@@ -519,7 +519,7 @@ mod tests {
         until(&mut desk, |desk, _| desk.pool.look().held_up == [(1000, 40 - many)]);
         desk.ask(asked(99, 1001), || 99);
         assert_eq!(until(&mut desk, |_, found| !found.is_empty()), [(99, Some(99))]);
-        // Others hold up as many as they can: a thread is left for who does not.
+        // Others block as many threads as they can: one thread remains for users who block none.
         held.extend(
             (100..112).flat_map(|user| [user, user + 100]).map(|pid| hang(&mut desk, pid, pid % 100)),
         );

@@ -47,7 +47,7 @@ pub enum Refusal {
     #[error("its path contains `..` in a folder that others can write")]
     Up,
     /// It belongs to a user who is not accepted.
-    #[error("it does not belong to an accepted user")]
+    #[error("it belongs to another user than permitted")]
     Owner,
     /// It is not readable by everybody, and the user who named it may not be permitted to read it.
     #[error(

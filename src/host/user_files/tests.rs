@@ -10,7 +10,7 @@ use crate::skip::skip;
 const ALICE: u32 = 61_001;
 const MALLORY: u32 = 61_002;
 
-/// A folder of Alice's, in which she alone writes; nothing without root.
+/// A folder that belongs to Alice and that only she can write; nothing without root.
 fn alices() -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() {
         skip("files of other users need root");
@@ -46,7 +46,7 @@ fn the_links_of_the_system_are_followed() {
     if !std::fs::metadata("/").is_ok_and(|root| root.uid() == 0 && root.mode() & 0o022 == 0) {
         return skip("/ does not belong to root alone");
     }
-    // On nearly all systems a link to a link, as are /var/run and /lib64.
+    // Symbolic links on nearly all systems, such as /var/run and /lib64.
     assert!(status(Path::new("/bin/sh")).unwrap().is_file());
     assert!(open(Path::new("/bin/../bin/sh")).is_ok());
     assert!(status(Path::new("/proc/self/exe")).unwrap().is_file());
@@ -119,7 +119,7 @@ fn nobodys_private_file_becomes_known() {
     refused(open(&link(&roots, "a")), Refusal::Private);
     let mallorys = file(elsewhere.path(), "mallorys", 0o600, MALLORY);
     refused(open(&link(&mallorys, "b")), Refusal::Private);
-    // Root's, moved to here.
+    // Root's file, moved here.
     refused(open(&file(folder.path(), "c", 0o640, 0)), Refusal::Private);
     assert!(open(&file(folder.path(), "d", 0o600, ALICE)).is_ok());
     assert!(open(&file(folder.path(), "e", 0o644, 0)).is_ok());
@@ -135,7 +135,7 @@ fn a_word_counts_from_those_it_is_expected_of() {
     let path = file(folder.path(), "saved", 0o644, ALICE);
     assert!(owned(&path, &[MALLORY, ALICE]).is_ok());
     refused(owned(&path, &[MALLORY]), Refusal::Owner);
-    // Alice can move a file of root's to here.
+    // Alice can move a file of root here.
     refused(owned(&file(folder.path(), "other", 0o644, 0), &[ALICE]), Refusal::Owner);
 }
 

@@ -82,7 +82,7 @@ mod tests {
         Zone { node: "0", name: "Normal", blocks: blocks.to_vec() }
     }
 
-    /// 8 pages free in singles, 4 in pairs, 4 in one block of four: 16 pages.
+    /// 8 free pages in single blocks, 4 in pairs, 4 in one block of four: 16 pages.
     #[test]
     fn the_index_is_the_share_in_smaller_blocks() {
         let zone = of(&[8, 2, 1, 0]);

@@ -112,7 +112,7 @@ mod tests {
         Bound::At(Bytes::new(bytes))
     }
 
-    /// Bounds of the last of these, each below the one before.
+    /// The limits of the last of these cgroups, each of which is below the one before.
     #[track_caller]
     fn check(path: &[Reading], limit: Bound, room: Bound) {
         let found = path.iter().fold(Bounds::NONE, Bounds::below);

@@ -202,10 +202,11 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    /// Plays a story, a letter a second, and compares the orders.
+    /// Runs a scenario with one letter per second, and compares the orders.
     ///
-    /// `.` the worker beats, `i` it beats but has not told how NVML is, `h` a GPU hung for long, `-` it is silent,
-    /// `x` it has ended, `R` release is asked for, `Q` the GPU is wanted again, `2` two workers are left behind.
+    /// `.` the worker sends a heartbeat, `i` a heartbeat while NVML is initializing, `h` a GPU has hung for
+    /// long, `-` no message, `x` the worker has exited, `R` release is requested, `Q` the GPU is requested
+    /// again, `2` two workers are abandoned.
     /// Orders: `S`tart, `A`sk to leave, `K`ill, a`B`andon.
     fn check(story: &str, expected: Expect) {
         let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
@@ -265,7 +266,7 @@ mod tests {
             }
         }
         expect!["[0, 2, 5, 10, 19, 36, 69, 130, 191, 252, 313, 374]"].assert_eq(&format!("{starts:?}"));
-        // A worker that ended in an even second was orderly: its successor is no restart.
+        // A worker that exits at an even second is orderly: its successor does not count as a restart.
         let failed = starts.iter().filter(|second| (*second + 1) % 2 == 1 && *second + 1 < 375).count();
         assert_eq!(supervisor.restarts(), failed as u64);
         let long = format!(".x.x..x{}x...", ".".repeat(70));

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `n` is an event by NVML, `k` one by the kernel, at the given tenths of a second; all of XID 31.
+    /// `n` is an event reported by NVML, `k` one by the kernel, at the given tenths of a second; all are XID 31.
     fn check(story: &[(u64, char)], events: u64) {
         let mut xids = Xids::default();
         for (tenths, road) in story {

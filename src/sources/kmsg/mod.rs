@@ -215,7 +215,7 @@ mod tests {
     use crate::sources::testing::{build, check, root, sample};
     use expect_test::{Expect, expect};
 
-    /// A log that holds `old` when the daemon starts, and then gets each of `news` before a sample.
+    /// A log that contains `old` when the daemon starts; each of `news` is appended before a sample.
     fn check_log(old: &str, news: &[&str], expected: Expect) {
         let root = root(&[("kmsg", old)]);
         let mut source = build(&REGISTRATION, &root);

@@ -147,7 +147,7 @@ mod tests {
         let found = Pattern::new(folder.path().join("*.log")).unwrap().files(2).unwrap().found;
         assert_eq!(found, [folder.path().join("a.log"), folder.path().join("c.log")]);
         if rustix::process::geteuid().is_root() {
-            // Another user's, which is older than both, has its place.
+            // The file of another user, which is older than both, keeps its share.
             let theirs = folder.path().join("b.log");
             std::os::unix::fs::chown(&theirs, Some(61_001), None).unwrap();
             let files = Pattern::new(folder.path().join("*.log")).unwrap().files(2).unwrap();

@@ -284,7 +284,7 @@ mod tests {
         Times { start, at: AT + second * SECOND }
     }
 
-    /// What is shown of one total after each of these points: temporality, start, second, value.
+    /// The exposed value of one total after each of these points: temporality, start, second, value.
     fn totals(points: &[(Temporality, u64, u64, f64)]) -> Vec<f64> {
         let tokens = known("memwarden.training.tokens", "").unwrap();
         let mut figures = Figures::default();
@@ -343,7 +343,7 @@ mod tests {
         Durations::bounds().collect()
     }
 
-    /// The counts of buckets that have some, by their bound.
+    /// The counts of the non-empty buckets, by bound.
     fn shown(figures: &Figures) -> Option<(Vec<(f64, u64)>, f64)> {
         let durations = figures.durations()?;
         let mut before = 0;
@@ -364,7 +364,7 @@ mod tests {
         finer.push(0.75);
         finer.sort_by(f64::total_cmp);
         let mut counts = vec![0; 21];
-        // Up to 0.75, up to 1, and above all.
+        // Up to 0.75, up to 1, and above all bounds.
         (counts[9], counts[10], counts[20]) = (2, 1, 1);
         let push = |figures: &mut Figures, counts: &[u64], sum, start, second| {
             let counted = Counted::explicit(counts.iter().sum(), Some(sum), &finer, counts, 1.0);
@@ -376,7 +376,7 @@ mod tests {
         push(&mut figures, &counts, 603.8, 1, 2);
         assert_eq!(shown(&figures).unwrap().0, [(1.0, 5), (f64::INFINITY, 1)]);
         assert!((figures.last_step().unwrap() - 0.9).abs() < 1e-9, "the mean of the two that are new");
-        // The job's meter began anew.
+        // The job's meter restarted.
         let mut again = vec![0; 21];
         again[10] = 1;
         push(&mut figures, &again, 0.8, 5, 3);
@@ -409,7 +409,7 @@ mod tests {
         };
         // Above 1/2 up to 1, above 1 up to 2.
         assert_eq!(of(0, -1, &[3, 4]), Some(vec![(1.0, 3), (2.0, 4)]));
-        // Four to a power of two: the last quarter below 1, and the first above.
+        // Four buckets per power of two: the last quarter below 1, and the first above.
         assert_eq!(of(2, -1, &[3, 4]), Some(vec![(1.0, 3), (2.0, 4)]));
         assert_eq!(of(20, i32::MIN, &[1]), Some(vec![(1.0 / 512.0, 1)]));
         assert_eq!(of(0, i32::MAX, &[1]), Some(vec![(f64::INFINITY, 1)]));

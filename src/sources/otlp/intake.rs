@@ -289,7 +289,7 @@ mod tests {
     use super::*;
     use crate::sources::training::metrics as m;
 
-    /// Every rank there is, with its figures.
+    /// Every rank, with its values.
     #[derive(Default)]
     struct Everybody(std::collections::BTreeMap<u64, Figures>);
 
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Taken, unknown, refused, and each series as rank, name, label and value.
+    /// Points accepted, unknown and refused, and each series as rank, name, label and value.
     fn check(request: &ExportMetricsServiceRequest, expected: &str) {
         let mut everybody = Everybody::default();
         let Tally { taken, unknown, refused } = take(request, &mut everybody);

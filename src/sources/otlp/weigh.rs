@@ -178,7 +178,7 @@ mod tests {
         let push = fixture::push("loss", 2_000).encode_to_vec();
         let weight = weigh(&push).unwrap();
         assert!(weight > push.len() && weight < MOST / 2, "{weight} for {}", push.len());
-        // Empty resources, and empty points in one metric: two bytes each.
+        // Empty resources, and empty points in one metric, of two bytes each.
         assert_eq!(weigh(&[10, 0].repeat(1 << 20)), Err(Heavy::Memory));
         let mut bomb = [10, 0].repeat(1 << 19);
         for field in [5, 2, 2, 1_u8] {

@@ -171,14 +171,14 @@ mod tests {
             tree.add(&Process::new(9, "new").start(500).cgroup("/other"));
             assert_eq!(seen(&mut census)[1], (9, 500, "new".to_owned()));
             assert_eq!(census.rows()[1].cgroup.as_ref().unwrap().as_str(), "/other");
-            // In place: the descriptor answers, with another start time.
+            // In place: the open descriptor returns another start time.
             tree.add(&Process::new(9, "newer").start(900));
             assert_eq!(seen(&mut census)[1], (9, 900, "newer".to_owned()));
             assert_eq!(census.races, 0);
         }
     }
 
-    /// How many samples pass until process 9 is seen to have gained a tick, after `rest` of doing nothing.
+    /// Samples until process 9 is seen to have gained a tick, after `rest` samples without activity.
     fn seen_after(rest: u32, pages: u64) -> u32 {
         let tree = Tree::new();
         tree.add(&Process::new(9, "p").pages(pages));
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(census.deferred, 20);
     }
 
-    /// Counts anew where processes below `own` belong to others; says whom it tried and how many it knows.
+    /// Reads all processes, where those below `own` belong to others; returns which were tried and how many are known.
     fn tried(census: &mut Census, own: u32) -> (Vec<u32>, usize) {
         let mut tried = Vec::new();
         let discover = |listed: Listed, young, root: &ProcRoot, reading: &mut Reading| {
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(tried(&mut census, 21), ((1..=22).collect(), 2));
         assert_eq!(census.deferred, 1);
         assert!(census.trouble.is_none());
-        // Each is asked once more in 64 samples, and another process of the same pid at once.
+        // Each is tried once more within 64 samples, and another process with the same pid at once.
         let mut again: Vec<_> = (0..64).flat_map(|_| tried(&mut census, 21).0).collect();
         again.sort_unstable();
         assert_eq!(again, (1..=20).chain([23]).collect::<Vec<_>>());
@@ -278,7 +278,7 @@ mod tests {
         tree.end(7);
         tried(&mut census, 21);
         assert_eq!(census.refused.len(), 19);
-        // What was refused and is allowed now is taken up.
+        // A process that was refused and is permitted now is added.
         for _ in 0..64 {
             tried(&mut census, 15);
         }

@@ -186,11 +186,11 @@ mod tests {
         let owners = BTreeMap::from([("0".to_owned(), 61_001)]);
         let counts = |shared, folder, rank, user| Rule { owners: &owners, folder, shared }.counts(rank, user);
         let (alice, mallory) = (61_001, 61_002);
-        // Of /scratch/snapshots with the mode 1777.
+        // Like /scratch/snapshots with mode 1777.
         assert_eq!([alice, mallory, 0].map(|user| counts(true, 0, "0", user)), [true, false, false]);
         assert_eq!([alice, mallory, 0].map(|user| counts(true, 0, "1", user)), [false, false, true]);
         assert_eq!([alice, mallory, 0].map(|user| counts(true, alice, "1", user)), [true, false, true]);
-        // A folder that is one user's: another's process that says that it is rank 0 takes nothing from it.
+        // A folder that only one user can write: another user's process that reports rank 0 has no effect.
         assert_eq!([alice, mallory, 0].map(|user| counts(false, mallory, "0", user)), [false, true, true]);
     }
 
@@ -206,7 +206,7 @@ mod tests {
         };
         at("old_rank0.pickle", 100);
         at("new_rank0.pickle", 200);
-        // Only root can give a file away; whoever else runs this is not whose rank 1 is.
+        // Only root can change the owner of a file; any other user who runs this test is not the user of rank 1.
         let newest = if own == 0 {
             chown(folder.path().join("new_rank0.pickle"), Some(61_002), None).unwrap();
             "old_rank0.pickle"

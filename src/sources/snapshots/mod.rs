@@ -244,7 +244,7 @@ mod tests {
             told(Some((7, 1)), "0"),
             told(Some((8, 1)), "0"),
             told(Some((9, 1)), "1@9"),
-            // Another process than the one that said so, one that is not known, and one that has not said it.
+            // A different process than the one that reported, one that is not known, and one that has not reported.
             told(Some((8, 2)), "2"),
             told(None, "3"),
             told(Some((8, 1)), ""),

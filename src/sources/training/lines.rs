@@ -201,7 +201,7 @@ mod tests {
             places.extend([0, text.len()]);
             places.sort_unstable();
             let pieces: Vec<&str> = places.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
-            // A line too long is told when it gets too long, or when it ends.
+            // A line that is too long is reported when it becomes too long, or when it ends.
             let ended = format!("{text}\n");
             let mut with_end = pieces.clone();
             with_end.push("\n");

@@ -338,7 +338,7 @@ mod tests {
         Timestamp::from_secs(1_700_000_000 + second)
     }
 
-    /// A rank of world 8 that was told these lines, one a second, and what was wrong with them.
+    /// A rank of a world of 8 that received these lines, one per second, and the errors in them.
     fn rank(lines: &[&str]) -> (Rank, Vec<String>) {
         let mut rank = Rank::default();
         let mut wrong = Vec::new();

@@ -80,7 +80,7 @@ mod tests {
     use crate::sources::testing::{check, fixture, root};
     use expect_test::expect;
 
-    /// As on arm64 kernels with large pages, so that a page size taken for granted shows.
+    /// As on arm64 kernels with large pages, so that a hard-coded page size would fail.
     static LARGE_PAGES: Registration =
         Registration { build: |_, context| Box::new(Vmstat::new(context, 65_536)), ..REGISTRATION };
 

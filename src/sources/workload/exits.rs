@@ -126,14 +126,14 @@ mod tests {
         let mut exits = Exits::default();
         for second in 0..600 {
             for place in 0..1_000 {
-                // Falling peaks are the worst case: none of them replaces another.
+                // Decreasing peaks are the worst case: none of them replaces another.
                 exits.record(&job, 0, Bytes::new(1_000_000_000 - second * 1_000 - place), at(second));
             }
             exits.forget(at(second), HOLD);
             assert!(size(&exits) <= MOST_CANDIDATES);
         }
         assert_eq!(exits.peaks().next(), Some((&job, Bytes::new(1_000_000_000))));
-        // The last one is never forgotten too early, nor more than once too late.
+        // The last one is never removed too early, and at most once too late.
         exits.forget(at(599).plus(HOLD), HOLD);
         assert_eq!(size(&exits), 1);
         exits.forget(at(600).plus(HOLD), HOLD);
@@ -165,7 +165,7 @@ mod tests {
             exits.shortages(at(second)).map(|told| (told.limit, told.user, told.left_out)).collect()
         };
         let stated = vec![("exited_workload_peaks", Some(1002), 2_001)];
-        // It is stated on while nothing ends, so that the finding does not come and go.
+        // It is reported also while nothing ends, so that the finding does not appear and disappear.
         assert_eq!([told(3_000), told(3_001), told(3_059)], [stated.clone(), stated.clone(), stated]);
         assert!(told(3_060).is_empty());
         exits.record(&"bob".into(), 1003, Bytes::new(7), at(9_000));

@@ -76,7 +76,7 @@ mod tests {
         let rule = |user| identity(Anchor::Rule("train".into()), Some(user), "train");
         assert_eq!(give(&rule(1001), "ada", 1), "train");
         assert_eq!(give(&rule(1002), "bob", 2), "train@bob");
-        // Two numbers of one name.
+        // Two workload numbers with the same name.
         assert_eq!(give(&rule(1003), "bob", 3), "train@1003");
         let group = |path: &str, user| identity(Anchor::Group(path.into()), user, "slurm-7");
         assert_eq!(give(&group("/slurm/job_7", None), "ada", 4), "slurm-7");
@@ -86,7 +86,7 @@ mod tests {
             format!("slurm-7#{:08x}", hash("/slurm_c/job_7"))
         );
         assert_eq!(give(&group("/slurm_c/job_7", None), "ada", 7), "slurm-7#7");
-        // A user's own is never first.
+        // A workload created by a user is never first.
         assert_eq!(
             give(&identity(Anchor::Group("/u/x".into()), Some(9), "container-x"), "eve", 8),
             "container-x@eve"

@@ -161,7 +161,7 @@ mod tests {
         Some(Claim { kind, id, user: None })
     }
 
-    /// Ids of the settled, with `-` for none; claims are given by row.
+    /// The resulting workload numbers, with `-` for none; claims are given by row.
     fn check(
         rows: &[(u32, u32, &str)],
         direct: &[Option<Claim>],
@@ -207,7 +207,7 @@ mod tests {
         let parents = parents(&table);
         let settled = settle(&table, &parents, &[None, of(0), None, None, None], &[None; 5], counterpart);
         assert_eq!(settled, [None, of(0), of(1001), of(1002), of(1002)]);
-        // Also the one it had before, as root, before it gave up its rights.
+        // Also the claim that it had before, as root, before it dropped its privileges.
         let settled = settle(&table, &parents, &[None; 5], &[None, None, of(0), of(1001), None], counterpart);
         assert_eq!(settled, [None, None, of(1001), of(1002), of(1002)]);
     }
@@ -224,7 +224,7 @@ mod tests {
         check(&[(10, 20, "a"), (20, 1, "reused")], &[None, slurm], &[None; 2], "- 7");
     }
 
-    /// Each row's root, as pids.
+    /// The root of each row, as pids.
     fn roots(table: &ProcessTable) -> Vec<u32> {
         let parents = parents(table);
         (0..table.rows.len()).map(|place| table.rows[root_of(table, &parents, place)].key.pid).collect()
@@ -248,7 +248,7 @@ mod tests {
         tree.rows[2].terminal = 34816;
         tree.rows[4].session = 7;
         tree.rows[8].session = 21;
-        // A new session, as torchrun starts its workers in, changes nothing.
+        // A new session, in which torchrun starts its workers, changes nothing.
         assert_eq!(roots(&tree), [1, 5, 6, 7, 7, 7, 20, 21, 21, 30, 31]);
         tree.rows[5].uid = 0;
         tree.rows[8].naming_cgroup = Some("/x".into());

@@ -1,4 +1,4 @@
-//! How a GPU, NVML and the worker are: hung, lost, silent, ended.
+//! Condition of a GPU, NVML and the worker: hung, lost, silent, exited.
 
 use expect_test::expect;
 
@@ -117,7 +117,7 @@ fn a_worker_that_ends_leaves_gpus_unobserved() {
         lost: the worker ended: signal: 9
     "#]],
     );
-    // What a dead worker left in its pipe is not taken.
+    // Messages that an exited worker left in its pipe are ignored.
     take(&mut world, 3, sample(&[(Field::Power, 2_000)], None));
     check(
         &world,
