@@ -171,7 +171,7 @@ def node():
     for title, metric, unit, description in (
         ("Memory spread", "memwarden_imbalance_memory_spread_ratio", "percentunit", "How much more a workload holds on its fullest GPU than on the mean of its GPUs."),
         ("Memory that stays unused", "memwarden_imbalance_stranded_bytes", "bytes", "On the other GPUs of a workload, together, once its fullest GPU is full."),
-        ("Utilization lag", "memwarden_imbalance_utilization_lag_ratio", "percentunit", "How much less busy the idlest GPU of a workload is than the mean of its GPUs."),
+        ("Utilization lag", "memwarden_imbalance_utilization_lag_ratio", "percentunit", "Utilization of the least utilized GPU of a workload below the mean of its GPUs, as a share of the mean."),
     ):
         b.lines(title, [(f"{metric}{{{every}}}", "{{workload}}"), (f"{metric}{{{alone}}}", "the node")], unit, description=description, min=0)
     for title, info, ratio, name, description in (

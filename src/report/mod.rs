@@ -1,8 +1,8 @@
-//! What the report commands say: from frames to a table for people, JSON for programs, and a picture.
+//! The reports of the report commands: from frames to text, JSON and a plot.
 //!
-//! Pure: a [`Recorder`] takes one [`Sight`] after the other, and [`tell`] says what came of it. Which of a
-//! frame's metrics are told is in `sight`; one file a report says how. The JSON is a superset of what
-//! [`crate::plot::report`] reads, so that `memwarden plot` draws each report.
+//! Pure: a [`Recorder`] collects one [`Sight`] after the other, and [`tell`] creates the report. `sight` selects the
+//! metrics that reports use; each report has its own file. The JSON is a superset of what [`crate::plot::report`]
+//! reads, so that `memwarden plot` can draw each report.
 
 mod curve;
 mod focus;
@@ -34,53 +34,53 @@ use self::unseen::Unseen;
 
 use super::plot::report::{self as plotted, Clock};
 
-/// Name and version of the JSON; the number grows when a key changes its meaning or goes.
+/// Name and version of the JSON; the version is incremented when a key changes its meaning or is removed.
 pub const SCHEMA: &str = "memwarden.report/1";
 
-/// Which report.
+/// Type of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What is used, by what.
+    /// Memory use.
     Profile,
-    /// What runs out, and when.
+    /// Forecast of exhaustion.
     Oom,
-    /// What leaks.
+    /// Memory leaks.
     Leak,
-    /// How much free memory is of use.
+    /// Fragmentation of free memory.
     Fragment,
 }
 
-/// What a report says beside what was seen.
+/// Parameters of a report.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// Who sampled: empty for this process, else the daemon's address.
+    /// Origin of the samples: empty for this process, else the daemon's address.
     pub daemon: String,
-    /// Seconds from one sample to the next.
+    /// Seconds between two samples.
     pub interval_seconds: f64,
-    /// The share above which a report warns.
+    /// Share above which the report warns.
     pub threshold: Option<f64>,
-    /// What people should know of how the report came about.
+    /// Notes on how the report was created.
     pub remarks: Vec<String>,
 }
 
 /// A report.
 #[derive(Debug)]
 pub struct Told {
-    /// For people.
+    /// The report as text.
     pub text: String,
-    /// For programs, and for `memwarden plot`.
+    /// The report as JSON, also for `memwarden plot`.
     pub json: serde_json::Value,
-    /// For the eye.
+    /// The plot of the report.
     pub plot: plotted::Report,
     /// Whether something is above the threshold.
     pub alarm: bool,
-    /// Whether what was asked for was there at all.
+    /// Whether anything in the selection was found.
     pub found: bool,
-    /// Whether something that was asked for, and is there, cannot be seen.
+    /// Whether a selected, existing subject has no data.
     pub unseen: bool,
 }
 
-/// What every report's JSON begins with.
+/// Common first keys of the JSON of all reports.
 #[derive(Debug, Serialize)]
 struct Head<'a> {
     #[serde(flatten)]
@@ -95,12 +95,12 @@ struct Head<'a> {
     interval_seconds: f64,
     threshold_ratio: Option<f64>,
     above_threshold: bool,
-    /// GPUs that do not answer.
+    /// GPUs that do not respond.
     unseen: &'a [Unseen],
     remarks: &'a [String],
 }
 
-/// What one kind of report adds to the head.
+/// The part of a report that depends on its type.
 struct Body {
     text: String,
     json: serde_json::Value,
@@ -109,7 +109,7 @@ struct Body {
     found: bool,
 }
 
-/// What came of what was seen.
+/// Creates a report from the collected samples.
 pub fn tell(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Page>) -> Told {
     let (page, unseen) = (page.into(), unseen::gpus(recorder));
     let (name, body) = match kind {
@@ -121,7 +121,7 @@ pub fn tell(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Page
     whole(name, recorder, about, page, body, &unseen)
 }
 
-/// What came of a command that was run; its workload is the recorder's focus.
+/// Creates the report of an executed command, whose workload is the recorder's selection.
 pub fn tell_run(ended: &Ended, recorder: &Recorder, about: &About, page: impl Into<Page>) -> Told {
     let (page, unseen) = (page.into(), unseen::gpus(recorder));
     whole("run", recorder, about, page, run::body(ended, recorder, page, &unseen), &unseen)
@@ -175,7 +175,7 @@ fn whole(
     text.push('\n');
     text.push_str(&body.text);
     let no_gpus = unseen::no_gpus(recorder);
-    // A command that was run did not ask for GPUs.
+    // The report of a command does not select GPUs.
     if let Some((line, _)) = no_gpus.as_ref().filter(|_| name != "run") {
         text.push_str(&format!("{line}\n"));
     }
