@@ -1,4 +1,4 @@
-//! How long ago the newest frame came, by the clock of this server.
+//! Age of the newest frame, by the monotonic clock of this server.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::model::frame::Frame;
 
-/// Remembers when the newest frame was first seen.
+/// Records when the newest frame was first seen.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
     newest: Mutex<Option<(u64, Duration, Instant)>>,
