@@ -1,8 +1,7 @@
-//! Floating point operations of training: per token, per iteration, per GPU, and what share of the peak that is.
+//! Floating point operations of training: per token, per iteration and per GPU, and MFU, their share of the peak.
 //!
-//! Public tools count by different conventions and then compare: the same job
-//! prints 11 % less on Megatron 0.12 than on 0.11. So each figure here names
-//! its [`Convention`], and none is given where a size of the model is missing.
+//! Public tools count by different conventions: the same job prints 11 % less on Megatron 0.12 than on 0.11. So each
+//! value here names its [`Convention`], and is absent where a size of the model is missing.
 
 pub mod estimate;
 mod parameters;
