@@ -192,7 +192,7 @@ impl Tracker {
         let seen = self.sight.see(&mut self.history, channel, clock, limit);
         let forecast = seen.as_ref().and_then(|seen| self.tell(seen, limit, &mut said));
         let Some(limit) = limit else { return said };
-        // A past spike over the limit is no forecast of the next one; the risk rules include the level.
+        // A past spike over the limit does not predict the next one; the risk rules include the level.
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
         if let Some(seen) = seen {
             said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();

@@ -27,7 +27,7 @@ impl Schema {
 pub struct RoomSchema {
     /// Its key and its options: of kind [`OptKind::Section`].
     pub section: &'static Opt,
-    /// What is wrong with settings whose values are each right: a key within the section and a sentence.
+    /// Checks settings for contradictions: returns a key within the section and a sentence for each.
     pub check: fn(&Settings) -> Vec<(String, String)>,
 }
 
@@ -60,7 +60,7 @@ pub struct PartSchema {
     pub options: &'static [&'static Opt],
     /// The other entries of its group that it requires.
     pub needs: &'static [&'static str],
-    /// What is wrong with settings whose values are each right: a key within the section and a sentence.
+    /// Checks settings for contradictions: returns a key within the section and a sentence for each.
     pub check: fn(&Settings) -> Vec<(String, String)>,
 }
 

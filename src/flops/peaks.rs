@@ -14,7 +14,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// From the `precision` of the job protocol, as PyTorch and Lightning name it.
+    /// Parses the `precision` of the job protocol, as PyTorch and Lightning name it.
     ///
     /// Absent for others: a job in fp8 or fp32 has no MFU relative to a bf16 peak.
     pub fn from_name(name: &str) -> Option<Self> {
@@ -191,7 +191,7 @@ mod tests {
             ("NVIDIA RTX A6000", Some(154.85)),
             ("AMD Instinct MI300X", Some(1307.4)),
             ("AMD Instinct MI250X/MI250", Some(191.5)),
-            // Slices, and what nobody has told us.
+            // Slices, and unknown devices.
             ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
             ("GRID A100-10C", None),
             ("NVIDIA A100-SXM-64GB", None),

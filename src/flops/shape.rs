@@ -12,7 +12,7 @@ const MOST_PARAMETERS: u64 = 1 << 50;
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(default)]
 pub struct Shape {
-    /// What it is: `gpt`, `llama`, `qwen2`, `qwen3`, `mixtral`, `aquila`, …, as Hugging Face's `model_type`.
+    /// The kind: `gpt`, `llama`, `qwen2`, `qwen3`, `mixtral`, `aquila`, …, as Hugging Face's `model_type`.
     pub kind: Option<String>,
     /// Transformer layers.
     pub layers: Option<u64>,

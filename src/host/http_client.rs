@@ -56,7 +56,7 @@ pub enum HttpError {
 /// # Errors
 /// What is wrong with it, as the end of a sentence.
 pub fn address(text: &str) -> Result<Uri, &'static str> {
-    let uri: Uri = text.parse().map_err(|_| "is no address")?;
+    let uri: Uri = text.parse().map_err(|_| "is not a valid address")?;
     match uri.scheme_str() {
         Some("http" | "https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
         _ => Err("has no scheme; write http:// or https:// before it"),

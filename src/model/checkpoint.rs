@@ -202,7 +202,7 @@ mod tests {
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // The time tells the state: one without the other would be half an entry.
+                // The time determines the state in this test: a mismatch is a partially written entry.
                 for turn in 0..20_000_u64 {
                     let state = if turn % 2 == 0 { State::Saving } else { State::Saved };
                     table.note(ONE, state, turn);

@@ -34,7 +34,7 @@ pub const INFINITE: &str = "+Inf";
 pub struct Semconv {
     /// The instrument's name, for example `hw.gpu.memory.usage`.
     pub name: &'static str,
-    /// The instrument the convention asks for.
+    /// The instrument that the convention requires.
     pub instrument: Instrument,
     /// Attributes with a fixed value, for example `("hw.type", "gpu")`.
     pub fixed: &'static [(&'static str, &'static str)],

@@ -126,7 +126,7 @@ impl Settings {
         ratio, Ratio, f64
     );
     getter!(
-        /// The value of a [`OptKind::Amount`]; nothing where it is empty.
+        /// The value of a [`OptKind::Amount`]; absent where it is empty.
         amount, Amount, Option<Amount>
     );
     getter!(
@@ -154,12 +154,12 @@ impl Settings {
         choice, Text, String
     );
 
-    /// The value of a [`OptKind::Text`]; nothing where it is empty.
+    /// The value of a [`OptKind::Text`]; absent where it is empty.
     pub fn text(&self, opt: &'static Opt) -> Option<String> {
         Some(self.choice(opt)).filter(|text| !text.is_empty())
     }
 
-    /// The value of a [`OptKind::Path`]; nothing where it is empty.
+    /// The value of a [`OptKind::Path`]; absent where it is empty.
     ///
     /// # Panics
     /// As the other getters.

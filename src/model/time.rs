@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Timestamp {
     /// Time since an arbitrary start; never steps. Every age and rate is computed from this.
     monotonic: Duration,
-    /// Time since 1970-01-01 UTC; may step when the host's clock is set. Only for people and file names.
+    /// Time since 1970-01-01 UTC; may step when the host's clock is set. Only for display and file names.
     unix: Duration,
 }
 

@@ -64,7 +64,7 @@ pub enum OtlpError {
     Endpoint {
         /// As written, without a password.
         endpoint: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A certificate or key could not be read.

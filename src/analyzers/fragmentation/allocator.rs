@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn cached_memory_is_no_fragmentation_and_a_share_is_no_verdict() {
-        // All that is free can be given back.
+        // All free memory can be released.
         assert_eq!(states(&[[60, 20, 40, 1, 0], [60, 20, 40, 1, 3]]), ["fine 0.00", "fine 0.00"]);
         // A third is unreleasable, and the device has plenty.
         assert_eq!(states(&[[30, 20, 0, 40, 0]]), ["fine 0.33"]);

@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(at(100, &[10, 10]), [None; 3]);
         assert_eq!(at(130, &[70, 40]), [None; 3], "too short a stretch");
         assert_eq!(at(160, &[130, 70]), [Some(2.0), Some(1.0), Some(1.0)]);
-        // What is long past no longer counts, and what begins anew is another run.
+        // Old steps no longer count, and a step counter that restarts is another run.
         at(760, &[1330, 70]);
         at(1360, &[1330, 70]);
         assert_eq!(at(1960, &[1330, 670]), [None, Some(1.0), Some(1.0)]);

@@ -52,7 +52,7 @@ pub trait Reload: Send + Sync {
 pub struct Setup {
     /// Addresses, limits and switches.
     pub web: Web,
-    /// What is served.
+    /// Receives the frames to serve.
     pub frames: Frames,
     /// Counts responses and reached limits.
     pub events: Arc<Events>,
@@ -90,7 +90,7 @@ pub enum ServeError {
     WebConfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         source: WebConfigError,
     },
 }

@@ -24,7 +24,7 @@ use crate::config::ConfigError;
 use document::Rate;
 use watched::Files;
 
-/// What is wrong with a web-config file.
+/// Errors of a web-config file.
 #[derive(Debug, thiserror::Error)]
 pub enum WebConfigError {
     /// The text is invalid.
@@ -43,7 +43,7 @@ pub enum WebConfigError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
 }
@@ -91,7 +91,7 @@ struct Live {
     rules: Arc<Rules>,
     /// The last valid TLS configuration.
     tls: Option<Arc<ServerConfig>>,
-    /// What is wrong with the files, as logged.
+    /// The current error of the files, as logged.
     broken: Option<String>,
 }
 
