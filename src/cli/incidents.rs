@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::app::{self, serve};
-use crate::cli::out as output;
+use crate::cli::output::{Format, Output};
 use crate::model::printable::{self, escaped};
 use crate::protection::record;
 use crate::protection::record::report;
@@ -26,7 +26,7 @@ const STATE: &str = "/var/lib/memwarden";
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Example:\n  memwarden incidents\n  memwarden incidents 20260101T120000.000Z-train \
-                             > ticket.md"
+                             --output ticket.md"
 )]
 pub(super) struct Args {
     /// ID of the incident to print; without it, all incidents are listed, newest first.
@@ -37,23 +37,25 @@ pub(super) struct Args {
     /// Configuration file of the daemon; without it, the default configuration.
     #[arg(long = "config.file", value_name = "FILE")]
     config_file: Option<PathBuf>,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output<Format>,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.store()?;
-        match (&self.id, self.json) {
-            (None, true) => output::json(&String::from_utf8_lossy(&incidents::json(Some(&*store))?))?,
-            (None, false) => output::text(&list(&*store)?)?,
-            (Some(id), true) => output::json(&String::from_utf8_lossy(&read(&*store, id)?))?,
-            (Some(id), false) => {
+        let output = &self.output;
+        match (&self.id, output.format()) {
+            (None, Format::Json) => {
+                output.json(&String::from_utf8_lossy(&incidents::json(Some(&*store))?))?
+            }
+            (None, Format::Text) => output.text(&list(&*store)?)?,
+            (Some(id), Format::Json) => output.json(&String::from_utf8_lossy(&read(&*store, id)?))?,
+            (Some(id), Format::Text) => {
                 let record: Incident = serde_json::from_slice(&read(&*store, id)?)
                     .with_context(|| format!("the record of {id} is damaged"))?;
                 let folder = printable::path(&store.folder().join(id));
-                output::text(&format!("{}\nThe folder: {folder}\n", report::report(&record)))?;
+                output.text(&format!("{}\nThe folder: {folder}\n", report::report(&record)))?;
             }
         }
         Ok(ExitCode::SUCCESS)

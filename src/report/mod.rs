@@ -6,7 +6,7 @@
 
 mod curve;
 mod focus;
-mod fragment;
+mod fragmentation;
 mod growth;
 mod leak;
 mod oom;
@@ -47,7 +47,7 @@ pub enum Kind {
     /// What leaks.
     Leak,
     /// How much free memory is of use.
-    Fragment,
+    Fragmentation,
 }
 
 /// What a report says beside what was seen.
@@ -116,7 +116,7 @@ pub fn tell(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Page
         Kind::Profile => ("profile", profile::body(recorder, about, page, &unseen)),
         Kind::Oom => ("oom", oom::body(recorder, about, page, &unseen)),
         Kind::Leak => ("leak", leak::body(recorder, about, page, &unseen)),
-        Kind::Fragment => ("fragment", fragment::body(recorder, about, page, &unseen)),
+        Kind::Fragmentation => ("fragmentation", fragmentation::body(recorder, about, page, &unseen)),
     };
     whole(name, recorder, about, page, body, &unseen)
 }

@@ -185,14 +185,14 @@ fn leak() {
 }
 
 #[test]
-fn fragment() {
+fn fragmentation() {
     let told = check(
-        Kind::Fragment,
+        Kind::Fragmentation,
         Focus::default(),
         Some(0.55),
         true,
         expect![[r#"
-        memwarden fragment: node01, 11 samples in 10 s
+        memwarden fragmentation: node01, 11 samples in 10 s
         Share of the free memory that is in blocks too small for one of 2^order pages
                             free  order 0  order 3  order 6  order 9  order 10   trend
           node 0 Normal  4.0 GiB        -        -        -     60 %         -  rising
@@ -239,7 +239,7 @@ fn run() {
 #[test]
 fn nothing_seen_is_said_and_nothing_is_invented() {
     let empty = Recorder::new(Focus::default());
-    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {
+    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragmentation] {
         let told = tell(kind, &empty, &About::default(), Paint::Plain);
         assert!(!told.found && !told.alarm, "{kind:?}");
         assert!(!told.text.contains(" 0 B"), "{}", told.text);
@@ -295,7 +295,7 @@ fn one_hangs() -> Vec<Value> {
 fn a_gpu_that_does_not_answer_is_told_and_no_verdict_covers_it() {
     let mut recorder = Recorder::new(Focus::default());
     recorder.take(frame(0, 1.0, &one_hangs()));
-    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {
+    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragmentation] {
         let told = tell(kind, &recorder, &About::default(), Paint::Plain);
         assert!(told.unseen, "{kind:?}");
         assert!(
@@ -371,7 +371,7 @@ fn allocators_can_be_chosen() {
     let told = |focus| {
         let mut recorder = Recorder::new(focus);
         recorder.take(frame(0, 1.0, &more));
-        tell(Kind::Fragment, &recorder, &About::default(), Paint::Plain)
+        tell(Kind::Fragmentation, &recorder, &About::default(), Paint::Plain)
     };
     let all = told(Focus::default());
     assert_eq!(all.json["allocators"].as_array().unwrap().len(), 2);

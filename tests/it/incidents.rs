@@ -49,9 +49,9 @@ impl Drop for Group {
     }
 }
 
-/// What `memwarden incidents --json` lists.
+/// What `memwarden incidents --format json` lists.
 fn incidents(folder: &Path) -> Value {
-    let output = memwarden(&["incidents", "--json", "--folder"]).arg(folder).output().unwrap();
+    let output = memwarden(&["incidents", "--format", "json", "--folder"]).arg(folder).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -109,7 +109,7 @@ fn what_the_kernel_killed_is_told() {
     assert!(
         told(&[id]).contains("| cause | kernel\\_oom |") || told(&[id]).contains("| cause | kernel_oom |")
     );
-    assert_eq!(serde_json::from_str::<Value>(&told(&["--json", id])).unwrap(), record);
+    assert_eq!(serde_json::from_str::<Value>(&told(&["--format", "json", id])).unwrap(), record);
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn a_watch_that_cannot_end_with_a_verdict_says_so_before_it_begins() {
 #[test]
 fn fragment_refuses_what_it_cannot_choose() {
     for args in [&["--pid", "1"][..], &["--workload", "x"], &["--devices", "0"]] {
-        let done = memwarden(&[&["fragment", "--duration", "0.2"], args].concat()).output().unwrap();
+        let done = memwarden(&[&["fragmentation", "--duration", "0.2"], args].concat()).output().unwrap();
         assert_eq!(done.status.code(), Some(1));
         assert!(text(&done.stderr).contains("give --url as well"), "{}", text(&done.stderr));
     }

@@ -13,13 +13,12 @@ use std::process::ExitCode;
 
 use self::checkpoint::Checkpoint;
 use self::work::{Pair, Speed};
-use crate::cli::out;
+use crate::cli::output::{Format, Output};
 use crate::cli::picture::Format as Drawing;
 use crate::formats::parameters::adapter::Adapter;
 use crate::formats::parameters::compare::{Comparison, Moved, compare};
 use crate::formats::parameters::summary::{self, Item, Row, Summary, summarize};
 use crate::formats::parameters::{Group, Place, Tensor, group_of, torch};
-use crate::model::printable;
 
 /// Grows when a key changes its meaning or goes.
 const SCHEMA_VERSION: u32 = 1;
@@ -44,19 +43,15 @@ pub(super) struct Args {
     /// Second checkpoint, which is compared with the first.
     #[arg(value_name = "OTHER")]
     other: Option<PathBuf>,
-    /// Format of the report.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-    /// File for the report as JSON with every tensor, written in addition to the output.
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output<Format>,
     /// Draw the size by part of the model and by data type to this file: .svg or .png.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Maximum length of each list in the report.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// List every tensor in the report.
+    /// List every tensor in the text report; JSON has every tensor.
     #[arg(long)]
     tensors: bool,
     /// Read only the headers; NaN, Inf and zeros are then unknown.
@@ -74,14 +69,6 @@ pub(super) struct Args {
     /// Accept .pt files that name functions or classes outside the list of harmless ones; none is called in any case.
     #[arg(long)]
     any_class: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// Tables in plain text.
-    Text,
-    /// A JSON object, with units in the keys.
-    Json,
 }
 
 /// What is said of one checkpoint.
@@ -225,26 +212,19 @@ impl Args {
     }
 
     fn write(&self, told: &[Told<'_>], comparison: Option<&Comparison<'_>>) -> anyhow::Result<()> {
-        if self.output.is_some() || self.format == Format::Json {
-            let report = Report { schema_version: SCHEMA_VERSION, checkpoints: told, comparison };
-            let mut json = serde_json::to_string_pretty(&report)?;
-            json.push('\n');
-            if let Some(path) = &self.output {
-                out::file(path, printable::json(&json).as_bytes())?;
-            }
-            if self.format == Format::Json {
-                out::json(&json)?;
-            }
+        if self.output.format() == Format::Json {
+            return self.output.value(&Report {
+                schema_version: SCHEMA_VERSION,
+                checkpoints: told,
+                comparison,
+            });
         }
-        if self.format == Format::Text {
-            let mut text = String::new();
-            told.iter().for_each(|told| text::checkpoint(told, self.tensors, &mut text));
-            if let Some(comparison) = comparison {
-                text::comparison(comparison, self.top, &mut text);
-            }
-            out::text(&text)?;
+        let mut text = String::new();
+        told.iter().for_each(|told| text::checkpoint(told, self.tensors, &mut text));
+        if let Some(comparison) = comparison {
+            text::comparison(comparison, self.top, &mut text);
         }
-        Ok(())
+        self.output.text(&text)
     }
 }
 

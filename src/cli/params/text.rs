@@ -195,7 +195,7 @@ fn list(title: &str, count: usize, rows: Vec<Vec<String>>, left: &[usize], out: 
         let _ = writeln!(out, "\n{title}");
         Table(rows).write(left, out);
         if more > 0 {
-            let _ = writeln!(out, "  and {more} more (--top, --output)");
+            let _ = writeln!(out, "  and {more} more (--top, --format json)");
         }
     }
 }

@@ -15,7 +15,7 @@ use anyhow::bail;
 
 use crate::analyzers::leak::State;
 use crate::analyzers::replay::{Options, Said, replay};
-use crate::cli::out as output;
+use crate::cli::output::Output;
 use crate::cli::picture::Format as Picture;
 use crate::config;
 use crate::model::series::Series;
@@ -27,13 +27,13 @@ const SCHEMA: u32 = 1;
 /// Run the leak and exhaustion analyzers on recorded series, and report their results.
 ///
 /// FILE is CSV (`t_s,bytes[,limit]`, or named columns: t_s, bytes, limit, anon, shmem, alloc), or a report that memwarden
-/// wrote with --output; --prometheus queries a server instead. The leak verdict uses the column `alloc` if present, else
+/// wrote as JSON; --prometheus queries a server instead. The leak verdict uses the column `alloc` if present, else
 /// `anon` and `shmem`, else `bytes`; the forecast compares `bytes` with the limit. The same input always gives the same
 /// output. Exit codes: 0 success, 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden replay run.csv --limit 16GiB
-  memwarden replay run.csv --limit 16GiB --horizon 15m --assess-every 10 --format csv
+  memwarden replay run.csv --limit 16GiB --horizon 15m --assess-every 10 --output assessments.csv
   memwarden replay run.csv --limit 16GiB --plot run.svg
   memwarden replay --prometheus http://localhost:9090 --since 30d --limit 80GiB \\
       --query 'memwarden_gpu_memory_used_bytes{gpu=\"0\"}'")]
@@ -65,18 +65,18 @@ pub(super) struct Args {
     /// Number of samples between two assessments.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = every)]
     assess_every: usize,
-    /// Format of the results.
-    #[arg(long, value_enum, default_value_t = Format::Summary)]
-    format: Format,
+    #[command(flatten)]
+    output: Output<Format>,
     /// Draw the series with verdicts and forecast to this file: .svg or .png.
     #[arg(long, value_name = "PICTURE")]
     plot: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Format {
-    /// Summary in plain text: the series, the verdict, the forecast, the evidence and advice.
-    Summary,
+    /// Plain text: the series, the verdict, the forecast, the evidence and advice.
+    #[default]
+    Text,
     /// Every assessment as CSV: t_s,leak,tte_p10,tte_p50,tte_p90,p_exhaustion. Requires a single FILE.
     Csv,
     /// The last assessment and every change of the verdict as JSON.
@@ -85,7 +85,8 @@ enum Format {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        if matches!(self.format, Format::Csv) && self.files.len() > 1 {
+        let format = self.output.format();
+        if matches!(format, Format::Csv) && self.files.len() > 1 {
             bail!("--format csv is for one FILE, found {}", self.files.len());
         }
         let options = Options { limit: self.limit, horizons: vec![self.horizon], every: self.assess_every };
@@ -95,11 +96,11 @@ impl Args {
         let mut drawn = Vec::new();
         for (i, series) in self.series()?.into_iter().enumerate() {
             let said = replay(&series, &options);
-            match self.format {
+            match format {
                 Format::Csv if i > 0 => bail!("--format csv is for one series, and there are several"),
                 Format::Csv => rows(&mut out, &said)?,
                 Format::Json => reports.push(report(&series, &said, self.horizon)),
-                Format::Summary => {
+                Format::Text => {
                     if i > 0 {
                         writeln!(out)?;
                     }
@@ -115,11 +116,12 @@ impl Args {
             let height = panels.saturating_mul(260).clamp(600, 4000);
             format.write(&plot::draw(&picture::chart(&drawn), 1200, height, &Theme::LIGHT), path)?;
         }
-        if matches!(self.format, Format::Json) {
-            let all = serde_json::json!({ "schema_version": SCHEMA, "series": reports });
-            output::json(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
+        match format {
+            Format::Json => {
+                self.output.value(&serde_json::json!({ "schema_version": SCHEMA, "series": reports }))?;
+            }
+            Format::Text | Format::Csv => self.output.text(&String::from_utf8_lossy(&out))?,
         }
-        output::text(&String::from_utf8_lossy(&out))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{self as rfs, AtFlags, Dir, Mode, OFlags, RenameFlags};
+use rustix::fs::{self as rfs, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::walk::{self, Last, Place};
@@ -129,7 +129,7 @@ impl Folder {
         mode: u32,
         write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.put(name.as_ref(), Some(mode), true, write)
+        self.put(name.as_ref(), Some(mode), write)
     }
 
     /// Without a mode, the file gets that of new files.
@@ -137,7 +137,6 @@ impl Folder {
         &self,
         name: &OsStr,
         mode: Option<u32>,
-        replace: bool,
         write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
     ) -> io::Result<()> {
         let (beside, file) = self.beside(name)?;
@@ -149,18 +148,7 @@ impl Folder {
             write(&mut out)?;
             out.flush()?;
             out.get_ref().sync_all()?;
-            if replace {
-                return Ok(rfs::renameat(&self.folder, &beside, &self.folder, name)?);
-            }
-            let moved = rfs::renameat_with(&self.folder, &beside, &self.folder, name, RenameFlags::NOREPLACE);
-            match moved {
-                // A file system that cannot: a link to a name that exists fails as well.
-                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                    rfs::linkat(&self.folder, &beside, &self.folder, name, AtFlags::empty())?;
-                    Ok(rfs::unlinkat(&self.folder, &beside, AtFlags::empty())?)
-                }
-                moved => Ok(moved?),
-            }
+            Ok(rfs::renameat(&self.folder, &beside, &self.folder, name)?)
         })();
         written.inspect_err(|_| {
             // What cannot be removed was moved, or is another's by now.

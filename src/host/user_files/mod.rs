@@ -142,15 +142,13 @@ pub fn read(path: &Path, owner: Option<u32>, largest: u64) -> io::Result<Vec<u8>
     if bytes.len() as u64 > largest { Err(Refusal::TooLarge.into()) } else { Ok(bytes) }
 }
 
-/// Puts a file where a person wants it: a new one, or in the place of a regular file if `replace` is wanted.
+/// Puts a file where a person wants it: a new one, or in the place of a regular file.
 ///
 /// # Errors
-/// `AlreadyExists` where something is there and is not to be replaced; a [`Refusal`] where it is a link or no regular
-/// file; or the operating system's.
-pub fn put(path: &Path, bytes: &[u8], replace: bool) -> io::Result<()> {
+/// A [`Refusal`] where something is there that is a link or no regular file; or the operating system's.
+pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let Place { folder, trusted, name } = walk::place(path, Last::Kept)?;
     let mode = match walk::entry(&folder, &name) {
-        Ok(_) if !replace => return Err(io::ErrorKind::AlreadyExists.into()),
         Ok(status) if status.is_symlink() => return Err(Refusal::Link.into()),
         Ok(status) if !status.is_file() => return Err(Refusal::NotRegular.into()),
         // What others are allowed with their own file, they are not with ours.
@@ -160,7 +158,7 @@ pub fn put(path: &Path, bytes: &[u8], replace: bool) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     let folder = Folder::of(folder, trusted);
-    folder.put(&name, mode, replace, |out| out.write_all(bytes))
+    folder.put(&name, mode, |out| out.write_all(bytes))
 }
 
 fn read_at(place: &Place) -> io::Result<(File, Metadata)> {

@@ -65,7 +65,7 @@ fn a_users_link_is_not_followed_wherever_it_is_on_the_way() {
         let path = folder.path().join(way);
         refused(open(&path), Refusal::Link);
         refused(status(&path), Refusal::Link);
-        refused(put(&path, b"x", true), Refusal::Link);
+        refused(put(&path, b"x"), Refusal::Link);
     }
     refused(Folder::open(&folder.path().join("middle")), Refusal::Link);
     refused(Folder::make(&folder.path().join("middle/new/newer")), Refusal::Link);
@@ -97,12 +97,12 @@ fn nothing_but_a_regular_file_is_opened_and_nothing_is_waited_for() {
     let pipe = folder.path().join("pipe");
     fifo(&pipe);
     refused(open(&pipe), Refusal::NotRegular);
-    refused(put(&pipe, b"x", true), Refusal::NotRegular);
+    refused(put(&pipe, b"x"), Refusal::NotRegular);
     refused(Folder::open(folder.path()).unwrap().append("pipe"), Refusal::NotRegular);
     refused(open(folder.path()), Refusal::NotRegular);
     for device in ["/dev/null", "/dev/kmsg", "/dev/ptmx"].map(Path::new).iter().filter(|path| path.exists()) {
         refused(open(device), Refusal::NotRegular);
-        refused(put(device, b"x", true), Refusal::NotRegular);
+        refused(put(device, b"x"), Refusal::NotRegular);
     }
 }
 
@@ -143,17 +143,15 @@ fn a_word_counts_from_those_it_is_expected_of() {
 fn a_file_is_put_beside_and_then_in_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out");
-    put(&path, b"one", false).unwrap();
-    assert_eq!(put(&path, b"two", false).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-    assert_eq!(std::fs::read(&path).unwrap(), b"one");
+    put(&path, b"one").unwrap();
     std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     let other = folder.path().join("other");
     std::fs::hard_link(&path, &other).unwrap();
-    put(&path, b"two", true).unwrap();
+    put(&path, b"two").unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"two");
     assert_eq!(std::fs::read(&other).unwrap(), b"one", "nothing is written through a second name");
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
-    assert_eq!(put(&folder.path().join("no/out"), b"x", true).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(put(&folder.path().join("no/out"), b"x").unwrap_err().kind(), io::ErrorKind::NotFound);
 
     let open = Folder::open(folder.path()).unwrap();
     symlink(&other, folder.path().join("link")).unwrap();

@@ -1,4 +1,4 @@
-//! `fragment`: how much of the free memory is of use for large blocks.
+//! `fragmentation`: how much of the free memory is of use for large blocks.
 //!
 //! Of a GPU nothing can be said from outside: the driver shows what an allocator reserved, not the holes in it.
 
