@@ -216,10 +216,10 @@ def node():
     b.table("Sources", f"memwarden_source_status{{{HERE}}} == 1", hide=("Value",))
     b.lines("Time a sample takes", [(f"memwarden_source_duration_seconds{{{HERE}}}", "{{source}}")], "s", width=12, stack=True, min=0)
     b.lines("memwarden's own memory", [
-        (f"memwarden_self_resident_memory_bytes{{{HERE}}}", "daemon"),
+        (f"process_resident_memory_bytes{{{HERE}}}", "daemon"),
         (f"memwarden_gpu_worker_resident_memory_bytes{{{HERE}}}", "GPU worker"),
     ], "bytes", min=0)
-    b.lines("memwarden's own processor time", [(f"rate(memwarden_self_cpu_seconds_total{{{HERE}}}[$__rate_interval])", "daemon")], "percentunit", min=0)
+    b.lines("memwarden's own processor time", [(f"rate(process_cpu_seconds_total{{{HERE}}}[$__rate_interval])", "daemon")], "percentunit", min=0)
     b.lines("What was left out or late", [
         (f"rate(memwarden_ticks_skipped_total{{{HERE}}}[$__rate_interval])", "ticks skipped"),
         (f"sum(rate(memwarden_source_errors_total{{{HERE}}}[$__rate_interval]))", "source errors"),
