@@ -139,7 +139,7 @@ targets! {
     plot_report(bytes) {
         if let Ok(report) = plot::report::read(bytes) {
             let picture = plot::draw(&report.chart(), 600, 300, &plot::Theme::LIGHT);
-            let svg = plot::svg::render(&picture);
+            let svg = plot::svg::render(&picture, crate::model::printable::is_hidden);
             assert!(!svg.contains("=\"NaN"), "a number was lost on the way to the picture");
         }
     }

@@ -459,7 +459,7 @@ fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
         ("report.md".to_owned(), report(incident).into_bytes()),
         ("processes.csv".to_owned(), open.processes.clone().into_bytes()),
         ("audit.jsonl".to_owned(), open.lines.clone()),
-        ("memory.svg".to_owned(), svg::render(&picture).into_bytes()),
+        ("memory.svg".to_owned(), svg::render(&picture, printable::is_hidden).into_bytes()),
     ];
     files.extend(csv(&samples));
     files

@@ -105,7 +105,7 @@ fn number(layer: &mut Layer, at: Point, says: String, anchor: Anchor) {
 pub(super) fn page(picture: &Picture) -> String {
     let title: String = picture.title.chars().filter(|c| !matches!(c, '<' | '>' | '&')).collect();
     let title = printable::escaped(&title);
-    let svg = svg::render(picture);
+    let svg = svg::render(picture, printable::is_hidden);
     let svg = svg.find("<svg").map_or("", |start| &svg[start..]);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n\
