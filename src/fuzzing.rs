@@ -171,7 +171,7 @@ targets! {
             assert!(found.memory_bytes() <= limits.memory_bytes, "the bound is exceeded");
             if let Ok(analysis) = snapshot::analysis::analyze(&found, &options) {
                 serde_json::to_string(&analysis).expect("a report has text keys and finite numbers");
-                crate::cli::fuzz_snapshot(&found, &analysis);
+                crate::report::snapshot::fuzz(&found, &analysis);
             }
             let _ = snapshot::analysis::compare(&found, &found, 5);
         }

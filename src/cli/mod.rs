@@ -71,10 +71,6 @@ const RENAMED: &[(&[&str], &str)] = &[
     (&["incidents", "--json"], "memwarden incidents --format json"),
 ];
 
-/// Everything that is written about a snapshot, but to a file.
-#[cfg(any(fuzzing, test))]
-pub(crate) use snapshot::fuzz as fuzz_snapshot;
-
 pub use out::complain;
 
 /// Runs what the command line asks for.

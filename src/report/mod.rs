@@ -10,11 +10,14 @@ mod fragmentation;
 mod growth;
 mod leak;
 mod oom;
+pub(crate) mod params;
 mod profile;
 mod record;
+pub(crate) mod replay;
 mod resource;
 mod run;
 mod sight;
+pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
 mod text;

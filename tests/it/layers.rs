@@ -17,7 +17,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("analyzers", &["model", "history", "formats", "sources"]),
     ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("plot", &[]),
-    ("recording", &["model", "plot"]),
+    ("recording", &["model", "formats", "host", "plot"]),
     ("protection/words", &["model"]),
     ("protection/policy", &["model"]),
     ("protection/options", &["model", "config", "protection/words", "protection/policy"]),
@@ -65,7 +65,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("catalog", &["model", "events", "sources", "analyzers", "engine", "protection/metrics"]),
     ("otlp", &["model", "config", "events", "host", "engine", "catalog"]),
     ("perf_log", &["model", "host", "catalog"]),
-    ("report", &["model", "plot", "catalog"]),
+    ("report", &["model", "formats", "analyzers", "plot", "recording", "catalog"]),
     ("serve", &["model", "config", "events", "host", "engine", "protection/words", "catalog"]),
     (
         "app",
@@ -206,11 +206,11 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
     (
         "what a person names to a command is read with that person's rights, pipes and links included",
         &[
-            "cli/params/checkpoint.rs",
-            "cli/params/file.rs",
-            "cli/plot/input.rs",
+            "recording/checkpoint/mod.rs",
+            "recording/checkpoint/file.rs",
+            "recording/chart.rs",
             "cli/replay/input.rs",
-            "cli/snapshot/mod.rs",
+            "cli/snapshot.rs",
         ],
     ),
 ];

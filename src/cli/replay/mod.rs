@@ -4,8 +4,6 @@
 //! `input`, another way to show it another format.
 
 mod input;
-mod picture;
-mod summary;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,16 +11,13 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use crate::analyzers::leak::State;
-use crate::analyzers::replay::{Options, Said, replay};
+use crate::analyzers::replay::{Options, replay};
 use crate::cli::output::Output;
 use crate::cli::picture::Format as Picture;
 use crate::config;
 use crate::model::series::Series;
 use crate::plot::{self, Theme};
-
-/// The version of the JSON that is printed.
-const SCHEMA: u32 = 1;
+use crate::report::replay::{self as told, picture};
 
 /// Run the leak and exhaustion analyzers on recorded series, and report their results.
 ///
@@ -98,13 +93,13 @@ impl Args {
             let said = replay(&series, &options);
             match format {
                 Format::Csv if i > 0 => bail!("--format csv is for one series, and there are several"),
-                Format::Csv => rows(&mut out, &said)?,
-                Format::Json => reports.push(report(&series, &said, self.horizon)),
+                Format::Csv => told::rows(&mut out, &said)?,
+                Format::Json => reports.push(told::report(&series, &said, self.horizon)),
                 Format::Text => {
                     if i > 0 {
                         writeln!(out)?;
                     }
-                    summary::write(&mut out, &series, &said, self.horizon)?;
+                    told::text::write(&mut out, &series, &said, self.horizon)?;
                 }
             }
             if picture.is_some() {
@@ -118,7 +113,9 @@ impl Args {
         }
         match format {
             Format::Json => {
-                self.output.value(&serde_json::json!({ "schema_version": SCHEMA, "series": reports }))?;
+                self.output.value(
+                    &serde_json::json!({ "schema_version": told::SCHEMA_VERSION, "series": reports }),
+                )?;
             }
             Format::Text | Format::Csv => self.output.text(&String::from_utf8_lossy(&out))?,
         }
@@ -139,44 +136,6 @@ impl Args {
         }
         Ok(all)
     }
-}
-
-/// The assessments as CSV; what is not known is empty.
-fn rows(out: &mut impl Write, said: &[Said]) -> csv::Result<()> {
-    let mut table = csv::Writer::from_writer(out);
-    table.write_record(["t_s", "leak", "tte_p10", "tte_p50", "tte_p90", "p_exhaustion"])?;
-    let seconds = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{time:.3}"));
-    for Said { at, assessment, .. } in said {
-        let tte = assessment.tte;
-        let chance = assessment.p_exhaustion.first().copied().flatten();
-        table.write_record([
-            at.to_string(),
-            u8::from(assessment.leak == State::Leaking).to_string(),
-            seconds(tte.map(|tte| tte.p10)),
-            seconds(tte.map(|tte| tte.p50)),
-            seconds(tte.and_then(|tte| tte.p90)),
-            chance.map_or_else(String::new, |chance| format!("{chance:.6}")),
-        ])?;
-    }
-    Ok(table.flush()?)
-}
-
-/// The last assessment of a series and the changes before it.
-fn report(series: &Series, said: &[Said], horizon: f64) -> serde_json::Value {
-    let changes: Vec<_> = summary::changes(said)
-        .map(|(at, state)| serde_json::json!({ "t_s": at, "leak": state.word() }))
-        .collect();
-    let last = said.last();
-    serde_json::json!({
-        "name": series.name,
-        "samples": series.rows.len(),
-        "remarks": series.remarks,
-        "t_s": last.map(|last| last.at),
-        "limit_bytes": last.and_then(|last| last.limit),
-        "horizon_seconds": horizon,
-        "changes": changes,
-        "assessment": last.map(|last| &last.assessment),
-    })
 }
 
 fn size(text: &str) -> Result<f64, String> {

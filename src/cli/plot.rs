@@ -1,8 +1,5 @@
 //! `memwarden plot`: a chart from a recording, a report or an older tool's log.
 
-mod csv;
-mod input;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +7,7 @@ use super::picture::Format;
 use crate::config;
 use crate::model::units::{Bytes, Unit as _};
 use crate::plot::{self, Baseline, Chart, Limit, Theme, Unit};
+use crate::recording::chart;
 
 /// Draw recordings, reports and logs as a chart.
 ///
@@ -84,9 +82,9 @@ impl Args {
         let charts = self
             .files
             .iter()
-            .map(|file| input::read(file, &self.columns))
+            .map(|file| chart::read(file, &self.columns))
             .collect::<anyhow::Result<Vec<Chart>>>()?;
-        let mut chart = input::together(charts);
+        let mut chart = chart::together(charts);
         if let Some(title) = &self.title {
             chart.title.clone_from(title);
         }

@@ -11,7 +11,7 @@ use crate::model::series::Series;
 use crate::plot::{self, TimeAxis};
 
 /// When the verdict changed, and to what.
-pub(super) fn changes(said: &[Said]) -> impl Iterator<Item = (f64, State)> {
+pub(crate) fn changes(said: &[Said]) -> impl Iterator<Item = (f64, State)> {
     let before = std::iter::once(None).chain(said.iter().map(|said| Some(said.assessment.leak)));
     said.iter().zip(before).filter_map(|(said, before)| {
         let state = said.assessment.leak;
@@ -20,7 +20,7 @@ pub(super) fn changes(said: &[Said]) -> impl Iterator<Item = (f64, State)> {
 }
 
 /// What was seen, the verdict, the forecast, the evidence, what to do.
-pub(super) fn write(
+pub(crate) fn write(
     out: &mut impl Write,
     series: &Series,
     said: &[Said],

@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::Told;
-use crate::cli::snapshot::text::Table;
 use crate::formats::parameters::Dtype;
 use crate::formats::parameters::compare::{Comparison, Side};
 use crate::formats::parameters::summary::{Row, Share, Summary, Trainable, Values};
 use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
+use crate::report::snapshot::text::Table;
 
 /// One checkpoint.
-pub(super) fn checkpoint(told: &Told<'_>, all: bool, out: &mut String) {
+pub(crate) fn checkpoint(told: &Told<'_>, all: bool, out: &mut String) {
     let summary = &told.summary;
     let _ = writeln!(
         out,
@@ -154,7 +154,7 @@ fn trainable(summary: &Summary<'_>, out: &mut String) {
 }
 
 /// What differs between two checkpoints.
-pub(super) fn comparison(comparison: &Comparison<'_>, top: usize, out: &mut String) {
+pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, out: &mut String) {
     let _ = writeln!(
         out,
         "Compared: {} of the same shape and type, {} changed, {} added, {} removed",

@@ -1,8 +1,5 @@
 //! `memwarden snapshot`: what a PyTorch allocator snapshot says, without executing anything of it.
 
-mod picture;
-pub(super) mod text;
-
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,9 +14,7 @@ use crate::formats::snapshot::analysis::{Analysis, Comparison, Options, analyze,
 use crate::formats::snapshot::{Snapshot, decode};
 use crate::model::printable;
 use crate::model::units::Bytes;
-
-/// Grows when a key changes its meaning or goes.
-const SCHEMA_VERSION: u32 = 1;
+use crate::report::snapshot::{FileReport, Report, SCHEMA_VERSION, picture, text};
 
 /// Analyze PyTorch allocator snapshots: fragmentation, the owners of memory, and remedies.
 ///
@@ -52,22 +47,6 @@ pub(super) struct Args {
     /// Maximum memory for reading one file.
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = size)]
     max_memory: Bytes,
-}
-
-#[derive(serde::Serialize)]
-struct Report<'a> {
-    schema_version: u32,
-    snapshots: Vec<FileReport<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    comparison: Option<&'a Comparison>,
-}
-
-#[derive(serde::Serialize)]
-struct FileReport<'a> {
-    file: String,
-    file_bytes: usize,
-    #[serde(flatten)]
-    analysis: &'a Analysis<'a>,
 }
 
 fn size(text: &str) -> Result<Bytes, String> {
@@ -188,12 +167,4 @@ impl Args {
         }
         self.output.text(&text)
     }
-}
-
-/// Everything that is written about a snapshot, but to a file.
-#[cfg(any(fuzzing, test))]
-pub(crate) fn fuzz(snapshot: &Snapshot<'_>, analysis: &Analysis<'_>) {
-    let mut out = String::new();
-    text::report("fuzz", 0, analysis, &mut out);
-    let _ = picture::page(&picture::draw(&[picture::Drawn { name: "fuzz".to_owned(), snapshot, analysis }]));
 }

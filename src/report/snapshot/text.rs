@@ -10,10 +10,10 @@ use crate::model::printable::escaped;
 use crate::model::units::Bytes;
 
 /// Rows of cells, aligned: text to the left, numbers to the right.
-pub(in crate::cli) struct Table(pub(in crate::cli) Vec<Vec<String>>);
+pub(crate) struct Table(pub(crate) Vec<Vec<String>>);
 
 impl Table {
-    pub(in crate::cli) fn write(&self, left: &[usize], out: &mut String) {
+    pub(crate) fn write(&self, left: &[usize], out: &mut String) {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.0.iter().filter_map(|row| row.get(column));
@@ -36,7 +36,7 @@ impl Table {
 }
 
 /// One snapshot.
-pub(super) fn report(file: &str, len: usize, analysis: &Analysis<'_>, out: &mut String) {
+pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, out: &mut String) {
     let totals = &analysis.totals;
     let size = Bytes::new(u64::try_from(len).unwrap_or(u64::MAX));
     let events: u64 = analysis.traces.iter().map(|trace| trace.events).sum();
@@ -300,7 +300,7 @@ fn settings(settings: Option<&Settings<'_>>, out: &mut String) {
 }
 
 /// What changed between two snapshots.
-pub(super) fn comparison(comparison: &Comparison, out: &mut String) {
+pub(crate) fn comparison(comparison: &Comparison, out: &mut String) {
     let (before, after) = (&comparison.before, &comparison.after);
     let mut rows = vec![["", "before", "after", "change"].map(str::to_owned).to_vec()];
     for (name, before, after) in [
