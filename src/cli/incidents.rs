@@ -13,6 +13,7 @@ use crate::protection::record;
 use crate::protection::record::report;
 use crate::protection::words::incident::Incident;
 use crate::protection::words::incidents::{self, Incidents, RECORD};
+use crate::report::text::aligned;
 
 /// Where the systemd unit keeps the daemon's state.
 const STATE: &str = "/var/lib/memwarden";
@@ -83,18 +84,20 @@ fn list(store: &dyn Incidents) -> anyhow::Result<String> {
     if entries.is_empty() {
         writeln!(out, "No incidents in {}.", printable::path(store.folder()))?;
     }
-    for entry in entries {
+    let rows = entries.into_iter().map(|entry| {
         let mode = entry.mode.as_deref().filter(|mode| !mode.is_empty()).unwrap_or("-");
         let cause = entry.cause.map_or("damaged", |cause| cause.label());
-        writeln!(
-            out,
-            "{:<44}  {cause:<10}  {:<8}  {:>3} steps  {}",
-            escaped(&entry.id),
-            escaped(mode),
-            entry.steps.unwrap_or(0),
-            escaped(entry.summary.as_deref().unwrap_or("the record cannot be read"))
-        )?;
-    }
+        let steps = entry.steps.map_or_else(|| "-".to_owned(), |steps| format!("{steps} steps"));
+        let summary = entry.summary.as_deref().unwrap_or("the record cannot be read");
+        vec![
+            escaped(&entry.id).into_owned(),
+            cause.to_owned(),
+            escaped(mode).into_owned(),
+            steps,
+            escaped(summary).into_owned(),
+        ]
+    });
+    aligned(&mut out, &rows.collect::<Vec<_>>(), &[0, 1, 2, 4]);
     Ok(out)
 }
 
@@ -117,8 +120,8 @@ mod tests {
         store.write("20260102T120000.000Z-job", &[(RECORD.to_owned(), b"{".to_vec())]).unwrap();
         assert_eq!(
             text(),
-            "20260102T120000.000Z-job                      damaged     -           0 steps  the record cannot be read\n\
-             20260101T120000.000Z-job                      policy      enforce     0 steps  It ended.\n"
+            "  20260102T120000.000Z-job  damaged  -              -  the record cannot be read\n  \
+             20260101T120000.000Z-job  policy   enforce  0 steps  It ended.\n"
         );
     }
 }

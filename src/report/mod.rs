@@ -20,7 +20,7 @@ mod sight;
 pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 mod training;
 mod unseen;
 

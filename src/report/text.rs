@@ -102,11 +102,20 @@ const NAME: usize = 16;
 /// Between two columns, and before the first.
 const GAP: usize = 2;
 
+/// The columns of a row under each other, those that `left` has to the left and the others to the right.
+pub(crate) fn aligned(out: &mut String, rows: &[Vec<String>], left: &[usize]) {
+    lay_out(out, rows, left, Page::default(), &[]);
+}
+
 /// The columns of a row, the first to the left and the others to the right, under each other.
 ///
 /// Where they are wider than the page, the columns `spare` are left out, the first of them first, and then names are
 /// shortened in their middle.
 pub(super) fn table(out: &mut String, rows: &[Vec<String>], page: Page, spare: &[usize]) {
+    lay_out(out, rows, &[0], page, spare);
+}
+
+fn lay_out(out: &mut String, rows: &[Vec<String>], left: &[usize], page: Page, spare: &[usize]) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -136,7 +145,8 @@ pub(super) fn table(out: &mut String, rows: &[Vec<String>], page: Page, spare: &
             let pad = " ".repeat(widths[column] - cell.chars().count());
             // Padding is counted on the bare word: colors take no place.
             let shown = page.paint.word(&cell);
-            let parts: [&str; 3] = if column == 0 { ["  ", &shown, &pad] } else { ["  ", &pad, &shown] };
+            let to_the_left = left.contains(&column);
+            let parts: [&str; 3] = if to_the_left { ["  ", &shown, &pad] } else { ["  ", &pad, &shown] };
             parts.into_iter().for_each(|part| line.push_str(part));
         }
         out.push_str(line.trim_end());
@@ -189,6 +199,18 @@ mod tests {
         let mut colored = String::new();
         table(&mut colored, &rows, Paint::Colors.into(), &[]);
         assert_eq!(colored.replace("\x1b[1;31m", "").replace("\x1b[0m", ""), out);
+    }
+
+    #[test]
+    fn columns_stand_to_the_left_where_they_are_to() {
+        let rows = [["id", "3", "what"], ["a longer id", "12", ""]];
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+        let mut out = String::new();
+        aligned(&mut out, &rows, &[0, 2]);
+        assert_eq!(out, "  id            3  what\n  a longer id  12\n");
+        out.clear();
+        aligned(&mut out, &rows, &[1]);
+        assert_eq!(out, "           id  3   what\n  a longer id  12\n");
     }
 
     #[test]

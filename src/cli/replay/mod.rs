@@ -5,7 +5,6 @@
 
 mod input;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -86,20 +85,20 @@ impl Args {
         }
         let options = Options { limit: self.limit, horizons: vec![self.horizon], every: self.assess_every };
         let picture = self.plot.as_deref().map(Picture::of).transpose()?;
-        let mut out = Vec::new();
+        let (mut text, mut table) = (String::new(), Vec::new());
         let mut reports = Vec::new();
         let mut drawn = Vec::new();
         for (i, series) in self.series()?.into_iter().enumerate() {
             let said = replay(&series, &options);
             match format {
                 Format::Csv if i > 0 => bail!("--format csv is for one series, and there are several"),
-                Format::Csv => told::rows(&mut out, &said)?,
+                Format::Csv => told::rows(&mut table, &said)?,
                 Format::Json => reports.push(told::report(&series, &said, self.horizon)),
                 Format::Text => {
                     if i > 0 {
-                        writeln!(out)?;
+                        text.push('\n');
                     }
-                    told::text::write(&mut out, &series, &said, self.horizon)?;
+                    told::text::write(&mut text, &series, &said, self.horizon);
                 }
             }
             if picture.is_some() {
@@ -117,7 +116,8 @@ impl Args {
                     &serde_json::json!({ "schema_version": told::SCHEMA_VERSION, "series": reports }),
                 )?;
             }
-            Format::Text | Format::Csv => self.output.text(&String::from_utf8_lossy(&out))?,
+            Format::Text => self.output.text(&text)?,
+            Format::Csv => self.output.text(&String::from_utf8_lossy(&table))?,
         }
         Ok(ExitCode::SUCCESS)
     }

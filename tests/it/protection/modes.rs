@@ -81,7 +81,7 @@ fn a_drill_walks_the_whole_ladder_and_touches_nobody() {
         "1 process, 0 left out".to_owned(),
         format!("send SIGUSR1 to pid {pid}, if it has a handler"),
         format!("send SIGTERM to pid {pid}"),
-        "  kill\n".to_owned(),
+        "\n  kill  ".to_owned(),
     ] {
         assert!(text.contains(&line), "no `{line}` in {text}");
     }
