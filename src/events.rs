@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::model::attention;
 use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, SourceError, Status};
 use crate::model::time::Timestamp;
@@ -408,11 +409,6 @@ impl Events {
             }
         }
     }
-}
-
-/// A lock that outlives a panic elsewhere: the counters behind it are always whole.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::fs;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
 /// How often the files are read again.
@@ -37,7 +38,7 @@ impl Subordinates {
     /// The user who is behind this id: mostly itself.
     pub fn owner(&self, uid: u32, now: Timestamp) -> u32 {
         let Some(passwd) = &self.passwd else { return uid };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.read.is_none_or(|read| now.since(read) >= AGAIN) {
             known.read = Some(now);
             let subuid = fs::read_text(&passwd.with_file_name("subuid")).unwrap_or_default();

@@ -3,10 +3,11 @@
 //! A table of fixed size. One thread writes; a reader takes no lock, asks
 //! nothing of the allocator, and sees either the whole of an entry or none.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
 
 use super::ids::ProcessKey;
+use crate::model::lock::lock;
 
 /// What became of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,7 +125,7 @@ impl Checkpoints {
 
     /// Notes what a process said; false where the table is full.
     pub fn note(&self, key: ProcessKey, state: State, heard_nanos: u64) -> bool {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = lock(&self.writer);
         let known = self.slots.iter().find(|slot| slot.key() == Some(key));
         let Some(slot) = known.or_else(|| self.slots.iter().find(|slot| slot.key().is_none())) else {
             return false;
@@ -141,7 +142,7 @@ impl Checkpoints {
 
     /// The process has ended.
     pub fn forget(&self, key: ProcessKey) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = lock(&self.writer);
         if let Some(slot) = self.slots.iter().find(|slot| slot.key() == Some(key)) {
             slot.write(ProcessKey { pid: 0, start: 0 }, 0, 0, 0);
         }

@@ -14,6 +14,7 @@ pub mod frame;
 pub mod histogram;
 pub mod ids;
 pub mod label;
+pub mod lock;
 pub mod outlook;
 pub mod pattern;
 pub mod point;

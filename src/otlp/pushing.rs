@@ -4,7 +4,7 @@
 //! collector has not taken is of no use to it any more.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -19,6 +19,7 @@ use super::resolve::Resolved;
 use crate::engine::Frames;
 use crate::events::Events;
 use crate::host::clock;
+use crate::model::lock::lock;
 
 /// A request to push once more and end; the answer says that it is done.
 pub(super) type End = mpsc::Sender<()>;
@@ -85,10 +86,6 @@ impl Sender {
         let new = Arc::new(Client::new(&self.resolved)?);
         Ok(Arc::clone(client.insert(new)))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Pushes until it is asked to end.

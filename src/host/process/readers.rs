@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::host::clock;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
 /// Threads at most. One that is held up costs its stack, of which a few KiB are touched.
@@ -219,7 +220,7 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that is called under the lock panics half way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// How reading goes now.
@@ -359,7 +360,7 @@ struct Reply<R> {
 impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
         let answer = (self.key, self.answer.take());
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        lock(&self.inbox).push(answer);
     }
 }
 
@@ -402,7 +403,7 @@ impl<R: Send + 'static> Desk<R> {
             self.pool.take(std::mem::take(&mut self.asked));
         }
         self.pool.wait();
-        let answers = std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        let answers = std::mem::take(&mut *lock(&self.inbox));
         for (key, _) in &answers {
             self.out.remove(key);
         }

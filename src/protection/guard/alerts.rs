@@ -1,10 +1,11 @@
 //! Alerts that fire now, as Alertmanager told them, until it says that they are over.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::options::target::Target;
 
@@ -28,7 +29,7 @@ pub struct Alerts {
 impl Alerts {
     /// An alert fires, or is over; whether it is for one of the targets.
     pub fn hear(&self, labels: Labels, fires: bool, targets: &[Target], now: Timestamp) -> bool {
-        let mut firing = self.firing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut firing = lock(&self.firing);
         if !fires {
             return firing.remove(&labels).is_some();
         }
@@ -52,7 +53,7 @@ impl Alerts {
 
     /// When the newest of the alerts for this target was told.
     pub fn firing(&self, target: &Target) -> Option<Timestamp> {
-        let firing = self.firing.lock().unwrap_or_else(PoisonError::into_inner);
+        let firing = lock(&self.firing);
         let for_it = firing.iter().filter(|(labels, _)| heeds(target, labels)).map(|(_, at)| *at);
         for_it.max_by_key(|at| at.monotonic())
     }

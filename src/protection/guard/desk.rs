@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::Shared;
 use crate::host::{clock, fs};
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::words::alert::ReceiveAlerts;
 
@@ -32,19 +33,19 @@ struct Behind {
 impl Desk {
     /// Somebody else hears from now on.
     pub(super) fn hand_over(&self, shared: Option<Arc<Shared>>, token: Option<PathBuf>) {
-        let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut behind = lock(&self.0);
         (behind.shared, behind.token) = (shared, token);
     }
 
     fn shared(&self) -> Option<Arc<Shared>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).shared.clone()
+        lock(&self.0).shared.clone()
     }
 }
 
 impl ReceiveAlerts for Desk {
     /// The file is read each time, so that a new token counts at once.
     fn token(&self) -> Result<Option<String>, String> {
-        let path = self.0.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
+        let path = lock(&self.0).token.clone();
         let Some(path) = path else { return Ok(None) };
         let read = fs::read_bounded(&path, LONGEST)
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| std::io::ErrorKind::InvalidData.into()));
@@ -65,7 +66,7 @@ impl ReceiveAlerts for Desk {
 
     fn refused(&self) {
         let now = clock::now();
-        let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut behind = lock(&self.0);
         let due = behind.refused.is_none_or(|before| now.since(before) >= LOGGED);
         if due {
             behind.refused = Some(now);

@@ -24,7 +24,7 @@ pub mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ use crate::host::{clock, memory, priority};
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts as Told;
 use crate::model::frame::Frame;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::Reporter;
 use crate::model::time::Timestamp;
@@ -75,7 +76,7 @@ pub struct Shared {
 impl Shared {
     /// What the guard said last.
     pub fn newest(&self) -> Report {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.report).clone()
     }
 
     /// Whether something is being done for a target, which must not be cut short.
@@ -89,7 +90,7 @@ impl Shared {
 
 impl Reporter for Shared {
     fn report(&self, at: Timestamp, out: &mut Batch) {
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let names = lock(&self.names).clone();
         status::put(&self.newest(), &names, at, out);
         for (outcome, count) in self.alerts.counts() {
             out.put(&metrics::ALERTS, &[outcome.into()], Count(count));
@@ -110,7 +111,7 @@ impl Feed {
     pub fn look(&mut self, frame: &Frame, told: &Told) {
         let report = self.shared.newest();
         if let Some(facts) = self.gather.look(frame.at, &frame.outlook, told, &self.shared.alerts, &report) {
-            self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.gather.names);
+            lock(&self.shared.names).clone_from(&self.gather.names);
             let jobs = facts.seats.iter().flatten();
             let targets = &self.shared.targets;
             self.lookout.watch(jobs.map(|seat| (&targets[seat.target].name, &*seat.roster.largest)));

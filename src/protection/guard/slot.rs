@@ -3,7 +3,9 @@
 //! What the taker is done with goes back to the giver, so that the taker
 //! neither allocates nor frees.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::model::lock::lock;
 
 /// The place.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ impl<T> Default for Slot<T> {
 impl<T> Slot<T> {
     /// Leaves something; `merge` is given what nobody took, to keep what must not be lost.
     pub(super) fn give(&self, mut new: Box<T>, merge: impl FnOnce(&mut T, &mut T)) {
-        let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut both = lock(&self.0);
         if let Some(mut unread) = both.fresh.take() {
             merge(&mut new, &mut unread);
         }

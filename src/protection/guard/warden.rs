@@ -1,7 +1,7 @@
 //! The guard over reloads: the one that runs, the sampler's way to it, and the configuration that waits for its turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::alerts::Alerts;
 use super::desk::Desk;
@@ -11,6 +11,7 @@ use crate::host::roots::Roots;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts as Told;
 use crate::model::frame::Frame;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::Reporter;
 use crate::model::time::Timestamp;
@@ -24,7 +25,7 @@ pub struct Post(Mutex<Option<Feed>>);
 impl Post {
     /// Tells the guard what a frame says.
     pub fn look(&self, frame: &Frame, told: &Told) {
-        let mut feed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut feed = lock(&self.0);
         let looked = catch_unwind(AssertUnwindSafe(|| {
             if let Some(feed) = &mut *feed {
                 feed.look(frame, told);
@@ -39,7 +40,7 @@ impl Post {
 
 impl Reporter for Post {
     fn report(&self, at: Timestamp, out: &mut Batch) {
-        if let Some(feed) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(feed) = &*lock(&self.0) {
             feed.shared.report(at, out);
         }
     }
@@ -118,7 +119,7 @@ impl Warden {
     }
 
     fn start(&mut self, wanted: (Protection, Roots)) {
-        let put = |feed| *self.post.0.lock().unwrap_or_else(PoisonError::into_inner) = feed;
+        let put = |feed| *lock(&self.post.0) = feed;
         put(None);
         self.guard = None;
         let alerts = Arc::clone(&self.alerts);

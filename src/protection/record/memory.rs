@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::{clock, fs};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
 use crate::protection::words::step::Touched;
@@ -102,7 +103,7 @@ pub struct Remembered(Arc<Shared>);
 
 impl Remembered {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.known)
     }
 
     /// When one of these processes was asked for a checkpoint last.
@@ -213,7 +214,7 @@ impl Archive {
     /// being protected.
     pub(super) fn remembered(&self) -> Remembered {
         const PATIENCE: Duration = Duration::from_secs(2);
-        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = lock(&self.read);
         // It is told once; later on nobody tells, and nobody is left who could.
         if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = read.recv_timeout(PATIENCE) {
             tracing::warn!("What was done before the start cannot be read; the rate limits begin anew.");
@@ -271,7 +272,7 @@ impl Writer {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.known)
     }
 
     fn write(&mut self, at: Timestamp, fact: Fact) {

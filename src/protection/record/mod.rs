@@ -17,7 +17,7 @@ mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use self::audit::{AuditLog, Place};
@@ -37,6 +37,7 @@ use crate::events::{Events, RecordsState};
 use crate::host::{capability, clock, fs, lock};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::protection::words::incidents::Incidents;
 
 /// Says what of the system protection has to do without; `proc` is where processes are.
@@ -74,11 +75,11 @@ impl Lookout {
     /// Watches how the processes of these jobs end, each with the name of its target; one that `SIGKILL` ends is an
     /// incident.
     pub fn watch<'k>(&self, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
-        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).watch(&self.proc, jobs);
+        lock(&self.deaths).watch(&self.proc, jobs);
     }
 
     fn poll(&self) -> Vec<Death> {
-        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).poll()
+        lock(&self.deaths).poll()
     }
 }
 

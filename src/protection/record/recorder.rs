@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::SharedFlight;
@@ -17,6 +17,7 @@ use super::strikes::VICTIM;
 use super::summary::summary;
 use crate::host::clock;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::printable;
 use crate::model::time::Timestamp;
 use crate::plot::{self, Theme, svg};
@@ -103,10 +104,6 @@ pub struct Recorder {
     lost: AtomicU64,
 }
 
-fn locked(status: &Mutex<Status>) -> std::sync::MutexGuard<'_, Status> {
-    status.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Recorder {
     pub(super) fn start(
         store: Option<Store>,
@@ -170,7 +167,7 @@ impl Recorder {
 
     /// How it fares.
     pub fn status(&self) -> Status {
-        Status { lost: self.lost.load(Ordering::Relaxed), ..locked(&self.status).clone() }
+        Status { lost: self.lost.load(Ordering::Relaxed), ..lock(&self.status).clone() }
     }
 
     fn tell(&self, word: Word) {
@@ -374,7 +371,7 @@ impl Writer {
         let written = self.write(place);
         let closed = self.open.remove(place);
         if written {
-            locked(&self.status).written += 1;
+            lock(&self.status).written += 1;
             tracing::info!(incident = closed.incident.id, "An incident is recorded.");
         }
     }
@@ -385,7 +382,7 @@ impl Writer {
             return Ok(StepDone { outcome: Outcome::Skipped(Skip::Unsupported), processes: 0, micros: 0 });
         }
         self.write_news();
-        match &locked(&self.status).trouble {
+        match &lock(&self.status).trouble {
             Some(trouble) => Err(StepError::Outside { what: trouble.as_str().into() }),
             None => {
                 let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
@@ -407,11 +404,11 @@ impl Writer {
         let open = &mut self.open[place];
         open.incident.lost_lines = self.audit.status().lost;
         open.incident.summary = summary(&open.incident);
-        let samples = self.flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = lock(&self.flight);
         let samples: Vec<_> = samples.samples().collect();
         let files = files(open, &samples);
         let written = store.write(&open.incident.id, &files);
-        let mut status = locked(&self.status);
+        let mut status = lock(&self.status);
         match written {
             Ok(_) => {
                 open.news = false;

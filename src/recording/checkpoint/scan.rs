@@ -15,6 +15,7 @@ use crate::formats::parameters::compare::{Difference, difference};
 use crate::formats::parameters::scan::{Found, scan};
 use crate::formats::parameters::{Place, ReadAt as _, Tensor};
 use crate::host::clock;
+use crate::model::lock::lock;
 use crate::model::units::Bytes;
 
 /// What one thread takes at once, in bytes; a multiple of every element's size.
@@ -113,7 +114,7 @@ pub(crate) fn scan_all(
             at += read as u64;
             done(read as u64);
         }
-        let mut whole = found[segment.tensor].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut whole = lock(&found[segment.tensor]);
         *whole = whole.map(|whole| whole.and(sum));
         Ok(())
     })?;
@@ -162,7 +163,7 @@ pub(crate) fn compare_all(
             at += wanted as u64;
             done(wanted as u64);
         }
-        let mut whole = found[segment.tensor].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut whole = lock(&found[segment.tensor]);
         *whole = whole.map(|whole| whole.and(sum));
         Ok(())
     })?;
@@ -201,7 +202,7 @@ fn run(
                         let Some(segment) = segments.get(number) else { break };
                         if let Err(error) = work(&mut hands, segment, &mut buffers, &done) {
                             stop.store(true, Ordering::Relaxed);
-                            let mut first = failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                            let mut first = lock(failed);
                             first.get_or_insert(error);
                         }
                     }

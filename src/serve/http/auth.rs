@@ -8,7 +8,7 @@
 //! Few may wait for their turn, so that guessing cannot take every connection.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,6 +18,7 @@ use tokio_rustls::rustls::crypto::{self, tls13::OkmBlock};
 use tokio_rustls::rustls::{CipherSuite, SupportedCipherSuite};
 
 use super::meter::Request;
+use crate::model::lock::lock;
 
 /// Successes remembered; a node has a handful of scrapers.
 const REMEMBERED: usize = 100;
@@ -88,7 +89,7 @@ impl Memory {
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, VecDeque<Vec<u8>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

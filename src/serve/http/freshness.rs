@@ -1,11 +1,12 @@
 //! How long ago the newest frame came, by the clock of this server.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::model::frame::Frame;
+use crate::model::lock::lock;
 
 /// Remembers when the newest frame was first seen.
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub(super) struct Freshness {
 impl Freshness {
     /// The time since `frame` was first seen here.
     pub(super) fn age(&self, frame: &Frame) -> Duration {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = lock(&self.newest);
         match *newest {
             Some((sequence, at, seen)) if (sequence, at) == (frame.sequence, frame.at.monotonic()) => {
                 seen.elapsed()

@@ -7,10 +7,11 @@
 //! take its answer.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::meter::{Meter, Phase};
+use crate::model::lock::lock;
 
 /// A reader on the same network takes a whole exposition in less.
 const STALLED: Duration = Duration::from_secs(1);
@@ -46,7 +47,7 @@ impl Lobby {
 
     /// Takes in one connection.
     pub(super) fn admit(&self, meter: &Arc<Meter>) -> Admission {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = lock(&self.guests);
         let full = guests.here.len() >= self.most;
         if full && !evict(&mut guests) {
             return Admission::Full;
@@ -59,11 +60,11 @@ impl Lobby {
 
     /// Closes the connection that is idle longest; false where none is idle.
     pub(super) fn make_room(&self) -> bool {
-        evict(&mut self.guests.lock().unwrap_or_else(PoisonError::into_inner))
+        evict(&mut lock(&self.guests))
     }
 
     pub(super) fn leave(&self, number: u64) {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner).here.remove(&number);
+        lock(&self.guests).here.remove(&number);
     }
 }
 

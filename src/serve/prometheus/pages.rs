@@ -6,7 +6,7 @@
 //! so that it does not hold up other connections.
 
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -16,6 +16,7 @@ use tokio::sync::OnceCell;
 use super::encode::{self, Format};
 use super::negotiate::Encoding;
 use crate::model::frame::Frame;
+use crate::model::lock::lock;
 use crate::serve::json;
 
 /// Below this many series, rendering takes less than handing it to another thread and back is worth.
@@ -157,7 +158,7 @@ impl Pages {
     }
 
     fn newest(&self) -> MutexGuard<'_, Newest> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.newest)
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::options::Options;
@@ -13,6 +13,7 @@ use super::state::World;
 use super::supervisor::{Order, Seen, Supervisor};
 use crate::host::child::{Helper, WorkerCommand};
 use crate::host::{clock, fs};
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
 /// How often the worker is looked at.
@@ -41,7 +42,7 @@ static ESTATES: Mutex<Vec<Owned>> = Mutex::new(Vec::new());
 impl Estate {
     /// What earlier keepers of this worker left.
     pub fn of(command: &WorkerCommand, proc: &Path) -> Self {
-        let mut estates = ESTATES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut estates = lock(&ESTATES);
         let known = estates.iter().find(|known| known.0 == *command && known.1 == proc);
         if let Some((.., estate)) = known {
             return estate.clone();
@@ -84,7 +85,7 @@ impl Keeper {
         let (end, ended) = channel();
         let estate = estate.clone();
         let run = move || {
-            let mut turn = estate.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turn = lock(&estate.abandoned);
             let now = clock::now();
             let mut keeping = Keeping {
                 earlier: lock(&estate.world).keeper_started(now),
@@ -145,11 +146,6 @@ struct Keeping {
     looked: Option<Timestamp>,
     /// The state of NVML at the last orderly end that was logged.
     told: Option<Status>,
-}
-
-/// A poisoned lock only means that another thread panicked between two whole updates.
-pub fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Keeping {

@@ -22,9 +22,10 @@ pub mod xid;
 
 use std::path::PathBuf;
 
-use self::keeper::{Estate, Keeper, Wish, lock};
+use self::keeper::{Estate, Keeper, Wish};
 use self::options::Options;
 use crate::host::child::WorkerCommand;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::{Control, Failure, Source, SourceError};
 use crate::model::time::Timestamp;

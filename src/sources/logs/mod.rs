@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use file::Refusal;
 use options::Rules;
-use watch::{Hold, Seen, lock};
+use watch::{Hold, Seen};
 
 use crate::model::facts::Membership;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::file::{Counts, Follower, Found, Piece, Refusal};
@@ -13,6 +13,7 @@ use crate::formats::log_lines::oom::Cause;
 use crate::formats::log_lines::{self, Framework, Reading, Splitter, Tracker};
 use crate::host::{apart, clock, user_files};
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 
@@ -303,9 +304,4 @@ fn run(watch: &mut Watch, shared: &Mutex<Seen>, stopped: &Receiver<()>, interval
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
     }
-}
-
-/// A poisoned lock only means that a thread panicked between two whole updates.
-pub(super) fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }

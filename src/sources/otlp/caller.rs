@@ -10,10 +10,11 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::intake::Tally;
-use super::speakers::{Asks, Shared, Speaker, lock};
+use super::speakers::{Asks, Shared, Speaker};
 use crate::host::clock;
 use crate::host::connection::{self, Socket};
 use crate::model::ids::ProcessKey;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
 /// Requests whose bodies are read at once.

@@ -20,9 +20,10 @@ use super::answer;
 use super::caller::{Caller, Hall, LONGEST_REST, rest};
 use super::counts::Closed;
 use super::options::Rules;
-use super::speakers::{Limit, Shared, State, lock};
+use super::speakers::{Limit, Shared, State};
 use crate::host::{clock, process};
 use crate::model::fair::{Answer, Shares};
+use crate::model::lock::lock;
 use crate::model::source::Failure;
 
 /// The most bytes of a request's line and headers, and the most headers.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -16,6 +16,7 @@ use super::receiver;
 use crate::host::subordinate::Subordinates;
 use crate::model::fair::{Answer, Shares};
 use crate::model::ids::ProcessKey;
+use crate::model::lock::lock;
 use crate::model::shortage::{Shortage, TurnedAway};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
@@ -274,9 +275,4 @@ impl intake::Room for Desk<'_> {
         rank.heard = self.now;
         Some(&mut rank.figures)
     }
-}
-
-/// What a lock protects stays whole when a thread panics.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

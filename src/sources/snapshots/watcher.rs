@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::folder::{self, Newest, Stamp};
@@ -11,6 +11,7 @@ use crate::formats::snapshot::digest::Digest;
 use crate::host::apart;
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::shortage::Shortage;
 use crate::model::source::Failure;
 use crate::model::units::Bytes;
@@ -110,14 +111,14 @@ impl Watcher {
             loop {
                 for place in 0..rounds.len() {
                     let (watch, round) = &mut rounds[place];
-                    let owners = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let owners = lock(&told).clone();
                     round.turn(watch, &reader, owners);
                     let known = |(watch, round): &(Watch, Round)| Watched {
                         name: watch.name.clone(),
                         known: round.known.clone(),
                     };
                     let now = Arc::new(World { watched: rounds.iter().map(known).collect() });
-                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                    *lock(&shared) = now;
                 }
                 if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
                     return;
@@ -129,13 +130,13 @@ impl Watcher {
 
     /// Whose the ranks' processes are now.
     pub(super) fn tell(&self, owners: Owners) {
-        *self.owners.lock().unwrap_or_else(PoisonError::into_inner) = owners;
+        *lock(&self.owners) = owners;
     }
 
     /// What is known now.
     pub(super) fn known(&self) -> Arc<World> {
         // Held for the time of a copy of a pointer only.
-        Arc::clone(&self.world.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.world))
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::counts::{Counts, Wrong};
-use super::listener::lock;
 use super::rank::Rank;
 use crate::formats::messages::{self, Body, Problem, SaveState};
 use crate::host::peer::Peer;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::ids::ProcessKey;
+use crate::model::lock::lock;
 use crate::model::shortage::{Shortage, TurnedAway};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;

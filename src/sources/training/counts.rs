@@ -1,11 +1,11 @@
 //! What the listener counted, and what of it is worth a line in the log.
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::formats::messages::Body;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
 macro_rules! kinds {
@@ -127,7 +127,7 @@ impl Counts {
 
     /// Whether one more line may be logged.
     pub fn may_log(&self, now: Timestamp) -> bool {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         let (begun, count) = *lines;
         let Some(begun) = begun.filter(|begun| now.since(*begun) < Duration::from_secs(60)) else {
             *lines = (Some(now), 1);

@@ -11,9 +11,9 @@ use std::io::{ErrorKind, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -478,9 +478,4 @@ fn remark(connection: &mut Connection, wrong: Wrong, why: &str, now: Timestamp, 
         let kind = wrong.label();
         tracing::warn!(pid, uid, kind, why, "A training job sent what is not understood.");
     }
-}
-
-/// What a lock protects stays whole when a thread panics.
-pub(super) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

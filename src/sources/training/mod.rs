@@ -35,7 +35,7 @@ use serde_json::value::to_raw_value;
 use client::{Client, Shared, State};
 use energy::{Effort, Energy};
 use face::{Face, Faces};
-use listener::{Hold, lock};
+use listener::Hold;
 use rank::Rank;
 use ring::Ring;
 
@@ -46,6 +46,7 @@ use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::{Facts, ToldRank};
 use crate::model::fair::{self, Answer, Shares};
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};

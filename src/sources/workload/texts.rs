@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::matcher::{self, Matcher, Verdict};
@@ -15,6 +15,7 @@ use super::users::Users;
 use crate::host::process::ProcRoot;
 use crate::host::process::readers::{Asked, Desk, Pool};
 use crate::model::facts::{ProcessRow, ProcessTable};
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
 /// Of each text so much is read: more than the environment of a pod with hundreds of services has.
@@ -34,7 +35,7 @@ pub(super) struct Budget {
 
 impl Budget {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
-        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.spent)
     }
 
     /// Whether more may be read of this user's processes.

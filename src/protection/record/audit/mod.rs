@@ -8,7 +8,7 @@ mod file;
 mod ring;
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use file::LogFile;
@@ -16,6 +16,7 @@ pub use file::Place;
 use ring::Ring;
 
 use crate::host::clock;
+use crate::model::lock::lock;
 
 /// Room for about 2,000 lines.
 const ROOM: usize = 512 * 1024;
@@ -48,11 +49,6 @@ pub struct AuditLog {
     shared: Arc<Shared>,
     /// Gone with the last one who writes, which ends the thread.
     _alive: Arc<()>,
-}
-
-/// Takes a lock that nobody holds while anything can fail.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl AuditLog {
@@ -91,27 +87,27 @@ impl AuditLog {
 
     /// Puts a line in; it ends with its newline. Takes microseconds, unless a reader was just interrupted.
     pub fn put(&self, line: &[u8]) {
-        locked(&self.shared.ring).push(line);
+        lock(&self.shared.ring).push(line);
         self.shared.wake.notify_one();
     }
 
     /// The lines that were put in after `from`, whatever the disk has, as far as they are still in memory, and the
     /// place to ask from the next time; 0 is the beginning.
     pub fn since(&self, from: u64) -> (Vec<u8>, u64) {
-        locked(&self.shared.ring).since(from)
+        lock(&self.shared.ring).since(from)
     }
 
     /// How it fares.
     pub fn status(&self) -> Status {
-        let trouble = locked(&self.shared.trouble).clone();
-        let ring = locked(&self.shared.ring);
+        let trouble = lock(&self.shared.trouble).clone();
+        let ring = lock(&self.shared.ring);
         Status { trouble, lost: ring.lost(), waiting: ring.waiting() }
     }
 
     /// Waits until the disk has everything, for so long at most; whether it has.
     pub fn flush(&self, within: Duration) -> bool {
         let begun = clock::now();
-        while locked(&self.shared.ring).waiting() > 0 {
+        while lock(&self.shared.ring).waiting() > 0 {
             if clock::now().since(begun) >= within {
                 return false;
             }
@@ -123,14 +119,14 @@ impl AuditLog {
 }
 
 fn note(shared: &Shared, place: &Place, error: Option<&io::Error>) {
-    *locked(&shared.trouble) = error.map(|error| format!("cannot write {}: {error}", place.path.display()));
+    *lock(&shared.trouble) = error.map(|error| format!("cannot write {}: {error}", place.path.display()));
 }
 
 fn keep_writing(shared: &Shared, place: Place, mut file: Option<LogFile>, wanted: impl Fn() -> bool) {
     let mut chunk = Vec::with_capacity(2 * CHUNK);
     loop {
         let end = {
-            let ring = locked(&shared.ring);
+            let ring = lock(&shared.ring);
             let idle = |ring: &mut Ring| ring.waiting() == 0;
             let (ring, _) =
                 shared.wake.wait_timeout_while(ring, PAUSE, idle).unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +140,7 @@ fn keep_writing(shared: &Shared, place: Place, mut file: Option<LogFile>, wanted
             };
             note(shared, &place, written.as_ref().err());
             match written {
-                Ok(()) => locked(&shared.ring).wrote(end),
+                Ok(()) => lock(&shared.ring).wrote(end),
                 Err(_) => {
                     // Anew the next time: a folder may have been made, or another disk be there.
                     file = None;

@@ -15,7 +15,7 @@ mod watched;
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{HeaderName, HeaderValue};
 use tokio::time::Instant;
@@ -23,6 +23,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::auth::{Memory, Users};
 use crate::config::ConfigError;
+use crate::model::lock::lock;
 use document::Rate;
 use watched::Files;
 
@@ -150,7 +151,7 @@ impl WebConfig {
     }
 
     fn refreshed(&self) -> MutexGuard<'_, Live> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = lock(&self.live);
         let Some(path) = &self.path else { return live };
         if !live.files.changed() {
             return live;
@@ -220,7 +221,7 @@ impl Bucket {
     }
 
     fn take(&self) -> bool {
-        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut full_at = lock(&self.full_at);
         let now = Instant::now();
         let burst = self.rate.interval.saturating_mul(u32::try_from(self.rate.burst).unwrap_or(u32::MAX));
         let after = (*full_at).max(now) + self.rate.interval;

@@ -1,8 +1,9 @@
 //! Which function of NVML each thread is in, so that one that does not return can be named.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::model::lock::lock;
 use crate::sources::gpu::protocol::Lasting;
 
 /// What one thread does.
@@ -25,10 +26,6 @@ thread_local! {
 /// The threads that call NVML, each with its GPU; without one it is the thread that starts NVML.
 #[derive(Debug, Default)]
 pub(super) struct Calls(Mutex<Vec<(Option<u32>, Shared)>>);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Calls {
     /// From now on the calls of this thread are seen, as those for this GPU.

@@ -16,7 +16,7 @@ mod sweep;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use nvml_wrapper::Nvml;
@@ -26,6 +26,7 @@ use self::calls::Calls;
 use super::options::Options;
 use super::protocol::{Line, State};
 use crate::host::child;
+use crate::model::lock::lock;
 
 /// How often the main thread says that it lives.
 const BEAT: Duration = Duration::from_secs(1);
@@ -56,25 +57,25 @@ impl Shared {
     /// Writes one line; no caller is inside NVML meanwhile.
     fn tell(&self, line: &Line) {
         let bytes = line.write();
-        let _one_at_a_time = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.output);
         let mut output = std::io::stdout().lock();
         // A parent that no longer reads has ended; the end of our input says so too.
         let _ = output.write_all(&bytes).and_then(|()| output.flush());
     }
 
     fn leaving(&self) -> bool {
-        *self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.leaving)
     }
 
     /// Asks every thread to leave.
     fn dismiss(&self) {
-        *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.leaving) = true;
         self.bell.notify_all();
     }
 
     /// Waits for so long, or until the threads should leave.
     fn rest(&self, time: Duration) {
-        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        let leaving = lock(&self.leaving);
         // How it ended is asked for by `leaving`.
         drop(self.bell.wait_timeout_while(leaving, time, |leaving| !*leaving));
     }
