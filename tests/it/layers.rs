@@ -166,7 +166,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "protection/enforce/deaths/mod.rs",
             "protection/enforce/executor/group.rs",
             "protection/enforce/executor/never.rs",
-            "protection/enforce/executor/person.rs",
+            "protection/enforce/executor/process_status.rs",
             "protection/enforce/hooks/running.rs",
             "host/job.rs",
             "protection/enforce/levels.rs",
@@ -185,7 +185,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
     (
         "the administrator's configuration, certificates, tokens and hooks",
         &[
-            "protection/guard/desk.rs",
+            "protection/guard/alert_receiver.rs",
             "config/read.rs",
             "serve/http/web_config/watched.rs",
             "protection/enforce/hooks/check.rs",

@@ -1,4 +1,4 @@
-//! Where alerts come in: from the HTTP server to whichever guard runs.
+//! Receives alerts from the HTTP server for the running guard.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,27 +10,27 @@ use crate::host::{clock, fs};
 use crate::model::time::Timestamp;
 use crate::protection::words::alert::ReceiveAlerts;
 
-/// A token has a few dozen bytes; more is another file.
+/// Maximum size of the token file in bytes; tokens have a few dozen.
 const LONGEST: u64 = 4096;
 
-/// The desk; what is behind it changes at a reload.
+/// The receiver of alerts; its guard changes at a reload.
 #[derive(Debug, Default)]
 pub struct AlertReceiver(Mutex<Behind>);
 
-/// Strangers may knock as often as they like, and are logged once in so long; all are counted.
+/// Minimum time between two log messages about refused alerts; all are counted.
 const LOGGED: Duration = Duration::from_secs(60);
 
-/// Who hears the alerts, and what they must bring.
+/// The guard that receives alerts, and the token that senders need.
 #[derive(Debug, Default)]
 struct Behind {
     shared: Option<Arc<Shared>>,
     token: Option<PathBuf>,
-    /// When it was logged last that somebody was refused.
+    /// When refused alerts were last logged.
     refused: Option<Timestamp>,
 }
 
 impl AlertReceiver {
-    /// Somebody else hears from now on.
+    /// Replaces the guard and the token.
     pub(super) fn hand_over(&self, shared: Option<Arc<Shared>>, token: Option<PathBuf>) {
         let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (behind.shared, behind.token) = (shared, token);
@@ -42,7 +42,7 @@ impl AlertReceiver {
 }
 
 impl ReceiveAlerts for AlertReceiver {
-    /// The file is read each time, so that a new token counts at once.
+    /// Reads the file each time, so that a new token is effective immediately.
     fn token(&self) -> Result<Option<String>, String> {
         let path = self.0.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
         let Some(path) = path else { return Ok(None) };
@@ -52,8 +52,8 @@ impl ReceiveAlerts for AlertReceiver {
             Ok(token) if token.is_empty() => Err("The token file is empty.".to_owned()),
             Ok(token) => Ok(Some(token)),
             Err(error) => {
-                tracing::error!(path = %path.display(), %error, "The token for alerts cannot be read.");
-                Err("The token file cannot be read; the log says why.".to_owned())
+                tracing::error!(path = %path.display(), %error, "Cannot read the alert token file; alerts are refused.");
+                Err("The token file cannot be read; see the log.".to_owned())
             }
         }
     }
@@ -72,7 +72,7 @@ impl ReceiveAlerts for AlertReceiver {
         }
         drop(behind);
         if due {
-            tracing::warn!("Alerts were refused: nobody vouched for who sent them.");
+            tracing::warn!("Refused alerts: the sender is not authenticated.");
         }
         if let Some(shared) = self.shared() {
             shared.alerts.refused();

@@ -44,7 +44,7 @@ fn observing_tells_everything_and_signals_nobody() {
         let folder = room.wait_incidents(daemon, 1).remove(0);
         let report = std::fs::read_to_string(folder.join("report.md")).unwrap();
         assert!(
-            report.contains("nothing was done. Protection would have asked it to save itself"),
+            report.contains("no action was taken. Protection would have sent it a checkpoint request"),
             "{report}"
         );
     });
