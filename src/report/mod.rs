@@ -1,7 +1,7 @@
 //! What the report commands say: from frames to a table for people, JSON for programs, and a picture.
 //!
-//! Pure: a [`Recorder`] takes one [`FrameView`] after the other, and [`tell`] says what came of it. Which of a
-//! frame's metrics are told is in `sight`; one file a report says how. The JSON is a superset of what
+//! Pure: a [`Recorder`] takes one [`FrameView`] after the other, and [`build`] says what came of it. Which of a
+//! frame's metrics are told is in `frame_view`; one file a report says how. The JSON is a superset of what
 //! [`crate::plot::report`] reads, so that `memwarden plot` draws each report.
 
 mod curve;

@@ -104,7 +104,7 @@ impl GuardSupervisor {
             self.waiting = None;
             return;
         }
-        if self.guard.as_ref().is_some_and(|guard| guard.shared().incident()) {
+        if self.in_incident() {
             tracing::warn!(
                 "An incident is in progress; the new protection configuration takes effect after it."
             );
@@ -124,9 +124,16 @@ impl GuardSupervisor {
 
     /// Applies the kept configuration, unless an incident is in progress.
     pub fn catch_up(&mut self) {
+        if self.in_incident() {
+            return;
+        }
         if let Some((protection, roots)) = self.waiting.take() {
             self.configure(protection, &roots);
         }
+    }
+
+    fn in_incident(&self) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.shared().incident())
     }
 
     fn start(&mut self, wanted: (Protection, Roots)) {

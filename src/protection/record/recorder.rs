@@ -253,7 +253,7 @@ impl Writer {
                 Ok(Message::Left { id, at }) => {
                     let known = self.open.iter_mut().find(|open| open.incident.id == id.as_str());
                     if let Some(open) = known {
-                        let why = "memwarden ended, or was given another configuration, while it went on";
+                        let why = "memwarden ended, or its configuration changed, during the incident";
                         open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
                     }
                     self.end(id.as_str(), at);

@@ -29,7 +29,7 @@ fn a_reload_in_the_middle_takes_effect_afterwards() {
     room.configure("mode: enforce", &[room.target("train", "mode: \"off\"")], "");
     daemon.signal("HUP");
     wait_for("the word on the reload", SOON, || {
-        daemon.log().contains("the new protection takes effect after it").then_some(())
+        daemon.log().contains("the new protection configuration takes effect after it").then_some(())
     });
     assert!(job.wait().success());
     assert_eq!(job.said(), ["up", "asked", "saved", "told to end"], "the incident went on as it began");
@@ -37,6 +37,7 @@ fn a_reload_in_the_middle_takes_effect_afterwards() {
     daemon.wait_page("no protection", SOON, |page| {
         page.0.iter().all(|series| series.name != "memwarden_protection_state")
     });
+    assert_eq!(daemon.logged(&["takes effect after it"]).len(), 1, "it is logged once, not each tick");
     room.audit().is_paired();
 }
 
