@@ -67,15 +67,12 @@ def peak_of_ours(binary, file):
 
     wait4 would give the higher one of this interpreter, which the child was before it became memwarden.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        fifo = os.path.join(folder, "report.json")
-        os.mkfifo(fifo)
-        process = subprocess.Popen([binary, "snapshot", file, "--output", fifo], stdout=subprocess.DEVNULL)
-        with open(fifo, "rb") as report:
-            report.read(1)
-            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-            report.read()
-        process.wait()
+    process = subprocess.Popen([binary, "snapshot", file, "--format", "json"], stdout=subprocess.PIPE)
+    with process.stdout as report:
+        report.read(1)
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        report.read()
+    process.wait()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 
 

@@ -169,14 +169,14 @@ def node():
     # Of several GPUs of a node without a workload's name: all its workloads together.
     every, alone = 'workload!="",' + WORK, 'workload="",' + HERE
     for title, metric, unit, description in (
-        ("Memory spread", "memwarden_imbalance_memory_spread_ratio", "percentunit", "How much more a workload holds on its fullest GPU than on the mean of its GPUs."),
-        ("Memory that stays unused", "memwarden_imbalance_stranded_bytes", "bytes", "On the other GPUs of a workload, together, once its fullest GPU is full."),
-        ("Utilization lag", "memwarden_imbalance_utilization_lag_ratio", "percentunit", "How much less busy the idlest GPU of a workload is than the mean of its GPUs."),
+        ("Memory spread", "memwarden_imbalance_memory_spread_ratio", "percentunit", "Memory of a workload on its fullest GPU above the mean of its GPUs, as a share of the mean."),
+        ("Memory that stays unused", "memwarden_imbalance_stranded_bytes", "bytes", "Memory on the other GPUs of a workload, in total, that remains unused when its fullest GPU is full."),
+        ("Utilization lag", "memwarden_imbalance_utilization_lag_ratio", "percentunit", "Utilization of the least utilized GPU of a workload below the mean of its GPUs, as a share of the mean."),
     ):
         b.lines(title, [(f"{metric}{{{every}}}", "{{workload}}"), (f"{metric}{{{alone}}}", "the node")], unit, description=description, min=0)
     for title, info, ratio, name, description in (
-        ("Fullest GPU of each workload", "memwarden_imbalance_memory_bottleneck_info", "memwarden_imbalance_memory_spread_ratio", "above the mean", "Which GPU stops the workload first, and how far it is above the mean of the workload's GPUs."),
-        ("Idlest GPU of each workload", "memwarden_imbalance_straggler_info", "memwarden_imbalance_utilization_lag_ratio", "below the mean", "Which GPU lags, and how far it is below the mean. One that waits for others counts as busy."),
+        ("Fullest GPU of each workload", "memwarden_imbalance_memory_bottleneck_info", "memwarden_imbalance_memory_spread_ratio", "above the mean", "GPU with the most memory of the workload in use, and how far it is above the mean of the workload's GPUs."),
+        ("Least utilized GPU of each workload", "memwarden_imbalance_straggler_info", "memwarden_imbalance_utilization_lag_ratio", "below the mean", "GPU with the lowest utilization, and how far it is below the mean. A GPU that waits for others counts as busy."),
     ):
         b.table(title, f"{info}{{{every}}} * on (job, instance, workload) group_left () {ratio}", width=8, unit="percentunit", names={"Value": name}, description=description)
     b.lines("Share of the workloads' resident memory", [(f"memwarden_imbalance_workload_memory_share_ratio{{{WORK}}}", "{{workload}}")], "percentunit",
@@ -210,23 +210,23 @@ def node():
         (f"memwarden_forecast_resources_omitted{{{HERE}}}", "resources left out"),
         (f"memwarden_leak_subjects{{{HERE}}}", "leak subjects followed"),
         (f"memwarden_leak_subjects_omitted{{{HERE}}}", "leak subjects left out"),
-    ], "short", width=12, description="Tracked and omitted subjects; subjects beyond analyzers.exhaustion.most and analyzers.leak.most are omitted.", min=0, decimals=0)
+    ], "short", width=12, description="Tracked and omitted subjects; subjects beyond analyzers.exhaustion.max_subjects and analyzers.leak.max_subjects are omitted.", min=0, decimals=0)
 
     b.row("Health of the telling")
     b.table("Sources", f"memwarden_source_status{{{HERE}}} == 1", hide=("Value",))
     b.lines("Time a sample takes", [(f"memwarden_source_duration_seconds{{{HERE}}}", "{{source}}")], "s", width=12, stack=True, min=0)
     b.lines("memwarden's own memory", [
-        (f"memwarden_self_resident_memory_bytes{{{HERE}}}", "daemon"),
+        (f"process_resident_memory_bytes{{{HERE}}}", "daemon"),
         (f"memwarden_gpu_worker_resident_memory_bytes{{{HERE}}}", "GPU worker"),
     ], "bytes", min=0)
-    b.lines("memwarden's own processor time", [(f"rate(memwarden_self_cpu_seconds_total{{{HERE}}}[$__rate_interval])", "daemon")], "percentunit", min=0)
+    b.lines("memwarden's own processor time", [(f"rate(process_cpu_seconds_total{{{HERE}}}[$__rate_interval])", "daemon")], "percentunit", min=0)
     b.lines("What was left out or late", [
         (f"rate(memwarden_ticks_skipped_total{{{HERE}}}[$__rate_interval])", "ticks skipped"),
         (f"sum(rate(memwarden_source_errors_total{{{HERE}}}[$__rate_interval]))", "source errors"),
         (f"rate(memwarden_http_limited_total{{{HERE}}}[$__rate_interval])", "HTTP, {{reason}}"),
     ], "ops", min=0)
 
-    return dashboard("node", "Host memory, GPUs, workloads, forecasts, leaks, protection, and the health of the telling.", b, [
+    return dashboard("node", "Host memory, GPUs, workloads, forecasts, leaks, protection, and the health of memwarden.", b, [
         variable("instance", "label_values(memwarden_build_info, instance)", "Node"),
         variable("gpu", 'label_values(memwarden_gpu_info{instance=~"$instance"}, gpu)', "GPU"),
         variable("workload", 'label_values(memwarden_workload_info{instance=~"$instance"}, workload)', "Workload"),
@@ -234,7 +234,7 @@ def node():
 
 
 def fleet():
-    """From the recording rules alone, so that it is as quick for a thousand nodes as for one."""
+    """Uses only recording rules, so that it is as fast for a thousand nodes as for one."""
     b = Board()
     risk, tte = "instance:memwarden_forecast_risk:max", "instance:memwarden_forecast_time_to_exhaustion_seconds:min"
     colors = [level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)]

@@ -1,4 +1,4 @@
-"""The dashboard of training jobs: what they tell over the job socket, and their allocator snapshots."""
+"""The dashboard of training jobs: their data from the job socket, and their allocator snapshots."""
 
 from board import BLUE, GRAY, GREEN, HERE, ORANGE, PINK, RANK, RED, SKY, WORK, YELLOW, Board, dashboard, level, like, numbered, painted, variable, words
 
@@ -28,7 +28,7 @@ def bytes_of(name):
 
 
 def share(part):
-    """Of what the allocator took from the device; nothing where it took nothing."""
+    """A share of the reserved memory; absent where none is reserved."""
     return f"({part}) / ({bytes_of('reserved')} > 0)"
 
 
@@ -196,37 +196,37 @@ def checkpoints(b):
     b.row("Checkpoints")
     b.timeline("The last checkpoint", [(numbered("memwarden_training_checkpoint_state", "state", SAVING, RANK), WHO)], mappings=words(SAVING),
                steps=[level(YELLOW, 1), level(RED, 2)], description="State of the last checkpoint.")
-    b.lines("Time since one was saved", [(f"time() - {m('checkpoint_saved_timestamp_seconds')}", WHO)], "s", width=6, min=0, description="What is lost when the job ends now.")
+    b.lines("Time since one was saved", [(f"time() - {m('checkpoint_saved_timestamp_seconds')}", WHO)], "s", width=6, min=0, description="Training progress since the last saved checkpoint, which is lost if the job ends now.")
     b.lines("Step of the last checkpoint", [(m("checkpoint_step"), WHO)], "none", width=6, min=0)
 
 
 def model(b):
     b.row("Model")
-    b.bars("Parameters", [(f"max by (kind) ({m('parameters')})", "{{kind}}")], "short", width=6, min=0, description="Elements, of the rank that has most: with sharding each has a part.")
+    b.bars("Parameters", [(f"max by (kind) ({m('parameters')})", "{{kind}}")], "short", width=6, min=0, description="Number of elements of the rank with the most: with sharding each rank has a part.")
     b.bars("Memory of the model", [(f"max by (kind) ({m('model_bytes')})", "{{kind}}")], "bytes", width=6, min=0, description="Of the rank that has most.")
     b.bars("Parameters by data type", [(f"max by (dtype) ({m('parameters_dtype_bytes')})", "{{dtype}}")], "bytes", width=6, min=0)
     b.bars("Parameters by group of layers", [(f"max by (group) ({m('parameters_group_bytes')})", "{{group}}")], "bytes", width=6, min=0)
     b.table("Parameter tensors that are not finite", f"sum by (instance, workload, rank, kind) ({m('nonfinite_tensors')})", width=24, height=6,
-            names={"Value": "tensors"}, decimals=0, description="By what they hold; as of when the model was last looked at.")
+            names={"Value": "tensors"}, decimals=0, description="By type of value (NaN or infinite), from the last report of the model's parameters.")
 
 
 def snapshots(b):
-    """Those of the watched folders, whose files know nothing of workloads."""
+    """The snapshots of the watched folders, which have no workload."""
     b.row("Allocator snapshots")
     snap, name = f'{{{HERE},rank=~"$rank|"}}', "{{folder}} {{rank}}"
     device, size = name + " cuda:{{device}}", name + ", {{size}}"
     b.lines("Reserved and allocated", [(f"memwarden_snapshot_{kind}_bytes{snap}", f"{device}, {kind}") for kind in ("reserved", "active", "allocated", "requested")], "bytes", min=0)
     b.lines("Free inside what is reserved", [
         (f"memwarden_snapshot_{kind}_bytes{snap}", f"{device}, {said}")
-        for kind, said in (("unreleasable", "not releasable"), ("releasable", "can be given back"), ("inactive_split", "beside live blocks"), ("largest_free", "largest range"))
-    ], "bytes", min=0, description="Not releasable: external fragmentation.")
-    b.lines("Free but useless for a request", [(f"memwarden_snapshot_unusable_ratio{snap}", size)], "percentunit", min=0, max=1,
-            description="Share of the free memory in ranges too small for a size that the job asks for.")
-    b.lines("Lost to a request", [(f"memwarden_snapshot_lost_ratio{snap}", size)], "percentunit", min=0, description="The same as a share of everything reserved.")
+        for kind, said in (("unreleasable", "not releasable"), ("releasable", "releasable"), ("inactive_split", "inactive split"), ("largest_free", "largest range"))
+    ], "bytes", min=0, description="Memory that is not releasable is external fragmentation.")
+    b.lines("Free memory unusable for a request", [(f"memwarden_snapshot_unusable_ratio{snap}", size)], "percentunit", min=0, max=1,
+            description="Share of the free memory in ranges too small for a size that the job requests.")
+    b.lines("Lost to a request", [(f"memwarden_snapshot_lost_ratio{snap}", size)], "percentunit", min=0, description="Free memory that a request of this size cannot use and that cannot be released, as a share of the reserved memory.")
     b.lines("Sizes asked for", [(f"memwarden_snapshot_request_bytes{snap}", size)], "bytes", min=0)
     b.lines("Suspected of leaking", [(f"memwarden_snapshot_leak_suspect_bytes{snap}", name)], "bytes", min=0,
-            description="Live memory of stacks that leave some behind step after step; memwarden snapshot names them.")
-    b.lines("Allocations that failed", [(f"memwarden_snapshot_failed_allocations{snap}", name)], "short", min=0, decimals=0, description="Within the trace of the newest snapshot.")
+            description="Live memory of call stacks that leave memory allocated in step after step; memwarden snapshot lists them.")
+    b.lines("Allocations that failed", [(f"memwarden_snapshot_failed_allocations{snap}", name)], "short", min=0, decimals=0, description="Failed allocations in the trace of the newest snapshot.")
     b.lines("Age of the newest snapshot", [(f"time() - memwarden_snapshot_written_timestamp_seconds{snap}", name)], "s", min=0)
     b.lines("Snapshots read", [
         (f"increase(memwarden_snapshots_read_total{{{HERE}}}[$__rate_interval])", "{{folder}}, read"),
@@ -236,13 +236,13 @@ def snapshots(b):
 
 def socket(b):
     b.row("Job socket")
-    b.lines("Clients", [(m("clients", HERE), "{{instance}}")], "short", min=0, decimals=0, description="Processes connected, those included that did not report themselves.")
+    b.lines("Clients", [(m("clients", HERE), "{{instance}}")], "short", min=0, decimals=0, description="Connected processes, including those that have not identified themselves.")
     b.lines("Messages", [(rate("messages_total", HERE), "{{kind}}")], "ops", stack=True, min=0)
     b.lines("Received", [(rate("received_bytes_total", HERE), "{{instance}}")], "Bps", min=0)
-    b.lines("Errors", [(rise("errors_total", HERE), "{{kind}}")], "short", min=0, description="Lines and messages that were not taken in, or not wholly; the log names some of them.")
+    b.lines("Errors", [(rise("errors_total", HERE), "{{kind}}")], "short", min=0, description="Lines and messages that were rejected, or accepted only in part; the log has some of them.")
     b.lines("Turned away and paused", [
-        (rise("clients_refused_total", HERE), "turned away: {{reason}}"),
-        (rise("client_pauses_total", HERE), "not read for a while"),
-    ], "short", min=0, description="Beyond the limits of sources.training; paused is who sends more than it may.",
-            overrides=[painted("not read for a while", GRAY)])
-    b.lines("Lines that clients dropped", [(rise("client_dropped_total"), WHO)], "short", min=0, description="Because they never wait; totals lose nothing by it.")
+        (rise("clients_refused_total", HERE), "refused: {{reason}}"),
+        (rise("client_pauses_total", HERE), "paused"),
+    ], "short", min=0, description="Connections refused and clients paused because of the limits of sources.training.",
+            overrides=[painted("paused", GRAY)])
+    b.lines("Lines that clients dropped", [(rise("client_dropped_total"), WHO)], "short", min=0, description="Clients never block: they drop lines that cannot be sent at once. Totals remain correct.")

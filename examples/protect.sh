@@ -113,10 +113,10 @@ say "what memwarden wrote down"
 incidents() { "$memwarden" incidents --folder "$folder/incidents" "$@"; }
 for _ in $(seq 200); do
     # Its record is there from its beginning on.
-    if incidents --json | grep -q '"ended_unix_seconds": *[0-9]'; then break; fi
+    if incidents --format json | grep -q '"ended_unix_seconds": *[0-9]'; then break; fi
     sleep 0.1
 done
-id=$(incidents --json | sed -n 's/.*"id": *"\([^"]*\)".*/\1/p' | head -n 1)
+id=$(incidents --format json | sed -n 's/.*"id": *"\([^"]*\)".*/\1/p' | head -n 1)
 if [ -n "$id" ]; then incidents "$id"; else echo "No incident."; fi
 
 say "the same job, begun again"

@@ -1,7 +1,7 @@
-//! Every metric there is: what HELP, TYPE, OTLP and the reference are made from.
+//! All declared metrics, from which HELP, TYPE, OTLP and the metrics reference are generated.
 //!
-//! Rooms that read frames name a metric by its declaration, which they find here under the name of its source or
-//! analyzer: `catalog::memory::TOTAL.desc.name`. They see nothing else of sources and analyzers.
+//! Modules that read frames refer to a metric by its declaration here, under the name of its source or analyzer:
+//! `catalog::memory::TOTAL.desc.name`. They access nothing else of sources and analyzers.
 
 pub use crate::analyzers::exhaustion::metrics as exhaustion;
 pub use crate::analyzers::fragmentation::metrics as fragmentation;
@@ -17,7 +17,7 @@ pub use crate::sources::vmstat::metrics as vmstat;
 pub use crate::sources::workload::metrics as workload;
 use crate::{analyzers, engine, events, sources};
 
-/// Every declared metric, room by room.
+/// Every declared metric, module by module.
 pub fn all() -> impl Iterator<Item = &'static Desc> {
     let sources = sources::REGISTRY.iter().flat_map(|source| source.metrics.iter().copied());
     let analyzers = analyzers::REGISTRY.iter().flat_map(|analyzer| analyzer.metrics.iter().copied());

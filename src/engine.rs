@@ -1,4 +1,4 @@
-//! One tick: sample every source, let the analyzers judge, remember peaks, make a frame.
+//! One tick: samples every source, runs the analyzers, updates the peaks and publishes a frame.
 
 pub mod analyze;
 pub mod limits;
@@ -24,7 +24,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Seconds};
 use crate::sources::{self, Context, Registration};
 
-/// The newest frame; nothing before the first.
+/// The newest frame; empty before the first one.
 pub type Frames = tokio::sync::watch::Receiver<Option<Arc<Frame>>>;
 
 crate::metrics! {
@@ -48,8 +48,8 @@ crate::metrics! {
     pub SERIES: Gauge<Count> = "memwarden_frame_series" {}.counting("{series}");
 }
 
-/// The commit that the program was built from, as `build.rs` found it, or `unknown`: what the libraries of Prometheus say
-/// where a build does not tell, so that every series has the label.
+/// The commit that the program was built from, as determined by `build.rs`, or `unknown`, as in the client libraries
+/// of Prometheus, so that every series has the label.
 pub const REVISION: &str = env!("MEMWARDEN_COMMIT");
 
 /// The engine's own metrics.
@@ -57,20 +57,20 @@ pub fn all_metrics() -> impl Iterator<Item = &'static crate::model::desc::Desc> 
     METRICS.iter().chain(analyze::METRICS).chain(limits::METRICS).copied()
 }
 
-/// What can run: every source and every analyzer there is.
+/// The available sources and analyzers.
 #[derive(Clone, Copy, Debug)]
 pub struct Registries<'a> {
     /// The sources, in the order they are sampled.
     pub sources: &'a [&'static Registration],
-    /// The analyzers, in the order they judge.
+    /// The analyzers, in the order they run.
     pub analyzers: &'a [&'static analyzers::Registration],
 }
 
-/// Everything that is built in.
+/// All built-in sources and analyzers.
 pub static EVERYTHING: Registries<'static> =
     Registries { sources: sources::REGISTRY, analyzers: analyzers::REGISTRY };
 
-/// Runs the sources and makes frames of what they measure.
+/// Runs the sources and analyzers and creates frames.
 pub struct Engine {
     sources: Vec<Running>,
     analyzers: Analyzers,
@@ -82,11 +82,11 @@ pub struct Engine {
     sequence: u64,
     dropped: HashMap<(&'static str, Dropped), u64>,
     last: Option<Arc<Frame>>,
-    /// What the sources told each other in the last tick.
+    /// The facts that the sources exchanged in the last tick.
     facts: Facts,
-    /// Who else has something to say in each frame.
+    /// Components besides the sources that add points to each frame.
     reporters: Vec<Arc<dyn Reporter>>,
-    /// What the operator asked for last; a source that is built later is told too.
+    /// The operator's last request; sources that are built later receive it too.
     control: Option<Control>,
 }
 
@@ -129,7 +129,7 @@ impl Engine {
         engine
     }
 
-    /// Takes over a new configuration; a source whose section did not change keeps running as it is.
+    /// Applies a new configuration; a source whose section did not change keeps running.
     pub fn reconfigure(&mut self, registries: Registries<'_>, config: &Config, context: Context) {
         if context.roots != self.context.roots {
             self.sources.clear();
@@ -157,22 +157,22 @@ impl Engine {
         }
     }
 
-    /// Lets somebody beside the sources put points into each frame.
+    /// Adds a component that adds points to each frame.
     pub fn add_reporter(&mut self, reporter: Arc<dyn Reporter>) {
         self.reporters.push(reporter);
     }
 
-    /// What the sources told each other in the last tick.
+    /// The facts that the sources exchanged in the last tick.
     pub const fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// What must survive a restart, by analyzer.
+    /// The state to keep across a restart, by analyzer.
     pub fn save(&self) -> Vec<(&'static str, Keepsake)> {
         self.analyzers.save()
     }
 
-    /// Hands over what [`Engine::save`] of an earlier run gave.
+    /// Restores the state that [`Engine::save`] returned in an earlier run.
     pub fn restore(&mut self, saved: analyze::Kept) {
         self.analyzers.restore(saved);
     }
@@ -275,7 +275,7 @@ impl Drop for Engine {
     }
 }
 
-/// Builds a source and tells it what the operator asked for before it was there.
+/// Builds a source and passes it the operator's last request.
 fn build(
     registration: &Registration,
     settings: &Settings,
@@ -290,7 +290,7 @@ fn build(
 }
 
 impl Running {
-    /// Samples one source; a panic in it is its own affair.
+    /// Samples one source; a panic is caught and the source rebuilt.
     fn sample(
         &mut self,
         at: Timestamp,
@@ -329,7 +329,7 @@ impl Running {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

@@ -1,8 +1,7 @@
-//! What happens to the daemon itself: one call writes the log line and counts it.
+//! Events of the daemon itself: one call writes the log line and counts the event.
 //!
-//! A log line and its counter cannot drift apart, because nothing else
-//! writes either. Every counter is a number the `daemon` points of each
-//! frame expose, from zero on.
+//! A log line and its counter cannot diverge, because nothing else writes either. Each frame exposes every counter,
+//! from zero on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use crate::model::attention;
 use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, SourceError, Status};
 use crate::model::time::Timestamp;
@@ -51,17 +51,17 @@ crate::metrics! {
 /// Why the HTTP server closed a connection or refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpLimit {
-    /// Too many connections: the one idle longest was closed.
+    /// Too many connections: the one that was idle longest was closed.
     Connections,
     /// Too many requests at once: answered 503.
     Requests,
-    /// The headers took too long, or the request did.
+    /// The headers or the request took too long.
     Time,
-    /// Headers or body too large.
+    /// The headers or the body were too large.
     Size,
     /// The TLS handshake failed or took too long.
     Handshake,
-    /// The web-config file's rate limit, or too many passwords waiting to be checked: answered 429.
+    /// The rate limit of the web-config file, or too many waiting password checks: answered 429.
     Rate,
 }
 
@@ -82,7 +82,7 @@ impl HttpLimit {
     }
 }
 
-/// The daemon's own counters and states of health.
+/// The daemon's own counters and health states.
 #[derive(Debug, Default)]
 pub struct Events {
     ticks_skipped: AtomicU64,
@@ -97,30 +97,30 @@ pub struct Events {
     sources: Mutex<HashMap<&'static str, SourceState>>,
     needs: Mutex<Vec<(&'static str, bool)>>,
     records: Mutex<Option<RecordsState>>,
-    /// What was stated in the last frame.
+    /// The state of each finding of the last frame, by analyzer and subject.
     findings: Mutex<HashMap<(&'static str, Subject), &'static str>>,
 }
 
-/// A step of the sampler that lasts longer than it ever should.
+/// Duration above which a step of the sampler counts as stalled.
 pub const STALL: Duration = Duration::from_secs(5);
 
-/// What the sampler is at.
+/// The current step of the sampler.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     name: &'static str,
     since: Timestamp,
-    /// Whether it was said that it hangs.
+    /// Whether the stall was logged.
     told: bool,
 }
 
-/// Where the sampler hangs.
+/// The step at which the sampler has stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stalled {
-    /// The source, or what comes after the sources.
+    /// The source, or a step after the sources.
     pub step: &'static str,
-    /// The process that is looked at.
+    /// The process that is being read, if any.
     pub pid: Option<u32>,
-    /// For how long.
+    /// Duration of the step so far.
     pub lasts: Duration,
 }
 
@@ -134,20 +134,20 @@ impl fmt::Display for Stalled {
     }
 }
 
-/// How the records of protection fare.
+/// State of the protection records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordsState {
-    /// Whether there is a place on a disk for them at all.
+    /// Whether they are written to disk at all.
     pub on_disk: bool,
-    /// Whether the audit log could be written the last time.
+    /// Whether the last write of the audit log succeeded.
     pub audit_writable: bool,
-    /// Whether an incident could be written the last time.
+    /// Whether the last write of an incident succeeded.
     pub incidents_writable: bool,
-    /// Lines of the audit log that no disk had.
+    /// Lines of the audit log that could not be written.
     pub audit_lost: u64,
-    /// Changes of incidents that nobody had room for.
+    /// Changes of incidents that could not be kept.
     pub incidents_lost: u64,
-    /// Incidents that were recorded to their end.
+    /// Incidents that were recorded completely.
     pub incidents: u64,
 }
 
@@ -168,12 +168,12 @@ struct SourceState {
 }
 
 impl Events {
-    /// Nothing happened yet.
+    /// Creates counters at zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `count` ticks were skipped because sampling took `took`.
+    /// Records that `count` ticks were skipped because sampling took `took`.
     pub fn ticks_skipped(&self, count: u64, took: Duration) {
         let before = self.ticks_skipped.fetch_add(count, Ordering::Relaxed);
         if before == 0 {
@@ -187,12 +187,12 @@ impl Events {
         }
     }
 
-    /// The sampler begins with this step.
+    /// Records that the sampler begins this step.
     pub fn step(&self, name: &'static str, now: Timestamp) {
         self.end_step(Some(Step { name, since: now, told: false }), now);
     }
 
-    /// The sampler has ended its tick.
+    /// Records that the sampler ended its tick.
     pub fn steps_end(&self, now: Timestamp) {
         self.end_step(None, now);
     }
@@ -205,19 +205,19 @@ impl Events {
             tracing::info!(
                 step = step.name,
                 lasted_seconds,
-                "The sampler finished the step that it was held up at."
+                "The sampler finished the step that had stalled."
             );
         }
     }
 
-    /// Where the sampler hangs, if it does.
+    /// The step at which the sampler has stalled, if it has.
     pub fn stalled(&self, now: Timestamp) -> Option<Stalled> {
         let step = (*lock(&self.step))?;
         let lasts = now.since(step.since);
         (lasts >= STALL).then(|| Stalled { step: step.name, pid: attention::attended(), lasts })
     }
 
-    /// Says once of each step that hangs that it does. To be called about once a second, by another thread.
+    /// Logs a stalled step once. To be called about once a second, by another thread.
     pub fn watch_sampler(&self, now: Timestamp) {
         let Some(Stalled { step: name, pid, lasts }) = self.stalled(now) else { return };
         let mut current = lock(&self.step);
@@ -230,11 +230,11 @@ impl Events {
             step = name,
             pid,
             lasts_seconds,
-            "The sampler hangs: nothing new is measured until it goes on."
+            "The sampler has stalled: no new samples until this step finishes."
         );
     }
 
-    /// A configuration was loaded, at start or on reload.
+    /// Records that a configuration was loaded, at start or on reload.
     pub fn config_loaded(&self, at: Timestamp, file: &str) {
         self.reload_failed.store(0, Ordering::Relaxed);
         let ms = u64::try_from(at.unix().as_millis()).unwrap_or(u64::MAX);
@@ -242,13 +242,13 @@ impl Events {
         tracing::info!(file, "Configuration loaded.");
     }
 
-    /// A reload was refused; the running configuration stays.
+    /// Records that a reload was rejected; the current configuration remains.
     pub fn config_refused(&self, error: &str) {
         self.reload_failed.store(1, Ordering::Relaxed);
-        tracing::error!(error, "Configuration refused; the one before stays in force.");
+        tracing::error!(error, "Configuration rejected; the previous one remains active.");
     }
 
-    /// A source was sampled; logged once per change of state.
+    /// Records the result of a sample; logged once per change of state.
     pub fn source_sampled(&self, source: &'static str, outcome: &Result<(), SourceError>) {
         let (status, kind) = match outcome {
             Ok(()) => (Status::Ok, None),
@@ -266,8 +266,8 @@ impl Events {
         let first = state.status.is_none();
         (state.status, state.kind) = (Some(status), kind);
         match outcome {
-            Ok(()) if first => tracing::debug!(source, "Source is up."),
-            Ok(()) => tracing::info!(source, "Source is up again."),
+            Ok(()) if first => tracing::debug!(source, "Source is available."),
+            Ok(()) => tracing::info!(source, "Source is available again."),
             Err(SourceError::Unavailable { why }) => {
                 tracing::info!(source, why, "Source is unavailable.")
             }
@@ -277,7 +277,7 @@ impl Events {
         }
     }
 
-    /// These findings are in force; each is logged once per change of its state.
+    /// Records the active findings; each is logged once per change of its state.
     pub fn found(&self, findings: &[Finding]) {
         let mut known = lock(&self.findings);
         let mut before = std::mem::take(&mut *known);
@@ -294,22 +294,17 @@ impl Events {
             known.insert(key, state);
         }
         for ((analyzer, subject), state) in before {
-            tracing::info!(
-                analyzer,
-                subject = subject.to_string(),
-                state,
-                "A finding is no longer in force."
-            );
+            tracing::info!(analyzer, subject = subject.to_string(), state, "A finding was resolved.");
         }
     }
 
-    /// An HTTP request was answered with this status code.
+    /// Records a response with this status code.
     pub fn http_answered(&self, code: u16) {
         let class = usize::from((code / 100).clamp(2, 5) - 2);
         self.http[class].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The HTTP server refused or closed something because of a limit.
+    /// Records a connection or request that was closed or refused because of a limit.
     pub fn http_limited(&self, limit: HttpLimit) {
         if let Some(place) = HttpLimit::ALL.iter().position(|other| *other == limit)
             && self.limited[place].fetch_add(1, Ordering::Relaxed) == 0
@@ -318,53 +313,53 @@ impl Events {
         }
     }
 
-    /// Pushing over OTLP is on, to this endpoint.
+    /// Records that OTLP export to this endpoint started.
     pub fn otlp_started(&self, endpoint: &str, protocol: &str) {
         lock(&self.otlp).on = true;
-        tracing::info!(endpoint, protocol, "Pushing over OTLP.");
+        tracing::info!(endpoint, protocol, "OTLP export started.");
     }
 
-    /// Pushing over OTLP is wanted and cannot start; counted as a failure, so that an alert can see it.
+    /// Records that OTLP export is configured and cannot start; counted as a failure, so that the alert fires.
     pub fn otlp_not_started(&self, error: &str) {
         let mut state = lock(&self.otlp);
         state.on = true;
         state.failures += 1;
-        tracing::error!(error, "Nothing is pushed over OTLP.");
+        tracing::error!(error, "OTLP export could not be started.");
     }
 
-    /// The collector took a push.
+    /// Records an export that the collector accepted.
     pub fn otlp_exported(&self, at: Timestamp) {
         let mut state = lock(&self.otlp);
         state.exports += 1;
         state.last_success = Some(at);
         if std::mem::take(&mut state.failing) {
-            tracing::info!("The collector takes pushes again.");
+            tracing::info!("OTLP export succeeds again.");
         }
     }
 
-    /// A push failed; logged once until the next success.
+    /// Records a failed export; logged once until the next success.
     pub fn otlp_failed(&self, error: &str) {
         let mut state = lock(&self.otlp);
         state.failures += 1;
         if !std::mem::replace(&mut state.failing, true) {
-            tracing::warn!(error, "The collector did not take a push; trying again each interval.");
+            tracing::warn!(error, "OTLP export failed; retrying each interval.");
         }
     }
 
-    /// Whether the system gives what protection can use, by name and what is lost without it.
+    /// Records the prerequisites of protection: name, whether it is available, and what is lost without it.
     pub fn protection_needs(&self, needs: &[(&'static str, bool, &'static str)]) {
         for (need, _, lost) in needs.iter().filter(|(_, met, _)| !met) {
-            tracing::info!(need, "Protection has to do without: {lost}.");
+            tracing::info!(need, "A prerequisite of protection is missing: {lost}.");
         }
         *lock(&self.needs) = needs.iter().map(|(need, met, _)| (*need, *met)).collect();
     }
 
-    /// The records of protection fare like this.
+    /// Records the state of the protection records.
     pub fn records(&self, state: RecordsState) {
         *lock(&self.records) = Some(state);
     }
 
-    /// Puts every counter, those still at zero too.
+    /// Adds every counter to the batch, including those at zero.
     pub fn put(&self, sources: impl Iterator<Item = &'static str>, out: &mut Batch) {
         out.put(&TICKS_SKIPPED, &[], Count(self.ticks_skipped.load(Ordering::Relaxed)));
         for (step, count) in &*lock(&self.stalls) {
@@ -408,11 +403,6 @@ impl Events {
             }
         }
     }
-}
-
-/// A lock that outlives a panic elsewhere: the counters behind it are always whole.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -133,13 +133,13 @@ targets! {
         }
         let latest = tracker.latest();
         let numbers = [latest.step_seconds, latest.loss, latest.flops_per_gpu, latest.grad_norm];
-        assert!(numbers.into_iter().flatten().all(f64::is_finite), "a number that is none");
+        assert!(numbers.into_iter().flatten().all(f64::is_finite), "a value that is not finite");
     }
     /// The JSON of a report, and the chart it gives, as SVG.
     plot_report(bytes) {
         if let Ok(report) = plot::report::read(bytes) {
             let picture = plot::draw(&report.chart(), 600, 300, &plot::Theme::LIGHT);
-            let svg = plot::svg::render(&picture);
+            let svg = plot::svg::render(&picture, crate::model::printable::is_hidden);
             assert!(!svg.contains("=\"NaN"), "a number was lost on the way to the picture");
         }
     }
@@ -171,7 +171,7 @@ targets! {
             assert!(found.memory_bytes() <= limits.memory_bytes, "the bound is exceeded");
             if let Ok(analysis) = snapshot::analysis::analyze(&found, &options) {
                 serde_json::to_string(&analysis).expect("a report has text keys and finite numbers");
-                crate::cli::fuzz_snapshot(&found, &analysis);
+                crate::report::snapshot::fuzz(&found, &analysis);
             }
             let _ = snapshot::analysis::compare(&found, &found, 5);
         }
@@ -238,7 +238,7 @@ targets! {
             for said in replay::replay(&series, &options) {
                 let numbers = said.assessment.p_exhaustion.into_iter().flatten();
                 let times = said.assessment.tte.map(|tte| tte.p50);
-                assert!(numbers.chain(times).all(f64::is_finite), "a number that is none");
+                assert!(numbers.chain(times).all(f64::is_finite), "a value that is not finite");
             }
         }
     }

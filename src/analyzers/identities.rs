@@ -1,4 +1,4 @@
-//! From subjects, which are named for people, to identities: as the sources told them in the same tick.
+//! Maps subjects, which carry display names, to identities, by the facts that the sources reported in the same tick.
 
 use foldhash::{HashMap, HashMapExt as _};
 
@@ -9,19 +9,19 @@ use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::outlook::Resource;
 
-/// The identities behind the names of one tick.
+/// The identities of one tick, by name.
 #[derive(Debug, Default)]
 pub(super) struct Identities<'v> {
-    /// By the name that is shown, which no other living workload has.
+    /// By displayed name, which is unique among the running workloads.
     workloads: HashMap<&'v Label, &'v WorkloadKey>,
     processes: Option<&'v ProcessTable>,
-    /// The processes that speak over the job socket, by pid.
+    /// The processes connected to the job socket, by pid.
     ranks: HashMap<u32, ProcessKey>,
     gpu_processes: &'v [GpuProcess],
 }
 
 impl<'v> Identities<'v> {
-    /// Those of this tick; none where nothing was told but points.
+    /// The identities of this tick; empty where the view has no facts.
     pub(super) fn of(view: &View<'v>) -> Self {
         let Some(facts) = view.facts() else { return Self::default() };
         let Facts { processes, workloads, ranks, gpu_processes, .. } = facts;
@@ -31,7 +31,8 @@ impl<'v> Identities<'v> {
         Self { workloads: named, processes: processes.as_deref(), ranks, gpu_processes }
     }
 
-    /// What a subject is; absent where nobody told who it is, and for what cannot run out or leak.
+    /// The identity of a subject; absent where the sources did not report it, and for subjects that can neither be
+    /// exhausted nor leak.
     pub(super) fn resource(&self, subject: &Subject) -> Option<Resource> {
         Some(match subject.resource.as_str() {
             "host" => Resource::Host,
@@ -43,7 +44,7 @@ impl<'v> Identities<'v> {
                 Resource::GpuProcess { process: self.process(subject)?, uuid: subject.uuid.clone() }
             }
             "allocator" => {
-                // The pid alone may be in use again: the one that spoke is meant.
+                // The pid alone may be reused: the subject is the process that is connected.
                 let process = *self.ranks.get(&pid(subject)?)?;
                 let on = |other: &&GpuProcess| other.pid == process.pid && other.gpu == subject.gpu;
                 let device = self.gpu_processes.iter().find(on).map(|other| other.uuid.clone());
@@ -53,7 +54,7 @@ impl<'v> Identities<'v> {
         })
     }
 
-    /// The process that has the subject's pid in the list that the figures were taken with.
+    /// The process with the subject's pid in the process table that the samples were taken with.
     fn process(&self, subject: &Subject) -> Option<ProcessKey> {
         self.processes?.get(pid(subject)?).map(|row| row.key)
     }

@@ -1,14 +1,15 @@
-//! A level that rises at once and falls late, so that nobody is told twice of one thing.
+//! A level that rises immediately and falls with a delay, so that a value at a threshold does not cause repeated
+//! findings.
 
 use std::collections::BTreeMap;
 
 use crate::model::finding::Subject;
 use crate::model::time::Timestamp;
 
-/// Seconds for which a lower level must have held.
+/// Seconds for which a lower level must hold before it is reported.
 const HOLD: f64 = 60.0;
 
-/// The level of each subject, as it is told.
+/// The reported level of each subject.
 #[derive(Debug)]
 pub(super) struct Latch<L> {
     levels: BTreeMap<Subject, Held<L>>,
@@ -19,7 +20,7 @@ pub(super) struct Latch<L> {
 struct Held<L> {
     level: L,
     since_unix: f64,
-    /// Since when it would be lower, in seconds on the monotonic clock.
+    /// When the found level fell below the reported one, in seconds on the monotonic clock.
     falling: Option<f64>,
     seen: f64,
 }
@@ -31,14 +32,14 @@ impl<L> Default for Latch<L> {
 }
 
 impl<L: Copy + Ord> Latch<L> {
-    /// Begins a tick: subjects that were not in the one before are forgotten.
+    /// Begins a tick: removes subjects that the previous tick did not have.
     pub(super) fn begin(&mut self, now: Timestamp) {
         let last = self.last;
         self.levels.retain(|_, held| held.seen >= last);
         self.last = now.monotonic().as_secs_f64();
     }
 
-    /// The level to tell where `level` was found, and since when, in seconds since 1970.
+    /// The level to report when `level` is found, and its start in seconds since 1970.
     pub(super) fn update(&mut self, subject: &Subject, level: L, now: Timestamp) -> (L, f64) {
         let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());
         let new = Held { level, since_unix: unix, falling: None, seen: at };

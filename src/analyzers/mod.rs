@@ -1,9 +1,8 @@
-//! What the samples mean: when a resource runs out, and whether something leaks.
+//! Evaluate the samples: when a resource is exhausted, and whether memory leaks.
 //!
-//! Pure and deterministic: bytes and times in, statements out. One
-//! [`tracker::Tracker`] follows one series; [`leak`] judges its growth,
-//! [`exhaustion`] says what that growth does to a limit. What the daemon runs
-//! over each frame is in [`REGISTRY`], one line an analyzer.
+//! Pure and deterministic: bytes and times in, findings out. A [`tracker::Tracker`] tracks one series; [`leak`]
+//! evaluates its growth, [`exhaustion`] forecasts when the growth reaches a limit. [`REGISTRY`] lists the analyzers
+//! that the daemon runs over each frame, one per line.
 
 pub mod exhaustion;
 pub mod fragmentation;
@@ -27,7 +26,7 @@ use crate::model::analyzer::Analyzer;
 use crate::model::desc::Desc;
 use crate::model::setting::{Opt, Settings};
 
-/// Every analyzer there is, in the order they judge.
+/// All analyzers, in the order they run.
 pub static REGISTRY: &[&Registration] = &[
     &exhaustion::REGISTRATION,
     &leak::REGISTRATION,
@@ -36,19 +35,19 @@ pub static REGISTRY: &[&Registration] = &[
     &visibility::REGISTRATION,
 ];
 
-/// What the rest of memwarden needs to know of an analyzer.
+/// Registration of an analyzer.
 #[derive(Debug)]
 pub struct Registration {
     /// The config key under `analyzers`, and the value of the `analyzer` label.
     pub name: &'static str,
-    /// What it says: one sentence.
+    /// What it reports: one sentence.
     pub about: &'static str,
     /// Its own config keys.
     pub options: &'static [&'static Opt],
-    /// Every metric it can put.
+    /// Every metric it can add.
     pub metrics: &'static [&'static Desc],
-    /// What is wrong with settings whose values are each right: a key within its section and a sentence.
+    /// Checks settings for contradictions: returns a key within its section and a sentence for each.
     pub check: fn(&Settings) -> Vec<(String, String)>,
-    /// Builds it, knowing nothing.
+    /// Builds the analyzer without history.
     pub build: fn(&Settings) -> Box<dyn Analyzer>,
 }

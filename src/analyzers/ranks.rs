@@ -1,4 +1,4 @@
-//! Which process is which rank.
+//! Maps ranks to processes.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::model::analyzer::View;
 use crate::model::label::Label;
 use crate::sources::training::metrics::INFO;
 
-/// The pid of each rank, by workload and rank; those whose pid is not known are left out.
+/// The pid of each rank, by workload and rank; without the ranks whose pid is unknown.
 pub(super) fn pids<'v>(view: &View<'v>) -> HashMap<[&'v Label; 2], &'v Label> {
     let place = |name| INFO.desc.labels.iter().position(|label| *label == name);
     let (workload, rank, pid) = (place("workload"), place("rank"), place("pid"));

@@ -1,4 +1,4 @@
-//! A recorded series through a tracker, as the daemon would have seen it.
+//! Feeds a recorded series to a tracker as the daemon would have done.
 
 use super::tracker::{Assessment, Sample, Tracker};
 use crate::model::series::{Row, Series};
@@ -6,7 +6,7 @@ use crate::model::series::{Row, Series};
 /// How a series is replayed.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The limit in bytes; in place of the recorded one.
+    /// The limit in bytes, instead of the recorded one.
     pub limit: Option<f64>,
     /// Horizons of the probabilities in seconds.
     pub horizons: Vec<f64>,
@@ -14,19 +14,19 @@ pub struct Options {
     pub every: usize,
 }
 
-/// What was said at one time.
+/// An assessment at one time.
 #[derive(Clone, Debug)]
 pub struct ReplayedAssessment {
     /// The time of the newest sample.
     pub at: f64,
-    /// The limit that counted then, in bytes.
+    /// The limit at that time, in bytes.
     pub limit: Option<f64>,
-    /// What was said.
+    /// The assessment.
     pub assessment: Assessment,
 }
 
-/// What a tracker says of a series: after every so many samples, and after the last. Never empty where
-/// the series is not.
+/// The assessments of a series: one after every `options.every` samples, and one after the last sample. Empty only if
+/// the series is empty.
 pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
     let every = options.every.max(1);
     let mut tracker = Tracker::new();
@@ -45,7 +45,7 @@ pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
     said
 }
 
-/// The row as a sample.
+/// Converts a row to a sample.
 pub fn sample(row: &Row) -> Sample {
     Sample { used: row.used, unreclaimable: row.unreclaimable, allocated: row.allocated }
 }

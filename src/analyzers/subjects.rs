@@ -1,4 +1,4 @@
-//! One tracker a subject: fed each tick, asked in turns, forgotten with its subject.
+//! One tracker per subject: fed each tick, assessed at intervals, removed with its subject.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::model::setting::{Opt, OptKind, Settings};
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 
-/// The option of every analyzer that follows subjects.
+/// The option of every analyzer that tracks subjects.
 pub(super) static MOST: Opt = Opt {
     key: "max_subjects",
     help: "Maximum number of subjects tracked at once; each takes 2.6 KiB of memory. Each user has an equal share of them; subjects beyond it are counted.",
@@ -21,38 +21,38 @@ pub(super) static MOST: Opt = Opt {
     default: "2000",
 };
 
-/// Seconds between two assessments of one subject: a hundredth of what it is followed for, within these.
+/// Seconds between two assessments of one subject: 1 % of the time that it has been tracked, within these bounds.
 const OFTEN: f64 = 1.0;
 const SELDOM: f64 = 10.0;
 const SHARE: f64 = 0.01;
-/// How long a subject that is gone is remembered at most, in seconds: a source that fails for a while loses nothing.
+/// Maximum time that a missing subject is kept, in seconds: a source that fails temporarily loses no history.
 const REMEMBER: f64 = 300.0;
 
-/// Seconds by which the start of a life may wander with the host's clock and still be the same life.
+/// Tolerance, in seconds, of the start time that identifies a lifetime: it drifts with the host's clock.
 const SAME_LIFE: f64 = 5.0;
 
-/// One subject as a tick shows it.
+/// One subject in one tick.
 #[derive(Debug)]
 pub(super) struct Fed<'a> {
     pub(super) subject: &'a Subject,
     pub(super) sample: Sample,
     /// Bytes.
     pub(super) limit: Option<f64>,
-    /// What tells its present life from an earlier one, in seconds: what was learned of a workload that was killed
-    /// and begins again says nothing of the new one. 0 where there is only one life.
+    /// Identifies the lifetime of the subject, in seconds: the history of a workload that was killed does not apply
+    /// after its restart. 0 for subjects that are never restarted.
     pub(super) life: f64,
 }
 
-/// What is followed of one subject.
+/// The tracked state of one subject.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
     tracker: Tracker,
     /// Seconds on the monotonic clock.
     seen: f64,
-    /// When it was first seen, on that clock.
+    /// When it was first seen, in seconds on the monotonic clock.
     born: f64,
     life: f64,
-    /// When its growth began, in seconds since 1970; absent unless it grows.
+    /// When its growth began, in seconds since 1970; absent while it does not grow.
     since_unix: Option<f64>,
     due: f64,
     pub(super) said: Option<DatedAssessment>,
@@ -64,7 +64,7 @@ pub(super) struct DatedAssessment {
     pub(super) assessment: Assessment,
     /// Seconds on the monotonic clock.
     at: f64,
-    /// When its growth began, in seconds since 1970; absent unless it grows.
+    /// When its growth began, in seconds since 1970; absent while it does not grow.
     pub(super) since_unix: Option<f64>,
 }
 
@@ -80,17 +80,17 @@ impl DatedAssessment {
 pub(super) struct Subjects {
     followed: BTreeMap<Subject, Followed>,
     most: usize,
-    /// This tick and the one before, in seconds on the monotonic clock.
+    /// The previous and the current tick, in seconds on the monotonic clock.
     ticks: [f64; 2],
-    /// What is not followed in this tick because other users have a share as well.
+    /// Subjects that are not tracked in this tick because they exceed their user's share.
     left_out: BTreeSet<Subject>,
-    /// Subjects of this tick that are not followed for lack of room, by user.
+    /// Number of subjects of this tick that are not tracked because they exceed their user's share, by user.
     omitted: BTreeMap<u32, u64>,
-    /// Subjects of this tick that wait for the places of those that were there in the tick before.
+    /// Number of subjects of this tick that wait until subjects of the previous tick are removed.
     waiting: u64,
 }
 
-/// What survives a restart.
+/// The state of one subject that is kept across a restart of the daemon.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     subject: Subject,
@@ -103,15 +103,15 @@ struct Saved {
 }
 
 impl Subjects {
-    /// Follows as many as [`MOST`] says.
+    /// Creates an empty set that tracks at most [`MOST`] subjects.
     pub(super) fn new(settings: &Settings) -> Self {
         let most = usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX);
         let (left_out, omitted) = (BTreeSet::new(), BTreeMap::new());
         Self { followed: BTreeMap::new(), most, ticks: [0.0; 2], left_out, omitted, waiting: 0 }
     }
 
-    /// Begins a tick that shows these subjects. Where they are more than can be followed, each user has its share of the
-    /// places, and those that are followed already keep theirs before others of the same user.
+    /// Begins a tick with these subjects. If they exceed the limit, each user gets an equal share, and subjects that
+    /// are already tracked take precedence over others of the same user.
     pub(super) fn begin<'s>(
         &mut self,
         subjects: impl ExactSizeIterator<Item = &'s Subject>,
@@ -138,14 +138,14 @@ impl Subjects {
         }
     }
 
-    /// Forgets what is gone.
+    /// Removes subjects that no longer exist.
     fn forget(&mut self, now: Timestamp) {
         let now = now.monotonic().as_secs_f64();
         let before = self.ticks[1];
         self.followed.retain(|subject, followed| {
-            // A pid that comes back is another process.
+            // A pid that reappears is another process.
             let gone_for = if subject.pid.is_empty() {
-                // What lived for seconds has taught us nothing worth keeping for minutes.
+                // A subject that existed for seconds has no history worth keeping for minutes.
                 REMEMBER.min(followed.seen - followed.born)
             } else {
                 0.0
@@ -155,7 +155,7 @@ impl Subjects {
         self.ticks = [before, now];
     }
 
-    /// Forgets who has been gone for longest, and says whether there was one.
+    /// Removes the subject that has been missing for longest; returns whether there was one.
     fn forget_one(&mut self) -> bool {
         let gone = self.followed.iter().filter(|(_, followed)| followed.seen < self.ticks[0]);
         let oldest =
@@ -163,7 +163,7 @@ impl Subjects {
         oldest.is_some_and(|subject| self.followed.remove(&subject).is_some())
     }
 
-    /// Feeds one subject and assesses it where that is due.
+    /// Adds the sample of one subject, and assesses the subject if that is due. Returns nothing if it is not tracked.
     pub(super) fn feed(
         &mut self,
         Fed { subject, sample, limit, life }: Fed<'_>,
@@ -175,7 +175,7 @@ impl Subjects {
             if self.left_out.contains(subject) {
                 return None;
             }
-            // What was there in the tick before and is not now may be back in the next: it keeps its place for that long.
+            // A subject of the previous tick that is missing now may return in the next: it is kept until then.
             if self.followed.len() >= self.most && (self.waiting > 0 || !self.forget_one()) {
                 self.waiting += 1;
                 return None;
@@ -191,7 +191,7 @@ impl Subjects {
         if at >= followed.due {
             followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
             let assessment = followed.tracker.assess(limit, horizons);
-            // Told once, it stays: a gap in what was seen must not move it.
+            // The first estimate is kept: a gap in the samples must not change it.
             followed.since_unix = assessment
                 .growing_for_seconds
                 .map(|seconds| followed.since_unix.unwrap_or_else(|| now.unix().as_secs_f64() - seconds));
@@ -201,24 +201,24 @@ impl Subjects {
         Some(followed)
     }
 
-    /// How many are followed.
+    /// Number of tracked subjects.
     pub(super) fn len(&self) -> usize {
         self.followed.len()
     }
 
-    /// How many are not followed for lack of room.
+    /// Number of subjects that are not tracked because of the limit.
     pub(super) fn omitted(&self) -> u64 {
         self.waiting + self.omitted.values().sum::<u64>()
     }
 
-    /// The same by user, by the limit of this name.
+    /// The untracked subjects by user, for the limit of this name.
     pub(super) fn shortages(&self, limit: &'static str) -> impl Iterator<Item = Shortage> {
         let most = self.most as u64;
         let users = self.omitted.iter();
         users.map(move |(user, left_out)| Shortage { limit, user: Some(*user), left_out: *left_out, most })
     }
 
-    /// What must survive a restart.
+    /// The state to keep across a restart.
     pub(super) fn save(&self) -> Keepsake {
         let all: Vec<Saved> = self
             .followed
@@ -235,14 +235,14 @@ impl Subjects {
         Box::new(move |out| serde_json::to_writer(out, &all))
     }
 
-    /// Takes over what an earlier run kept; what cannot be its work is left out.
+    /// Restores the state of an earlier run; invalid entries are ignored.
     pub(super) fn restore(&mut self, saved: &str) -> Result<(), serde_json::Error> {
         let saved: Vec<Saved> = serde_json::from_str(saved)?;
         let sound = saved
             .into_iter()
             .filter(|saved| saved.tracker.is_sound())
             .filter(|saved| [saved.seen, saved.born, saved.life].iter().all(|time| time.is_finite()));
-        // After a restart nobody can tell whether a pid is still the same process.
+        // After a restart it is unknown whether a pid is still the same process.
         let lasting = sound.filter(|saved| saved.subject.pid.is_empty()).take(self.most);
         for Saved { subject, tracker, seen, born, life, since_unix } in lasting {
             self.followed

@@ -188,8 +188,8 @@ fn a_leak_is_named_with_its_kind() {
     let since = value(&said, "memwarden_leak_since_timestamp_seconds", &["workload"]).unwrap();
     assert!(since < 400.0, "{since}");
     expect![[r#"
-        process train pid 77 leaking: The anonymous memory of process train pid 77 leaks, for 30 minutes now.
-        workload train leaking: The anonymous memory of workload train leaks, for 30 minutes now."#]]
+        process train pid 77 leaking: The anonymous memory of process train pid 77 has been leaking for 30 minutes.
+        workload train leaking: The anonymous memory of workload train has been leaking for 30 minutes."#]]
     .assert_eq(
         &said
             .findings
@@ -335,7 +335,10 @@ fn what_the_job_says_is_allocated_tells_a_leak_from_a_reserve() {
     assert_eq!(value(&said, "memwarden_leak_state", &["gpu_process", "9", "leaking"]), Some(1.0));
     assert_eq!(value(&said, "memwarden_leak_state", &["allocator", "leaking"]), None, "it is told once");
     let summary = &said.findings[0].summary;
-    assert!(summary.starts_with("The memory of the tensors of gpu_process 5 job pid 9 leaks"), "{summary}");
+    assert!(
+        summary.starts_with("The memory allocated to tensors of gpu_process 5 job pid 9 has been leaking"),
+        "{summary}"
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! One series followed through its life: samples in, an assessment out, a bound on its memory.
+//! Tracks one series over its lifetime in bounded memory: samples in, assessments out.
 //!
-//! Which figure is watched for leaks is decided here: the job's own allocated bytes where it pushes
-//! them, else memory that cannot be reclaimed (anonymous and shared) where it is known, else what is
-//! used. So file cache is never a leak where it is told apart, nor is a reserved-only rise.
+//! Selects the quantity that is evaluated for leaks: the memory that the job reports as allocated, else memory that
+//! cannot be reclaimed (anonymous and shared) where it is known, else the used memory. So file cache is never a leak
+//! where it is known separately, nor is growth of reserved memory alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,43 +16,43 @@ use crate::history::life::Life;
 /// The history's channels.
 const USED: usize = 0;
 const WATCHED: usize = 1;
-/// A step longer than so many intervals is a gap, and counts as one interval: nothing was seen of it.
+/// A step longer than this many intervals is a gap and counts as one interval, because nothing was observed.
 const GAP: f64 = 8.0;
-/// So many gaps in a row are a new interval.
+/// After this many consecutive gaps, the gap is the new interval.
 const NEW_INTERVAL: u8 = 3;
-/// How fast the learned interval follows.
+/// Weight of a new step in the learned interval.
 const FOLLOW: f64 = 0.05;
-/// A rise over a gap by more than this share is growth.
+/// A rise over a gap by more than this share counts as growth.
 const GREW: f64 = 0.005;
-/// The largest value that is believed, in bytes: 8 PiB.
+/// The largest accepted value, in bytes: 8 PiB.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
 
-/// What is known of a subject at one time, in bytes; unknown is absent, never zero.
+/// The memory of a subject at one time, in bytes; unknown values are absent, never zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// What counts against the limit: resident memory, a group's charge, a device's used memory.
+    /// Memory that counts against the limit: resident memory, the charge of a cgroup, the used memory of a device.
     pub used: f64,
-    /// Anonymous and shared memory, where it is told apart from file cache.
+    /// Anonymous and shared memory, where it is known separately from file cache.
     pub unreclaimable: Option<f64>,
-    /// What the job says it has allocated; zero before the first value means unknown.
+    /// Memory that the job reports as allocated; zero before the first other value means unknown.
     pub allocated: Option<f64>,
 }
 
-/// The figure that is watched for leaks, the best that was ever there.
+/// The quantity that is evaluated for leaks: the most precise one that was ever available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Watched {
-    /// What is used.
+    /// Used memory.
     #[default]
     Used,
     /// Anonymous and shared memory.
     Unreclaimable,
-    /// The job's own figure.
+    /// Memory that the job reports as allocated.
     Allocated,
 }
 
 impl Watched {
-    /// The words for people.
+    /// The name of the quantity in texts.
     pub fn words(self) -> &'static str {
         match self {
             Self::Used => "used memory",
@@ -68,9 +68,9 @@ pub struct Tracker {
     history: Life,
     watched: Watched,
     sight: SeriesVerdict,
-    /// The time of the last sample as it was told, in seconds.
+    /// The time of the last sample as given, in seconds.
     told: Option<f64>,
-    /// Seconds that were observed; gaps count as one interval.
+    /// Observed time in seconds; a gap counts as one interval.
     elapsed: f64,
     /// The learned sampling interval in seconds.
     interval: f64,
@@ -78,34 +78,34 @@ pub struct Tracker {
     used: f64,
 }
 
-/// A rate and how sure it is.
+/// A growth rate with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Growth {
-    /// The rate; negative where it falls.
+    /// The rate; negative where memory shrinks.
     pub bytes_per_second: f64,
     /// Its standard error.
     pub error_bytes_per_second: f64,
 }
 
-/// What is said of a series at one time.
+/// The assessment of a series at one time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Assessment {
     /// The state of its growth.
     pub leak: State,
-    /// The figure that the growth is of.
+    /// The quantity that is evaluated.
     pub watched: Watched,
-    /// For how many seconds it has grown; absent unless it grows.
+    /// Seconds since growth began; absent while it does not grow.
     pub growing_for_seconds: Option<f64>,
-    /// The growth of the watched figure; absent before there are enough samples, and from the end of growth until the
-    /// samples that are looked at no longer show it.
+    /// The growth rate of the evaluated quantity; absent before there are enough samples, and after growth ends until
+    /// the evaluated samples no longer include it.
     pub growth: Option<Growth>,
-    /// How loud the evidence is, 0.5 to 1: Φ(z/2.5) of the leading envelope. An order, not a probability.
+    /// Strength of the evidence, 0.5 to 1: Φ(z/2.5) of the largest z. It orders subjects and is not a probability.
     pub confidence: Option<f64>,
-    /// What was seen.
+    /// The evidence; absent before there are enough samples.
     pub evidence: Option<Evidence>,
-    /// The time to exhaustion; absent where nothing is known.
+    /// The time to exhaustion; absent while no exhaustion is predicted.
     pub tte: Option<Tte>,
-    /// The figure that the time was taken from; absent without a forecast.
+    /// The quantity that the forecast is computed from; absent without a forecast.
     pub basis: Option<Basis>,
     /// The probability of exhaustion within each horizon; absent without a limit or enough samples.
     pub p_exhaustion: Vec<Option<f64>>,
@@ -114,16 +114,16 @@ pub struct Assessment {
 }
 
 impl Tracker {
-    /// The most bytes that a tracker takes, heap included.
+    /// Maximum size of a tracker in bytes, including the heap.
     pub const BOUND: usize = size_of::<Self>() - size_of::<Life>() + Life::BOUND;
 
-    /// Nothing seen.
+    /// Creates an empty tracker.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a sample at `at` seconds on any clock. Returns whether it was taken: what is not finite,
-    /// negative or beyond 8 PiB is not, nor a second sample at the same time. A clock that jumps back or
+    /// Adds a sample at `at` seconds on any clock and returns whether it was accepted. Values that are not finite,
+    /// negative or above 8 PiB are rejected, and so is a second sample at the same time. A clock that jumps back or
     /// far ahead counts as one interval.
     pub fn push(&mut self, at: f64, sample: Sample) -> bool {
         let believed = |bytes: &f64| (0.0..=LARGEST).contains(bytes);
@@ -152,10 +152,10 @@ impl Tracker {
         true
     }
 
-    /// Lets the observed time go on by a step of the told time.
+    /// Advances the observed time by one step of the given time.
     ///
-    /// A gap counts as one interval, so that a host that slept is not taken for one that stood still. But where the
-    /// series `grew` meanwhile it was the looking on that stopped, and the growth took all of the time.
+    /// A gap counts as one interval, so that the sleep of a suspended host does not count as a constant level. But if
+    /// the series `grew` meanwhile, only the sampling was interrupted, and the growth took the whole time.
     fn pass(&mut self, step: f64, grew: bool) {
         let known = self.interval > 0.0;
         if known && (step < 0.0 || step > GAP * self.interval) {
@@ -172,8 +172,8 @@ impl Tracker {
         self.elapsed += step;
     }
 
-    /// Says what is known, against a `limit` in bytes and for `horizons` in seconds. Where it is called
-    /// seldom it says less, not something else: the verdict needs a few calls in 3 % of the history.
+    /// Assesses the series against a `limit` in bytes and for `horizons` in seconds. If it is called rarely it
+    /// reports less, but not something different: the verdict requires a few calls in 3 % of the history.
     pub fn assess(&mut self, limit: Option<f64>, horizons: &[f64]) -> Assessment {
         let limit = limit.filter(|limit| limit.is_finite() && *limit > 0.0);
         let mut said = Assessment {
@@ -192,7 +192,7 @@ impl Tracker {
         let seen = self.sight.see(&mut self.history, channel, clock, limit);
         let forecast = seen.as_ref().and_then(|seen| self.tell(seen, limit, &mut said));
         let Some(limit) = limit else { return said };
-        // A spike over the limit that the resource survived says nothing of the next; the risk tells of the level.
+        // A past spike over the limit does not predict the next one; the risk rules include the level.
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
         if let Some(seen) = seen {
             said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
@@ -210,7 +210,7 @@ impl Tracker {
         said
     }
 
-    /// Tells what was seen, and forecasts where it grows towards a limit.
+    /// Fills in the state and its evidence, and forecasts exhaustion where the series grows towards a limit.
     fn tell(&self, seen: &Seen, limit: Option<f64>, said: &mut Assessment) -> Option<Forecast> {
         let (rate, error) = seen.rate;
         let evidence = seen.look.evidence;
@@ -237,12 +237,12 @@ impl Tracker {
         self.interval
     }
 
-    /// The figure that is watched for leaks.
+    /// The quantity that is evaluated for leaks.
     pub fn watched(&self) -> Watched {
         self.watched
     }
 
-    /// Whether a state that was read back can have been written by this program.
+    /// Whether a restored state is valid: finite and in range.
     pub fn is_sound(&self) -> bool {
         [self.elapsed, self.interval, self.used].iter().all(|x| (0.0..=LARGEST).contains(x))
             && self.told.is_none_or(f64::is_finite)

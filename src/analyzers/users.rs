@@ -1,4 +1,4 @@
-//! Whose a subject is, for the limits that users share.
+//! The users of subjects, for limits that are divided between users.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Users<'v> {
 }
 
 impl<'v> Users<'v> {
-    /// Of what this tick told.
+    /// The users of this tick's subjects.
     pub(super) fn new(view: &View<'v>) -> Self {
         let facts = view.facts();
         let workloads = facts.map_or(&[][..], |facts| &facts.workload_of);
@@ -24,7 +24,8 @@ impl<'v> Users<'v> {
         Self { facts, workloads }
     }
 
-    /// The user of the workload, the cgroup or the process; root for what is the host's, and where nobody is known.
+    /// The user of the workload, the cgroup or the process; root for the host's own subjects, and where the user is
+    /// unknown.
     pub(super) fn of(&self, subject: &Subject) -> u32 {
         let workload = self.workloads.get(&subject.workload).copied();
         let cgroup = || self.facts?.cgroup_users.get(&subject.cgroup).copied();

@@ -1,14 +1,14 @@
-//! One channel of a history, laid out for the numerics: windows and their blocks.
+//! One channel of a history as arrays, with its windows and their blocks.
 
 use super::stats::robust;
 use crate::history::buckets::Bucket;
 use crate::history::life::Life;
 
-/// Buckets in a view at most.
+/// Maximum number of buckets in a view.
 pub(super) const MOST: usize = 64;
-/// Blocks of a window: long enough to smooth sawteeth, enough of them for a trend.
+/// Number of blocks of a window: long enough to smooth sawtooth patterns, and enough of them for a trend.
 const BLOCKS: usize = 12;
-/// The floor of a block is this quantile of its buckets' minima, so that one dip does not make it.
+/// The floor of a block is this quantile of its buckets' minima, so that a single dip does not determine it.
 const FLOOR: f64 = 0.2;
 
 /// A channel's buckets as columns; times in seconds since the series began, values in bytes.
@@ -37,7 +37,7 @@ impl View {
         self.len += 1;
     }
 
-    /// The newest samples; all of a young life.
+    /// The newest samples; all samples of a short history.
     pub(super) fn recent(history: &Life, channel: usize) -> Self {
         let mut view = Self::empty();
         let recent = history.recent();
@@ -47,7 +47,7 @@ impl View {
         view
     }
 
-    /// The whole of a life.
+    /// The whole history.
     pub(super) fn whole(history: &Life, channel: usize) -> Self {
         let mut view = Self::empty();
         history.whole(|bucket| view.add(&bucket, 0.0, channel));
@@ -95,7 +95,8 @@ impl View {
         self.from(from - 1e-9 * from.abs())
     }
 
-    /// A difference that means nothing: what 24 bits lose many times over, and a few pages.
+    /// Differences below this are insignificant: a multiple of the rounding error of 24-bit floats, at least four
+    /// pages of 4 KiB.
     pub(super) fn grain(&self) -> f64 {
         (self.mean().last().copied().unwrap_or(0.0).abs() * 1e-5).max(16_384.0)
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::host::{apart, clock};
 use crate::model::facts::Membership;
 use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::Reporter;
@@ -71,10 +72,6 @@ impl Reporter for Owners {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The running thread; it ends soon after this.

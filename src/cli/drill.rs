@@ -12,6 +12,7 @@ use crate::cli::out as output;
 use crate::config;
 use crate::model::printable::escaped;
 use crate::protection::guard::drill;
+use crate::report::text::aligned;
 
 /// Test every protection step of a target with signal 0, and print the steps in order.
 ///
@@ -51,13 +52,14 @@ impl Args {
                 writeln!(out, "  nothing would be done: {unfit}")?;
             }
             let mut before = None;
-            for step in &job.steps {
-                if before.replace(step.state) != Some(step.state) {
-                    writeln!(out, "  {}", step.state.label())?;
-                }
+            let rows = job.steps.iter().map(|step| {
+                let again = before.replace(step.state) == Some(step.state);
+                let state = if again { "" } else { step.state.label() };
                 let (what, outcome) = (escaped(&step.what), escaped(&step.outcome));
-                writeln!(out, "    {what:<48} {:>6} µs  {outcome}", step.micros)?;
-            }
+                let took = format!("{} µs", step.micros);
+                vec![state.to_owned(), what.into_owned(), took, outcome.into_owned()]
+            });
+            aligned(&mut out, &rows.collect::<Vec<_>>(), &[0, 1, 3]);
             well |= !job.steps.is_empty();
         }
         output::text(&out)?;

@@ -83,7 +83,9 @@ mod tests {
     #[test]
     fn what_is_no_http_is_said() {
         assert!(address("https://a/").is_ok());
-        for (url, why) in [("localhost:9090", "scheme"), ("ftp://a/", "scheme"), ("http://[", "no address")] {
+        for (url, why) in
+            [("localhost:9090", "scheme"), ("ftp://a/", "scheme"), ("http://[", "not a valid URL")]
+        {
             let error = format!("{:#}", address(url).unwrap_err());
             assert!(error.contains(why), "{url}: {error}");
         }

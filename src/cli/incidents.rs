@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::app::{self, serve};
-use crate::cli::out as output;
+use crate::cli::output::{Format, Output};
 use crate::model::printable::{self, escaped};
 use crate::protection::record;
 use crate::protection::record::report;
 use crate::protection::words::incident::Incident;
 use crate::protection::words::incidents::{self, Incidents, RECORD};
+use crate::report::text::aligned;
 
 /// Where the systemd unit keeps the daemon's state.
 const STATE: &str = "/var/lib/memwarden";
@@ -26,7 +27,7 @@ const STATE: &str = "/var/lib/memwarden";
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Example:\n  memwarden incidents\n  memwarden incidents 20260101T120000.000Z-train \
-                             > ticket.md"
+                             --output ticket.md"
 )]
 pub(super) struct Args {
     /// ID of the incident to print; without it, all incidents are listed, newest first.
@@ -37,23 +38,25 @@ pub(super) struct Args {
     /// Configuration file of the daemon; without it, the default configuration.
     #[arg(long = "config.file", value_name = "FILE")]
     config_file: Option<PathBuf>,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output<Format>,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.store()?;
-        match (&self.id, self.json) {
-            (None, true) => output::json(&String::from_utf8_lossy(&incidents::json(Some(&*store))?))?,
-            (None, false) => output::text(&list(&*store)?)?,
-            (Some(id), true) => output::json(&String::from_utf8_lossy(&read(&*store, id)?))?,
-            (Some(id), false) => {
+        let output = &self.output;
+        match (&self.id, output.format()) {
+            (None, Format::Json) => {
+                output.json(&String::from_utf8_lossy(&incidents::json(Some(&*store))?))?
+            }
+            (None, Format::Text) => output.text(&list(&*store)?)?,
+            (Some(id), Format::Json) => output.json(&String::from_utf8_lossy(&read(&*store, id)?))?,
+            (Some(id), Format::Text) => {
                 let record: Incident = serde_json::from_slice(&read(&*store, id)?)
                     .with_context(|| format!("the record of {id} is damaged"))?;
                 let folder = printable::path(&store.folder().join(id));
-                output::text(&format!("{}\nThe folder: {folder}\n", report::report(&record)))?;
+                output.text(&format!("{}\nThe folder: {folder}\n", report::report(&record)))?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -81,18 +84,20 @@ fn list(store: &dyn Incidents) -> anyhow::Result<String> {
     if entries.is_empty() {
         writeln!(out, "No incidents in {}.", printable::path(store.folder()))?;
     }
-    for entry in entries {
+    let rows = entries.into_iter().map(|entry| {
         let mode = entry.mode.as_deref().filter(|mode| !mode.is_empty()).unwrap_or("-");
         let cause = entry.cause.map_or("damaged", |cause| cause.label());
-        writeln!(
-            out,
-            "{:<44}  {cause:<10}  {:<8}  {:>3} steps  {}",
-            escaped(&entry.id),
-            escaped(mode),
-            entry.steps.unwrap_or(0),
-            escaped(entry.summary.as_deref().unwrap_or("the record cannot be read"))
-        )?;
-    }
+        let steps = entry.steps.map_or_else(|| "-".to_owned(), |steps| format!("{steps} steps"));
+        let summary = entry.summary.as_deref().unwrap_or("the record cannot be read");
+        vec![
+            escaped(&entry.id).into_owned(),
+            cause.to_owned(),
+            escaped(mode).into_owned(),
+            steps,
+            escaped(summary).into_owned(),
+        ]
+    });
+    aligned(&mut out, &rows.collect::<Vec<_>>(), &[0, 1, 2, 4]);
     Ok(out)
 }
 
@@ -115,8 +120,8 @@ mod tests {
         store.write("20260102T120000.000Z-job", &[(RECORD.to_owned(), b"{".to_vec())]).unwrap();
         assert_eq!(
             text(),
-            "20260102T120000.000Z-job                      damaged     -           0 steps  the record cannot be read\n\
-             20260101T120000.000Z-job                      policy      enforce     0 steps  It ended.\n"
+            "  20260102T120000.000Z-job  damaged  -              -  the record cannot be read\n  \
+             20260101T120000.000Z-job  policy   enforce  0 steps  It ended.\n"
         );
     }
 }

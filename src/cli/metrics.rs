@@ -3,21 +3,21 @@
 use std::process::ExitCode;
 
 use crate::catalog;
-use crate::cli::out;
+use crate::cli::output::{self, Output};
 use crate::model::desc::{Desc, Kind};
 
 /// List every metric that memwarden can expose.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Example:\n  memwarden metrics --format json | jq -r '.[].name'")]
 pub(super) struct Args {
-    /// Format of the list.
-    #[arg(long, value_enum, default_value_t = Format::Markdown)]
-    format: Format,
+    #[command(flatten)]
+    output: Output<Format>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Format {
     /// A Markdown table.
+    #[default]
     Markdown,
     /// A JSON array with one object for each metric.
     Json,
@@ -25,9 +25,9 @@ enum Format {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        match self.format {
-            Format::Markdown => out::text(&markdown())?,
-            Format::Json => out::json(&json()?)?,
+        match self.output.format() {
+            Format::Markdown => self.output.text(&markdown())?,
+            Format::Json => self.output.json(&json()?)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -70,9 +70,7 @@ fn json() -> serde_json::Result<String> {
         .into_iter()
         .map(|desc| Row { desc, help: desc.help(), otlp_name: desc.otlp_name() })
         .collect();
-    let mut text = serde_json::to_string_pretty(&rows)?;
-    text.push('\n');
-    Ok(text)
+    output::pretty(&rows)
 }
 
 fn kind(desc: &Desc) -> &'static str {

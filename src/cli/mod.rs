@@ -11,6 +11,7 @@ mod hook_helper;
 mod incidents;
 mod metrics;
 mod out;
+mod output;
 mod params;
 mod picture;
 mod plot;
@@ -45,7 +46,7 @@ enum Command {
     Profile(report::Profile),
     Oom(report::Oom),
     Leak(report::Leak),
-    Fragment(report::Fragment),
+    Fragmentation(report::Fragmentation),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
     Plot(plot::Args),
@@ -64,9 +65,11 @@ enum Command {
     HookHelper(hook_helper::Args),
 }
 
-/// Everything that is written about a snapshot, but to a file.
-#[cfg(any(fuzzing, test))]
-pub(crate) use snapshot::fuzz as fuzz_snapshot;
+/// Commands and options that had another name before, each with the one that it has now.
+const RENAMED: &[(&[&str], &str)] = &[
+    (&["fragment"], "memwarden fragmentation"),
+    (&["incidents", "--json"], "memwarden incidents --format json"),
+];
 
 pub use out::complain;
 
@@ -89,9 +92,23 @@ pub fn run() -> anyhow::Result<ExitCode> {
                 .map(|argument| printable::escaped(&argument.to_string_lossy()).into_owned());
             let said = Cli::try_parse_from(shown).err().map(|error| error.render().to_string());
             out::note(&said.unwrap_or_else(|| "error: invalid arguments\n".to_owned()));
+            let given: Vec<String> =
+                std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+            if let Some(new) = renamed(&given) {
+                out::note(&format!("\nit is now called `{new}`\n"));
+            }
             Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)))
         }
     }
+}
+
+/// The new name of what a command line that is not understood was once understood as.
+fn renamed(given: &[String]) -> Option<&'static str> {
+    let named = |old: &[&str]| {
+        given.first().map(String::as_str) == old.first().copied()
+            && old.iter().all(|word| given.iter().any(|argument| argument == word))
+    };
+    RENAMED.iter().find(|(old, _)| named(old)).map(|(_, new)| *new)
 }
 
 impl Cli {
@@ -106,7 +123,7 @@ impl Cli {
             Command::Profile(args) => args.run(),
             Command::Oom(args) => args.run(),
             Command::Leak(args) => args.run(),
-            Command::Fragment(args) => args.run(),
+            Command::Fragmentation(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),

@@ -4,7 +4,7 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use crate::config::ConfigError;
 use crate::host::user_files;
@@ -14,21 +14,6 @@ use crate::serve::http::WebConfigError;
 /// Writes text of several lines to standard output; names in it have been escaped, each for itself.
 pub(super) fn text(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(printable::lines(text).as_bytes())
-}
-
-/// The same, with the colors of reports.
-pub(super) fn colored(text: &str) -> io::Result<()> {
-    io::stdout().lock().write_all(printable::colored(text).as_bytes())
-}
-
-/// Writes JSON to standard output.
-pub(super) fn json(text: &str) -> io::Result<()> {
-    io::stdout().lock().write_all(printable::json(text).as_bytes())
-}
-
-/// Writes bytes that are no text for people, such as a picture.
-pub(super) fn bytes(bytes: &[u8]) -> io::Result<()> {
-    io::stdout().lock().write_all(bytes)
 }
 
 /// Writes text of several lines to standard error. It may be closed, which is no reason to end.
@@ -68,19 +53,11 @@ pub(super) struct Mistakes(pub(super) String);
 pub(super) fn file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     let name = || format!("cannot write {}", path.display());
     match path.to_str() {
-        Some("-" | "/dev/stdout") => bytes(content).with_context(name),
+        Some("-" | "/dev/stdout") => {
+            io::stdout().lock().write_all(content).context("cannot write to standard output")
+        }
         Some("/dev/stderr") => io::stderr().lock().write_all(content).with_context(name),
         Some("/dev/null") => Ok(()),
-        _ => user_files::put(path, content, true).with_context(name),
-    }
-}
-
-/// Writes a file under a name that nobody gave: what is there stays.
-pub(super) fn new_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    match user_files::put(path, content, false) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            bail!("{} exists already; say with --output where to write", path.display())
-        }
-        put => put.with_context(|| format!("cannot write {}", path.display())),
+        _ => user_files::put(path, content).with_context(name),
     }
 }

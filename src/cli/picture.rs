@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 
 use super::out;
+use crate::model::printable;
 #[cfg(feature = "png")]
 use crate::plot::png;
 use crate::plot::{Picture, svg};
@@ -47,10 +48,10 @@ impl Format {
     pub(super) fn render(self, picture: &Picture) -> anyhow::Result<Vec<u8>> {
         match self {
             #[cfg(feature = "png")]
-            Self::Png => Ok(png::render(picture)?),
+            Self::Png => Ok(png::render(picture, printable::is_hidden)?),
             #[cfg(not(feature = "png"))]
             Self::Png => bail!("this memwarden was built without PNG"),
-            Self::Svg => Ok(svg::render(picture).into_bytes()),
+            Self::Svg => Ok(svg::render(picture, printable::is_hidden).into_bytes()),
         }
     }
 

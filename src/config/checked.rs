@@ -1,4 +1,4 @@
-//! The configuration the daemon runs by: typed, checked, free of contradictions.
+//! The checked configuration of the daemon: typed and free of contradictions.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,18 +11,18 @@ use super::schema::{self, Schema};
 use super::value;
 use crate::model::setting::{OptKind, Settings, Value};
 
-/// Everything a run needs to know.
+/// The configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// How often the node is measured.
+    /// Sampling of the node.
     pub sampling: Sampling,
-    /// Where the kernel's files are.
+    /// Paths of the kernel's files.
     pub paths: Paths,
-    /// Where the analyzers keep what they know; absent for the service manager's folder, if any.
+    /// File of the analyzers' state; absent for the default in the service manager's folder, if any.
     pub state_file: Option<PathBuf>,
     /// The HTTP server.
     pub web: Web,
-    /// Pushing over OTLP.
+    /// Export over OTLP.
     pub otlp: Otlp,
     /// Performance logs of training jobs.
     pub perf_logs: PerfLogs,
@@ -32,20 +32,20 @@ pub struct Config {
     pub sources: BTreeMap<&'static str, PartConfig>,
     /// Each registered analyzer's section.
     pub analyzers: BTreeMap<&'static str, PartConfig>,
-    /// The sections that rooms of their own declare and check, by key.
+    /// The sections that other modules declare and check, by key.
     pub rooms: BTreeMap<&'static str, Settings>,
 }
 
-/// How often the node is measured.
+/// Sampling of the node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
     /// Time between two samples.
     pub interval: Duration,
-    /// How long `_max` gauges remember.
+    /// Length of the window of the `_max` gauges.
     pub peak_window: Duration,
 }
 
-/// Where the kernel's files are.
+/// Paths of the kernel's files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paths {
     /// `/proc`.
@@ -73,19 +73,19 @@ pub struct Web {
     pub config_file: Option<PathBuf>,
     /// Whether `POST /-/reload` is allowed.
     pub enable_lifecycle: bool,
-    /// The most requests at once.
+    /// Maximum number of concurrent requests.
     pub max_requests: usize,
-    /// The most connections at once.
+    /// Maximum number of open connections.
     pub max_connections: usize,
-    /// For the headers of one request.
+    /// Time limit for the headers of one request.
     pub header_timeout: Duration,
-    /// For one whole request.
+    /// Time limit for one request.
     pub request_timeout: Duration,
-    /// For a connection without a request.
+    /// Time limit for an idle connection.
     pub idle_timeout: Duration,
     /// Whether OpenMetrics is offered.
     pub openmetrics: bool,
-    /// Host names that requests may name.
+    /// Additional accepted host names.
     pub allowed_hosts: Vec<String>,
 }
 
@@ -98,43 +98,43 @@ pub enum OtlpProtocol {
     HttpProtobuf,
 }
 
-/// Which names go over OTLP where the semantic conventions have one.
+/// Which names are sent over OTLP for metrics that have one in the semantic conventions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtlpNames {
-    /// Ours only.
+    /// Names of memwarden only.
     Memwarden,
-    /// The convention's only, where it has one.
+    /// Names of the conventions only, where there is one.
     Semconv,
     /// Both.
     Both,
 }
 
-/// Pushing over OTLP; `None` follows the environment.
+/// Export over OTLP; `None` takes the value of the environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Otlp {
-    /// Whether the file turns pushing on.
+    /// Whether the file enables the export.
     pub enabled: bool,
     /// The collector.
     pub endpoint: Option<String>,
     /// The transport.
     pub protocol: Option<OtlpProtocol>,
-    /// Time between pushes.
+    /// Time between two exports.
     pub interval: Option<Duration>,
-    /// Time for one push.
+    /// Time limit of one export.
     pub timeout: Option<Duration>,
     /// Whether to compress.
     pub gzip: Option<bool>,
-    /// Headers of each push.
+    /// Headers of each export.
     pub headers: BTreeMap<String, String>,
-    /// Authorities to trust.
+    /// File of the trusted CA certificates.
     pub certificate: Option<PathBuf>,
-    /// Our own certificate.
+    /// File of the client certificate.
     pub client_certificate: Option<PathBuf>,
-    /// Its key.
+    /// File of its key.
     pub client_key: Option<PathBuf>,
     /// Which names are sent.
     pub names: OtlpNames,
-    /// More resource attributes.
+    /// Additional resource attributes.
     pub resource_attributes: BTreeMap<String, String>,
 }
 
@@ -166,9 +166,9 @@ pub struct PartConfig {
 }
 
 impl Config {
-    /// Types the sections and refuses contradictions through `complain(key, what)`.
+    /// Converts the sections to types and reports contradictions through `complain(key, what)`.
     ///
-    /// Returns nothing where a complaint leaves no value to go on with.
+    /// Absent where a mistake leaves no value to continue with.
     pub(super) fn check(
         tables: &Tables,
         schema: &Schema,
@@ -183,7 +183,7 @@ impl Config {
         if sampling.peak_window < sampling.interval {
             complain(
                 "sampling.peak_window",
-                "is shorter than sampling.interval, so it would remember nothing".to_owned(),
+                "is shorter than sampling.interval, so that the window would have no samples".to_owned(),
             );
         }
         let paths = &sections[schema::PATHS.key];
@@ -226,7 +226,7 @@ impl Config {
     }
 }
 
-/// The parts of one group, by name.
+/// The subsections of one group, by name.
 fn parts(
     tables: &Tables,
     group: &schema::GroupSchema,
@@ -335,8 +335,8 @@ fn otlp(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> Otlp {
         complain("otlp.endpoint", format!("`{endpoint}` has no scheme; write http:// or https:// before it"));
     }
     match (&otlp.client_certificate, &otlp.client_key) {
-        (Some(_), None) => complain("otlp.client_certificate", "needs otlp.client_key beside it".to_owned()),
-        (None, Some(_)) => complain("otlp.client_key", "needs otlp.client_certificate beside it".to_owned()),
+        (Some(_), None) => complain("otlp.client_certificate", "requires otlp.client_key".to_owned()),
+        (None, Some(_)) => complain("otlp.client_key", "requires otlp.client_certificate".to_owned()),
         _ => {}
     }
     otlp

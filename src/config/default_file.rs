@@ -1,4 +1,4 @@
-//! The commented default, written from the declarations.
+//! Generates the commented default file from the declarations.
 
 use super::schema::Schema;
 use crate::model::setting::{Opt, OptKind};

@@ -1,8 +1,7 @@
 //! Configuration: YAML text, checked against the declared options, to typed values.
 //!
-//! One pass reports every mistake, each with file, line and key.
-//! [`schema`] declares the keys, `tree` keeps the lines, `value` parses
-//! one scalar, `read` walks both, [`default_file`] writes the commented default.
+//! One pass reports every mistake, each with file, line and key. [`schema`] declares the keys, `tree` parses YAML
+//! with line numbers, `value` parses one scalar, `read` walks both, [`default_file`] writes the commented default.
 
 mod checked;
 pub mod default_file;
@@ -21,7 +20,7 @@ pub use problem::{ConfigError, Problem};
 pub(crate) use read::parse_section;
 pub use read::{Override, parse, parse_str};
 
-/// A size with its unit, as the configuration and the commands take it.
+/// Parses a size with its unit, as in the configuration and the options of commands.
 ///
 /// # Errors
 /// What is wrong with the text, and an example.
@@ -29,7 +28,7 @@ pub fn size(text: &str) -> Result<crate::model::units::Bytes, String> {
     value::size(text)
 }
 
-/// A duration with its unit, as the configuration and the commands take it.
+/// Parses a duration with its unit, as in the configuration and the options of commands.
 ///
 /// # Errors
 /// What is wrong with the text, and an example.

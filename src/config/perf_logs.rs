@@ -9,9 +9,9 @@ use crate::model::units::Bytes;
 /// Performance logs of training jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PerfLogs {
-    /// Where they are written; absent for none.
+    /// Folder of the logs; absent if they are disabled.
     pub folder: Option<PathBuf>,
-    /// A line for every so many steps.
+    /// Number of steps between two lines.
     pub every_steps: u64,
     /// `perf.log`.
     pub text: bool,
@@ -21,9 +21,9 @@ pub struct PerfLogs {
     pub summary: bool,
     /// Event files.
     pub tensorboard: bool,
-    /// The size at which a file is turned over.
+    /// Size at which a file is rotated.
     pub max_size: Bytes,
-    /// How many older files are kept of each.
+    /// Number of rotated files kept for each file.
     pub max_files: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file, all at once.
+//! All mistakes of a configuration file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use crate::model::printable;
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, 1-based; nothing for what concerns the whole file.
+    /// Line number from 1; absent for the whole file.
     pub line: Option<usize>,
     /// The dotted key, empty for the whole file.
     pub key: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what is expected.
     pub what: String,
 }
 
-/// A configuration that is refused.
+/// An invalid or unreadable configuration.
 #[derive(Debug)]
 pub enum ConfigError {
     /// The file could not be read.
@@ -26,11 +26,11 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file was read and is wrong; never empty.
+    /// The file is invalid.
     Refused {
         /// The file.
         path: PathBuf,
-        /// Every mistake, in the order of lines.
+        /// Every mistake, in the order of lines; never empty.
         problems: Vec<Problem>,
     },
 }

@@ -1,4 +1,4 @@
-//! The walk over file and declaration together, collecting every mistake.
+//! Checks a file against the declarations and collects every mistake.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::tree::{self, Content, Node};
 use super::value;
 use crate::model::setting::{Opt, OptKind, Settings, Value};
 
-/// A configuration larger than this is an accident.
+/// Maximum size of a configuration file in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// One value given on the command line; it wins over the file.
+/// A value from the command line; it takes precedence over the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// The flag, for messages.
@@ -74,7 +74,8 @@ pub fn parse_str(
 
 /// Checks `text` against one table of options: for a file of another format than the daemon's own.
 ///
-/// `check` refuses contradictions through `complain(key, what)`; relative paths are taken from `path`'s folder.
+/// `check` reports contradictions through `complain(key, what)`; relative paths are resolved from the folder of
+/// `path`.
 pub(crate) fn parse_section<T>(
     text: &str,
     path: &Path,
@@ -99,9 +100,9 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Puts a value from the command line in the place of the file's.
+    /// Replaces a value of the file by one from the command line.
     fn replace(&mut self, given: &Override, schema: &Schema) -> Result<(), String> {
-        let unknown = || format!("there is no option `{}`", given.key);
+        let unknown = || format!("unknown option `{}`", given.key);
         let mut parts = given.key.split('.');
         let first = parts.next().ok_or_else(unknown)?;
         let group = schema.groups.iter().find(|group| group.key == first);
@@ -279,7 +280,7 @@ impl Reader<'_> {
     }
 }
 
-/// The default of an option, by the same reader that reads files.
+/// The default of an option, parsed like a value of a file.
 fn default_of(opt: &'static Opt) -> Value {
     match opt.kind {
         OptKind::Section(opts) => {
@@ -315,7 +316,7 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// The line of a dotted key, or of its nearest parent that is written.
+/// The line of a dotted key, or of its nearest parent in the file.
 fn line_of(root: &Node, key: &str) -> Option<usize> {
     let mut node = root;
     let mut line = None;
@@ -338,7 +339,7 @@ fn line_of(root: &Node, key: &str) -> Option<usize> {
     line
 }
 
-/// Keys that had another name before, each with the name that it has now.
+/// Renamed keys, each with its current name.
 const RENAMED: &[(&str, &str)] = &[
     ("again", "request_interval"),
     ("clear", "clear_for"),
@@ -364,7 +365,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("verify_time", "verify_timeout"),
 ];
 
-/// What a key that is unknown here may have been meant for: the new name of an old one, or one that looks like it.
+/// A suggestion for an unknown key: the current name of a renamed key, or a similar one.
 fn hint(name: &str, known: &[&str]) -> String {
     match RENAMED.iter().find(|(old, new)| *old == name && known.contains(new)) {
         Some((_, new)) => format!("it is now called `{new}`"),
@@ -372,7 +373,7 @@ fn hint(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// Names the key that was probably meant, or all there are.
+/// Suggests the most similar key, or lists all.
 fn suggestion(name: &str, known: &[&str]) -> String {
     let near = known.iter().map(|word| (distance(name, word), word)).filter(|(far, _)| *far <= 2).min();
     match near {

@@ -1,4 +1,4 @@
-//! Every key there is. Sources bring their own; the rest is declared here.
+//! All configuration keys. Sources and analyzers declare their own; the others are declared here.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use crate::model::setting::{Opt, OptKind, Settings, seconds};
 pub struct Schema {
     /// The fixed sections, each of kind [`OptKind::Section`].
     pub sections: &'static [&'static Opt],
-    /// The groups of parts that come from a registry.
+    /// The groups of sections that come from a registry.
     pub groups: Vec<GroupSchema>,
-    /// The sections that a room of its own declares and checks.
+    /// The sections that another module declares and checks.
     pub rooms: Vec<RoomSchema>,
 }
 
 impl Schema {
-    /// Every fixed section, those of rooms included.
+    /// Every fixed section, including those of other modules.
     pub fn sections(&self) -> impl Iterator<Item = &'static Opt> {
         self.sections.iter().copied().chain(self.rooms.iter().map(|room| room.section))
     }
 }
 
-/// A section that a room declares and checks.
+/// A section that another module declares and checks.
 #[derive(Debug)]
 pub struct RoomSchema {
     /// Its key and its options: of kind [`OptKind::Section`].
     pub section: &'static Opt,
-    /// What is wrong with settings whose values are each right: a key within the section and a sentence.
+    /// Checks settings for contradictions: returns a key within the section and a sentence for each.
     pub check: fn(&Settings) -> Vec<(String, String)>,
 }
 
-/// A section whose sections are the parts of one registry.
+/// A section with one subsection for each entry of a registry.
 #[derive(Debug)]
 pub struct GroupSchema {
     /// Its key.
     pub key: &'static str,
-    /// What its parts have in common.
+    /// What its subsections have in common.
     pub about: &'static str,
-    /// Its parts, in the registry's order.
+    /// Its subsections, in the registry's order.
     pub parts: Vec<PartSchema>,
 }
 
@@ -52,15 +52,15 @@ pub const ANALYZERS: &str = "analyzers";
 pub struct PartSchema {
     /// The name in the registry.
     pub key: &'static str,
-    /// What it measures or says.
+    /// What it measures or reports.
     pub about: &'static str,
-    /// Whether it runs when the file is silent.
+    /// Whether it is enabled by default.
     pub on_by_default: bool,
     /// Its own keys.
     pub options: &'static [&'static Opt],
-    /// The parts of its group that must run beside it.
+    /// The other entries of its group that it requires.
     pub needs: &'static [&'static str],
-    /// What is wrong with settings whose values are each right: a key within the section and a sentence.
+    /// Checks settings for contradictions: returns a key within the section and a sentence for each.
     pub check: fn(&Settings) -> Vec<(String, String)>,
 }
 

@@ -1,18 +1,18 @@
-//! YAML as a tree that remembers lines, with duplicate keys kept for the error.
+//! YAML as a tree with line numbers; duplicate keys are kept and reported as errors.
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
 use super::problem::Problem;
 
-/// A configuration has a few hundred nodes; a thousand times as many is an attack or an accident.
+/// Maximum number of nodes; a configuration has a few hundred.
 const MOST_NODES: usize = 100_000;
-/// Our deepest key is six levels down.
+/// Maximum depth; the deepest key is six levels down.
 const DEEPEST: usize = 32;
 
 /// One YAML node.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// 1-based.
+    /// Line number from 1.
     pub(super) line: usize,
     pub(super) content: Content,
 }
@@ -30,7 +30,7 @@ pub(super) enum Content {
 }
 
 impl Node {
-    /// What it is, for error messages.
+    /// The kind of node, for error messages.
     pub(super) fn kind(&self) -> &'static str {
         match &self.content {
             Content::Scalar { text, quoted: false } if text.is_empty() => "nothing",
@@ -40,13 +40,13 @@ impl Node {
         }
     }
 
-    /// Whether nothing was written after the key.
+    /// Whether the key has no value.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { text, quoted: false } if matches!(text.as_str(), "" | "~" | "null"))
     }
 }
 
-/// The document of `text`; nothing where it is empty.
+/// Parses `text`; absent where it is empty.
 pub(super) fn parse(text: &str) -> Result<Option<Node>, Problem> {
     let problem = |line: usize, what: String| Problem { line: Some(line), key: String::new(), what };
     let mut open: Vec<Open> = Vec::new();

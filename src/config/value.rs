@@ -1,11 +1,11 @@
-//! One scalar: text to a checked value, with what would have been right in the error.
+//! Parses one scalar to a checked value; errors state what is expected.
 
 use std::time::Duration;
 
 use crate::model::setting::{OptKind, Value};
 use crate::model::units::{Amount, Bytes};
 
-/// The value of `text`, or what is wrong with it. `quoted` tells `"true"` from `true`.
+/// Parses `text`; an error states what is wrong. `quoted` distinguishes `"true"` from `true`.
 pub(super) fn parse(kind: OptKind, text: &str, quoted: bool) -> Result<Value, String> {
     match kind {
         OptKind::Bool => match (text, quoted) {
@@ -52,7 +52,7 @@ const fn some(amount: Amount) -> Value {
     Value::Amount(Some(amount))
 }
 
-/// The kind of value, for error messages.
+/// The expected kind of value, for error messages.
 pub(super) fn wanted(kind: OptKind) -> &'static str {
     match kind {
         OptKind::Bool => "true or false",
@@ -86,7 +86,7 @@ fn split(text: &str) -> Result<(f64, &str), ()> {
     Ok((number, text[end..].trim_start()))
 }
 
-/// A duration with its unit, or what would be right.
+/// Parses a duration with its unit; an error states what is expected.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     const EXAMPLE: &str = "a duration needs a unit: 500ms, 10s, 5m, 1h or 1d";
     let (number, unit) = split(text).map_err(|()| format!("`{text}` is not a duration; {EXAMPLE}"))?;
@@ -102,7 +102,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| format!("`{text}` is too long"))
 }
 
-/// A size with its unit, or what would be right.
+/// Parses a size with its unit; an error states what is expected.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,4 +1,4 @@
-//! Running the analyzers: each on its own, each failure its own affair.
+//! Runs the analyzers, isolated from each other's failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -28,13 +28,13 @@ crate::metrics! {
     pub FINDINGS: Gauge<Count> = "memwarden_findings" {analyzer, severity}.counting("{finding}");
 }
 
-/// What an earlier run kept, by analyzer.
+/// The saved state of an earlier run, by analyzer.
 pub type Kept = std::collections::BTreeMap<String, Box<RawValue>>;
 
 /// The analyzers that run.
 pub(super) struct Analyzers {
     running: Vec<Running>,
-    /// What an earlier run of the daemon kept, of analyzers that are not built yet.
+    /// Saved state of an earlier run for analyzers that are not built yet.
     saved: Kept,
 }
 
@@ -51,7 +51,7 @@ impl Analyzers {
         Self { running: Vec::new(), saved: Kept::new() }
     }
 
-    /// Takes over a configuration; an analyzer whose section did not change goes on with what it knows.
+    /// Applies a configuration; an analyzer whose section did not change keeps its state.
     pub(super) fn configure(&mut self, registry: &[&'static Registration], config: &Config) {
         let mut before = std::mem::take(&mut self.running);
         for registration in registry {
@@ -73,12 +73,12 @@ impl Analyzers {
         if let Some(saved) = self.saved.remove(registration.name)
             && let Err(error) = analyzer.restore(saved.get())
         {
-            tracing::warn!(analyzer = registration.name, %error, "What an earlier run kept is of no use.");
+            tracing::warn!(analyzer = registration.name, %error, "The saved state of the analyzer is invalid and was discarded.");
         }
         Running { registration, settings: settings.clone(), analyzer, panics: 0, failing: false }
     }
 
-    /// The analyzer with other settings, knowing what it knew.
+    /// Rebuilds an analyzer with other settings and its previous state.
     fn inherit(&mut self, before: Running, settings: &Settings) -> Running {
         let mut text = Vec::new();
         let written = before.analyzer.save().map(|keepsake| keepsake(&mut text));
@@ -90,7 +90,7 @@ impl Analyzers {
         self.build(before.registration, settings)
     }
 
-    /// Hands over what an earlier run kept.
+    /// Restores the saved state of an earlier run.
     pub(super) fn restore(&mut self, saved: Kept) {
         self.saved = saved;
         for running in &mut self.running {
@@ -98,12 +98,12 @@ impl Analyzers {
                 && let Err(error) = running.analyzer.restore(saved.get())
             {
                 let analyzer = running.registration.name;
-                tracing::warn!(analyzer, %error, "What an earlier run kept is of no use.");
+                tracing::warn!(analyzer, %error, "The saved state of the analyzer is invalid and was discarded.");
             }
         }
     }
 
-    /// What must survive a restart.
+    /// The state to keep across a restart.
     pub(super) fn save(&self) -> Vec<(&'static str, Keepsake)> {
         let saved = self.running.iter().filter_map(|running| {
             let saved = catch_unwind(AssertUnwindSafe(|| running.analyzer.save())).ok().flatten();
@@ -112,7 +112,7 @@ impl Analyzers {
         saved.collect()
     }
 
-    /// Runs each over what the sources put into `batch`, adds its gauges, and returns the findings and the outlook.
+    /// Runs each analyzer over the points in `batch`, adds its gauges, and returns the findings and the outlook.
     pub(super) fn run(
         &mut self,
         at: Timestamp,
@@ -133,7 +133,7 @@ impl Analyzers {
             let took = clock::now().since(begun);
             running.failing &= outcome.is_err();
             said.put(&ANALYZER_UP, &[name.into()], Flag(outcome.is_ok()));
-            // Of one that fails nothing is taken: half of what it says may be wrong.
+            // The results of a failed analyzer are discarded entirely: they may be incomplete.
             let analysis = outcome.unwrap_or_else(|panic| running.failed(&*panic));
             said.put(&ANALYZER_DURATION, &[name.into()], took.into());
             said.put(&ANALYZER_PANICS, &[name.into()], Count(running.panics));
@@ -153,13 +153,13 @@ impl Analyzers {
 }
 
 impl Running {
-    /// Begins anew after a panic, which is logged once until a run is complete again.
+    /// Restarts the analyzer after a panic, which is logged once until a run completes again.
     fn failed(&mut self, panic: &(dyn std::any::Any + Send)) -> Analysis {
         self.panics += 1;
         self.analyzer = (self.registration.build)(&self.settings);
         if !std::mem::replace(&mut self.failing, true) {
             let (analyzer, panic) = (self.registration.name, message(panic));
-            tracing::error!(analyzer, panic, "An analyzer failed and begins anew.");
+            tracing::error!(analyzer, panic, "An analyzer panicked and was restarted.");
         }
         Analysis::default()
     }

@@ -1,4 +1,4 @@
-//! Limits that were reached, as a metric and a finding that name the user.
+//! Exposes reached limits as a metric and a finding that name the user.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ crate::metrics! {
     pub LIMIT_LEFT_OUT: Gauge<Count> = "memwarden_limit_left_out" {limit, user}.counting("{entry}").budget(256);
 }
 
-/// Since when each limit leaves something of a user out.
+/// When each limit began to leave out entries of a user.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     since: BTreeMap<(&'static str, Option<u32>), Timestamp>,
 }
 
 impl Limits {
-    /// Takes the shortages of this tick out of `batch`, adds their metric and returns their findings.
+    /// Removes the shortages of this tick from `batch`, adds their metric and returns their findings.
     pub(super) fn state(&mut self, at: Timestamp, batch: &mut Batch) -> Vec<Finding> {
         let mut now = BTreeMap::<(&'static str, Option<u32>), Shortage>::new();
         for shortage in std::mem::take(&mut batch.facts.shortages) {
@@ -53,10 +53,10 @@ fn finding(shortage: &Shortage, since: Timestamp) -> Finding {
         severity: Severity::Warning,
         since_unix_seconds: since.unix().as_secs_f64(),
         summary: format!(
-            "The limit {limit} ({most} places for all users) is reached: {left_out}{whose} left out."
+            "The limit {limit} ({most} entries for all users) is reached; entries left out{whose}: {left_out}."
         ),
         evidence: vec![Evidence { what: "left_out_count", value: Count(*left_out).value() }],
-        advice: "Look at what this user runs: what is left out is neither measured nor protected.",
+        advice: "Check what creates so many entries: entries that are left out are neither measured nor protected.",
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(first.len(), 2);
         assert_eq!(
             first[1].summary,
-            "The limit job_connections (64 places for all users) is reached: 3 of user 1002 left out."
+            "The limit job_connections (64 entries for all users) is reached; entries left out of user 1002: 3."
         );
         assert_eq!(batch.families()[0].points.len(), 2);
         let (second, _) = state(6, 4);

@@ -1,9 +1,9 @@
-//! What training will take of a GPU's memory before it has begun: a prior, beside what is measured.
+//! Estimates the GPU memory of a training job before it begins, in addition to the measured values.
 
 use super::shape::count;
 use super::{Shape, positive};
 
-/// How the job is spread over GPUs; each at least 1.
+/// Distribution of the job over GPUs; each value at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// GPUs that share each layer.
@@ -20,7 +20,7 @@ pub struct Layout {
     pub sequence: u64,
 }
 
-/// The estimate for the GPU that holds most, in bytes.
+/// The estimate for the GPU with the most memory in use, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Parameters, gradients and optimizer state.
@@ -29,14 +29,14 @@ pub struct Estimate {
     pub activations: f64,
 }
 
-/// What Megatron-LM's own estimate says (megatron/training/theoretical_memory_usage.py), for mixed precision with
-/// Adam: 18 bytes a parameter (2 parameter, 4 gradient, 12 optimizer and master copy), or 6 + 12 / data-parallel
-/// with the distributed optimizer; activations of a layer `s b h (18 + 4 f / h)` with sequence parallelism and
-/// selective recomputation, shared by the tensor-parallel GPUs. A first pipeline stage holds as many microbatches
-/// as there are stages, so its activations are those of all layers.
+/// The estimate of Megatron-LM (megatron/training/theoretical_memory_usage.py), for mixed precision with Adam: 18
+/// bytes a parameter (2 parameter, 4 gradient, 12 optimizer and master copy), or 6 + 12 / data-parallel with the
+/// distributed optimizer; activations of a layer `s b h (18 + 4 f / h)` with sequence parallelism and selective
+/// recomputation, shared by the tensor-parallel GPUs. A first pipeline stage holds as many microbatches as there are
+/// stages, so its activations are those of all layers.
 ///
-/// Embeddings are counted as if spread evenly. Nothing where the sizes do not suffice, or for a mixture of experts,
-/// whose activations this formula does not describe.
+/// Embeddings are counted as if spread evenly. Absent where sizes are missing, or for a mixture of experts, whose
+/// activations this formula does not describe.
 pub fn estimate(shape: &Shape, layout: &Layout) -> Option<Estimate> {
     let sizes = shape.sizes()?;
     let [tensor, pipeline, replicas] =

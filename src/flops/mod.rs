@@ -1,8 +1,7 @@
-//! Floating point operations of training: per token, per iteration, per GPU, and what share of the peak that is.
+//! Floating point operations of training: per token, per iteration and per GPU, and MFU, their share of the peak.
 //!
-//! Public tools count by different conventions and then compare: the same job
-//! prints 11 % less on Megatron 0.12 than on 0.11. So each figure here names
-//! its [`Convention`], and none is given where a size of the model is missing.
+//! Public tools count by different conventions: the same job prints 11 % less on Megatron 0.12 than on 0.11. So each
+//! value here names its [`Convention`], and is absent where a size of the model is missing.
 
 pub mod estimate;
 mod parameters;
@@ -17,28 +16,29 @@ pub use shape::Shape;
 
 use shape::{Sizes, count};
 
-/// The longest sequence believed, in tokens.
+/// The longest accepted sequence, in tokens.
 const LONGEST_SEQUENCE: u64 = 1 << 32;
 
 /// How operations are counted; exposed as a label, never mixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Convention {
-    /// What the model needs, with attention over the whole square of the sequence (Megatron-LM to core 0.11,
+    /// The operations that the model requires, with attention over all pairs of tokens (Megatron-LM to core 0.11,
     /// `num_floating_point_operations` of megatron/training/training.py; PaLM's appendix B).
     Full,
-    /// What the model needs, with attention over the half below the diagonal (Megatron-LM from core 0.12).
+    /// The operations that the model requires, with causal attention, over half of the pairs (Megatron-LM from core
+    /// 0.12).
     Causal,
-    /// Six operations a parameter and token, attention not counted (Kaplan et al., arXiv 2001.08361; of a mixture
-    /// of experts the parameters that a token visits).
+    /// Six operations per parameter and token, without attention (Kaplan et al., arXiv 2001.08361; for a mixture of
+    /// experts, the active parameters).
     SixN,
-    /// What the GPUs execute: [`Convention::Full`] and what is computed again in the backward pass.
+    /// The operations that the GPUs execute: [`Convention::Full`] plus recomputation in the backward pass.
     Hardware(Recompute),
 }
 
-/// What is computed again in the backward pass, to save memory.
+/// Activation recomputation in the backward pass, which saves memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Recompute {
-    /// Nothing.
+    /// No recomputation.
     #[default]
     None,
     /// The core of attention.
@@ -48,7 +48,7 @@ pub enum Recompute {
 }
 
 impl Recompute {
-    /// From the `recompute` of the job protocol.
+    /// Parses the `recompute` value of the job protocol.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "none" => Some(Self::None),
@@ -80,10 +80,10 @@ impl Convention {
 /// Hardware with selective recomputation counts attention twice, as Korthikanti et al. do (arXiv 2205.05198),
 /// with full recomputation the layers 4/3 times and the logits once (Narayanan et al., arXiv 2104.04473).
 ///
-/// Where fewer parameters are trained than there are (LoRA), the weight gradients, a third of the products with
-/// weights, count for the share that is trained: nobody computes the others.
+/// Where only some parameters are trained (LoRA), the weight gradients, a third of the products with weights, count
+/// by the trainable share: the others are not computed.
 ///
-/// Nothing where a size is missing or the model is of a kind that these formulas do not describe.
+/// Absent where a size is missing or these formulas do not describe the kind of model.
 pub fn flops_per_token(shape: &Shape, sequence: u64, convention: Convention) -> Option<f64> {
     let trained = (2.0 + shape.trained()) / 3.0;
     if convention == Convention::SixN {

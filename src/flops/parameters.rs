@@ -1,4 +1,4 @@
-//! How many parameters a model has, all of them and those that a token visits.
+//! Number of parameters of a model: all of them, and the active ones, which a token uses.
 
 use super::positive;
 use super::shape::{Family, Shape, Sizes};
@@ -29,11 +29,11 @@ impl Sizes {
 
 /// All parameters of the model from its sizes; `positions` are the learned ones of a GPT, in tokens.
 ///
-/// A GPT has `12 L h^2 (1 + 13 / 12h + (V + s) / 12Lh)` (Narayanan et al., arXiv 2104.04473, where the
-/// feed-forward width is 4h) and 2h for its last norm; the others as their modeling files in Hugging Face's transformers build them: two
-/// norms a layer and one at the end, a router a mixture layer, biases on query, key and value in Qwen2, norms on
-/// query and key in Qwen3. Nothing for other kinds, or where it was not told whether the embeddings are tied (a
-/// GPT's are).
+/// A GPT has `12 L h^2 (1 + 13 / 12h + (V + s) / 12Lh)` (Narayanan et al., arXiv 2104.04473, where the feed-forward
+/// width is 4h) and 2h for its last norm; the others as their modeling files in Hugging Face's transformers build
+/// them: two norms a layer and one at the end, a router a mixture layer, biases on query, key and value in Qwen2,
+/// norms on query and key in Qwen3. Absent for other kinds, or where it was not reported whether the embeddings are
+/// tied (those of a GPT are).
 pub fn parameters(shape: &Shape, positions: u64) -> Option<f64> {
     let sizes = shape.sizes()?;
     let embedding = sizes.vocab * sizes.hidden;
@@ -59,16 +59,16 @@ pub fn parameters(shape: &Shape, positions: u64) -> Option<f64> {
     positive(matrices + routers + small + if tied { embedding } else { 2.0 * embedding })
 }
 
-/// The parameters that one token visits: all that were told (or follow from the sizes), less the experts that it
-/// passes by.
+/// The active parameters, which one token uses: all that were reported (or are derived from the sizes), without the
+/// experts that the token does not use.
 ///
-/// Nothing for a mixture of experts whose sizes are not known.
+/// Absent for a mixture of experts whose sizes are unknown.
 pub fn active_parameters(shape: &Shape) -> Option<f64> {
     let all = shape.told_parameters().or_else(|| parameters(shape, 0))?;
     if shape.experts.is_none_or(|experts| experts == 0) {
         return Some(all);
     }
-    // Latent attention changes nothing about experts: their sizes are all that counts here.
+    // Latent attention does not affect experts: only their sizes matter here.
     let plain = Shape { kind: None, gated: Some(shape.gated.unwrap_or(true)), ..shape.clone() };
     positive(all - plain.sizes()?.idle())
 }

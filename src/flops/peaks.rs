@@ -1,11 +1,10 @@
-//! The most that a GPU can compute: dense operations a second, one row a product, each with its source.
+//! Peak performance of GPUs: dense operations per second, one row per product, each with its source.
 //!
-//! Public tables mix in figures for sparse matrices, which are twice as high,
-//! and guess for what they do not know. Here a device is recognized by whole
-//! words of the name that the driver gives, all of which must be known, and
-//! what is not recognized has no peak.
+//! Public tables include values for sparse matrices, which are twice as high, and guess unknown devices. Here a
+//! device is recognized by the whole words of its driver name, all of which must be known, and an unknown device has
+//! no peak.
 
-/// The number format of the products.
+/// Number format of matrix products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// bfloat16.
@@ -15,9 +14,9 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// From the `precision` of the job protocol, as PyTorch and Lightning name it.
+    /// Parses the `precision` of the job protocol, as PyTorch and Lightning name it.
     ///
-    /// Nothing for others: a job in fp8 or fp32 has no share of a bf16 peak.
+    /// Absent for others: a job in fp8 or fp32 has no MFU relative to a bf16 peak.
     pub fn from_name(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().trim_start_matches("torch.") {
             "bf16" | "bfloat16" | "bf16-mixed" | "bf16-true" => Some(Self::Bf16),
@@ -27,12 +26,12 @@ impl Precision {
     }
 }
 
-/// A device that an operator knows better.
+/// A peak that the operator configured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    /// The driver's name of it, in any case; a `*` at the end stands for any rest.
+    /// The driver's name of the device, case-insensitive; a `*` at the end matches any suffix.
     pub name: String,
-    /// Dense operations a second in the precision that is trained in.
+    /// Dense operations per second in the precision of the training.
     pub flops: f64,
 }
 
@@ -40,11 +39,11 @@ pub struct Override {
 struct Row {
     /// The word that names the product.
     product: &'static str,
-    /// One of these must be in the name too, where there are any.
+    /// If not empty, one of these words must be in the name too.
     form: &'static [&'static str],
-    /// These may be in the name.
+    /// Further words that may be in the name.
     may: &'static [&'static str],
-    /// In 10^12 operations a second.
+    /// In 10^12 operations per second.
     bf16: Option<f64>,
     fp16: Option<f64>,
 }
@@ -67,13 +66,13 @@ const fn half(
     Row { product, form, may, bf16: None, fp16: Some(fp16) }
 }
 
-/// Words that say nothing about speed.
+/// Words without influence on the peak.
 const MAKERS: [&str; 5] = ["nvidia", "amd", "instinct", "tesla", "graphics"];
 
 const HOPPER: &[&str] = &["64gb", "80gb", "94gb", "96gb", "141gb", "hbm3", "hbm3e", "hbm2e"];
 const AMPERE: &[&str] = &["40gb", "80gb", "sxm", "sxm4", "pcie", "pg509", "pg506"];
 
-/// Dense peaks; the first row that fits counts.
+/// Dense peaks; the first matching row applies.
 const ROWS: &[Row] = &[
     // torchtitan, torchtitan/tools/utils.py, get_peak_flops: H100 by its form, after NVIDIA's data sheet.
     row("h100", &["pcie", "hbm2e"], HOPPER, 756.0),
@@ -116,9 +115,9 @@ const ROWS: &[Row] = &[
     row("mi250x", &[], &["mi250"], 191.5),
 ];
 
-/// Dense operations a second of one device, by the name its driver gives.
+/// Peak of one device in dense operations per second, by its driver name.
 ///
-/// Nothing for a device that is not known, a slice of one (MIG, vGPU), or a precision its tensor cores lack.
+/// Absent for an unknown device, a slice of one (MIG, vGPU), or a precision that its tensor cores lack.
 pub fn peak(name: &str, precision: Precision, overrides: &[Override]) -> Option<f64> {
     if let Some(known) = overrides.iter().find(|known| known.fits(name)) {
         return super::positive(known.flops);
@@ -192,7 +191,7 @@ mod tests {
             ("NVIDIA RTX A6000", Some(154.85)),
             ("AMD Instinct MI300X", Some(1307.4)),
             ("AMD Instinct MI250X/MI250", Some(191.5)),
-            // Slices, and what nobody has told us.
+            // Slices, and unknown devices.
             ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
             ("GRID A100-10C", None),
             ("NVIDIA A100-SXM-64GB", None),

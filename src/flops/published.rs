@@ -1,7 +1,7 @@
 //! Published formulas in closed form, as their papers and programs print them.
 //!
-//! The conventions of this module's parent are what is exposed; these are for
-//! comparing with figures in papers and logs, and hold the tests.
+//! The conventions of the parent module are exposed; these formulas are for comparison with values in papers and
+//! logs, and for tests.
 
 use super::positive;
 

@@ -1,18 +1,18 @@
-//! The shape of a model, as the job tells it, and what follows from it.
+//! The shape of a model, as the job reports it, and the sizes derived from it.
 //!
-//! Nothing is guessed: a size that the model's kind does not fix and that was
-//! not told leaves the formulas that need it without a value.
+//! Nothing is guessed: a size that the model's kind does not determine and that was not reported leaves the formulas
+//! that require it without a value.
 
-/// The largest dimension believed: far above any model, and products of a few stay exact in `f64`.
+/// The largest accepted dimension: far above any model, and products of a few are exact in `f64`.
 const LARGEST_DIMENSION: u64 = 1 << 24;
-/// The most parameters believed, 2^50.
+/// The largest accepted number of parameters, 2^50.
 const MOST_PARAMETERS: u64 = 1 << 50;
 
-/// The `model` object of the job protocol's `hello`. A size of zero is one that was not told.
+/// The `model` object of the job protocol's `hello`. A size of zero counts as not reported.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(default)]
 pub struct Shape {
-    /// What it is: `gpt`, `llama`, `qwen2`, `qwen3`, `mixtral`, `aquila`, …, as Hugging Face's `model_type`.
+    /// The kind: `gpt`, `llama`, `qwen2`, `qwen3`, `mixtral`, `aquila`, …, as Hugging Face's `model_type`.
     pub kind: Option<String>,
     /// Transformer layers.
     pub layers: Option<u64>,
@@ -22,9 +22,9 @@ pub struct Shape {
     pub ffn: Option<u64>,
     /// Query heads.
     pub heads: Option<u64>,
-    /// Key and value heads; all of the query heads where it was not told.
+    /// Key and value heads; the number of query heads where not reported.
     pub kv_heads: Option<u64>,
-    /// Width of a head; hidden / heads where it was not told.
+    /// Width of a head; hidden / heads where not reported.
     pub head_dim: Option<u64>,
     /// Entries of the vocabulary, padding included.
     pub vocab: Option<u64>,
@@ -34,11 +34,11 @@ pub struct Shape {
     pub experts: Option<u64>,
     /// Experts that each token visits.
     pub experts_per_token: Option<u64>,
-    /// Width of one expert; `ffn` where it was not told.
+    /// Width of one expert; `ffn` where not reported.
     pub expert_ffn: Option<u64>,
     /// Width of the shared experts of a layer together.
     pub shared_expert_ffn: Option<u64>,
-    /// Layers that are mixtures; all where it was not told.
+    /// Layers that are mixtures; all where not reported.
     pub moe_layers: Option<u64>,
     /// All parameters, experts included.
     pub parameters: Option<u64>,
@@ -48,7 +48,7 @@ pub struct Shape {
     pub tied_embeddings: Option<bool>,
 }
 
-/// What is known of a kind of model beyond its sizes.
+/// Family of a model: its properties beyond the sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     /// Biases everywhere, learned positions, two matrices (GPT-2, GPT-3, Megatron's default).
@@ -59,13 +59,13 @@ pub(super) enum Family {
     Qwen2,
     /// As LLaMA, with a norm on query and key, and a head dimension of its own (Qwen3).
     Qwen3,
-    /// A kind whose attention or layers are not those the formulas count.
+    /// A kind whose attention or layers the formulas do not describe.
     Foreign,
-    /// Not told, or not known.
+    /// Not reported, or unknown.
     Unknown,
 }
 
-/// Kinds that are no decoder of plain attention layers: latent attention, state spaces, encoders.
+/// Kinds other than decoders with plain attention layers: latent attention, state spaces, encoders.
 const FOREIGN: [&str; 20] = [
     "deepseek_v2",
     "deepseek_v3",
@@ -128,25 +128,25 @@ pub(super) struct Sizes {
     pub(super) shared_ffn: f64,
 }
 
-/// A size that was told, if it can be one.
+/// A reported size, if it is valid.
 fn told(size: Option<u64>) -> Option<u64> {
     size.filter(|size| (1..=LARGEST_DIMENSION).contains(size))
 }
 
-/// A size as the formulas take it.
+/// A size as a float, for the formulas.
 fn number(size: u64) -> f64 {
-    // The largest dimension fits; what does not would be no size.
+    // The largest dimension fits; a larger value is not a valid size.
     u32::try_from(size).map_or(f64::NAN, f64::from)
 }
 
-/// A number of parameters or tokens as the formulas take it.
+/// A number of parameters or tokens as a float, for the formulas.
 #[expect(clippy::cast_precision_loss, reason = "what is counted here stays below 2^53")]
 pub(super) const fn count(number: u64) -> f64 {
     number as f64
 }
 
 impl Shape {
-    /// The model as its sizes; nothing where one is missing, contradicts another, or is beyond belief.
+    /// The sizes of the model; absent where one is missing, contradicts another, or exceeds the accepted range.
     pub(super) fn sizes(&self) -> Option<Sizes> {
         let family = Family::of(self.kind.as_deref());
         if family == Family::Foreign {
@@ -197,12 +197,12 @@ impl Shape {
         })
     }
 
-    /// The parameters as told.
+    /// The reported number of parameters.
     pub(super) fn told_parameters(&self) -> Option<f64> {
         self.parameters.filter(|all| (1..=MOST_PARAMETERS).contains(all)).map(count)
     }
 
-    /// The share of parameters that are trained, 0 to 1; 1 where it was not told.
+    /// The trainable share of the parameters, 0 to 1; 1 where not reported.
     pub(super) fn trained(&self) -> f64 {
         match (self.parameters, self.trainable) {
             (Some(all), Some(trained)) if all > 0 && trained < all => count(trained) / count(all),

@@ -1,9 +1,8 @@
-//! The pure knowledge about training jobs: what they compute, what they say over the job socket and in their
-//! logs, allocator snapshots and the pickles they come in, parameter files, and the logs of the tools that people
-//! used before.
+//! Formats of training jobs: model shapes, messages of the job socket, log lines, allocator snapshots and their
+//! pickles, parameter files, and the logs of other memory tools.
 //!
-//! Bytes and times are arguments. Nothing here reads a clock, a file or a
-//! socket, and nothing here can execute what it reads.
+//! Bytes and times are arguments. Nothing here reads a clock, a file or a socket, and nothing here can execute its
+//! input.
 
 pub mod log_lines;
 pub mod messages;

@@ -1,30 +1,30 @@
-//! The newest samples of one series in 64 buckets: the last ones finely, those before coarsely.
+//! The newest samples of one series in 64 buckets: the last ones fine, the earlier ones coarse.
 //!
-//! A bucket holds the same number of samples as its neighbors, so no sampling
-//! interval is built in. Four fine buckets become a coarse one when they age.
-//! When there is no room, all merge in pairs, until a fine bucket holds
-//! eight samples; from then on the oldest leaves for the
-//! [past](super::past). A sample costs a few nanoseconds, and a series never
-//! more than [`Buckets::BOUND`] bytes.
+//! A bucket holds the same number of samples as its neighbors, so no sampling interval is built in. Four fine buckets
+//! are merged into a coarse one when they age. When all buckets are used, all merge in pairs, until a fine bucket
+//! holds eight samples; from then on the oldest bucket moves to the [past](super::past). A sample takes a few
+//! nanoseconds, and a series at most [`Buckets::BOUND`] bytes.
 
 use serde::{Deserialize, Serialize};
 
-/// Twice the largest value that is believed of memory, in bytes: 16 PiB.
+/// Twice the largest accepted value of memory, in bytes: 16 PiB.
 const LARGEST: f32 = 1.8e16;
 
-/// Values that are recorded side by side: what is used, and what is watched for leaks.
+/// Number of values per sample: the used memory, and the memory that is evaluated for leaks.
 pub const CHANNELS: usize = 2;
 
-/// Fine buckets that are kept at least, once there are as many.
+/// Minimum number of fine buckets, once there are as many.
 const FINE: usize = 24;
-/// Fine buckets in a coarse one.
+/// Number of fine buckets in a coarse one.
 const FOLD: usize = 4;
-/// Buckets of both kinds.
+/// Maximum number of buckets of both kinds.
 const CAPACITY: usize = 64;
-/// Samples in a fine bucket at most: 22 minutes of seconds in all, so that what begins today is seen today.
+/// Maximum number of samples in a fine bucket: 22 minutes in total at one sample a second, so that new growth is
+/// detected within minutes.
 const WIDEST: u32 = 8;
 
-/// The values of one channel in one bucket, in bytes; the mean to 24 bits, its distance from the others to 8.
+/// The values of one channel in one bucket, in bytes; the mean with 24 bits of precision, its distance from the
+/// others with 8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// The smallest value.
@@ -35,7 +35,7 @@ pub struct Span {
     pub max: f32,
 }
 
-/// A span in 8 bytes. Values are bytes and never negative: a negative mean says that there is none.
+/// A span in 8 bytes. Values are bytes and never negative; a negative mean marks a missing span.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Packed {
     mean: f32,
@@ -49,12 +49,13 @@ impl Default for Packed {
     }
 }
 
-/// The upper half of a number of 32 bits, to the nearest: its sign, its exponent and 8 bits of it; 0 for what is less.
+/// The upper half of a 32-bit float, rounded to nearest: its sign, its exponent and 8 bits of precision; 0 for
+/// smaller numbers.
 pub(super) fn half(number: f32) -> u16 {
     (number.max(0.0).to_bits().saturating_add(0x8000) >> 16) as u16
 }
 
-/// The number that was halved.
+/// The float of an upper half.
 pub(super) fn doubled(half: u16) -> f32 {
     f32::from_bits(u32::from(half) << 16)
 }
@@ -72,7 +73,7 @@ impl Packed {
     }
 }
 
-/// Samples that followed one another.
+/// Consecutive samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
     /// The mean time of its samples, in seconds since the series began.
@@ -81,12 +82,12 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// What a channel was, if it was known.
+    /// The values of a channel; absent where they are unknown.
     pub fn span(&self, channel: usize) -> Option<Span> {
         self.spans[channel].span()
     }
 
-    /// Several of them as one; each counts as much as the others.
+    /// Merges several buckets with equal weight.
     fn merged(all: &[Self]) -> Self {
         let mut whole = Gathering::default();
         for bucket in all {
@@ -99,10 +100,10 @@ impl Bucket {
         self.spans[channel] = Packed::default();
     }
 
-    /// Whether it can have been written by this program by `now`, where its time counts from `base`.
+    /// Whether it is valid at `now`, with its time relative to `base`.
     pub(super) fn is_sound(&self, base: f64, now: f64) -> bool {
         let mut spans = (0..CHANNELS).filter_map(|channel| self.span(channel));
-        // A time is kept to 24 bits.
+        // Times have 24 bits of precision.
         (0.0..=now * 1.000_001).contains(&(base + f64::from(self.at)))
             && spans.all(|span| span.min.is_finite() && span.max <= LARGEST)
     }
@@ -135,7 +136,7 @@ impl Gathering {
         self.sums[channel] += f64::from(span.mean) * weight;
     }
 
-    /// Takes in what a bucket holds.
+    /// Adds the values of a bucket.
     pub(super) fn take(&mut self, bucket: &Bucket, weight: f64) {
         self.pass(f64::from(bucket.at), weight);
         for channel in 0..CHANNELS {
@@ -162,7 +163,7 @@ impl Gathering {
         bucket
     }
 
-    /// Whether it can hold so many by `now`, in seconds from what its times count from.
+    /// Whether it is valid with this number of samples at `now`, in seconds relative to its base.
     pub(super) fn is_sound(&self, gathered: u32, now: f64) -> bool {
         let mut channels = self.sums.iter().zip(&self.weights).zip(&self.spans);
         (0.0..=now * self.weight * 1.000_001).contains(&self.time)
@@ -177,18 +178,19 @@ impl Gathering {
     }
 }
 
-/// Seconds after which the times begin anew, from the oldest bucket: of a number of months 24 bits leave no seconds.
+/// Seconds after which the base of the times is moved to the oldest bucket: with 24 bits, months leave no precision
+/// of seconds.
 const FAR: f32 = 500_000.0;
 
 /// The newest samples of one series.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Buckets {
-    /// What the times count from, in seconds since the series began.
+    /// The base of the times, in seconds since the series began.
     base: f64,
-    /// Coarse ones, then fine ones, in the order of time.
+    /// Coarse buckets, then fine ones, in the order of time.
     all: Vec<Bucket>,
     coarse: usize,
-    /// Samples in a fine bucket: a power of two.
+    /// Number of samples in a fine bucket: a power of two.
     width: u32,
     filling: Gathering,
     gathered: u32,
@@ -201,11 +203,11 @@ impl Default for Buckets {
 }
 
 impl Buckets {
-    /// The most bytes that a history takes, heap included.
+    /// Maximum size in bytes, including the heap.
     pub const BOUND: usize = size_of::<Self>() + CAPACITY * size_of::<Bucket>();
 
-    /// Records the finite values of one sample, taken `at` seconds after the series began. Returns the bucket that had
-    /// to leave for it.
+    /// Records the finite values of one sample, taken `at` seconds after the series began. Returns the bucket that
+    /// was removed for it.
     pub fn push(&mut self, at: f64, values: [Option<f64>; CHANNELS]) -> Option<Bucket> {
         self.filling.pass(at - self.base, 1.0);
         for (channel, value) in values.into_iter().enumerate() {
@@ -240,13 +242,14 @@ impl Buckets {
         left
     }
 
-    /// The bucket with its time since the series began.
+    /// The bucket with its time relative to the start of the series.
     #[expect(clippy::cast_possible_truncation, reason = "24 bits are enough of what is old")]
     fn absolute(&self, bucket: &Bucket) -> Bucket {
         Bucket { at: (self.base + f64::from(bucket.at)) as f32, ..*bucket }
     }
 
-    /// Four fine buckets become a coarse one; where that leaves no room all merge in pairs, or the oldest leaves.
+    /// Merges four fine buckets into a coarse one; if all buckets are still used, merges all in pairs or removes the
+    /// oldest.
     fn fold(&mut self) -> Option<Bucket> {
         let begin = self.coarse;
         self.all[begin] = Bucket::merged(&self.all[begin..begin + FOLD]);
@@ -269,7 +272,7 @@ impl Buckets {
         None
     }
 
-    /// Tells each of the closed buckets, oldest first, so many coarse ones' worth of samples at a time.
+    /// Passes the closed buckets to `tell`, oldest first, each merged from `coarse` coarse buckets' worth of samples.
     pub(super) fn in_groups_of(&self, coarse: u32, mut tell: impl FnMut(Bucket)) {
         let (mut group, mut held) = (Gathering::default(), 0);
         let most = FOLD * usize::try_from(coarse).unwrap_or(usize::MAX).min(CAPACITY);
@@ -285,17 +288,18 @@ impl Buckets {
         }
     }
 
-    /// The closed buckets, oldest first; their times count from [`Buckets::base`].
+    /// The closed buckets, oldest first; their times are relative to [`Buckets::base`].
     pub fn all(&self) -> &[Bucket] {
         &self.all
     }
 
-    /// What the times of the buckets count from, in seconds since the series began.
+    /// The base of the buckets' times, in seconds since the series began.
     pub fn base(&self) -> f64 {
         self.base
     }
 
-    /// Forgets what was before `at`, in seconds since the series began; returns it, with such times.
+    /// Removes the buckets before `at`, in seconds since the series began; returns them, with times relative to that
+    /// start.
     pub(super) fn cut(&mut self, at: f64) -> Vec<Bucket> {
         let first = self.all.partition_point(|bucket| self.base + f64::from(bucket.at) < at);
         let cut = self.all[..first].iter().map(|bucket| self.absolute(bucket)).collect();
@@ -304,7 +308,7 @@ impl Buckets {
         cut
     }
 
-    /// Forgets one channel.
+    /// Removes the values of one channel.
     pub fn clear_channel(&mut self, channel: usize) {
         for bucket in &mut self.all {
             bucket.forget(channel);
@@ -312,7 +316,7 @@ impl Buckets {
         self.filling.forget(channel);
     }
 
-    /// Whether a state that was read back can have been written by this program by `now`.
+    /// Whether a restored state is valid at `now`.
     pub fn is_sound(&self, now: f64) -> bool {
         self.base.is_finite()
             && self.all.len() <= CAPACITY

@@ -1,7 +1,7 @@
-//! The whole life of one series: its newest samples finely, its past coarsely.
+//! The complete history of one series: its newest samples in fine buckets, its past in coarse ones.
 //!
-//! A program that has run for a week and leaks since ten minutes is seen in the newest samples; one that leaks a
-//! little each day, in the whole. Both have a fixed size.
+//! A leak that began ten minutes ago in a program that has run for a week is visible in the newest samples; one of a
+//! little each day, in the whole history. Both have a fixed size.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct Life {
 }
 
 impl Life {
-    /// The most bytes that a life takes, heap included.
+    /// Maximum size in bytes, including the heap.
     pub const BOUND: usize = Buckets::BOUND + Past::BOUND;
 
     /// Records the finite values of one sample, taken `at` seconds after the series began.
@@ -31,19 +31,19 @@ impl Life {
         &self.recent
     }
 
-    /// What is older than those; nothing in a young life.
+    /// The older samples; empty in a short history.
     pub fn past(&self) -> &Past {
         &self.past
     }
 
-    /// Tells the buckets of all of it, oldest first, the newest samples as coarsely as the past.
+    /// Passes all buckets to `tell`, oldest first, the newest samples as coarse as the past.
     pub fn whole(&self, mut tell: impl FnMut(Bucket)) {
         self.past.all().for_each(&mut tell);
         self.recent.in_groups_of(self.past.width(), tell);
     }
 
-    /// Moves the newest samples before `at`, in seconds since the series began, into the past. A young life has none:
-    /// there they are forgotten.
+    /// Moves the newest samples before `at`, in seconds since the series began, into the past. A short history has no
+    /// past: there they are removed.
     pub fn retire(&mut self, at: f64) {
         let old = !self.past.is_empty();
         for bucket in self.recent.cut(at) {
@@ -53,23 +53,23 @@ impl Life {
         }
     }
 
-    /// Forgets the past before `at`, in seconds since the series began.
+    /// Removes the past before `at`, in seconds since the series began.
     pub fn cut_past(&mut self, at: f64) {
         self.past.cut(at);
     }
 
-    /// Forgets one channel.
+    /// Removes the values of one channel.
     pub fn clear_channel(&mut self, channel: usize) {
         self.recent.clear_channel(channel);
         self.past.clear_channel(channel);
     }
 
-    /// Whether a state that was read back can have been written by this program by `now`.
+    /// Whether a restored state is valid at `now`.
     pub fn is_sound(&self, now: f64) -> bool {
         let newest = self.past.all().last().map_or(0.0, |bucket| f64::from(bucket.at));
         let oldest =
             self.recent.all().first().map_or(now, |bucket| self.recent.base() + f64::from(bucket.at));
-        // A time is kept to 24 bits.
+        // Times have 24 bits of precision.
         self.recent.is_sound(now) && self.past.is_sound(now) && newest <= oldest * 1.000_001
     }
 }

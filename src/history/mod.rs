@@ -1,4 +1,4 @@
-//! What was, within a bound: the life of a series in buckets, rolling peaks.
+//! Bounded histories: series in buckets, and rolling peaks.
 
 pub mod buckets;
 pub mod life;

@@ -1,19 +1,20 @@
-//! What is older than the newest samples of a series: all of it, evenly, ever more coarsely.
+//! The past of a series, older than its newest samples: all of it in buckets of equal width, which grows with its
+//! length.
 
 use serde::{Deserialize, Serialize};
 
 use super::buckets::{Bucket, CHANNELS, Gathering, doubled, half};
 
-/// Buckets at most; a power of two, as one that was read back has room for.
+/// Maximum number of buckets; a power of two, which is the capacity of a restored list.
 const CAPACITY: usize = 32;
-/// Buckets that came in one of them at first.
+/// Initial number of added buckets in one bucket of the past.
 const WIDTH: u32 = 2;
 
-/// The highest mean of the buckets that came in a stretch, by channel, in half precision; 0 where there was none. A day's
-/// mean says nothing of what an hour of it held.
+/// The highest mean of the buckets added in an interval, by channel, in half precision; 0 without a value. The mean
+/// of a day does not show the level of an hour.
 type Top = [u16; CHANNELS];
 
-/// Buckets that left a history, in ever wider ones of equal width.
+/// Buckets removed from the newest samples, merged into buckets of equal width, which doubles when they are all used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Past {
     all: Vec<Bucket>,
@@ -31,16 +32,16 @@ impl Default for Past {
     }
 }
 
-/// Positive numbers are in the order of their bits.
+/// Positive floats are ordered like their bits.
 fn higher(one: Top, next: Top) -> Top {
     std::array::from_fn(|channel| one[channel].max(next[channel]))
 }
 
 impl Past {
-    /// The most bytes that a past takes, heap included.
+    /// Maximum size in bytes, including the heap.
     pub const BOUND: usize = size_of::<Self>() + CAPACITY * (size_of::<Bucket>() + size_of::<Top>());
 
-    /// Takes in a bucket that is newer than all before.
+    /// Adds a bucket that is newer than all others.
     pub(super) fn take(&mut self, bucket: &Bucket) {
         self.filling.take(bucket, 1.0);
         let means = std::array::from_fn(|channel| bucket.span(channel).map_or(0, |span| half(span.mean)));
@@ -60,7 +61,7 @@ impl Past {
             self.all.truncate(CAPACITY / 2);
             self.tops.truncate(CAPACITY / 2);
             self.width = self.width.saturating_mul(2);
-            // What is gathered is half of a bucket now.
+            // The values gathered so far are now half of a bucket.
             return;
         }
         if self.all.len() == self.all.capacity() {
@@ -73,32 +74,32 @@ impl Past {
         (self.filling, self.top, self.gathered) = (Gathering::default(), [0; CHANNELS], 0);
     }
 
-    /// Buckets that came in one of these.
+    /// Number of added buckets in one bucket.
     pub(super) fn width(&self) -> u32 {
         self.width
     }
 
-    /// Whether nothing is older than the newest samples.
+    /// Whether there are no samples older than the newest ones.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty() && self.gathered == 0
     }
 
-    /// All of it, oldest first.
+    /// All buckets, oldest first.
     pub fn all(&self) -> impl Iterator<Item = Bucket> {
         self.all.iter().copied().chain((self.gathered > 0).then(|| self.filling.close()))
     }
 
-    /// The highest means of its stretches, of half a minute at one sample a second, oldest first.
+    /// The highest mean of each interval (half a minute at one sample a second), oldest first.
     pub fn tops(&self, channel: usize) -> impl Iterator<Item = f32> {
         let all = self.tops.iter().chain((self.gathered > 0).then_some(&self.top));
         all.map(move |top| doubled(top[channel])).filter(|top| *top > 0.0)
     }
 
-    /// Forgets what was before `at`, in seconds since the series began.
+    /// Removes the buckets before `at`, in seconds since the series began.
     pub(super) fn cut(&mut self, at: f64) {
         let first = self.all.partition_point(|bucket| f64::from(bucket.at) < at);
         if first == self.all.len() {
-            // What is gathered goes on from before.
+            // The values gathered so far include earlier samples.
             *self = Self::default();
         } else {
             self.all.drain(..first);
@@ -106,7 +107,7 @@ impl Past {
         }
     }
 
-    /// Forgets one channel.
+    /// Removes the values of one channel.
     pub(super) fn clear_channel(&mut self, channel: usize) {
         for bucket in &mut self.all {
             bucket.forget(channel);
@@ -117,7 +118,7 @@ impl Past {
         }
     }
 
-    /// Whether a state that was read back can have been written by this program by `now`.
+    /// Whether a restored state is valid at `now`.
     pub fn is_sound(&self, now: f64) -> bool {
         self.all.len() <= CAPACITY
             && self.tops.len() == self.all.len()

@@ -1,8 +1,7 @@
 //! The largest value of each series over a sliding window.
 //!
-//! A scrape every 15 s of a daemon that samples every second would miss the
-//! peaks between; the window is longer than the scrape interval, so that
-//! every reader sees every peak, and two readers see the same.
+//! A scrape every 15 s of a daemon that samples every second would miss the peaks in between; the window is longer
+//! than the scrape interval, so that every scraper sees every peak, and two scrapers see the same ones.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +17,7 @@ pub struct Peaks {
     metrics: HashMap<&'static str, HashMap<Box<[Label]>, Series>>,
 }
 
-/// A window's candidates: times rise, values fall (a monotonic queue).
+/// The candidates of a window, with ascending times and descending values (a monotonic queue).
 #[derive(Debug)]
 struct Series {
     candidates: VecDeque<(Timestamp, f64)>,
@@ -26,7 +25,7 @@ struct Series {
 }
 
 impl Peaks {
-    /// Nothing remembered.
+    /// Creates empty windows.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,7 +57,7 @@ impl Peaks {
         series.candidates.front().map_or(value, |(_, largest)| *largest)
     }
 
-    /// Forgets every series that was not recorded at `now`.
+    /// Removes every series that was not recorded at `now`.
     pub fn forget_unseen(&mut self, now: Timestamp) {
         self.metrics.retain(|_, known| {
             known.retain(|_, series| series.seen == now);
@@ -66,12 +65,12 @@ impl Peaks {
         });
     }
 
-    /// How many series are remembered.
+    /// Number of series.
     pub fn len(&self) -> usize {
         self.metrics.values().map(HashMap::len).sum()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether there are no series.
     pub fn is_empty(&self) -> bool {
         self.metrics.is_empty()
     }

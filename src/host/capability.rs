@@ -1,25 +1,29 @@
-//! What this process may do beyond its user's rights (capabilities(7)).
+//! Capabilities of this process (capabilities(7)).
 
 use std::path::Path;
 
 /// Signals to processes of other users.
 pub const KILL: u8 = 5;
 
-/// What protection can use, by name, number, and what is lost without it.
+/// Capabilities that protection uses: name, number, and the effect of lacking it.
 pub const WANTED: [(&str, u8, &str); 4] = [
     ("cap_kill", KILL, "processes of other users cannot be signalled"),
-    ("cap_ipc_lock", 14, "the guard's memory may not be locked, and may be swapped out"),
+    ("cap_ipc_lock", 14, "the guard's memory cannot be locked and may be swapped out"),
     ("cap_sys_ptrace", 19, "some files of other users' processes cannot be read"),
-    ("cap_sys_resource", 24, "pressure is only told every 2 s, and the own OOM score cannot be lowered"),
+    (
+        "cap_sys_resource",
+        24,
+        "pressure notifications come at most every 2 s, and the daemon's OOM score cannot be lowered",
+    ),
 ];
 
-/// The effective capabilities of this process, as bits, from `proc`; nothing where they cannot be read.
+/// The effective capabilities of this process, as bits, read from `proc`; nothing if they cannot be read.
 pub fn effective(proc: &Path) -> Option<u64> {
     let status = std::fs::read_to_string(proc.join("self/status")).ok()?;
     mask(&status)
 }
 
-/// Whether a capability is among them.
+/// Whether the mask contains a capability.
 pub const fn holds(mask: u64, number: u8) -> bool {
     mask & (1 << number) != 0
 }

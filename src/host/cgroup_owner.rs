@@ -1,33 +1,33 @@
-//! Who owns the folders on a cgroup's path: a name is worth as much as whoever can make folders beside it.
+//! Owners of the folders on a cgroup path, which determine whether the names on the path can be trusted.
 //!
-//! Any user who owns a cgroup's folder (a delegated one, such as
-//! `user@1000.service`) makes folders of any name below it and moves its own
-//! processes there. So names are those of the host's managers down to the first
-//! folder that is a user's, and that one is the last that a manager named.
+//! A user who owns a cgroup's folder (a delegated one, such as
+//! `user@1000.service`) can create folders of any name below it and move its own
+//! processes there. So the names down to the first folder that belongs to a user,
+//! including that folder, are from the host's managers; those below are not.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Whose the names on a cgroup's path are.
+/// Who chose the names on a cgroup path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owned {
-    /// All of the host's managers.
+    /// All names are from the host's managers.
     Managed,
-    /// Below the first folder that belongs to a user, whatever that user likes.
+    /// Names below the first folder that belongs to a user are chosen by that user.
     User {
-        /// The length of the path down to this folder.
+        /// Length of the path down to this folder.
         end: usize,
-        /// Its owner.
+        /// The owner of the folder.
         user: u32,
     },
-    /// Nobody's that can be asked: it is outside of our cgroup namespace, or the cgroups are not mounted here.
+    /// The owners cannot be read: the path is outside our cgroup namespace, or no cgroups are mounted.
     Unseen,
-    /// There is no such folder now: it was removed, or we may not look.
+    /// The folder does not exist: it was removed, or access is denied.
     Unknown,
 }
 
-/// Looks up the owners of cgroups' folders, in every hierarchy.
+/// Reads the owners of cgroup folders, in every hierarchy.
 #[derive(Debug)]
 pub struct Owners {
     place: PathBuf,
@@ -37,14 +37,15 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Nothing is looked up yet.
+    /// Owners that have not been read yet.
     pub const fn new(place: PathBuf) -> Self {
         Self { place, hierarchies: Vec::new(), warned: false }
     }
 
-    /// Whose the names on this path are.
+    /// Who chose the names on this path.
     ///
-    /// A process's path does not say which hierarchy it was read from: a folder that is a user's in any of them is.
+    /// A process's path does not show from which hierarchy it was read: a folder that belongs to a user in
+    /// any of them counts.
     pub fn of(&mut self, path: &str) -> Owned {
         let relative = Path::new(path.trim_start_matches('/'));
         if !relative.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -57,7 +58,7 @@ impl Owners {
             if !std::mem::replace(&mut self.warned, true) {
                 tracing::warn!(
                     path = %self.place.display(),
-                    "No cgroups are mounted here, so who owns them is not known; their names are taken as they are."
+                    "No cgroup hierarchy is mounted, so the owners of cgroups are not known; their names are used without verification."
                 );
             }
             return Owned::Unseen;
@@ -67,7 +68,7 @@ impl Owners {
             match walk(root, *lawful, path) {
                 Ok(None) => there = true,
                 Ok(Some(found)) => first = Some(first.map_or(found, |other| other.min(found))),
-                // Not in this hierarchy.
+                // The path does not exist in this hierarchy.
                 Err(_) => {}
             }
         }
@@ -100,7 +101,7 @@ fn walk(root: &Path, lawful: u32, path: &str) -> io::Result<Option<(usize, u32)>
     Ok(None)
 }
 
-/// Where the hierarchies are: v2, or v1 alone, at the place itself; else one in each folder.
+/// Finds the hierarchies: v2, or v1 alone, mounted at `place` itself; otherwise one in each folder.
 fn hierarchies(place: &Path) -> Vec<(PathBuf, u32)> {
     let is_one = ["cgroup.controllers", "cgroup.procs"].iter().any(|name| place.join(name).exists());
     let folders = match is_one {
@@ -110,7 +111,7 @@ fn hierarchies(place: &Path) -> Vec<(PathBuf, u32)> {
             .unwrap_or_default(),
     };
     let owned = folders.into_iter().filter_map(|folder| {
-        // Links name controllers that share the hierarchy of another.
+        // Symbolic links name controllers that share a hierarchy.
         let found = std::fs::symlink_metadata(&folder).ok()?;
         let is_place = folder == place;
         (is_place || found.is_dir()).then(|| {
@@ -162,7 +163,7 @@ mod tests {
         let mut owners = Owners::new(v2.path().to_path_buf());
         assert_eq!(owners.of("/user/1002/slurm/job_77"), Owned::User { end: "/user/1002".len(), user: 1002 });
         assert_eq!(owners.of("/slurm/job_77"), Owned::User { end: "/slurm/job_77".len(), user: 1001 });
-        // It is a user's in one hierarchy, and not in the other.
+        // It belongs to a user in one hierarchy, but not in the other.
         make(v1.path(), &[("memory/a/b", None), ("systemd/a/b", None), ("systemd/a", Some(1003))]);
         assert_eq!(Owners::new(v1.path().to_path_buf()).of("/a/b"), Owned::User { end: 2, user: 1003 });
     }

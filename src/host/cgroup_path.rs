@@ -1,49 +1,49 @@
-//! What a cgroup's path says about who runs in it: a Slurm job, a Kubernetes pod, a container, or nobody known.
+//! Recognizes a Slurm job, a Kubernetes pod or a container in a cgroup path.
 //!
 //! The names are conventions of the managers (slurmstepd, kubelet, containerd,
 //! CRI-O, Docker, Podman, systemd), with either cgroup driver, and relative
-//! where we are in a cgroup namespace (`/../../…`). A job and a pod are named
-//! only below their scheduler's own root: at the top, or below folders of other
-//! managers. Whether these are who made the folders, their owners tell
+//! in a cgroup namespace (`/../../…`). A job or a pod is recognized
+//! only below its scheduler's own root: at the top, or below folders of other
+//! managers. Whether the managers created the folders is decided by their owners
 //! ([`super::cgroup_owner`]).
 
-/// Who runs in a cgroup.
+/// The owner of a cgroup according to its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place<'p> {
     /// A step of a Slurm job.
     Slurm {
-        /// The job's id as written in the path.
+        /// The job's id, as written in the path.
         job: &'p str,
-        /// The path to the job's own group.
+        /// The path of the job's own cgroup.
         path: &'p str,
     },
     /// A Kubernetes pod.
     Pod {
-        /// The pod's UID, with `-` also where the path has `_`.
+        /// The pod's UID, with `-` where the path may have `_`.
         uid: String,
-        /// The container's id, where the path goes that far.
+        /// The container's id, if the path contains it.
         container: Option<&'p str>,
-        /// The path to the pod's own group.
+        /// The path of the pod's own cgroup.
         path: &'p str,
     },
     /// A container of Docker, Podman or containerd that belongs to no pod.
     Container {
         /// The container's id.
         id: &'p str,
-        /// The path to the container's own group.
+        /// The path of the container's own cgroup.
         path: &'p str,
     },
-    /// Nobody that the path names.
+    /// The path contains no known name.
     Elsewhere,
 }
 
-/// Who runs in the cgroup at `path`. A job comes before a pod, a pod before a container.
+/// Recognizes the owner of the cgroup at `path`. A job comes before a pod, a pod before a container.
 ///
-/// Of nested containers the innermost counts, but in a pod the pod's own.
+/// Of nested containers the innermost counts, except within a pod, where the pod's own container counts.
 pub fn place(path: &str) -> Place<'_> {
     let mut below_slurm = false;
     let mut below_kubepods = false;
-    // Whether all folders so far are of managers, so that a scheduler's root may follow.
+    // Whether all folders so far belong to managers, so that a scheduler's root may follow.
     let mut managed = true;
     let mut before = "";
     let mut pod: Option<(String, &str)> = None;
@@ -54,7 +54,7 @@ pub fn place(path: &str) -> Place<'_> {
         }
         below_slurm |= managed && is_slurm(segment);
         let mut known = is_manager(segment, before) || is_slurm(segment);
-        // containerd's cgroupfs form puts three parts in one name: `SLICE:cri-containerd:ID`.
+        // containerd's cgroupfs layout has three parts in one name: `SLICE:cri-containerd:ID`.
         for part in segment.split(':') {
             if let Some(uid) = pod_uid(part, below_kubepods) {
                 known = true;
@@ -81,7 +81,7 @@ pub fn place(path: &str) -> Place<'_> {
     }
 }
 
-/// The path down to the first container on it, or all of it: what is below is that container's own affair.
+/// The path down to its first container, or all of it: the container itself chooses the names below.
 pub fn outermost(path: &str) -> &str {
     let container = |segment: &str| segment.split(':').any(|part| container_id(part).is_some());
     segments(path).find(|(segment, _)| container(segment)).map_or(path, |(_, so_far)| so_far)
@@ -92,7 +92,7 @@ pub fn units(path: &str) -> impl Iterator<Item = (&str, &str)> {
     segments(path).filter(|(segment, _)| segment.ends_with(".service") || segment.ends_with(".scope"))
 }
 
-/// The names on a path, each with the path that ends in it.
+/// The names on a path, each with the path up to and including it.
 fn segments(path: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut end = 0;
     path.split('/').filter_map(move |segment| {
@@ -103,19 +103,19 @@ fn segments(path: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Folders that managers make for others, at the top or below each other.
+/// Whether a folder is one that managers create for others, at the top or below each other.
 fn is_manager(segment: &str, before: &str) -> bool {
     const MANAGERS: [&str; 5] = ["system.slice", "machine.slice", "docker", "kubelet", "kubelet.slice"];
     MANAGERS.contains(&segment) || (before == "system.slice" && segment.ends_with(".service"))
 }
 
-/// A class of Kubernetes' pods, by either driver.
+/// Whether a folder is a QoS class of Kubernetes pods, with either driver.
 fn is_class(segment: &str) -> bool {
     let name = segment.trim_end_matches(".slice");
     ["burstable", "besteffort", "guaranteed"].iter().any(|class| name.ends_with(class))
 }
 
-/// `slurm` and `slurm_NODE` (v1), `slurmstepd.scope` and `NODE_slurmstepd.scope` (v2).
+/// Whether a folder is Slurm's: `slurm` and `slurm_NODE` (v1), `slurmstepd.scope` and `NODE_slurmstepd.scope` (v2).
 fn is_slurm(segment: &str) -> bool {
     segment == "slurm"
         || segment.starts_with("slurm_")
@@ -126,7 +126,8 @@ fn is_job(job: &str) -> bool {
     !job.is_empty() && job.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_+.-".contains(&byte))
 }
 
-/// `podUID` (cgroupfs) or `kubepods-burstable-podUID.slice` (systemd), where a UID may be a static pod's 32 digits.
+/// The UID in `podUID` (cgroupfs) or `kubepods-burstable-podUID.slice` (systemd); that of a static pod may be
+/// 32 digits.
 fn pod_uid(part: &str, below_kubepods: bool) -> Option<String> {
     let name = part.strip_suffix(".slice").unwrap_or(part);
     let (head, uid) = name.rsplit_once("pod")?;
@@ -137,16 +138,16 @@ fn pod_uid(part: &str, below_kubepods: bool) -> Option<String> {
     }
     let named = match head.strip_suffix('-') {
         Some(slice) => slice.contains("kubepods"),
-        // In a cgroup namespace the parents may be hidden; then only a whole UUID is believed.
+        // In a cgroup namespace the parents may be hidden; then only a complete UUID is accepted.
         None => head.is_empty() && (below_kubepods || marks == 4 || part.ends_with(".slice")),
     };
     // A QoS folder between `kubepods` and the pod keeps `below_kubepods` set.
     named.then(|| uid.replace('_', "-"))
 }
 
-/// `ENGINE-ID.scope`, or the bare id of 64 digits.
+/// The id in `ENGINE-ID.scope`, or a name that is an id of 64 digits.
 fn container_id(part: &str) -> Option<&str> {
-    /// Names of engines before the id; conmon's own scopes have another word between.
+    /// Prefixes of engines before the id; conmon's own scopes have another word in between.
     const ENGINES: [&str; 6] = ["docker", "cri-containerd", "crio", "libpod", "nerdctl", "containerd"];
     let name = part.strip_suffix(".scope").unwrap_or(part);
     if let Some((engine, id)) = name.rsplit_once('-') {
@@ -163,7 +164,7 @@ fn is_id(id: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The table below is easier to read with short stand-ins for ids.
+    /// Short stand-ins for ids make the table below easier to read.
     fn expand(path: &str) -> String {
         path.replace("CID", &"0123456789abcdef".repeat(4))
             .replace("OUTER", &"fedcba9876543210".repeat(4))

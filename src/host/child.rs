@@ -1,4 +1,4 @@
-//! Starting and ending a helper process of our own.
+//! Starts and stops helper processes of the daemon.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
@@ -17,33 +17,33 @@ use crate::model::time::Timestamp;
 pub struct WorkerCommand {
     /// The program.
     pub program: PathBuf,
-    /// Arguments before the helper's own.
+    /// Arguments before those of the helper.
     pub arguments: Vec<OsString>,
 }
 
 impl WorkerCommand {
-    /// This program's own file, with a subcommand.
+    /// The running program's own file, with a subcommand.
     ///
     /// # Errors
-    /// The operating system's, where it does not tell which file that is.
+    /// The operating system's error if the file cannot be determined.
     pub fn own(subcommand: &str) -> io::Result<Self> {
         Ok(Self { program: std::env::current_exe()?, arguments: vec![subcommand.into()] })
     }
 }
 
-/// A helper that runs, or ran and is still to be reaped.
+/// A helper process that runs, or has exited and is not reaped yet.
 ///
-/// It is not ended when this is dropped: whoever started it decides how.
+/// Dropping it does not end the process: the code that started it decides how it ends.
 #[derive(Debug)]
 pub struct Helper {
     child: Child,
 }
 
 impl Helper {
-    /// Starts one with pipes to its input and output; its error output goes where ours goes.
+    /// Starts a helper with pipes to its input and output; its error output is that of the daemon.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     #[expect(clippy::disallowed_methods, reason = "this is where helpers are started")]
     pub fn start(
         command: &WorkerCommand,
@@ -64,23 +64,23 @@ impl Helper {
         self.child.id()
     }
 
-    /// Kills it. It is our unreaped child, so that the pid cannot be another's.
+    /// Kills it. It is an unreaped child, so that the pid cannot belong to another process.
     pub fn kill(&mut self) {
-        // Only fails where it has already been reaped.
+        // Fails only if it was already reaped.
         let _ = self.child.kill();
     }
 
-    /// How it ended, where it has; reaps it.
+    /// Its exit status, if it has exited; reaps it.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 }
 
-/// What a helper that ends by itself says on its output.
+/// Runs a helper that exits by itself, and returns its output.
 ///
 /// # Errors
-/// The operating system's; `TimedOut` where it takes longer than `patience`, `InvalidData` where it says more than
-/// `largest` bytes. It is killed then.
+/// Errors of the operating system; `TimedOut` if it takes longer than `patience`, `InvalidData` if its output exceeds
+/// `largest` bytes. It is killed in both cases.
 pub fn read_output(
     command: &WorkerCommand,
     arguments: &[OsString],
@@ -94,7 +94,7 @@ pub fn read_output(
         helper.kill();
     }
     drop(input);
-    // It has closed its output, or was killed; one that sleeps uninterruptibly is left to the end of the daemon.
+    // It has closed its output, or was killed; one in uninterruptible sleep is left until the daemon ends.
     for _ in 0..100 {
         if helper.ended().is_some() {
             break;
@@ -129,20 +129,20 @@ fn read_until(mut output: ChildStdout, largest: usize, deadline: Timestamp) -> i
     }
 }
 
-/// Lets everything else go first, and be the first to die where memory runs out: for helpers whose work can wait.
+/// Gives the calling process the lowest priority, and makes it the first to be killed when memory runs out.
 pub fn step_back(proc: &Path) {
-    // Each is a courtesy: where it is refused, the work is done all the same.
+    // Both are optional: if one is denied, the work is done nevertheless.
     let _ = rustix::process::setpriority_process(None, 19);
     let _ = std::fs::write(proc.join("self/oom_score_adj"), "1000");
 }
 
-/// Asks the kernel to kill the calling process once the thread that started it has ended.
+/// Asks the kernel to kill the calling process when the thread that started it ends.
 pub fn die_with_parent() {
-    // Where it fails, the end of the input pipe still says so.
+    // If this fails, the end of the input pipe still reports the end of the parent.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// Ends the calling process at once, without the destructors of libraries that other threads are still in.
+/// Ends the calling process at once, without running destructors of libraries that other threads may still be in.
 pub fn end_at_once() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }

@@ -1,4 +1,4 @@
-//! The one place that asks what time it is.
+//! The clock: the only module that reads the time.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,10 +6,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::time::Timestamp;
 
-/// Now, on both clocks.
+/// The current time, on both clocks.
 ///
-/// The monotonic one counts from the boot and goes on while the host sleeps,
-/// so that what an earlier run of the daemon kept still has a time.
+/// The monotonic clock counts from boot and continues while the host is suspended,
+/// so that times kept by an earlier run of the daemon remain valid.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 pub fn now() -> Timestamp {
     let monotonic = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or(Duration::ZERO);
@@ -17,7 +17,7 @@ pub fn now() -> Timestamp {
     Timestamp::new(monotonic, unix)
 }
 
-/// CPU time of the thread that asks.
+/// CPU time of the calling thread.
 pub fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::ZERO)
 }

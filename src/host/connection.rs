@@ -1,9 +1,9 @@
-//! Who is at the other end of a TCP connection of this host, by the kernel.
+//! Identifies the process at the other end of a TCP connection within this host.
 //!
 //! The kernel lists every socket with its user and inode (proc_pid_net(5)), and
-//! every process' descriptors as links that name the inode. Both are looked
-//! through in bounds: a host with very many sockets or descriptors gives no
-//! answer rather than a late one.
+//! the descriptors of every process as links that contain the inode. The reads of both
+//! are bounded: on a host with very many sockets or descriptors there is no
+//! result rather than a late one.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -15,29 +15,29 @@ use crate::model::time::Timestamp;
 
 use super::process;
 
-/// The most that is read of a list: about 27,000 sockets of IPv4.
+/// Most bytes read of a list: about 27,000 IPv4 sockets.
 const MOST_BYTES: u64 = 4 << 20;
-/// The most links that are looked at to find one socket: tens of milliseconds.
+/// Most links read to find one socket: tens of milliseconds.
 const MOST_LINKS: usize = 1 << 15;
 
 /// One socket in the kernel's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Socket {
-    /// The user who made it.
+    /// The user who created it.
     pub uid: u32,
-    /// Its inode number; 0 for one that nobody holds any more.
+    /// Its inode number; 0 if no process holds it any more.
     pub inode: u64,
 }
 
-/// The socket from which `peer` is connected to our `local`, both being of this host; absent where none is found.
+/// The socket through which `peer` is connected to `local`, both on this host; absent if there is none.
 ///
 /// # Errors
-/// The operating system's, where neither list can be read.
+/// The operating system's error if neither list can be read.
 pub fn socket(proc: &Path, peer: SocketAddr, local: SocketAddr) -> io::Result<Option<Socket>> {
     let wanted = (canonical(peer), canonical(local));
     let mut failed = None;
     let mut read = false;
-    // A program may reach an IPv4 address through a socket of IPv6.
+    // A program may use an IPv6 socket to reach an IPv4 address.
     for name in ["net/tcp", "net/tcp6"] {
         match find(&proc.join("self").join(name), wanted) {
             Ok(Some(socket)) => return Ok(Some(socket)),
@@ -65,7 +65,7 @@ fn find(path: &Path, wanted: (SocketAddr, SocketAddr)) -> io::Result<Option<Sock
     Ok(None)
 }
 
-/// Reads a line of `net/tcp` or `net/tcp6`: whose address it is, whom it is connected to, and the socket.
+/// Parses a line of `net/tcp` or `net/tcp6`: its own address, the address it is connected to, and the socket.
 pub fn row(line: &[u8]) -> Option<(SocketAddr, SocketAddr, Socket)> {
     let text = std::str::from_utf8(line).ok()?;
     let mut fields = text.split_ascii_whitespace();
@@ -75,7 +75,7 @@ pub fn row(line: &[u8]) -> Option<(SocketAddr, SocketAddr, Socket)> {
     Some((from, to, Socket { uid, inode }))
 }
 
-/// An address as the kernel writes it: words of 32 bits in hex, each in the order of the machine.
+/// Parses an address as the kernel writes it: 32-bit words in hex, each in native byte order.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -97,7 +97,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(canonical(SocketAddr::new(ip, port)))
 }
 
-/// The same address for the same end, however it is written; scopes and flows are not in the kernel's list.
+/// The canonical form of an address; scopes and flow labels are not in the kernel's list.
 fn canonical(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
@@ -114,11 +114,11 @@ pub fn is_loopback(address: SocketAddr) -> bool {
     }
 }
 
-/// The process that holds a socket, among these; the oldest, as what it forked may hold it too.
+/// The process among these that holds a socket; the oldest, because its children may hold it too.
 ///
-/// It is one of the user who made the socket, and was there at `seen`, when the socket was: who got it later from
-/// another process did not connect. Absent where none is, where the kernel does not let us look, and where the bound is
-/// reached.
+/// It must belong to the user who created the socket and have existed at `seen`, when the socket did: a process that
+/// received the socket later from another one did not connect. Absent if there is none, if access is denied, or if the
+/// limit of links is reached.
 pub fn holder(proc: &Path, socket: Socket, among: &[ProcessKey], seen: Timestamp) -> Option<ProcessKey> {
     if socket.inode == 0 {
         return None;
@@ -127,13 +127,13 @@ pub fn holder(proc: &Path, socket: Socket, among: &[ProcessKey], seen: Timestamp
     root.connect().ok()?;
     let wanted = format!("socket:[{}]", socket.inode);
     let seen = process::ticks(seen.monotonic());
-    // Before their links are counted: another user's cannot use up the bound.
+    // Checked before their links are counted: another user's processes cannot use up the limit.
     let own = |key: &ProcessKey| key.start <= seen && root.uid(key.pid).is_ok_and(|uid| uid == socket.uid);
     let mut oldest_first: Vec<ProcessKey> = among.iter().copied().filter(own).collect();
     oldest_first.sort_unstable_by_key(|key| (key.start, key.pid));
     let mut left = MOST_LINKS;
     for key in oldest_first {
-        // Ended, or another user's and we are not root.
+        // It ended, or belongs to another user and the daemon is not root.
         let Ok(entries) = std::fs::read_dir(proc.join(key.pid.to_string()).join("fd")) else { continue };
         for entry in entries.flatten() {
             left = left.checked_sub(1)?;
@@ -145,7 +145,7 @@ pub fn holder(proc: &Path, socket: Socket, among: &[ProcessKey], seen: Timestamp
     None
 }
 
-/// Whether a process still is the one we mean.
+/// Whether the process with this key still exists.
 fn lives(root: &process::ProcRoot, key: ProcessKey) -> bool {
     let mut buffer = Vec::new();
     root.read(key.pid, "stat", &mut buffer)

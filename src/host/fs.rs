@@ -1,4 +1,4 @@
-//! Reading the kernel's files: bounded, and through kept descriptors where they are read each tick.
+//! Bounded reads of the kernel's files, through open descriptors for files that are read at each tick.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,27 +7,27 @@ use std::path::{Path, PathBuf};
 
 use crate::model::source::{Failure, SourceError};
 
-/// The most that is read of any kernel file. The largest we read regularly,
-/// `/proc/vmstat`, has about 5 KiB; a v1 `memory.stat` 2 KiB.
+/// Most bytes read of any kernel file. The largest one that is read regularly,
+/// `/proc/vmstat`, has about 5 KiB; a v1 `memory.stat` has 2 KiB.
 pub const LARGEST: usize = 1 << 20;
 
-/// Reads a whole small file as text.
+/// Reads a small file as text.
 ///
 /// # Errors
-/// The operating system's, or `InvalidData` for more than [`LARGEST`] bytes or bytes that are not UTF-8.
+/// Errors of the operating system, or `InvalidData` for more than [`LARGEST`] bytes or invalid UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
     text(bytes)
 }
 
-/// Reads a whole regular file of at most `largest` bytes; links are followed.
+/// Reads a regular file of at most `largest` bytes; links are followed.
 ///
 /// # Errors
-/// The operating system's, or `InvalidData` for more bytes.
+/// Errors of the operating system, or `InvalidData` for a larger file.
 pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
-        // A pipe would be waited for, and a device has no end.
+        // Opening a FIFO would block, and a device has no end.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -35,7 +35,7 @@ pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
     let flags = i32::try_from(calm.bits()).unwrap_or(0);
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
-        // Another has taken its place.
+        // Another file has replaced it.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let mut bytes = Vec::new();
@@ -46,10 +46,10 @@ pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Replaces a file as a whole: a reader sees the old bytes or the new ones, also after a crash.
+/// Replaces a file atomically: a reader sees the old content or the new one, also after a crash.
 ///
 /// # Errors
-/// The operating system's or `write`'s; the old file is as it was, and nothing is left beside it.
+/// Errors of the operating system or of `write`; the old file is unchanged then, and no other file remains.
 pub fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
@@ -59,9 +59,9 @@ pub fn write_atomically(
     let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push(".new");
     let beside = path.with_file_name(name);
-    // What a crash left, or somebody else put there: never written through.
+    // Removes what a crash left, or another process put there, so that it is never written through.
     let _ = std::fs::remove_file(&beside);
-    // It names users and jobs: nobody else's business.
+    // The file may name users and jobs, so it is private.
     let file = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
     let written = (|| {
         let mut out = io::BufWriter::new(file);
@@ -71,7 +71,7 @@ pub fn write_atomically(
         std::fs::rename(&beside, path)
     })();
     written.inspect_err(|_| {
-        // What cannot be removed either is removed by the next attempt.
+        // If it cannot be removed either, the next attempt removes it.
         let _ = std::fs::remove_file(&beside);
     })
 }
@@ -83,10 +83,10 @@ fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
-/// A kernel file that is read each tick through one descriptor.
+/// A kernel file that is read at each tick through one descriptor.
 ///
-/// A descriptor kept on `/proc/PID/…` answers `ESRCH` once the process has
-/// ended, also when its pid is in use again.
+/// Reading a descriptor of `/proc/PID/…` returns `ESRCH` once the process has
+/// ended, even if its pid is in use again.
 #[derive(Debug)]
 pub struct KeptFile {
     path: PathBuf,
@@ -99,24 +99,24 @@ impl KeptFile {
         Self { path, file: None }
     }
 
-    /// A file opened now.
+    /// Opens the file now.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let file = File::open(&path)?;
         Ok(Self { path, file: Some(file) })
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the whole file into `buffer`, which is cleared first; opens it where that is still to be done.
+    /// Reads the whole file into `buffer`, which is cleared first; opens the file if it is not open.
     ///
     /// # Errors
-    /// The operating system's; the descriptor is dropped, so that the next read opens anew.
+    /// Errors of the operating system; the descriptor is closed, so that the next read opens the file again.
     pub fn read<'b>(&mut self, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
         let file = match self.file.take() {
             Some(file) => file,
@@ -131,9 +131,9 @@ impl KeptFile {
 /// Reads a whole file from its start with `pread`.
 ///
 /// # Errors
-/// The operating system's, or `InvalidData` for more than [`LARGEST`] bytes.
+/// Errors of the operating system, or `InvalidData` for more than [`LARGEST`] bytes.
 pub fn read_at_start(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
-    /// Kernel files have no size; most fit here in one call.
+    /// Kernel files report no size; most of them are read by one call of this size.
     const FIRST: usize = 4096;
     buffer.clear();
     buffer.resize(buffer.capacity().max(FIRST), 0);
@@ -156,7 +156,7 @@ pub fn read_at_start(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// The source's error for a file that could not be read or understood.
+/// The source's error for a file that could not be read or parsed.
 pub fn failed(path: &Path, error: &io::Error) -> SourceError {
     SourceError::failed(Failure::of(error), format!("cannot read {}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! The HTTP client of commands and webhooks: `http` and `https`, bounded answers, a time limit.
+//! The HTTP client of commands and webhooks: `http` and `https`, with limits of response size and time.
 
 use std::error::Error;
 use std::io;
@@ -16,47 +16,47 @@ use tokio_rustls::rustls::{self, CertificateError, RootCertStore};
 
 use super::tls::{self, Trust, TrustError};
 
-/// Asks servers; keeps its connection to each.
+/// Sends requests; keeps a connection to each server.
 #[derive(Debug)]
 pub struct HttpClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// The largest answer that is read, in bytes.
+    /// Maximum size of a response, in bytes.
     largest: usize,
     patience: Duration,
 }
 
-/// Why there is no client, or no answer.
+/// Why a client could not be created or a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// The authorities cannot be read.
+    /// The trusted certificates cannot be read.
     #[error(transparent)]
     Trust(#[from] TrustError),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(rustls::Error),
-    /// The server's certificate is not from an authority that is trusted, is for another name, or has expired.
-    #[error("its certificate is not trusted: {0}")]
+    /// The server's certificate is not issued by a trusted authority, is for another name, or has expired.
+    #[error("the server's certificate is not trusted: {0}")]
     Certificate(CertificateError),
-    /// There is no connection.
+    /// The connection failed.
     #[error("{0}")]
     Connect(String),
-    /// The request failed on its way.
+    /// The request failed after connecting.
     #[error("{0}")]
     Request(String),
-    /// The answer ended before it was complete, or is too large.
-    #[error("the answer broke off: {0}")]
+    /// The response ended before it was complete, or is too large.
+    #[error("the response is incomplete: {0}")]
     Answer(String),
-    /// It took too long.
-    #[error("no answer within {} s", .0.as_secs())]
+    /// The time limit was exceeded.
+    #[error("no response within {} s", .0.as_secs())]
     Late(Duration),
 }
 
-/// The address that `text` is, where it can be asked.
+/// Parses the URL of a server.
 ///
 /// # Errors
-/// What is wrong with it, as the end of a sentence.
+/// The error, as the end of a sentence.
 pub fn address(text: &str) -> Result<Uri, &'static str> {
-    let uri: Uri = text.parse().map_err(|_| "is no address")?;
+    let uri: Uri = text.parse().map_err(|_| "is not a valid URL")?;
     match uri.scheme_str() {
         Some("http" | "https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
         _ => Err("has no scheme; write http:// or https:// before it"),
@@ -64,11 +64,11 @@ pub fn address(text: &str) -> Result<Uri, &'static str> {
 }
 
 impl HttpClient {
-    /// One that asks servers like that of `uri`. Reads the authorities for `https` only, so that nobody needs them for
-    /// `http`. Takes answers of at most `largest` bytes that come within `patience`.
+    /// Creates a client for servers like that of `uri`. Trusted certificates are only read for `https`, so
+    /// that `http` works without them. Responses are limited to `largest` bytes and to `patience`.
     ///
     /// # Errors
-    /// Authorities that cannot be read.
+    /// Trusted certificates that cannot be read.
     pub fn new(uri: &Uri, trust: &Trust, largest: usize, patience: Duration) -> Result<Self, HttpError> {
         let secure = uri.scheme() == Some(&Scheme::HTTPS);
         let roots = if secure { trust.roots()? } else { RootCertStore::empty() };
@@ -78,10 +78,10 @@ impl HttpClient {
         Ok(Self { client, largest, patience })
     }
 
-    /// The status and the body that answer a request; the body says why where it is not complete.
+    /// The status and the body of the response; the body is an error if it is incomplete.
     ///
     /// # Errors
-    /// No answer, or none in time.
+    /// No response, or none in time.
     pub async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
@@ -118,12 +118,12 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// What is wrong with the server's certificate, where that is the cause.
+/// The error in the server's certificate, if that is the cause.
 fn untrusted(error: &(dyn Error + 'static)) -> Option<CertificateError> {
     if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
         return Some(why.clone());
     }
-    // An error of input and output has another in it that is not its cause.
+    // An I/O error contains another error that is not its source.
     let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     inner.and_then(|inner| untrusted(inner)).or_else(|| untrusted(error.source()?))
 }

@@ -1,9 +1,9 @@
-//! Running a command of the user's, and standing between it and whoever sends signals.
+//! Runs a command of the user, and forwards signals to it.
 //!
-//! The command stays in our process group, so that the terminal's keys, job control and the shell's
-//! `kill %1` reach it as if we were not there. What is sent to us alone is handed on. A process that signals a whole
-//! group, or every process of a job one by one, cannot be told from one that means us: the command then gets it
-//! twice.
+//! The command stays in the process group of memwarden, so that the terminal's keys, job control and the shell's
+//! `kill %1` reach it directly. Signals sent to memwarden alone are forwarded. A signal that a process sends to a
+//! whole group, or to every process of a job one by one, cannot be distinguished from one sent to memwarden alone:
+//! the command then gets it twice.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,27 +16,27 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 
-/// What is handed on, but for those that were ignored when we started.
+/// Signals that are forwarded, except those that were ignored at the start.
 const HANDED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-/// A command that runs, or ran.
+/// A command that runs or has run.
 #[derive(Debug)]
 pub struct Job {
     child: Child,
 }
 
-/// What happened to us.
+/// An event of [`Inbox::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A child may have ended.
     Child,
-    /// A signal that was sent to us alone.
+    /// A signal that was sent to this process alone.
     Sent(i32),
-    /// A signal of the terminal, or of the kernel: it went to the whole process group.
+    /// A signal of the terminal or the kernel, which the whole process group received.
     Everybody(i32),
 }
 
-/// Signals, as they come in.
+/// Received signals.
 pub struct Inbox {
     signals: SignalsInfo<WithOrigin>,
 }
@@ -48,10 +48,10 @@ impl std::fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    /// Takes over the signals that are handed on. Those that are ignored, as under `nohup`, stay so.
+    /// Handles the signals that are forwarded. Ignored signals, as under `nohup`, remain ignored.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn open(proc: &Path) -> io::Result<Self> {
         let ignored = std::fs::read_to_string(proc.join("self/status")).map_or(0, |text| ignored(&text));
         let wanted = HANDED_ON.iter().copied().filter(|signal| ignored & (1 << (signal - 1)) == 0);
@@ -59,7 +59,7 @@ impl Inbox {
         Ok(Self { signals })
     }
 
-    /// Waits for what happens next.
+    /// Waits for the next events.
     pub fn wait(&mut self) -> Vec<Event> {
         let events = self.signals.wait().map(|origin| match (origin.signal, origin.process) {
             (SIGCHLD, _) => Event::Child,
@@ -70,17 +70,17 @@ impl Inbox {
     }
 }
 
-/// The signals that are ignored, as bits, from the text of `/proc/PID/status`.
+/// The ignored signals, as bits, from the text of `/proc/PID/status`.
 fn ignored(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 impl Job {
-    /// Starts a command with our input, output and environment, and some variables more.
+    /// Starts a command with the input, output and environment of this process, and additional variables.
     ///
     /// # Errors
-    /// The operating system's: not found, not executable.
+    /// Errors of the operating system: not found, not executable.
     #[expect(clippy::disallowed_methods, reason = "this is where the user's command is started")]
     pub fn start(
         program: &OsString,
@@ -95,38 +95,38 @@ impl Job {
         self.child.id()
     }
 
-    /// Hands a signal on. It is our unreaped child, so that the pid cannot be another's.
+    /// Forwards a signal. It is an unreaped child, so that the pid cannot belong to another process.
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
-            // It may have ended meanwhile, or be another user's by now: nothing can be done about either.
+            // It may have ended meanwhile, or run as another user now: neither can be helped.
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
-    /// How it ended, where it has; reaps it.
+    /// Its exit status, if it has exited; reaps it.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 }
 
-/// The exit code that a shell would give: 128 and the signal's number where one ended it.
+/// The exit code that a shell would return: 128 plus the signal number if a signal ended it.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     u8::try_from(code & 0xff).unwrap_or(1)
 }
 
-/// The CPU time of all children that were reaped and all of theirs, in clock ticks; absent where the kernel
-/// does not tell (`cutime` and `cstime` of proc_pid_stat(5)).
+/// CPU time of all children that were reaped, and of their children, in clock ticks; absent if the kernel
+/// does not report it (`cutime` and `cstime` of proc_pid_stat(5)).
 pub fn ticks_of_children(proc: &Path) -> Option<u64> {
     children(&std::fs::read_to_string(proc.join("self/stat")).ok()?)
 }
 
 fn children(stat: &str) -> Option<u64> {
-    // The name before may have spaces and brackets.
+    // The name before may contain spaces and parentheses.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(13);
     let mut next = || fields.next()?.parse::<u64>().ok();
     Some(next()? + next()?)

@@ -1,7 +1,7 @@
-//! The job socket: its file is taken over from a daemon that is gone, never from one that lives.
+//! Creates the job socket; a socket file that a terminated daemon left is replaced, one of a running daemon never.
 //!
-//! Its folder is one that nobody else can change, which is seen on a descriptor
-//! of it; what is done to the file is done below that descriptor and follows no link.
+//! The folder must be one that nobody else can change, which is checked on an open descriptor
+//! of it; all operations on the file are relative to that descriptor and follow no link.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,37 +17,37 @@ use rustix::process::{getegid, geteuid};
 
 use crate::model::source::Failure;
 
-/// Why there is no socket.
+/// Why the socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// Another process listens there.
-    #[error("another process listens at {}", .0.display())]
+    /// Another process listens on it.
+    #[error("another process listens on {}", .0.display())]
     Taken(PathBuf),
-    /// Something else is there, which is not ours to remove.
-    #[error("{} is there and is no socket of memwarden's", .0.display())]
+    /// The path is something else, which is not removed.
+    #[error("{} exists and is not a socket of memwarden", .0.display())]
     NoSocket(PathBuf),
-    /// Others could put something in the socket's place.
-    #[error("the folder {} {why}, so that others could replace the socket", .folder.display())]
+    /// Others could replace the socket.
+    #[error("the folder {} {why}; others could replace the socket", .folder.display())]
     Folder {
-        /// Which folder.
+        /// The folder.
         folder: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// The operating system's.
+    /// An error of the operating system.
     #[error("cannot {what} {}: {error}", .path.display())]
     System {
-        /// What was attempted.
+        /// The failed operation.
         what: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why it failed.
+        /// The error.
         error: io::Error,
     },
 }
 
 impl Problem {
-    /// The kind of failure.
+    /// The kind of failure, for the status of the source.
     pub fn kind(&self) -> Failure {
         match self {
             Self::Taken(_) | Self::NoSocket(_) => Failure::Io,
@@ -57,28 +57,28 @@ impl Problem {
     }
 }
 
-/// Who may connect.
+/// Permissions and owner of the socket file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The permissions of the socket's file.
     pub mode: u32,
-    /// User and group, where the file is to be another's than the daemon's.
+    /// User and group, if they differ from the daemon's.
     pub owner: Option<(u32, Option<u32>)>,
 }
 
-/// A socket that listens; its file is removed with it.
+/// A listening socket; its file is removed when it is dropped.
 #[derive(Debug)]
 pub struct Bound {
-    /// It accepts without waiting.
+    /// The listener, which is non-blocking.
     pub listener: UnixListener,
     path: PathBuf,
     place: Place,
-    /// Device and inode: the file may be another's by the time it is to be removed.
+    /// Device and inode: the file may have been replaced when it is to be removed.
     identity: (u64, u64),
 }
 
 impl Bound {
-    /// Whether clients still find it: the file may have been removed, or replaced by another's.
+    /// Whether clients still find it: the file may have been removed or replaced.
     pub fn in_place(&self) -> bool {
         rfs::lstat(&self.path).is_ok_and(|status| identity(&status) == self.identity)
     }
@@ -87,7 +87,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if self.place.look().is_ok_and(|status| identity(&status) == self.identity) {
-            // A file that stays is stale, which the next daemon sees.
+            // A file that cannot be removed is stale, and the next daemon replaces it.
             let _ = self.place.remove();
         }
     }
@@ -98,31 +98,32 @@ impl Drop for Bound {
 struct Place {
     folder: OwnedFd,
     name: OsString,
-    /// Whether others may have files in the folder, which cannot replace ours there.
+    /// Whether others may have files in the folder, with which they cannot replace ours.
     shared: bool,
 }
 
 impl Place {
-    /// Opens the folder, which is made where it is missing, and sees that nobody else can change what is ours in it.
+    /// Opens the folder, creates it if it does not exist, and checks that nobody else can change our files in it.
     fn open(path: &Path) -> Result<Self, Problem> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let failed = |what, error| Problem::System { what, path: folder.to_path_buf(), error };
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(|error| failed("make the folder", error))?;
+        made.map_err(|error| failed("create the folder", error))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rfs::open(folder, flags, Mode::empty());
-        let opened =
-            opened.map_err(|error| failed("open the folder (a link is not followed)", error.into()))?;
-        let status = rfs::fstat(&opened).map_err(|error| failed("look at the folder", error.into()))?;
+        let opened = opened
+            .map_err(|error| failed("open the folder (symbolic links are not followed)", error.into()))?;
+        let status =
+            rfs::fstat(&opened).map_err(|error| failed("read the status of the folder", error.into()))?;
         let refused = |why| Problem::Folder { folder: folder.to_path_buf(), why };
         if ![0, geteuid().as_raw()].contains(&status.st_uid) {
-            return Err(refused("is another user's"));
+            return Err(refused("belongs to another user"));
         }
         let mode = Mode::from_raw_mode(status.st_mode);
         let by_group = mode.contains(Mode::WGRP) && ![0, getegid().as_raw()].contains(&status.st_gid);
         let shared = by_group || mode.contains(Mode::WOTH);
         if shared && !mode.contains(Mode::SVTX) {
-            return Err(refused("can be written to by others"));
+            return Err(refused("is writable by others"));
         }
         let name = path.file_name().unwrap_or_else(|| OsStr::new("")).to_owned();
         Ok(Self { folder: opened, name, shared })
@@ -136,25 +137,26 @@ impl Place {
         rfs::unlinkat(&self.folder, &self.name, AtFlags::empty())
     }
 
-    /// Whether this may be what a daemon left here that is gone.
+    /// Whether this may be the socket file of a terminated daemon.
     fn is_ours(&self, status: &Stat, access: Access) -> bool {
         let users = [Some(geteuid().as_raw()), access.owner.map(|(user, _)| user)];
         is_socket(status) && (!self.shared || users.contains(&Some(status.st_uid)))
     }
 }
 
-/// Makes the socket, and its folder where that is missing.
+/// Creates the socket, and its folder if it does not exist.
 ///
 /// # Errors
-/// What was attempted, and why it failed.
+/// The failed operation and its error.
 pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
     let place = Place::open(path)?;
     clear(path, &place, access)?;
     let failed = |what| move |error: io::Error| Problem::System { what, path: path.to_path_buf(), error };
-    let listener = UnixListener::bind(path).map_err(failed("listen at"))?;
-    // Until here the file is as closed as the daemon's mask makes it: a client that comes early comes again.
-    // It was made below the folder as it is now, where nothing was before and only we can make it: it is ours.
-    let status = place.look().map_err(|error| failed("look at")(error.into()))?;
+    let listener = UnixListener::bind(path).map_err(failed("listen on"))?;
+    // Until now the umask restricts the file: a client that connects too early tries again.
+    // It was created in the folder as it is now, where it did not exist before and only we can create files:
+    // it is ours.
+    let status = place.look().map_err(|error| failed("read the status of")(error.into()))?;
     if !is_socket(&status) || status.st_uid != geteuid().as_raw() || status.st_nlink != 1 {
         return Err(Problem::NoSocket(path.to_path_buf()));
     }
@@ -171,11 +173,11 @@ pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
     if !bound.in_place() {
         return Err(Problem::NoSocket(path.to_path_buf()));
     }
-    bound.listener.set_nonblocking(true).map_err(failed("listen at"))?;
+    bound.listener.set_nonblocking(true).map_err(failed("listen on"))?;
     Ok(bound)
 }
 
-/// Removes what a daemon that is gone left behind.
+/// Removes the socket file that a terminated daemon left.
 fn clear(path: &Path, place: &Place, access: Access) -> Result<(), Problem> {
     let failed = |what, error: rustix::io::Errno| Problem::System {
         what,
@@ -186,20 +188,20 @@ fn clear(path: &Path, place: &Place, access: Access) -> Result<(), Problem> {
         Ok(status) if place.is_ours(&status, access) => {}
         Ok(_) => return Err(Problem::NoSocket(path.to_path_buf())),
         Err(rustix::io::Errno::NOENT) => return Ok(()),
-        Err(error) => return Err(failed("look at", error)),
+        Err(error) => return Err(failed("read the status of", error)),
     }
     match probe(path) {
-        // Full of clients that wait is as alive as can be.
+        // A full queue of waiting clients means that the other daemon is running.
         Ok(()) | Err(rustix::io::Errno::AGAIN) => Err(Problem::Taken(path.to_path_buf())),
         Err(rustix::io::Errno::CONNREFUSED) => {
             place.remove().map_err(|error| failed("remove the stale socket", error))
         }
         Err(rustix::io::Errno::NOENT) => Ok(()),
-        Err(error) => Err(failed("look who listens at", error)),
+        Err(error) => Err(failed("check for a listener on", error)),
     }
 }
 
-/// Connects without waiting.
+/// Connects without blocking.
 fn probe(path: &Path) -> rustix::io::Result<()> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -229,10 +231,10 @@ mod tests {
         let first = bind(&path, ALL).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
         let refused = bind(&path, ALL).unwrap_err();
-        assert_eq!(refused.to_string(), format!("another process listens at {}", path.display()));
+        assert_eq!(refused.to_string(), format!("another process listens on {}", path.display()));
         let Bound { listener, .. } = &first;
         let copy = listener.try_clone().unwrap();
-        // What a daemon that was killed leaves: a file nobody listens at.
+        // The file that a killed daemon leaves, without a listener.
         let left = folder.path().join("left");
         drop(UnixListener::bind(&left).unwrap());
         let second = bind(&left, ALL).unwrap();
@@ -274,20 +276,20 @@ mod tests {
         let mode = |mode| std::fs::set_permissions(&within, std::fs::Permissions::from_mode(mode)).unwrap();
         mode(0o777);
         let refused = bind(&path, ALL).unwrap_err().to_string();
-        assert!(refused.contains("can be written to by others"), "{refused}");
+        assert!(refused.contains("is writable by others"), "{refused}");
         assert!(!path.exists());
-        // Where nobody can remove another's file, ours is safe.
+        // If nobody can remove another user's file, ours is safe.
         mode(0o1777);
         drop(bind(&path, ALL).unwrap());
         mode(0o755);
         drop(bind(&path, ALL).unwrap());
         symlink(&within, folder.path().join("link")).unwrap();
         let refused = bind(&folder.path().join("link/job.sock"), ALL).unwrap_err().to_string();
-        assert!(refused.contains("a link is not followed"), "{refused}");
+        assert!(refused.contains("symbolic links are not followed"), "{refused}");
         if geteuid().is_root() {
             std::os::unix::fs::chown(&within, Some(61_002), None).unwrap();
             let refused = bind(&path, ALL).unwrap_err().to_string();
-            assert!(refused.contains("is another user's"), "{refused}");
+            assert!(refused.contains("belongs to another user"), "{refused}");
         }
     }
 
@@ -302,7 +304,7 @@ mod tests {
         symlink(folder.path().join("nothing"), folder.path().join("dangling")).unwrap();
         assert!(matches!(bind(&folder.path().join("dangling"), ALL).unwrap_err(), Problem::NoSocket(_)));
         assert!(!folder.path().join("nothing").exists());
-        // The same by the step itself, as if the link had come after the socket was made.
+        // The same check by the step itself, as if the link had been created after the socket.
         let place = Place::open(&path).unwrap();
         let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
         assert!(fchmodat(&place.folder, "job.sock", mode, FchmodatFlags::NoFollowSymlink).is_err());

@@ -1,4 +1,4 @@
-//! A folder that only one process at a time may use.
+//! A lock that lets only one process at a time use a folder.
 
 use std::fs::File;
 use std::io;
@@ -8,15 +8,15 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-/// The name of the file that is locked.
+/// The name of the locked file.
 const NAME: &str = "memwarden.lock";
 
-/// Takes the lock of a folder, which is made where there is none; nothing where another process has it.
+/// Takes the lock of a folder, which is created if it does not exist; nothing if another process holds the lock.
 ///
-/// It is held as long as the file is open, and ends with the process however that ends.
+/// It is held while the file is open, and is released when the process ends for any reason.
 ///
 /// # Errors
-/// The operating system's, where there can be no lock.
+/// The operating system's error if locking fails.
 pub fn take(folder: &Path) -> io::Result<Option<File>> {
     std::fs::create_dir_all(folder)?;
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;

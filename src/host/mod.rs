@@ -1,6 +1,6 @@
-//! The machine: where its files are, what time it is, how to read without harm.
+//! Access to the host: paths of the kernel's files, clocks, bounded reads, processes, sockets.
 //!
-//! The only room that knows a literal path of the kernel, reads a clock,
+//! The only folder that contains literal paths of the kernel, reads a clock,
 //! or starts a process.
 
 pub mod apart;

@@ -1,8 +1,9 @@
-//! Who is at the other end of a Unix socket, by the kernel, and which process that is.
+//! Identifies the process at the other end of a Unix socket.
 //!
-//! The kernel keeps the pid that connected, and another process may have it by the time it is asked: whoever fills the
-//! queue of the listener and forks long enough chooses whose. A descriptor of the process that connected (SO_PEERPIDFD,
-//! since Linux 6.5) tells for certain. Before, a process counts only if it was there while the queue was seen empty.
+//! The kernel keeps the pid of the process that connected, and another process may have that pid when it is queried: a
+//! process that fills the listener's queue and forks long enough can choose which. A descriptor of the process that
+//! connected (SO_PEERPIDFD, since Linux 6.5) identifies it reliably. On older kernels a process is accepted only if it
+//! already existed when the queue was seen empty.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,33 +18,33 @@ use super::process::{self, ProcRoot};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 
-/// Who connected.
+/// The credentials of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The pid that it had in the daemon's pid namespace; absent where it has none there.
+    /// Its pid in the daemon's pid namespace when it connected; absent if it has none there.
     pub pid: Option<u32>,
-    /// The user that it was.
+    /// Its user when it connected.
     pub uid: u32,
 }
 
-/// Who connected to us by this stream.
+/// The credentials of the peer of this stream.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
-    // rustix takes the pid for one that cannot be 0, which it is for a process of another pid namespace.
+    // rustix represents the pid as a number that cannot be 0, which it is for a process of another pid namespace.
     let told = getsockopt(&stream, PeerCredentials)?;
     Ok(Peer { pid: u32::try_from(told.pid()).ok().filter(|pid| *pid != 0), uid: told.uid() })
 }
 
-/// What the kernel has of the process that connected.
+/// What the kernel knows of the process that connected.
 #[derive(Debug)]
 enum Held {
     /// The process itself.
     Process(OwnedFd),
-    /// It is gone.
+    /// It has ended.
     Gone,
-    /// The kernel is too old to tell.
+    /// The kernel is too old to identify it.
     Unknown,
 }
 
@@ -55,15 +56,16 @@ fn held(stream: impl AsFd) -> Held {
     }
 }
 
-/// Whether the kernel can tell for certain who is at the other end of this stream.
+/// Whether the kernel can reliably identify the peer of this stream.
 pub fn is_certain(stream: impl AsFd) -> bool {
     !matches!(held(stream), Held::Unknown)
 }
 
 impl Peer {
-    /// The process that connected by `stream`, where it is certain that it is this one and still the same user's.
+    /// The process that connected through `stream`, if it is certain that it is this one and that its user
+    /// has not changed.
     ///
-    /// `quiet` is when the connection is known not to have been made yet.
+    /// `quiet` is a time at which the connection is known not to have existed.
     pub fn process(self, stream: impl AsFd, proc: &Path, quiet: Timestamp) -> Option<ProcessKey> {
         self.proven(&held(stream), proc, quiet)
     }
@@ -75,7 +77,7 @@ impl Peer {
         let mut buffer = Vec::new();
         let start = process::stat(root.read(pid, "stat", &mut buffer).ok()?)?.start;
         let uid = root.uid(pid).ok()?;
-        // Asked last: nobody else had the pid while it lived.
+        // Checked last: no other process had the pid while this one existed.
         let certain = match held {
             Held::Process(process) => lives(process),
             Held::Gone => false,
@@ -85,7 +87,7 @@ impl Peer {
     }
 }
 
-/// Whether a process has not ended, which a descriptor of it tells by becoming readable.
+/// Whether a process has not ended; its descriptor becomes readable when it does.
 fn lives(process: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) == Ok(0)
@@ -126,7 +128,7 @@ mod tests {
 
     #[test]
     fn one_that_has_ended_is_nobody_whoever_has_its_pid() {
-        // As if the pid of a process that connected and ended were ours by now.
+        // As if the pid of a process that connected and ended were now that of this process.
         assert_eq!(own().proven(&Held::Gone, real(), clock::now()), None);
         #[expect(clippy::disallowed_methods, reason = "a process that ends is what this is about")]
         let mut child = std::process::Command::new("true").spawn().unwrap();

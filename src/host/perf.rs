@@ -1,6 +1,6 @@
-//! Counters of the kernel and the processor, by `perf_event_open(2)`.
+//! Kernel and hardware counters, through `perf_event_open(2)`.
 //!
-//! Behind two traits, so that what counts can be tested where nothing may.
+//! Behind two traits, so that code that uses counters can be tested where they are not permitted.
 
 use std::io;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use perf_event_open::event::Event as Counted;
 use perf_event_open::event::hw::Hardware;
 use perf_event_open::event::sw::Software;
 
-/// What is counted.
+/// A counted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Event {
-    /// Time on a processor, in nanoseconds.
+    /// Time on a CPU, in nanoseconds.
     TaskClock,
-    /// Switches from one task to another.
+    /// Context switches.
     ContextSwitches,
-    /// Moves from one processor to another.
+    /// Migrations from one CPU to another.
     Migrations,
     /// Page faults, minor and major.
     PageFaults,
-    /// Processor cycles.
+    /// CPU cycles.
     Cycles,
     /// Instructions retired.
     Instructions,
-    /// Accesses of the last-level cache, on most processors.
+    /// Accesses to the last-level cache, on most CPUs.
     CacheReferences,
-    /// Misses of the last-level cache, on most processors.
+    /// Misses of the last-level cache, on most CPUs.
     CacheMisses,
-    /// Branches that were predicted wrongly.
+    /// Mispredicted branches.
     BranchMisses,
 }
 
@@ -48,7 +48,7 @@ impl Event {
         Self::BranchMisses,
     ];
 
-    /// The name in labels.
+    /// The name of the event in labels.
     pub const fn label(self) -> &'static str {
         match self {
             Self::TaskClock => "task_clock",
@@ -63,65 +63,65 @@ impl Event {
         }
     }
 
-    /// Whether the processor counts it, not the kernel.
+    /// Whether the CPU counts it, not the kernel.
     pub const fn is_hardware(self) -> bool {
         !matches!(self, Self::TaskClock | Self::ContextSwitches | Self::Migrations | Self::PageFaults)
     }
 }
 
-/// Whose events are counted.
+/// The tasks whose events are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// Everything on this processor.
+    /// Everything on this CPU.
     Cpu(usize),
-    /// This thread and the threads that it starts, also after it was opened; not the processes that it starts.
+    /// This thread and the threads that it starts afterwards; not the processes that it starts.
     Thread(u32),
 }
 
-/// What a counter says, cumulative since it was opened.
+/// A reading of a counter, cumulative since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Events while it was counting.
+    /// Events while the counter was active.
     pub value: u64,
-    /// Time in which it should have been counting.
+    /// Time in which the counter was enabled.
     pub enabled: Duration,
-    /// Time in which it was: less where several counters share one of the processor's.
+    /// Time in which the counter was active: less than enabled if hardware counters are multiplexed.
     pub running: Duration,
 }
 
-/// Something that counts, until it is dropped.
+/// A counter, which is closed when it is dropped.
 pub trait Counter: Send {
-    /// What it says now.
+    /// Reads the counter.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn read(&mut self) -> io::Result<Reading>;
 }
 
-/// Something that opens counters.
+/// Opens counters.
 pub trait Perf: Send + Sync {
-    /// Starts counting.
+    /// Opens a counter and starts counting.
     ///
     /// # Errors
-    /// The operating system's: see [`Refusal::of`].
+    /// Errors of the operating system: see [`Refusal::of`].
     fn open(&self, event: Event, target: Target) -> io::Result<Box<dyn Counter>>;
 }
 
-/// Why a counter was not opened.
+/// Why a counter could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The processor, or the machine that pretends to be one, does not count it.
+    /// The CPU or virtual CPU does not support the event.
     NoHardware,
-    /// The kernel does not allow it to this user.
+    /// The kernel does not permit it to this user.
     NotPermitted,
     /// The task has ended.
     Gone,
-    /// Anything else.
+    /// Another error.
     Other,
 }
 
 impl Refusal {
-    /// What an error of [`Perf::open`] means, by perf_event_open(2).
+    /// The meaning of an error of [`Perf::open`], according to perf_event_open(2).
     pub fn of(error: &io::Error) -> Self {
         use rustix::io::Errno;
         let code = Errno::from_io_error(error);
@@ -134,7 +134,7 @@ impl Refusal {
     }
 }
 
-/// The kernel that runs.
+/// The running kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel;
 
@@ -155,7 +155,8 @@ impl Perf for Kernel {
 }
 
 fn open(event: impl TryInto<Counted, Error = io::Error>, target: Target) -> io::Result<Box<dyn Counter>> {
-    // Nothing is excluded: switches and migrations happen inside the kernel, and would be counted as none without it.
+    // Nothing is excluded: context switches and migrations happen inside the kernel, and would otherwise be
+    // counted as zero.
     let mut how = Opts {
         enable: true,
         stat_format: StatFormat { time_enabled: true, time_running: true, ..StatFormat::default() },
@@ -167,7 +168,7 @@ fn open(event: impl TryInto<Counted, Error = io::Error>, target: Target) -> io::
             count::Counter::new(event, (Proc::ALL, Cpu(cpu)), how)
         }
         Target::Thread(thread) => {
-            // Larger ones would be taken for -1, which is every process.
+            // A larger number would be taken as -1, which means every process.
             i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
             how.inherit = Some(Inherit::NewThread);
             count::Counter::new(event, (Proc(thread), Cpu::ALL), how)

@@ -1,9 +1,9 @@
-//! Who goes first where the processors are busy.
+//! Scheduling priority of threads.
 
-/// Lets the calling thread go before all others but realtime ones; whether that is allowed (`CAP_SYS_NICE`, or
-/// `RLIMIT_NICE`). On Linux the nice value is the thread's own (setpriority(2)).
+/// Gives the calling thread the highest priority below realtime; returns whether that is permitted (`CAP_SYS_NICE` or
+/// `RLIMIT_NICE`). On Linux the nice value applies to a single thread (setpriority(2)).
 pub fn go_first() -> bool {
-    /// The first in line.
+    /// The highest priority.
     const NICE: i32 = -20;
     rustix::process::setpriority_process(None, NICE).is_ok()
 }

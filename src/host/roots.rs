@@ -1,8 +1,8 @@
-//! Where the kernel's files are.
+//! Paths of the kernel's file systems.
 
 use std::path::PathBuf;
 
-/// The roots every source reads under; tests point them at fixtures.
+/// The roots below which all sources read; tests replace them by fixtures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     /// The process file system.
@@ -13,7 +13,7 @@ pub struct Roots {
     pub cgroup: PathBuf,
     /// The kernel log.
     pub kmsg: PathBuf,
-    /// The names of users.
+    /// The password file.
     pub passwd: PathBuf,
 }
 

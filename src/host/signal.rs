@@ -1,4 +1,4 @@
-//! Finding a running memwarden and asking it for something by signal.
+//! Finds a running memwarden, and signals it to release or reopen the GPU driver.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
 
-/// A process that runs the same program as we do.
+/// A process that runs the same program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its pid.
@@ -17,12 +17,12 @@ pub struct Peer {
     pub command: String,
 }
 
-/// Every other process that runs the program at `program` as this user, as root, or as the user of the process `named`.
+/// Every other process that runs `program` as the calling user, as root, or as the user of the process `named`.
 ///
-/// Anybody else may run it too, and can make us wait for its command line for good.
+/// Processes of other users are skipped: reading the command line of one could block forever.
 ///
 /// # Errors
-/// Where `proc` cannot be listed; processes that end meanwhile are left out.
+/// The error if `proc` cannot be listed; processes that end meanwhile are left out.
 pub fn peers(proc: &Path, program: &Path, named: Option<u32>) -> io::Result<Vec<Peer>> {
     let own = std::process::id();
     let owner = |folder: &Path| Some(std::fs::metadata(folder).ok()?.uid());
@@ -42,10 +42,10 @@ pub fn peers(proc: &Path, program: &Path, named: Option<u32>) -> io::Result<Vec<
     Ok(found)
 }
 
-/// Asks the daemon `pid` to let go of the GPU driver (USR1), or to take it up again (USR2).
+/// Signals the daemon `pid` to release the GPU driver (USR1), or to use it again (USR2).
 ///
 /// # Errors
-/// The operating system's: no such process, or not ours to signal.
+/// Errors of the operating system: no such process, or not permitted.
 pub fn ask_gpu(pid: u32, release: bool) -> io::Result<()> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
     Ok(rustix::process::kill_process(raw, if release { Signal::USR1 } else { Signal::USR2 })?)
@@ -67,7 +67,7 @@ fn describe(folder: &Path) -> Option<(u32, String)> {
 /// The file of the running program.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub fn own_program() -> io::Result<PathBuf> {
     std::env::current_exe()
 }
@@ -91,7 +91,7 @@ mod tests {
         make(4_000_002, &program, "memwarden\0gpu-worker\0", 4_000_001);
         make(4_000_003, Path::new("/usr/bin/python3"), "python3\0serve\0", 1);
         std::fs::create_dir(proc.path().join("self")).unwrap();
-        // Another user runs the program as well.
+        // Another user also runs the program.
         make(4_000_004, &program, "memwarden\0serve\0", 1);
         let strange = std::os::unix::fs::chown(proc.path().join("4000004"), Some(61_001), None);
         if strange.is_err() {

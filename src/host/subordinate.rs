@@ -1,22 +1,23 @@
-//! Whose a user id is: the ids that a user may use in namespaces of its own (subuid(5)) count as that user.
+//! Maps subordinate user ids to their users: the ids that a user may use in its own user namespaces (subuid(5)).
 //!
-//! Else one user would have tens of thousands of shares in every table that is divided between users.
+//! Otherwise one user could have tens of thousands of shares in every limit that is divided between users.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::fs;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
-/// How often the files are read again.
+/// Interval between two reads of the files.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The subordinate ids of this host's users.
+/// The subordinate ids of the users of this host.
 #[derive(Debug, Default)]
 pub struct Subordinates {
-    /// The password file, beside which they are; nothing where nobody has any.
+    /// The password file, in whose folder `subuid` is; absent if no ids are to be mapped.
     passwd: Option<PathBuf>,
     known: Mutex<Known>,
 }
@@ -24,20 +25,20 @@ pub struct Subordinates {
 #[derive(Debug, Default)]
 struct Known {
     read: Option<Timestamp>,
-    /// First id, how many, and whose they are.
+    /// First id, count, and user of each range.
     ranges: Vec<(u32, u32, u32)>,
 }
 
 impl Subordinates {
-    /// Those of the file `subuid` beside the password file, which are read at the first question.
+    /// The ids in the file `subuid` beside the password file, which is read at the first lookup.
     pub fn new(passwd: &Path) -> Self {
         Self { passwd: Some(passwd.to_path_buf()), known: Mutex::default() }
     }
 
-    /// The user who is behind this id: mostly itself.
+    /// The user to whom this id belongs: usually itself.
     pub fn owner(&self, uid: u32, now: Timestamp) -> u32 {
         let Some(passwd) = &self.passwd else { return uid };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.read.is_none_or(|read| now.since(read) >= AGAIN) {
             known.read = Some(now);
             let subuid = fs::read_text(&passwd.with_file_name("subuid")).unwrap_or_default();
@@ -51,7 +52,7 @@ impl Subordinates {
     }
 }
 
-/// Reads `NAME:FIRST:COUNT`, where a number may stand for the name. A range with a user of its own is none.
+/// Parses `NAME:FIRST:COUNT`, where the name may be a number. A range that contains a regular user is ignored.
 fn ranges(subuid: &str, passwd: &str) -> Vec<(u32, u32, u32)> {
     let user = |line: &str| {
         let mut fields = line.split(':');

@@ -1,4 +1,4 @@
-//! Whom a client of ours trusts: the authorities that a TLS server must be certified by.
+//! Certificates that the daemon's TLS clients trust.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use super::fs;
 
-/// Where the distributions keep the certificates of the public authorities.
+/// Paths of the distributions' bundles of public certificate authorities.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -18,47 +18,47 @@ const BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The distributions' bundles have about 220 KiB.
+/// Maximum size of a file; the distributions' bundles have about 220 KiB.
 const LARGEST: u64 = 4 << 20;
 
-/// Whom a server must be certified by.
+/// The trusted certificate authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// One of the authorities in this PEM file.
+    /// Those in this PEM file.
     File(PathBuf),
-    /// One of the distribution's; the first of these files that can be read.
+    /// The distribution's: the first of these files that can be read.
     Bundle(Vec<PathBuf>),
 }
 
-/// Why nobody can be trusted.
+/// Why trusted certificates could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// A file could not be read.
+    /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// The operating system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file has none of what it should have.
-    #[error("{} holds no {what} in PEM form", path.display())]
+    /// A file does not contain what is expected.
+    #[error("{} contains no {what} in PEM format", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// What is expected.
         what: &'static str,
     },
-    /// The machine has no authorities.
-    #[error("there are no certificates of authorities to verify an https server by; tried {tried:?}")]
+    /// The host has no certificate authorities.
+    #[error("no CA certificates found to verify an https server; tried {tried:?}")]
     NoAuthorities {
-        /// Where the distributions keep them.
+        /// The paths that were tried.
         tried: Vec<PathBuf>,
     },
 }
 
 impl Trust {
-    /// The file given, or else the distribution's, before which a file of `SSL_CERT_FILE` goes.
+    /// The given file, otherwise that of `SSL_CERT_FILE`, otherwise the distribution's.
     pub fn new(file: Option<PathBuf>, ssl_cert_file: Option<PathBuf>) -> Self {
         file.map_or_else(
             || Self::Bundle(ssl_cert_file.into_iter().chain(BUNDLES.map(PathBuf::from)).collect()),
@@ -66,16 +66,16 @@ impl Trust {
         )
     }
 
-    /// As [`Trust::new`], with `SSL_CERT_FILE` from the environment.
+    /// Like [`Trust::new`], with `SSL_CERT_FILE` from the environment.
     pub fn of(file: Option<PathBuf>) -> Self {
         let set = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty());
         Self::new(file, set.map(PathBuf::from))
     }
 
-    /// Reads the authorities.
+    /// Reads the certificates.
     ///
     /// # Errors
-    /// What [`TrustError`] lists.
+    /// See [`TrustError`].
     pub fn roots(&self) -> Result<RootCertStore, TrustError> {
         match self {
             Self::File(path) => roots(path, &read(path)?),
@@ -92,10 +92,10 @@ impl Trust {
 
 fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, TrustError> {
     let mut roots = RootCertStore::empty();
-    // A bundle may hold one that rustls does not take; the others still count.
+    // A bundle may contain a certificate that rustls rejects; the others are used.
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
     if roots.is_empty() {
-        return Err(TrustError::Pem { path: path.to_owned(), what: "certificate of an authority" });
+        return Err(TrustError::Pem { path: path.to_owned(), what: "CA certificate" });
     }
     Ok(roots)
 }
@@ -103,15 +103,15 @@ fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, TrustError> {
 /// Reads a file of certificates or keys; links are followed.
 ///
 /// # Errors
-/// The operating system's, or more than 4 MiB.
+/// Errors of the operating system, or a file of more than 4 MiB.
 pub fn read(path: &Path) -> Result<Vec<u8>, TrustError> {
     fs::read_bounded(path, LARGEST).map_err(|source| TrustError::Read { path: path.to_owned(), source })
 }
 
-/// A client that trusts `roots` and shows the certificate, where there is one.
+/// The configuration of a client that trusts `roots` and presents a certificate of its own, if given.
 ///
 /// # Errors
-/// A certificate that does not go with its key.
+/// A certificate that does not match its key.
 pub fn client(
     roots: RootCertStore,
     own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,

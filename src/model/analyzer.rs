@@ -1,4 +1,4 @@
-//! What an analyzer is, what it sees and what it says.
+//! The analyzer trait, its input and its output.
 
 use super::desc::Metric;
 use super::facts::Facts;
@@ -10,35 +10,35 @@ use super::point::{Batch, Family, Point};
 use super::shortage::Shortage;
 use super::time::Timestamp;
 
-/// Something that judges what was measured.
+/// Evaluates the samples of each tick.
 ///
-/// `analyze` is called once a tick, after the sources, on the sampler thread.
-/// It is deterministic in what it is given, reads no clock and no file, and
-/// its memory is bounded. What it does not know it does not say.
+/// `analyze` is called once a tick, after the sources, on the sampler thread. Its result depends only on its
+/// arguments, it reads no clock and no file, and its memory is bounded. It makes no statement about what it does not
+/// know.
 pub trait Analyzer: Send {
-    /// Judges one tick.
+    /// Evaluates one tick.
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis);
 
-    /// What must survive a restart of the daemon; nothing where there is nothing to keep.
+    /// The state to keep across a restart of the daemon; absent where there is none.
     ///
-    /// It is a copy that another thread writes down, so that no tick waits for it.
+    /// It is a copy that another thread serializes, so that no tick waits for it.
     fn save(&self) -> Option<Keepsake> {
         None
     }
 
-    /// Takes over what [`Analyzer::save`] of an earlier run wrote; it may have begun to look on meanwhile.
+    /// Restores the state that [`Analyzer::save`] of an earlier run wrote; ticks may have been evaluated before.
     ///
     /// # Errors
-    /// What cannot be understood; the analyzer is as if nothing had been given.
+    /// The state is invalid; the analyzer continues without it.
     fn restore(&mut self, _saved: &str) -> Result<(), serde_json::Error> {
         Ok(())
     }
 }
 
-/// A copy of what an analyzer knows, which writes itself down as JSON when it is called.
+/// A copy of an analyzer's state, which serializes itself as JSON when called.
 pub type Keepsake = Box<dyn FnOnce(&mut dyn std::io::Write) -> Result<(), serde_json::Error> + Send>;
 
-/// What the sources put in this tick.
+/// The points, source reports and facts of one tick.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     families: &'a [Family],
@@ -52,27 +52,27 @@ impl<'a> View<'a> {
         Self { families, sources: &[], facts: None }
     }
 
-    /// The same view, with how the sources fared that put them.
+    /// The same view with the reports of the sources.
     pub const fn with_sources(self, sources: &'a [SourceReport]) -> Self {
         Self { sources, ..self }
     }
 
-    /// The same view, with what the sources told beside points.
+    /// The same view with the facts of the sources.
     pub const fn with_facts(self, facts: &'a Facts) -> Self {
         Self { facts: Some(facts), ..self }
     }
 
-    /// What the sources told beside points in this tick; absent where only points are judged.
+    /// The facts of this tick; absent where only points are evaluated.
     pub const fn facts(&self) -> Option<&'a Facts> {
         self.facts
     }
 
-    /// How each source fared in this tick.
+    /// The report of each source in this tick.
     pub const fn sources(&self) -> &'a [SourceReport] {
         self.sources
     }
 
-    /// The points of one metric; none where no source put any.
+    /// The points of one metric; empty where no source added any.
     pub fn points<M: Metric>(&self, metric: &'static M) -> &'a [Point] {
         let desc = metric.desc();
         let family = self.families.iter().find(|family| std::ptr::eq(family.desc, desc));
@@ -85,15 +85,15 @@ impl<'a> View<'a> {
     }
 }
 
-/// What the analyzers say in one tick.
+/// The results of the analyzers in one tick.
 #[derive(Debug, Default)]
 pub struct Analysis {
     /// Gauges.
     pub batch: Batch,
-    /// Statements.
+    /// The findings.
     pub findings: Vec<Finding>,
     /// Limits of the analyzer that left something out.
     pub shortages: Vec<Shortage>,
-    /// Statements as data.
+    /// Forecasts and leaks as data.
     pub outlook: Outlook,
 }

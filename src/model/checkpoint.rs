@@ -1,14 +1,15 @@
-//! What became of each process' last checkpoint, for readers that must never wait.
+//! The result of each process' last checkpoint, for readers that must never block.
 //!
-//! A table of fixed size. One thread writes; a reader takes no lock, asks
-//! nothing of the allocator, and sees either the whole of an entry or none.
+//! A table of fixed size. One thread writes; a reader takes no lock, allocates nothing, and sees an entry either
+//! completely or not at all.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
 
 use super::ids::ProcessKey;
+use crate::model::lock::lock;
 
-/// What became of a checkpoint.
+/// State of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// It is being written.
@@ -19,24 +20,24 @@ pub enum State {
     Failed,
 }
 
-/// The last that a process said of a checkpoint.
+/// The last checkpoint acknowledgement of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// What became of it.
+    /// The reported state.
     pub state: State,
-    /// When that was heard, in nanoseconds on the monotonic clock of `Timestamp`.
+    /// When it was received, in nanoseconds on the monotonic clock of `Timestamp`.
     pub heard_nanos: u64,
     /// How many acknowledgements the process has sent, this one included.
     pub count: u64,
 }
 
-/// Processes that are remembered at once.
+/// Maximum number of processes in the table.
 const SLOTS: usize = 1_024;
 
-/// How often a reader looks again at an entry that is being written.
+/// How often a reader retries an entry that is being written.
 const ATTEMPTS: usize = 64;
 
-/// One process. `version` is odd while the rest is being written.
+/// The entry of one process. `version` is odd while the other fields are being written.
 #[derive(Debug)]
 struct Slot {
     version: AtomicU64,
@@ -66,7 +67,7 @@ impl Slot {
             .then(|| ProcessKey { pid, start: self.start.load(Ordering::Relaxed) })
     }
 
-    /// Changes it as a whole. Only one thread at a time may call this.
+    /// Writes the entry. Only one thread at a time may call this.
     fn write(&self, key: ProcessKey, state: u64, heard: u64, count: u64) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -79,7 +80,7 @@ impl Slot {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// Whose it is and what it says; an error where it was written meanwhile.
+    /// The process and its acknowledgement; an error if the entry was written meanwhile.
     fn read(&self) -> Result<Option<(ProcessKey, Acknowledgement)>, ()> {
         let version = self.version.load(Ordering::Acquire);
         if version % 2 == 1 {
@@ -102,11 +103,11 @@ impl Slot {
     }
 }
 
-/// What became of each process' last checkpoint.
+/// The last checkpoint acknowledgement of each process.
 #[derive(Debug)]
 pub struct Checkpoints {
     slots: [Slot; SLOTS],
-    /// Held by whoever writes.
+    /// Held by the writer.
     writer: Mutex<()>,
 }
 
@@ -117,14 +118,14 @@ impl Default for Checkpoints {
 }
 
 impl Checkpoints {
-    /// Nothing heard yet.
+    /// Creates an empty table.
     pub const fn new() -> Self {
         Self { slots: [const { Slot::new() }; SLOTS], writer: Mutex::new(()) }
     }
 
-    /// Notes what a process said; false where the table is full.
+    /// Records an acknowledgement; false if the table is full.
     pub fn note(&self, key: ProcessKey, state: State, heard_nanos: u64) -> bool {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = lock(&self.writer);
         let known = self.slots.iter().find(|slot| slot.key() == Some(key));
         let Some(slot) = known.or_else(|| self.slots.iter().find(|slot| slot.key().is_none())) else {
             return false;
@@ -139,20 +140,20 @@ impl Checkpoints {
         true
     }
 
-    /// The process has ended.
+    /// Removes a process that has ended.
     pub fn forget(&self, key: ProcessKey) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = lock(&self.writer);
         if let Some(slot) = self.slots.iter().find(|slot| slot.key() == Some(key)) {
             slot.write(ProcessKey { pid: 0, start: 0 }, 0, 0, 0);
         }
     }
 
-    /// The last that each process said, in no order.
+    /// The last acknowledgement of each process, in no particular order.
     ///
-    /// Waits for nobody: an entry that is written over and over is skipped.
+    /// Never blocks: an entry that is written continuously is skipped.
     pub fn all(&self) -> impl Iterator<Item = (ProcessKey, Acknowledgement)> + '_ {
         self.slots.iter().filter_map(|slot| {
-            // A slot that is nobody's costs one look.
+            // A free slot takes one read.
             (0..ATTEMPTS).find_map(|_| {
                 std::hint::spin_loop();
                 slot.read().ok()
@@ -160,7 +161,7 @@ impl Checkpoints {
         })
     }
 
-    /// The last that a process said; nothing where it said nothing yet. Waits for nobody.
+    /// The last acknowledgement of a process; absent before the first one. Never blocks.
     pub fn of(&self, key: ProcessKey) -> Option<Acknowledgement> {
         self.all().find(|(known, _)| *known == key).map(|(_, said)| said)
     }
@@ -202,7 +203,7 @@ mod tests {
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // The time tells the state: one without the other would be half an entry.
+                // The time determines the state in this test: a mismatch is a partially written entry.
                 for turn in 0..20_000_u64 {
                     let state = if turn % 2 == 0 { State::Saving } else { State::Saved };
                     table.note(ONE, state, turn);

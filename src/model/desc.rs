@@ -1,13 +1,13 @@
-//! What a metric is: declared once, in the room that measures it.
+//! Metric declarations: each metric is declared once, in the module that measures it.
 //!
-//! From these declarations come HELP and TYPE, the OTLP instruments,
-//! `memwarden metrics`, and the tests that compare names with units.
+//! HELP and TYPE, the OTLP instruments and `memwarden metrics` are generated from these declarations, and tests
+//! compare their names with their units.
 
 use std::marker::PhantomData;
 
 use super::units::Unit;
 
-/// What the name of every metric of ours begins with.
+/// Prefix of every metric of memwarden.
 pub const PREFIX: &str = "memwarden_";
 
 /// How a metric behaves over time.
@@ -23,22 +23,22 @@ pub enum Kind {
     Histogram,
 }
 
-/// The `le` of the point that has the sum of a histogram's values.
+/// The `le` of the point that holds the sum of a histogram's values.
 pub const SUM: &str = "sum";
 
-/// The `le` of the last bucket, which has all values.
+/// The `le` of the last bucket, which includes all values.
 pub const INFINITE: &str = "+Inf";
 
-/// The name the OpenTelemetry semantic conventions have for the same thing (v1.44.0).
+/// The name of the same quantity in the OpenTelemetry semantic conventions (v1.44.0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Semconv {
     /// The instrument's name, for example `hw.gpu.memory.usage`.
     pub name: &'static str,
-    /// The instrument the convention asks for.
+    /// The instrument that the convention requires.
     pub instrument: Instrument,
     /// Attributes with a fixed value, for example `("hw.type", "gpu")`.
     pub fixed: &'static [(&'static str, &'static str)],
-    /// Which of our labels becomes which attribute; a label not named keeps its own name.
+    /// Label names and the attributes that they become; a label that is not listed keeps its name.
     pub renamed: &'static [(&'static str, &'static str)],
 }
 
@@ -53,7 +53,7 @@ pub enum Instrument {
     UpDownCounter,
 }
 
-/// Everything about a metric but its values.
+/// The declaration of a metric: everything except its values.
 #[derive(Debug, serde::Serialize)]
 pub struct Desc {
     /// The Prometheus name, complete with unit and `_total`.
@@ -71,9 +71,9 @@ pub struct Desc {
     pub ucum: &'static str,
     /// The semantic convention's name for it, where there is one.
     pub semconv: Option<Semconv>,
-    /// The most series of this metric in one frame; what exceeds it is counted, not exposed.
+    /// Maximum number of series of this metric in one frame; further ones are counted, not exposed.
     pub budget: usize,
-    /// The gauge that keeps this one's largest value of the peak window.
+    /// The gauge that exposes the largest value of this one in the peak window.
     #[serde(skip)]
     pub peak: Option<&'static Desc>,
 }
@@ -86,10 +86,10 @@ impl Desc {
 
     /// The OTLP name: the Prometheus name without `_total` and unit, dotted.
     ///
-    /// The standard translation (dots to underscores, unit and `_total` appended) gives back [`Desc::name`].
+    /// The standard translation (dots to underscores, unit and `_total` appended) returns [`Desc::name`].
     pub fn otlp_name(&self) -> String {
         let base = self.name.strip_suffix("_total").unwrap_or(self.name);
-        // `{step}` is an annotation (UCUM), which the translation drops: it could not give this part of the name back.
+        // `{step}` is a UCUM annotation, which the translation drops, so that this part of the name must remain.
         let suffix = if self.suffix.ends_with("_per_step") { "" } else { self.suffix };
         base.strip_suffix(suffix).unwrap_or(base).replace('_', ".")
     }
@@ -99,11 +99,11 @@ impl Desc {
 pub trait Metric {
     /// The unit its values must have.
     type Unit: Unit;
-    /// Its declaration.
+    /// The declaration.
     fn desc(&'static self) -> &'static Desc;
 }
 
-/// Series in one frame where a declaration does not say otherwise.
+/// Default of [`Desc::budget`].
 const DEFAULT_BUDGET: usize = 2_000;
 
 macro_rules! metric_kind {
@@ -117,7 +117,7 @@ macro_rules! metric_kind {
         }
 
         impl<U: Unit> $name<U> {
-            /// Declares it; [`crate::metrics`] is the way to call this.
+            /// Declares a metric; called by [`crate::metrics`].
             pub const fn new(
                 name: &'static str,
                 help: &'static str,
@@ -139,21 +139,21 @@ macro_rules! metric_kind {
                 }
             }
 
-            /// Says what a dimensionless number counts, as a UCUM annotation such as `{process}`.
+            /// Sets what a dimensionless number counts, as a UCUM annotation such as `{process}`.
             #[must_use]
             pub const fn counting(mut self, ucum: &'static str) -> Self {
                 self.desc.ucum = ucum;
                 self
             }
 
-            /// Sets the most series in one frame.
+            /// Sets the maximum number of series in one frame.
             #[must_use]
             pub const fn budget(mut self, series: usize) -> Self {
                 self.desc.budget = series;
                 self
             }
 
-            /// Gives the semantic convention's name, instrument, fixed attributes and renamed labels.
+            /// Sets the semantic convention's name, instrument, fixed attributes and renamed labels.
             #[must_use]
             pub const fn semconv(
                 mut self,
@@ -166,7 +166,7 @@ macro_rules! metric_kind {
                 self
             }
 
-            /// Keeps the largest value of the peak window in `gauge`, which has the same labels.
+            /// Sets the gauge that exposes the largest value in the peak window; it has the same labels.
             #[must_use]
             pub const fn peak(mut self, gauge: &'static Gauge<U>) -> Self {
                 self.desc.peak = Some(&gauge.desc);
@@ -184,7 +184,7 @@ macro_rules! metric_kind {
 }
 
 metric_kind!(
-    /// A metric that goes up and down.
+    /// A metric whose value goes up and down.
     Gauge
 );
 metric_kind!(
@@ -198,7 +198,7 @@ metric_kind!(
 
 /// Declares metrics; the doc comment is the HELP text.
 ///
-/// Defines one static a metric and `METRICS`, the list of their declarations.
+/// Defines one static per metric, and `METRICS`, the list of their declarations.
 ///
 /// ```
 /// use memwarden::model::units::Bytes;

@@ -1,8 +1,7 @@
-//! What sources tell each other in one tick, beside points.
+//! Facts that sources exchange in one tick, besides points.
 //!
-//! Sources never import each other; one that knows something another needs
-//! leaves it here. The registry's order is the order of telling:
-//! `kmsg` before `gpu`, `gpu` and `process` before `workload`, `workload` before `training`, `training` before `otlp` and
+//! Sources never import each other; a source leaves data for another here. Data flows in the registry's order: `kmsg`
+//! before `gpu`, `gpu` and `process` before `workload`, `workload` before `training`, `training` before `otlp` and
 //! `logs`, `workload` before `perf`.
 
 use std::sync::Arc;
@@ -15,42 +14,43 @@ use super::shortage::Shortage;
 use super::timeline::Timeline;
 use super::units::Bytes;
 
-/// What one tick's sources left for each other.
+/// The facts of one tick.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// Every process of the host, by the `process` source; absent where that source is off or failed.
     pub processes: Option<Arc<ProcessTable>>,
     /// Every process that holds GPU memory, by the `gpu` source.
     pub gpu_processes: Vec<GpuProcess>,
-    /// How much of its memory each GPU has used, by the `gpu` source; left out where the driver does not say, or its
-    /// figures are stale.
+    /// Used memory of each GPU, by the `gpu` source; without GPUs for which the driver does not report it, or whose
+    /// samples are stale.
     pub gpu_memory: Vec<GpuMemory>,
-    /// Whether the driver was not asked yet what GPUs there are, by the `gpu` source.
+    /// Whether the GPUs have not been enumerated yet, by the `gpu` source.
     pub gpus_starting: bool,
-    /// Which workload each process is in, by the `workload` source; sorted by pid.
+    /// The workload of each process, by the `workload` source; sorted by pid.
     pub workload_of: Vec<Membership>,
-    /// The workloads whose figures are in this tick, by the `workload` source.
+    /// The workloads that have series in this tick, by the `workload` source.
     pub workloads: Vec<Arc<Workload>>,
-    /// XIDs that the kernel log named since the last tick, by the `kmsg` source.
+    /// XIDs that the kernel logged since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
-    /// The processes that belong to a watched workload, sorted by pid, by the `workload` source.
+    /// The processes of watched workloads, by the `workload` source; sorted by pid.
     pub members: Vec<Membership>,
-    /// What the tick before told of processes, by the engine: what is over is told of only once it is gone.
+    /// The processes of the previous tick, by the engine: events of an ended process are reported after it
+    /// disappeared.
     pub before: Before,
-    /// The processes that spoke as ranks of a job in the tick before, by the engine.
+    /// The processes that were connected as ranks of a job in the previous tick, by the engine.
     pub spoke: Vec<ProcessKey>,
-    /// The ranks that speak, by the `training` source. Their figures are put already, but for those that are new and
-    /// have no name yet.
+    /// The connected ranks, by the `training` source. Their points are already added, except for new ranks without a
+    /// name.
     pub ranks: Vec<ToldRank>,
-    /// What is told of the allocators of jobs, by the sources `training`, `otlp` and `logs`.
+    /// Reported statistics of the allocators of jobs, by the sources `training`, `otlp` and `logs`.
     pub allocators: Vec<Allocator>,
-    /// What happened to training jobs lately, by the `training` source.
+    /// Recent events of training jobs, by the `training` source.
     pub timeline: Arc<Timeline>,
     /// The users of the exposed cgroups that are not root's, by the label of the cgroup, by the `cgroup` source.
     pub cgroup_users: Arc<std::collections::BTreeMap<Label, u32>>,
-    /// Limits that left something out in this tick, by whoever holds them.
+    /// Limits that were exceeded in this tick, by the component that enforces them.
     pub shortages: Vec<Shortage>,
-    /// What a source states itself, beside the analyzers.
+    /// Findings of sources.
     pub findings: Vec<Finding>,
 }
 
@@ -62,7 +62,8 @@ impl Facts {
     }
 }
 
-/// That a process belongs to a workload, which the kernel's word for its cgroup, its user or its ancestors says.
+/// The membership of a process in a workload, determined by its cgroup, its user or its ancestors as the kernel
+/// reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// The process.
@@ -71,29 +72,29 @@ pub struct Membership {
     pub workload: Arc<Workload>,
 }
 
-/// A workload, as others know it.
+/// A workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// What makes it one.
+    /// Its identity.
     pub key: WorkloadKey,
-    /// The name that is shown, which no other living workload has.
+    /// The displayed name, unique among the running workloads.
     pub name: Label,
-    /// The name without what tells it from others that look like it.
+    /// The name without the suffix that makes it unique.
     pub plain: Label,
-    /// Whose it is: the user of its oldest process that is not root's, else root.
+    /// Its user: the user of its oldest process that does not belong to root, else root.
     pub user: u32,
 }
 
 #[cfg(test)]
 impl Membership {
-    /// That of a process in a workload that a scheduler's group of this name makes.
+    /// A membership in a workload of a scheduler's cgroup with this name.
     pub(crate) fn in_group(process: ProcessKey, name: &str) -> Self {
         let name = Label::from(name);
         let key = WorkloadKey { anchor: super::ids::Anchor::Group(name.as_str().into()), user: None };
         Self { process, workload: Workload { key, plain: name.clone(), name, user: 0 }.into() }
     }
 
-    /// That of a process in a workload that a rule of this name made for user 0.
+    /// A membership in a workload of a rule with this name for user 0.
     pub(crate) fn named(process: ProcessKey, name: &str) -> Self {
         let name = Label::from(name);
         let key = WorkloadKey { anchor: super::ids::Anchor::Rule(name.clone()), user: Some(0) };
@@ -101,19 +102,19 @@ impl Membership {
     }
 }
 
-/// What one tick told of processes.
+/// The processes of one tick.
 #[derive(Debug, Default)]
 pub struct Before {
     /// Every process of the host.
     pub processes: Option<Arc<ProcessTable>>,
-    /// Which workload each process was in, sorted by pid.
+    /// The workload of each process, sorted by pid.
     pub workload_of: Vec<Membership>,
-    /// The ranks that spoke.
+    /// The ranks that were connected.
     pub ranks: Vec<ToldRank>,
 }
 
 impl Before {
-    /// The workload of a process that had this pid and this name.
+    /// The workload of the process that had this pid and this name.
     pub fn workload(&self, pid: u32, comm: &str) -> Option<&Label> {
         let row = self.processes.as_ref()?.get(pid).filter(|row| row.comm.as_str() == comm)?;
         let place = self.workload_of.binary_search_by_key(&pid, |member| member.process.pid).ok()?;
@@ -122,32 +123,32 @@ impl Before {
     }
 }
 
-/// A rank that spoke by this tick.
+/// A rank that is connected in this tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToldRank {
-    /// Its process; absent where that could not be looked at.
+    /// Its process; absent where it could not be identified.
     pub key: Option<ProcessKey>,
     /// The value of the label `workload`.
     pub workload: Label,
-    /// The value of the label `rank`; empty before its figures are put.
+    /// The value of the label `rank`; empty before its points are added.
     pub rank: Label,
 }
 
-/// What is told of the allocator of a job on one device.
+/// Reported statistics of the allocator of a job on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocator {
-    /// The process whose allocator it is, which told it over the job socket. Absent where no living process is known to
-    /// answer for the figures: in a log, in a push, and where the process has just ended.
+    /// The process of the allocator, which reported it over the job socket. Absent where no running process is known
+    /// for the values: from a log, from OTLP, and after the process has ended.
     pub process: Option<ProcessKey>,
-    /// The workload of that process, or the one that the log is of.
+    /// The workload of that process, or the workload of the log.
     pub workload: Option<WorkloadKey>,
-    /// What the tensors take.
+    /// Allocated memory.
     pub allocated: Bytes,
-    /// What the allocator has taken of the device.
+    /// Reserved memory.
     pub reserved: Option<Bytes>,
-    /// What is free on the device.
+    /// Free memory of the device.
     pub free: Option<Bytes>,
-    /// Since when the process has said nothing; absent where nobody knows.
+    /// Time since the last report; absent where it is unknown.
     pub age: Option<Duration>,
 }
 
@@ -156,7 +157,7 @@ pub struct Allocator {
 pub struct ProcessTable {
     /// Sorted by pid.
     pub rows: Vec<ProcessRow>,
-    /// When the host was booted, in seconds since 1970; start times count from there.
+    /// Boot time of the host, in seconds since 1970; start times are relative to it.
     pub boot: Option<u64>,
 }
 
@@ -167,7 +168,7 @@ impl ProcessTable {
     }
 }
 
-/// What `/proc/PID/stat` and the cgroup file say of one process.
+/// One process, from `/proc/PID/stat` and its cgroup file.
 #[derive(Clone, Debug)]
 pub struct ProcessRow {
     /// Pid and start time.
@@ -184,9 +185,9 @@ pub struct ProcessRow {
     pub comm: Label,
     /// The state letter of `/proc/PID/stat`.
     pub state: u8,
-    /// Whether it is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
-    /// Resident memory by `/proc/PID/stat`: an estimate since Linux 6.2.
+    /// Resident memory (RSS) by `/proc/PID/stat`: an estimate since Linux 6.2.
     pub rss: Bytes,
     /// User and system CPU time, in clock ticks.
     pub cpu_ticks: u64,
@@ -196,7 +197,7 @@ pub struct ProcessRow {
     pub major_faults: u64,
     /// The path in the memory controller's hierarchy (v1) or the unified one (v2); absent where it could not be read.
     pub cgroup: Option<Label>,
-    /// The cgroup path, whole, of the hierarchy that names the job, pod, container or unit it belongs to.
+    /// The complete cgroup path in the hierarchy that names its job, pod, container or unit.
     pub naming_cgroup: Option<Arc<str>>,
 }
 
@@ -209,18 +210,18 @@ pub struct GpuProcess {
     pub gpu: Label,
     /// The GPU's UUID.
     pub uuid: Label,
-    /// GPU memory; absent where the driver does not say.
+    /// GPU memory; absent where the driver does not report it.
     pub memory: Option<Bytes>,
 }
 
-/// How much memory of one GPU is used, as the driver reports it.
+/// Memory of one GPU, as the driver reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuMemory {
     /// The GPU's UUID.
     pub uuid: Label,
-    /// What is used, without what the driver keeps for itself.
+    /// Used memory, without the memory that the driver reserves for itself.
     pub used: Bytes,
-    /// What is free.
+    /// Free memory.
     pub free: Bytes,
 }
 

@@ -1,21 +1,18 @@
-//! How a bounded number of places is divided between users.
+//! Divides a bounded number of slots between users.
 //!
-//! Max-min fairness: every user gets as many places as it asks for, up to the
-//! highest level at which all fit. A user that asks for few is never refused
-//! because another asks for many.
+//! Max-min fairness: every user gets as many slots as it requests, up to the highest level at which all fit. A user
+//! that requests few is never refused because another requests many.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
 
-/// Marks which of `owners`, in their order, have a place when there are `most` places.
+/// Marks which of `owners`, in their order, get one of `most` slots.
 ///
-/// The first ones of each user come first; places that cannot be divided
-/// evenly go to the users who ask for most.
+/// The first entries of each user take precedence; slots that cannot be divided evenly go to the users that request
+/// most.
 ///
 /// ```
-/// use memwarden::model::fair;
-/// // User 1 asks for four of three places, user 2 for one.
-/// assert_eq!(fair::divide(&[1, 1, 1, 1, 2], 3), [true, true, false, false, true]);
+/// User 1 requests four of three slots, user 2 one.
 /// ```
 pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
     if owners.len() <= most {
@@ -30,16 +27,13 @@ pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
     owners.iter().map(place).map(|given| given.is_some()).collect()
 }
 
-/// Marks which of `asked`, in their order, have a place when each takes as many of `most` places as it says.
+/// Marks which of `asked`, in their order, get a place when each takes its given number of `most` slots.
 ///
-/// Each user has the share that [`divide`] would give it. What is in no share because it takes more than is left of
-/// one goes to the first ones that fit into it.
+/// Each user has the share that [`divide`] would give it. Slots that remain because an entry is larger than the rest
+/// of its user's share go to the first entries that fit.
 ///
 /// ```
-/// use memwarden::model::fair;
-/// // User 1 asks for four times two of seven places, user 2 once for three.
-/// let asked = [(1, 2), (1, 2), (1, 2), (1, 2), (2, 3)];
-/// assert_eq!(fair::divide_sizes(&asked, 7), [true, true, false, false, true]);
+/// User 1 requests four times two of seven slots, user 2 once three.
 /// ```
 pub fn divide_sizes<U: Ord + Copy>(asked: &[(U, usize)], most: usize) -> Vec<bool> {
     let mut users = BTreeMap::<U, usize>::new();
@@ -68,7 +62,7 @@ pub fn divide_sizes<U: Ord + Copy>(asked: &[(U, usize)], most: usize) -> Vec<boo
     given
 }
 
-/// How many places each user gets.
+/// Number of slots of each user.
 fn shares<U: Ord + Copy>(owners: &[U], most: usize) -> BTreeMap<U, usize> {
     let mut asked = BTreeMap::<U, usize>::new();
     for owner in owners {
@@ -77,7 +71,7 @@ fn shares<U: Ord + Copy>(owners: &[U], most: usize) -> BTreeMap<U, usize> {
     levels(asked, most)
 }
 
-/// How many places each user gets who asks for so many.
+/// Number of slots of each user, by requested number.
 fn levels<U: Ord + Copy>(mut asked: BTreeMap<U, usize>, most: usize) -> BTreeMap<U, usize> {
     let mut ascending: Vec<(usize, U)> = asked.iter().map(|(owner, asked)| (*asked, *owner)).collect();
     ascending.sort_unstable();
@@ -91,7 +85,7 @@ fn levels<U: Ord + Copy>(mut asked: BTreeMap<U, usize>, most: usize) -> BTreeMap
     asked
 }
 
-/// The places of `owners` in the order in which their users take turns: the first of each, then the second of each.
+/// The indexes of `owners` in round-robin order of their users: the first of each user, then the second of each.
 ///
 /// ```
 /// use memwarden::model::fair;
@@ -110,18 +104,18 @@ pub fn turns<U: Ord + Copy>(owners: impl IntoIterator<Item = U>) -> Vec<usize> {
     order
 }
 
-/// What a table answers to a user who wants one more place in it.
+/// Result of a user's request for another slot of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<U> {
-    /// A place is free.
+    /// A slot is free.
     Free,
-    /// The table is full, and this other user has more than its share: one of its places can be taken.
+    /// The table is full, and this other user exceeds its share: one of its slots can be taken.
     TakeFrom(U),
-    /// The table is full, and nobody else has more than this user would have.
+    /// The table is full, and no other user has more slots than this user would have.
     Refused,
 }
 
-/// Who holds how many places of a table.
+/// Number of slots of a table that each user holds.
 #[derive(Clone, Debug)]
 pub struct Shares<U> {
     most: usize,
@@ -130,12 +124,12 @@ pub struct Shares<U> {
 }
 
 impl<U: Ord + Copy + Hash> Shares<U> {
-    /// A table of `most` places, all of them free.
+    /// A table of `most` free slots.
     pub const fn new(most: usize) -> Self {
         Self { most, total: 0, held: BTreeMap::new() }
     }
 
-    /// Whether `user` can have one more place.
+    /// Whether `user` can get another slot.
     pub fn request(&self, user: U) -> Answer<U> {
         if self.total < self.most {
             return Answer::Free;
@@ -148,13 +142,13 @@ impl<U: Ord + Copy + Hash> Shares<U> {
         }
     }
 
-    /// `user` has one more place.
+    /// Records that `user` took a slot.
     pub fn take(&mut self, user: U) {
         *self.held.entry(user).or_default() += 1;
         self.total += 1;
     }
 
-    /// `user` has one place less.
+    /// Records that `user` released a slot.
     pub fn give_back(&mut self, user: U) {
         let Some(held) = self.held.get_mut(&user) else { return };
         *held -= 1;
@@ -164,12 +158,12 @@ impl<U: Ord + Copy + Hash> Shares<U> {
         }
     }
 
-    /// The places that `user` holds.
+    /// Number of slots that `user` holds.
     pub fn of(&self, user: U) -> usize {
         self.held.get(&user).copied().unwrap_or_default()
     }
 
-    /// The places there are.
+    /// Total number of slots.
     pub const fn most(&self) -> usize {
         self.most
     }

@@ -1,17 +1,17 @@
-//! What an analyzer states about a subject.
+//! Findings: statements of an analyzer about a subject.
 
 use std::borrow::Cow;
 
 use super::label::Label;
 use super::printable::escaped;
 
-/// What a statement is about; what does not apply is empty and is left out wherever it is shown.
+/// The subject of a finding; fields that do not apply are empty and not displayed.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub struct Subject {
-    /// What it is: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`,
-    /// `limit`, `source`.
+    /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `limit`,
+    /// `source`.
     pub resource: Label,
     /// The cgroup's path.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
@@ -94,7 +94,7 @@ impl Subject {
         Self { resource: "rank".into(), ..Self::process(workload, pid) }
     }
 
-    /// A limit of memwarden, and the user whose things it leaves out where it has one.
+    /// A limit of memwarden, and the user whose entries it leaves out, if it is per user.
     pub fn limit(limit: &'static str, user: Option<u32>) -> Self {
         let user = user.map_or_else(Label::default, |user| user.to_string().into());
         Self { resource: "limit".into(), limit: limit.into(), user, ..Self::default() }
@@ -105,7 +105,7 @@ impl Subject {
         Self { resource: "source".into(), source: name.into(), ..Self::default() }
     }
 
-    /// The same with every name as it can be shown.
+    /// The same subject with every name escaped for display.
     #[must_use]
     pub fn printable(mut self) -> Self {
         let Self { resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source } = &mut self;
@@ -124,7 +124,7 @@ impl Subject {
         [resource, cgroup, gpu, uuid, workload, pid]
     }
 
-    /// Those labels and one more.
+    /// The same labels followed by `last`.
     pub fn labels_and(&self, last: impl Into<Label>) -> [Label; 7] {
         let [resource, cgroup, gpu, uuid, workload, pid] = self.labels();
         [resource, cgroup, gpu, uuid, workload, pid, last.into()]
@@ -151,15 +151,15 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// How much a finding should worry.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information.
     Info,
-    /// Somebody should look at it.
+    /// Requires attention.
     Warning,
-    /// Memory is about to run out, or is lost for good.
+    /// Memory is about to be exhausted, or a device is lost.
     Critical,
 }
 
@@ -177,33 +177,33 @@ impl Severity {
     }
 }
 
-/// One number that a finding rests on.
+/// One value that a finding is based on.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Evidence {
-    /// What it is, with its unit as the last word: `growth_bytes_per_second`.
+    /// Name of the value, ending in its unit: `growth_bytes_per_second`.
     pub what: &'static str,
-    /// How much, finite.
+    /// The value; always finite.
     pub value: f64,
 }
 
-/// An analyzer's statement about a subject, in force at the frame's time.
+/// An analyzer's statement about a subject, active at the frame's time.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Finding {
     /// The analyzer's name in the registry.
     pub analyzer: &'static str,
-    /// What it is about.
+    /// The subject.
     pub subject: Subject,
-    /// The state it found, in the analyzer's own words, such as `leaking`.
+    /// The state of the subject, a term of the analyzer such as `leaking`.
     pub state: &'static str,
-    /// How much it should worry.
+    /// The severity.
     pub severity: Severity,
     /// When the state began, in seconds since 1970.
     pub since_unix_seconds: f64,
-    /// One sentence for people.
+    /// The finding in one sentence.
     pub summary: String,
-    /// The numbers it rests on.
+    /// The values that the finding is based on.
     pub evidence: Vec<Evidence>,
-    /// What can be done, one sentence; empty where there is nothing to do.
+    /// What can be done, one sentence; empty where no action is required.
     pub advice: &'static str,
 }
 

@@ -16,33 +16,33 @@ pub struct Frame {
     pub sequence: u64,
     /// When sampling of this frame began.
     pub at: Timestamp,
-    /// All metrics with at least one point, in the order of the catalog's rooms.
+    /// All metrics with at least one point, in the order of the catalog.
     pub families: Vec<Family>,
-    /// How each source fared.
+    /// The report of each source.
     pub sources: Vec<SourceReport>,
-    /// What the analyzers state, those in force.
+    /// The active findings.
     pub findings: Vec<Finding>,
-    /// What the analyzers forecast, as data: what programs decide on.
+    /// The forecasts of the analyzers as data, for programs that decide on them.
     pub outlook: Outlook,
-    /// What happened to training jobs lately.
+    /// Recent events of training jobs.
     pub timeline: Arc<Timeline>,
 }
 
-/// How one source fared in this frame.
+/// The report of one source in this frame.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SourceReport {
     /// The name in the registry.
     pub source: &'static str,
-    /// What became of the last sample.
+    /// The result of the last sample.
     pub status: Status,
-    /// Why, where the status is not `ok`.
+    /// The reason, if the status is not `ok`.
     pub why: Option<String>,
     /// Seconds since its last complete sample; absent before the first.
     pub age_seconds: Option<f64>,
 }
 
 impl Frame {
-    /// How many series it has.
+    /// Number of series.
     pub fn series(&self) -> usize {
         self.families.iter().map(|family| family.points.len()).sum()
     }

@@ -1,13 +1,13 @@
-//! A count of values by size, whose bounds are powers of two.
+//! A histogram whose bounds are powers of two.
 //!
-//! Such bounds are those of Prometheus' native histograms of schema 0, so that
-//! a server that converts classic buckets loses nothing.
+//! These bounds are those of Prometheus' native histograms of schema 0, so that a server that converts classic
+//! buckets loses no precision.
 
 /// Values counted by size. The bounds are `2^FROM`, `2^(FROM+1)`, … and infinity, `COUNT` finite ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets<const FROM: i32, const COUNT: usize> {
     counts: [u64; COUNT],
-    /// Those above the last finite bound.
+    /// Number of values above the last finite bound.
     above: u64,
     sum: f64,
 }
@@ -19,7 +19,7 @@ impl<const FROM: i32, const COUNT: usize> Default for Buckets<FROM, COUNT> {
 }
 
 impl<const FROM: i32, const COUNT: usize> Buckets<FROM, COUNT> {
-    /// Counts one value; what is not finite or less than 0 is not counted.
+    /// Counts one value; values that are not finite or below 0 are ignored.
     pub fn observe(&mut self, value: f64) {
         if !value.is_finite() || value < 0.0 {
             return;
@@ -32,9 +32,9 @@ impl<const FROM: i32, const COUNT: usize> Buckets<FROM, COUNT> {
         self.sum = (self.sum + value).min(f64::MAX);
     }
 
-    /// Counts values that another counted already: those up to each bound in turn, the rest above, and the sum of all.
+    /// Adds counts of another histogram: the values in each bucket, those above the last bound, and the sum of all.
     pub fn merge(&mut self, counts: &[u64; COUNT], above: u64, sum: f64) {
-        /// So many of them still have a sum.
+        /// Maximum count per bucket, so that the total does not overflow.
         const MOST: u64 = 1 << 56;
         let add = |known: &mut u64, more: u64| *known = known.saturating_add(more).min(MOST);
         self.counts.iter_mut().zip(counts).for_each(|(known, more)| add(known, *more));
@@ -49,7 +49,7 @@ impl<const FROM: i32, const COUNT: usize> Buckets<FROM, COUNT> {
         bounds::<FROM, COUNT>()
     }
 
-    /// Values so far.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum::<u64>() + self.above
     }

@@ -1,10 +1,10 @@
-//! Identities that survive reuse of a number.
+//! Identities that stay unique when a pid is reused.
 
 use std::sync::Arc;
 
 use super::label::Label;
 
-/// A process: a pid means nothing without the time it started.
+/// Identity of a process: a pid is only unique together with its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct ProcessKey {
     /// The pid in the daemon's pid namespace.
@@ -13,23 +13,23 @@ pub struct ProcessKey {
     pub start: u64,
 }
 
-/// What makes a workload one. Its name is text for people and says nothing about who belongs to it.
+/// Identity of a workload. Its name is for display only and does not determine its members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkloadKey {
-    /// What its processes have in common.
+    /// The property that its processes share.
     pub anchor: Anchor,
-    /// The user whose processes it is made of, with what they started as root. Absent where processes of several users
-    /// can be members: in a cgroup that the host's managers keep, and in a tree that the configuration names by its pid.
+    /// The user of its processes, including what they started as root. Absent where processes of several users can be
+    /// members: in a cgroup that the host's managers create, and in a tree that the configuration names by its pid.
     pub user: Option<u32>,
 }
 
-/// What the processes of a workload have in common.
+/// The property that the processes of a workload share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Anchor {
     /// A rule of the configuration, by its name.
     Rule(Label),
-    /// A cgroup, by its path in the hierarchy that names it. With a user: in a part of the hierarchy that is that user's.
+    /// A cgroup, by its path in the hierarchy that names it. With a user: the cgroup is in a subtree of that user.
     Group(Arc<str>),
-    /// The process that their tree begins at.
+    /// The root process of their process tree.
     Tree(ProcessKey),
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// The longest label value kept, in bytes; a longer one is cut on a character boundary.
 ///
-/// Kubernetes names end at 253 bytes; cgroup paths are the longest thing we label with.
+/// Kubernetes names have at most 253 bytes; cgroup paths are the longest label values.
 pub const LONGEST: usize = 256;
 
 /// The value of one label.
@@ -19,7 +19,7 @@ impl Label {
         &self.0
     }
 
-    /// Whether it is empty, which is the same as a label that is not there.
+    /// Whether it is empty, which is equivalent to an absent label.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

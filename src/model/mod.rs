@@ -1,7 +1,6 @@
-//! The words of memwarden: units, time, metrics, points, frames, settings.
+//! The data types of memwarden: units, time, metrics, points, frames, settings.
 //!
-//! Pure data. Nothing here reads a clock, a file or a socket, and nothing
-//! here imports another room.
+//! Pure data. Nothing here reads a clock, a file or a socket, and nothing here imports another module.
 
 pub mod analyzer;
 pub mod attention;
@@ -14,6 +13,7 @@ pub mod frame;
 pub mod histogram;
 pub mod ids;
 pub mod label;
+pub mod lock;
 pub mod outlook;
 pub mod pattern;
 pub mod point;

@@ -1,7 +1,7 @@
-//! What the analyzers state about memory to come, as data: forecasts and leaks by identity.
+//! Forecasts and leaks of the analyzers as data, by identity.
 //!
-//! Points and findings are for people and databases. A program that decides on a forecast reads this: no label, no name
-//! that somebody may choose. A frame has one, made with it ([`super::frame::Frame::outlook`]).
+//! Points and findings are for display and databases. A program that decides on a forecast reads this module's types,
+//! which have no labels and no names that a user can choose. Each frame has one [`super::frame::Frame::outlook`].
 
 use serde::{Deserialize, Serialize};
 
@@ -12,18 +12,18 @@ use super::units::{BytesPerSecond, Ratio, Seconds};
 /// The horizons of the probabilities, in seconds.
 pub const HORIZONS: [f64; 4] = [60.0, 300.0, 900.0, 3600.0];
 
-/// What the analyzers stated in one tick. At most as many entries as the analyzers follow subjects
+/// The forecasts and leaks of one tick. At most as many entries as the analyzers track subjects
 /// (`analyzers.*.max_subjects`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outlook {
-    /// Every resource that was judged. Absent where no analyzer forecasts: it is off, or failed in this tick. Empty means
-    /// that it runs and judged nothing.
+    /// Every assessed resource. Absent where no analyzer forecasts: it is disabled, or failed in this tick. Empty
+    /// means that it runs and assessed no resource.
     pub forecasts: Option<Vec<Forecast>>,
-    /// Everything whose growth was judged. Absent where no analyzer looks for leaks.
+    /// Every subject whose growth was assessed. Absent where no analyzer detects leaks.
     pub leaks: Option<Vec<Leak>>,
 }
 
-/// What memory is judged, by identities of the kernel, the driver and [`super::ids`].
+/// An assessed resource, by identities of the kernel, the driver and [`super::ids`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// The host's memory.
@@ -39,14 +39,14 @@ pub enum Resource {
     Workload(WorkloadKey),
     /// One process.
     Process(ProcessKey),
-    /// What the driver shows of one process on one GPU.
+    /// The memory of one process on one GPU, as the driver reports it.
     GpuProcess {
         /// The process.
         process: ProcessKey,
         /// The UUID of the GPU.
         uuid: Label,
     },
-    /// The allocator of a process, as the process itself tells of it.
+    /// The allocator of a process, as the process itself reports it.
     Allocator {
         /// The process.
         process: ProcessKey,
@@ -58,9 +58,9 @@ pub enum Resource {
 /// When one resource is exhausted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
-    /// What is exhausted.
+    /// The resource.
     pub resource: Resource,
-    /// The time to exhaustion from the frame's time on; absent where nothing is foreseen.
+    /// The time to exhaustion from the frame's time on; absent while no exhaustion is predicted.
     pub tte: Option<Tte>,
     /// The probability of exhaustion within each of [`HORIZONS`]; absent before there are enough samples.
     pub within: [Option<Ratio>; HORIZONS.len()],
@@ -69,40 +69,40 @@ pub struct Forecast {
 /// Quantiles of a time to exhaustion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tte {
-    /// One in ten is earlier.
+    /// 10 % quantile.
     pub p10: Seconds,
-    /// Half are earlier.
+    /// Median.
     pub p50: Seconds,
-    /// One in ten is later; absent where the rate is too unsure to say.
+    /// 90 % quantile; absent where the rate is too uncertain.
     pub p90: Option<Seconds>,
 }
 
 /// The growth of one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leak {
-    /// What grows.
+    /// The resource.
     pub resource: Resource,
-    /// Whether it leaks.
+    /// The state of its growth.
     pub state: LeakState,
-    /// How fast it grows, below 0 where it shrinks; absent before there are enough samples, and from the end of growth
-    /// until the samples that are looked at no longer show it.
+    /// The growth rate, below 0 where it shrinks; absent before there are enough samples, and after growth ends until
+    /// the evaluated samples no longer include it.
     pub growth: Option<BytesPerSecond>,
 }
 
-/// What the growth of a series is.
+/// The growth state of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LeakState {
-    /// Too few samples for a statement.
+    /// Too few samples.
     #[default]
     Insufficient,
-    /// It does not climb.
+    /// No growth.
     Steady,
-    /// It climbs, and ever slower: a warm-up, a cache that fills.
+    /// Growth that slows down: a warm-up, a cache that fills.
     Warming,
-    /// It climbs, and may yet stop.
+    /// Growth that may still end.
     Growing,
-    /// It has climbed for so long and so steadily that it is taken for a leak.
+    /// Growth so long and steady that it counts as a leak.
     Leaking,
 }
 
@@ -111,7 +111,7 @@ impl LeakState {
     pub const ALL: [Self; 5] =
         [Self::Insufficient, Self::Steady, Self::Warming, Self::Growing, Self::Leaking];
 
-    /// The word for people and labels.
+    /// The value of the label `state`, also used in texts.
     pub fn word(self) -> &'static str {
         match self {
             Self::Insufficient => "insufficient",
@@ -124,14 +124,14 @@ impl LeakState {
 }
 
 impl Outlook {
-    /// Adds what another analyzer stated.
+    /// Adds the results of another analyzer.
     pub fn absorb(&mut self, other: Self) {
         join(&mut self.forecasts, other.forecasts);
         join(&mut self.leaks, other.leaks);
     }
 }
 
-/// Absent only where both are.
+/// Joins two lists; absent only if both are absent.
 fn join<T>(all: &mut Option<Vec<T>>, more: Option<Vec<T>>) {
     match (all.as_mut(), more) {
         (Some(all), Some(more)) => all.extend(more),

@@ -1,21 +1,21 @@
-//! Patterns with `*` (any text) and `?` (one character); everything else stands for itself.
+//! Patterns with `*` (any text) and `?` (one character); all other characters match themselves.
 
-/// Whether all of `text` fits `pattern`.
+/// Whether the whole of `text` matches `pattern`.
 pub fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     fits_parts(&pattern, &text, |part| *part == '*', |part, one| *part == '?' || part == one)
 }
 
-/// Whether all of a text that need not be UTF-8 fits `pattern`; `?` is one byte.
+/// Whether the whole of a text, which need not be UTF-8, matches `pattern`; `?` is one byte.
 pub fn fits_bytes(pattern: &[u8], text: &[u8]) -> bool {
     fits_parts(pattern, text, |part| *part == b'*', |part, one| *part == b'?' || part == one)
 }
 
-/// Whether all parts of `text` fit `pattern`, where `is_any` tells what stands for any number of parts, and `is_one`
-/// what a part fits.
+/// Whether all parts of `text` match `pattern`. `is_any` returns whether a pattern part matches any number of parts,
+/// `is_one` whether it matches a given part.
 ///
-/// Matches with the last wildcard as the only one to come back to. That is enough for correctness, and it bounds the
-/// time by the product of both lengths, whatever the pattern.
+/// Backtracks only to the last wildcard. That is sufficient, and it bounds the time by the product of both lengths,
+/// whatever the pattern.
 pub fn fits_parts<P, T>(
     pattern: &[P],
     text: &[T],
@@ -42,7 +42,7 @@ pub fn fits_parts<P, T>(
     pattern[at..].iter().all(is_any)
 }
 
-/// Whether `text` contains `pattern`, or fits it where the pattern has `*` or `?`.
+/// Whether `text` contains `pattern`, or matches it if the pattern has `*` or `?`.
 pub fn contains(pattern: &str, text: &str) -> bool {
     if pattern.contains(['*', '?']) { fits(pattern, text) } else { text.contains(pattern) }
 }

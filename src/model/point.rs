@@ -1,4 +1,4 @@
-//! What one tick measured: families of points, filled by the sources.
+//! The points of one tick, grouped in families and added by the sources.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::units::{Count, Unit};
 /// One value of one series.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Point {
-    /// Label values, in the order of [`Desc::labels`]; from one tick to the next they are the same piece of memory.
+    /// Label values, in the order of [`Desc::labels`]; shared with the same series of the previous tick.
     pub labels: Arc<[Label]>,
     /// The value, always finite.
     pub value: f64,
@@ -31,7 +31,7 @@ pub struct Family {
     pub points: Vec<Point>,
 }
 
-/// Why a point did not make it into the frame.
+/// Why a point was dropped from the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dropped {
     /// The metric's series budget was used up.
@@ -56,32 +56,33 @@ impl Dropped {
     }
 }
 
-/// How many points of the tick before are looked at for the labels of one: all but one of them may have gone.
+/// How many points of the previous tick are compared with a new one to reuse its labels: up to this many minus one
+/// may have disappeared.
 const AHEAD: usize = 4;
 
-/// Where a family stands among the points of the tick before.
+/// Position of a family in the points of the previous tick.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
-    /// The family's place in the frame before.
+    /// Index of the family in the previous frame.
     place: Option<usize>,
-    /// The first of its points that was not met again.
+    /// The first of its points that has not reappeared.
     next: usize,
-    /// How many were.
+    /// How many have reappeared.
     met: usize,
 }
 
-/// Where sources put what they measured in one tick.
+/// Collects the points of one tick.
 #[derive(Debug, Default)]
 pub struct Batch {
     families: Vec<Family>,
-    /// By the place of the family here.
+    /// By index of the family in this batch.
     before: Vec<Before>,
-    /// The tick before.
+    /// The frame of the previous tick.
     last: Option<Arc<Frame>>,
     /// Position in `families` by the address of the declaration.
     places: foldhash::HashMap<usize, usize>,
     dropped: HashMap<(&'static str, Dropped), u64>,
-    /// What sources tell each other and the engine beside points.
+    /// Facts that sources exchange with each other and the engine.
     pub facts: Facts,
 }
 
@@ -91,8 +92,8 @@ impl Batch {
         Self::default()
     }
 
-    /// An empty batch with room for what was in one tick, whose labels it takes over: most ticks have the same series in
-    /// the same order.
+    /// An empty batch with capacity for the points of an earlier tick, whose labels it reuses: most ticks have the
+    /// same series in the same order.
     pub fn like(last: Arc<Frame>) -> Self {
         let places = foldhash::HashMap::with_capacity(last.families.len());
         let mut batch = Self { places, ..Self::default() };
@@ -110,14 +111,14 @@ impl Batch {
         self.add(metric.desc(), labels, value.value());
     }
 
-    /// Adds one point where there is a value, and nothing where there is none.
+    /// Adds one point if there is a value.
     pub fn put_some<M: Metric>(&mut self, metric: &'static M, labels: &[Label], value: Option<M::Unit>) {
         if let Some(value) = value {
             self.put(metric, labels, value);
         }
     }
 
-    /// Adds a histogram, whole or not at all. Labels are given in the order of the declaration, without `le`.
+    /// Adds a complete histogram or nothing. Labels are given in the order of the declaration, without `le`.
     pub fn put_histogram<U: Unit, const FROM: i32, const COUNT: usize>(
         &mut self,
         metric: &'static Histogram<U>,
@@ -139,7 +140,8 @@ impl Batch {
             self.add(desc, &all, value);
         };
         for (bound, count) in buckets.cumulative() {
-            // With its fraction, as servers write it: the road that nobody rewrites must have the same text.
+            // With a fraction, as Prometheus servers write it: exports that are not rewritten must have the same
+            // text.
             add(&format!("{bound:?}"), Count(count).value());
         }
         add(INFINITE, Count(buckets.count()).value());
@@ -168,7 +170,7 @@ impl Batch {
         self.families[at].points.push(Point { labels, value });
     }
 
-    /// These labels as the tick before has them, where it has.
+    /// The same labels from the previous tick, if it has them.
     fn met(&mut self, at: usize, labels: &[Label]) -> Option<Arc<[Label]>> {
         let before = &mut self.before[at];
         let points = &self.last.as_ref()?.families[before.place?].points;
@@ -184,11 +186,11 @@ impl Batch {
     pub fn seal(mut self) -> (Vec<Family>, HashMap<(&'static str, Dropped), u64>, Facts) {
         for (family, known) in self.families.iter_mut().zip(&self.before) {
             let before = family.points.len();
-            // Each is another one of those before, of which no two were the same.
+            // Every point matches a different one of the previous tick, in which no two were equal.
             if known.met == before {
                 continue;
             }
-            // Nearly always nothing repeats, and looking at the labels where they are costs no copies.
+            // Duplicates are rare, and borrowed labels avoid copies.
             let mut seen: foldhash::HashSet<&[Label]> = foldhash::HashSet::with_capacity(before);
             let first: Vec<bool> = family.points.iter().map(|point| seen.insert(&point.labels)).collect();
             if first.contains(&false) {
@@ -216,12 +218,12 @@ impl Batch {
         }
     }
 
-    /// The families so far.
+    /// The families added so far.
     pub fn families(&self) -> &[Family] {
         &self.families
     }
 
-    /// How many points were left out so far for want of budget.
+    /// Number of points dropped so far because a budget was exhausted.
     pub fn over_budget(&self) -> u64 {
         self.dropped
             .iter()
@@ -230,7 +232,7 @@ impl Batch {
             .sum()
     }
 
-    /// The place of a family.
+    /// The index of a family.
     fn family(&mut self, desc: &'static Desc) -> usize {
         let (families, before) = (&mut self.families, &mut self.before);
         *self.places.entry(std::ptr::from_ref(desc).addr()).or_insert_with(|| {

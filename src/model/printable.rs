@@ -1,47 +1,47 @@
-//! Text of users, files and processes, as it can be shown: it moves no cursor, begins no line, and hides or reorders
-//! nothing.
+//! Escapes text of users, files and processes for display, so that it cannot move the cursor, begin a line, or hide
+//! or reorder text.
 //!
-//! What is replaced, by an escape that is seen: control characters (C0, DEL, C1), line and paragraph separators,
-//! marks, embeddings, overrides and isolates of bidirectional text, and characters without a width. A backslash is
-//! left as it is, so that text which was escaped once stays the same.
+//! Replaced by a visible escape: control characters (C0, DEL, C1), line and paragraph separators, marks, embeddings,
+//! overrides and isolates of bidirectional text, and characters without a width. A backslash is unchanged, so that
+//! text that is already escaped stays the same.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The sequences of color that reports are written with; no other reaches a terminal.
+/// The color sequences of reports; no other escape sequence is written to a terminal.
 const COLORS: [&str; 4] = ["\x1b[1;31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"];
 
-/// Whether a character is not shown as it is.
+/// Whether a character is escaped.
 pub const fn is_hidden(letter: char) -> bool {
     matches!(letter,
         '\0'..='\x1f' | '\x7f'..='\u{9f}'
-        // Characters of format (Cf), by the Unicode Character Database.
+        // Format characters (Cf), by the Unicode Character Database.
         | '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}' | '\u{8e2}'
         | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
         | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
-        // Separators of lines and paragraphs.
+        // Line and paragraph separators.
         | '\u{2028}' | '\u{2029}'
-        // Letters that are shown as nothing.
+        // Letters without a glyph.
         | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}')
 }
 
-/// One line of text: a name, a path, a message.
+/// Escapes one line of text: a name, a path, a message.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     replaced(text, is_hidden, escape)
 }
 
-/// A path as one line of text; bytes that are no UTF-8 are shown as U+FFFD.
+/// Escapes a path as one line of text; bytes that are not UTF-8 are replaced by U+FFFD.
 pub fn path(path: &std::path::Path) -> String {
     escaped(&path.to_string_lossy()).into_owned()
 }
 
-/// A text of several lines, whose parts have been escaped: its line feeds stay.
+/// Escapes a text of several lines; line feeds are kept.
 pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, |letter| letter != '\n' && is_hidden(letter), escape)
 }
 
-/// A text of several lines with the colors of reports.
+/// Escapes a text of several lines; line feeds and the color sequences of reports are kept.
 pub fn colored(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
         return lines(text);
@@ -59,7 +59,7 @@ pub fn colored(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// A JSON text, in which such characters stand in strings only: as JSON escapes them, so that its meaning is the same.
+/// Escapes a JSON text with JSON escapes, so that its meaning is unchanged; such characters occur only in strings.
 pub fn json(text: &str) -> Cow<'_, str> {
     replaced(
         text,

@@ -1,27 +1,27 @@
-//! A recorded series: what was known of one subject at many times.
+//! A recorded series of one subject.
 
-/// One row of a recording; times in seconds, values in bytes, unknown absent.
+/// One row of a recording; times in seconds, values in bytes; unknown values are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Seconds since whatever the recording counts from.
+    /// Seconds since the time origin of the recording.
     pub at: f64,
-    /// What counts against the limit.
+    /// Memory that counts against the limit.
     pub used: f64,
     /// The limit at that time.
     pub limit: Option<f64>,
     /// Anonymous and shared memory.
     pub unreclaimable: Option<f64>,
-    /// What the job has allocated, by its own account.
+    /// Memory that the job reports as allocated.
     pub allocated: Option<f64>,
 }
 
 /// A recorded series, in the order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
-    /// Where it is from, for people.
+    /// Its origin, for display.
     pub name: String,
-    /// Its rows; times rise.
+    /// Its rows, in ascending order of time.
     pub rows: Vec<Row>,
-    /// What was left out or put right on reading.
+    /// Corrections made while reading.
     pub remarks: Vec<String>,
 }

@@ -1,8 +1,7 @@
 //! Settings as declared data.
 //!
-//! An option is declared once, in the room that reads it; from the
-//! declaration come its YAML key, the check of its value, its line in the
-//! commented default file, and its place in `--help`.
+//! An option is declared once, in the module that reads it; its YAML key, the check of its value, its line in the
+//! commented default file and its place in `--help` are generated from the declaration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,7 +35,7 @@ pub enum OptKind {
     Ratio,
     /// A size with its unit, or a percentage of all there is; empty means "not set".
     Amount,
-    /// A whole number of things, within the inclusive range.
+    /// A whole number within the inclusive range.
     Count(u64, u64),
     /// Text; empty means "not set".
     Text,
@@ -94,7 +93,7 @@ macro_rules! getter {
         $(#[$doc])*
         ///
         /// # Panics
-        /// Where the option is of another kind or another section's: a defect that the registry's test finds.
+        /// If the option has another kind or belongs to another section: a defect that the registry's test detects.
         pub fn $name(&self, opt: &'static Opt) -> $type {
             match self.values.get(opt.key) {
                 Some(Value::$variant(value)) => value.to_owned(),
@@ -105,7 +104,7 @@ macro_rules! getter {
 }
 
 impl Settings {
-    /// Sets one value; the configuration's reader calls this after its checks.
+    /// Sets one value; called by the configuration reader after its checks.
     pub fn set(&mut self, opt: &'static Opt, value: Value) {
         self.values.insert(opt.key, value);
     }
@@ -127,7 +126,7 @@ impl Settings {
         ratio, Ratio, f64
     );
     getter!(
-        /// The value of a [`OptKind::Amount`]; nothing where it is empty.
+        /// The value of a [`OptKind::Amount`]; absent where it is empty.
         amount, Amount, Option<Amount>
     );
     getter!(
@@ -155,12 +154,12 @@ impl Settings {
         choice, Text, String
     );
 
-    /// The value of a [`OptKind::Text`]; nothing where it is empty.
+    /// The value of a [`OptKind::Text`]; absent where it is empty.
     pub fn text(&self, opt: &'static Opt) -> Option<String> {
         Some(self.choice(opt)).filter(|text| !text.is_empty())
     }
 
-    /// The value of a [`OptKind::Path`]; nothing where it is empty.
+    /// The value of a [`OptKind::Path`]; absent where it is empty.
     ///
     /// # Panics
     /// As the other getters.
@@ -172,7 +171,7 @@ impl Settings {
     }
 }
 
-/// Shorthand for a [`OptKind::Duration`] in whole seconds' bounds.
+/// Shorthand for an [`OptKind::Duration`] with bounds in whole seconds.
 pub const fn seconds(from: u64, to: u64) -> OptKind {
     OptKind::Duration(Duration::from_secs(from), Duration::from_secs(to))
 }

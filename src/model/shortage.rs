@@ -1,48 +1,47 @@
-//! A limit that was reached, and at whose cost.
+//! Reached limits, and the users whose entries they leave out.
 //!
-//! Every bounded table of the daemon has a share for each user, so that one
-//! user cannot use up the places of another. What a share or a table had no
-//! room for is stated here, and the engine makes a metric, a finding and a
-//! log line of it.
+//! Every bounded table of the daemon has a share for each user, so that one user cannot use up the slots of another.
+//! What a share or a table had no slot for is recorded here, and the engine creates a metric, a finding and a log
+//! line from it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::time::Timestamp;
 
-/// What one limit left out, in one tick, of one user.
+/// Number of entries of one user that one limit left out in one tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// The limit's name, which is a label value: `job_connections`, `otlp_ranks`.
     pub limit: &'static str,
-    /// Whose things were left out; absent where the limit has no user.
+    /// The user whose entries were left out; absent where the limit is not per user.
     pub user: Option<u32>,
-    /// How many of them are left out now.
+    /// Number of entries that are currently left out.
     pub left_out: u64,
-    /// The places there are for all users together.
+    /// Total number of slots for all users.
     pub most: u64,
 }
 
-/// How long after the last one a limit that turns things away counts as reached.
+/// How long a limit counts as reached after it last refused an entry.
 const LATELY: Duration = Duration::from_secs(60);
-/// Users that are told by name; the things of others are told together.
+/// Maximum number of users that are listed; the entries of further users are summed.
 const USERS: usize = 32;
 
-/// What a limit turned away lately, for limits that are reached between two ticks and not in them.
+/// Recently refused entries, for limits that are reached between ticks.
 #[derive(Debug)]
 pub struct TurnedAway {
     limit: &'static str,
-    /// How many of each user since the limit was reached, and when the last was.
+    /// Number of refused entries of each user since the limit was reached, and the time of the last one.
     users: BTreeMap<Option<u32>, (u64, Timestamp)>,
 }
 
 impl TurnedAway {
-    /// Nothing yet, by the limit of this name.
+    /// Creates an empty record for the limit of this name.
     pub const fn new(limit: &'static str) -> Self {
         Self { limit, users: BTreeMap::new() }
     }
 
-    /// One more of this user.
+    /// Records a refused entry of this user.
     pub fn note(&mut self, user: Option<u32>, at: Timestamp) {
         let known = self.users.contains_key(&user) || self.users.len() < USERS;
         let (count, last) = self.users.entry(user.filter(|_| known)).or_insert((0, at));
@@ -50,7 +49,7 @@ impl TurnedAway {
         *last = at;
     }
 
-    /// What is to be stated now, where there are so many places.
+    /// The current shortages of this limit, which has `most` slots.
     pub fn shortages(&mut self, most: usize, at: Timestamp) -> impl Iterator<Item = Shortage> {
         self.users.retain(|_, (_, last)| at.since(*last) < LATELY);
         let (limit, most) = (self.limit, most as u64);

@@ -1,16 +1,15 @@
-//! What a source is and how it says that it cannot.
+//! The source trait and its errors.
 
 use std::fmt;
 
 use super::point::Batch;
 use super::time::Timestamp;
 
-/// Something that measures.
+/// Measures one part of the node.
 ///
-/// `sample` is called once a tick, on the sampler thread. It must not block on
-/// anything that can hang (a device belongs in a process of its own), must not
-/// print, and must not turn "unknown" into zero: what could not be read is left
-/// out, and the error says why. Points put before an error are kept.
+/// `sample` is called once a tick, on the sampler thread. It must not block on anything that can hang (a device
+/// belongs in a process of its own), must not print, and must not turn "unknown" into zero: values that could not be
+/// read are left out, and the error states the reason. Points put before an error are kept.
 ///
 /// ```
 /// use memwarden::model::{desc::Gauge, point::Batch, time::Timestamp, units::Count};
@@ -26,44 +25,44 @@ use super::time::Timestamp;
 /// }
 /// ```
 pub trait Source: Send {
-    /// Measures once and puts what it found into `out`.
+    /// Measures once and adds the points to `out`.
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError>;
 
-    /// Is told of an operator's request; most sources have nothing to do.
+    /// Handles an operator's request; most sources ignore it.
     fn control(&mut self, _request: Control) {}
 
-    /// The daemon ends: the last chance to give back what a sudden end would harm, for less than a second.
+    /// Called when the daemon exits, to release resources cleanly; must take less than a second.
     fn finish(&mut self) {}
 }
 
-/// Something beside the sources that has something to say in each frame.
+/// A component besides the sources that adds points to each frame.
 ///
-/// `report` is called once a tick, on the sampler thread, and must not wait for anything.
+/// `report` is called once a tick, on the sampler thread, and must not block.
 pub trait Reporter: Send + Sync + fmt::Debug {
-    /// Puts what it has to say.
+    /// Adds its points.
     fn report(&self, at: Timestamp, out: &mut Batch);
 }
 
-/// What an operator may ask of the sources while they run.
+/// A request of the operator to the running sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Let go of the GPU driver, so that it can be unloaded.
+    /// Release the GPU driver (unload NVML), so that it can be unloaded.
     ReleaseGpu,
-    /// Take the GPU driver up again.
+    /// Load NVML again.
     AcquireGpu,
 }
 
-/// Why a source has less to say than it should.
+/// Why a sample is incomplete.
 #[derive(Debug)]
 pub enum SourceError {
-    /// This host has no such thing; nothing is wrong.
+    /// The host does not have what the source measures; this is not an error.
     Unavailable {
         /// One sentence for the log, lower case, no final period.
         why: String,
     },
-    /// It should be there and could not be read.
+    /// The measured object should exist and could not be read.
     Failed {
-        /// Bounded: a label value.
+        /// The kind, which is a label value.
         kind: Failure,
         /// One sentence for the log: what was attempted on which path or device, and the cause.
         why: String,
@@ -75,15 +74,15 @@ pub enum SourceError {
 pub enum Failure {
     /// A path that should exist does not.
     NotFound,
-    /// The kernel refused.
+    /// The kernel denied access.
     Permission,
-    /// The text was not what the kernel's documentation promises.
+    /// The text does not have the documented format.
     Parse,
     /// Any other error of the operating system.
     Io,
-    /// No answer in time.
+    /// No response in time.
     Timeout,
-    /// The device or its worker is gone.
+    /// The device or its worker was lost.
     Lost,
     /// The source panicked; it was rebuilt.
     Panic,
@@ -107,7 +106,7 @@ impl Failure {
         }
     }
 
-    /// The kind of an error of the operating system.
+    /// The kind of an I/O error.
     pub fn of(error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::NotFound => Self::NotFound,
@@ -130,26 +129,26 @@ impl fmt::Display for SourceError {
 impl std::error::Error for SourceError {}
 
 impl SourceError {
-    /// This host has no such thing.
+    /// The host does not have what the source measures.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::Unavailable { why: why.into() }
     }
 
-    /// It could not be read.
+    /// An error of a measurement that failed.
     pub fn failed(kind: Failure, why: impl Into<String>) -> Self {
         Self::Failed { kind, why: why.into() }
     }
 }
 
-/// What became of a source's last sample.
+/// Result of a source's last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It said all it can.
+    /// The sample was complete.
     Ok,
-    /// This host has no such thing.
+    /// The host does not have what the source measures.
     Unavailable,
-    /// It should be there and could not be read.
+    /// The measured object should exist and could not be read.
     Failed,
 }
 

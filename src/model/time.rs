@@ -1,4 +1,4 @@
-//! Time as data: rooms without a clock get it as an argument.
+//! Time as data: modules without a clock get it as an argument.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Timestamp {
     /// Time since an arbitrary start; never steps. Every age and rate is computed from this.
     monotonic: Duration,
-    /// Time since 1970-01-01 UTC; may step when the host's clock is set. Only for people and file names.
+    /// Time since 1970-01-01 UTC; may step when the host's clock is set. Only for display and file names.
     unix: Duration,
 }
 
@@ -27,7 +27,7 @@ impl Timestamp {
         self.monotonic.saturating_sub(earlier.monotonic)
     }
 
-    /// Whichever of the two comes first on the monotonic clock.
+    /// The earlier of the two on the monotonic clock.
     #[must_use]
     pub fn earlier(self, other: Self) -> Self {
         if other.monotonic < self.monotonic { other } else { self }
@@ -43,7 +43,7 @@ impl Timestamp {
         self.unix
     }
 
-    /// The instant `later` by that much, on both clocks.
+    /// The instant that is `later` after this one, on both clocks.
     #[must_use]
     pub const fn plus(self, later: Duration) -> Self {
         Self { monotonic: self.monotonic.saturating_add(later), unix: self.unix.saturating_add(later) }

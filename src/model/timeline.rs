@@ -1,4 +1,4 @@
-//! What happened to training jobs, in the order in which it was heard of.
+//! Events of training jobs, in the order in which they were received.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use serde_json::value::RawValue;
 
 use super::label::Label;
 
-/// What kind of thing happened.
+/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A rank reported itself.
     Start,
-    /// It finished its first step.
+    /// The rank finished its first step.
     FirstStep,
-    /// The job named something that happened.
+    /// The job reported an event.
     Event,
-    /// The allocator gave up.
+    /// An allocation failed with an out-of-memory error.
     Oom,
     /// A checkpoint is being saved, is saved, or failed.
     Checkpoint,
@@ -24,14 +24,14 @@ pub enum Kind {
     End,
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Entry {
     /// Counts entries from 1.
     pub sequence: u64,
-    /// When, in seconds since 1970: as the job told it, or when it was heard of.
+    /// Time in seconds since 1970, as the job reported it or when it was received.
     pub unix_seconds: f64,
-    /// What kind of thing.
+    /// The type of the event.
     pub kind: Kind,
     /// The workload; empty where the process belongs to none.
     pub workload: Label,
@@ -39,21 +39,21 @@ pub struct Entry {
     pub rank: Label,
     /// The process.
     pub pid: u32,
-    /// In the job's words, or the state of a checkpoint.
+    /// The name that the job gave the event, or the state of a checkpoint.
     pub name: Label,
-    /// At which step, where that is known.
+    /// The step, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
-    /// An object of the kind's own; the job's for an event.
+    /// Details that depend on the type; for an event, those of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<RawValue>>,
 }
 
-/// The newest of what happened, oldest first.
+/// The newest events, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// What is still remembered.
+    /// The kept events.
     pub entries: Vec<Arc<Entry>>,
-    /// How many are not remembered any more.
+    /// Number of older events that were removed.
     pub forgotten: u64,
 }

@@ -1,14 +1,14 @@
-//! Quantities. A unit is a type, so a wrong one does not compile.
+//! Quantities. Each unit is a type, so that a wrong unit does not compile.
 
 use std::fmt;
 
-/// A quantity that a metric can carry, in the base unit Prometheus asks for.
+/// A quantity of a metric, in the base unit that Prometheus requires.
 pub trait Unit: Copy + fmt::Debug {
-    /// What the Prometheus name ends in (before `_total`), or nothing.
+    /// Unit suffix of the Prometheus name (before `_total`), or empty.
     const SUFFIX: &'static str;
-    /// The UCUM unit sent over OTLP; the standard translation turns it back into [`Unit::SUFFIX`].
+    /// The UCUM unit sent over OTLP; the standard translation converts it to [`Unit::SUFFIX`].
     const UCUM: &'static str;
-    /// The number exposed.
+    /// The exposed number.
     fn value(self) -> f64;
 }
 
@@ -26,15 +26,15 @@ const fn exposed(value: u64) -> f64 {
 pub struct Bytes(u64);
 
 impl Bytes {
-    /// No bytes at all: a measured zero, never a stand-in for "unknown".
+    /// Zero bytes: a measured zero, never a placeholder for "unknown".
     pub const ZERO: Self = Self(0);
 
-    /// That many bytes.
+    /// Creates an amount of bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// That many KiB, or nothing where it does not fit 64 bits.
+    /// Creates an amount from KiB; absent where it does not fit 64 bits.
     pub const fn from_kib(kib: u64) -> Option<Self> {
         match kib.checked_mul(1024) {
             Some(bytes) => Some(Self(bytes)),
@@ -53,29 +53,29 @@ impl Bytes {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The sum, or the largest amount where it does not fit.
+    /// The sum, or the largest amount if it does not fit.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// This amount as a share of `whole`; nothing for a whole of zero.
+    /// This amount as a share of `whole`; absent for a whole of zero.
     pub fn share_of(self, whole: Self) -> Option<Ratio> {
         if whole.0 == 0 { None } else { Ratio::new(exposed(self.0) / exposed(whole.0)) }
     }
 }
 
-/// So much of something, or a share of all there is of it.
+/// An absolute amount, or a share of a total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// So much.
+    /// An absolute amount.
     Bytes(Bytes),
     /// A share, 0 to 1.
     Share(f64),
 }
 
 impl Amount {
-    /// The bytes it means of a total.
+    /// The amount in bytes for a given total.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -136,7 +136,7 @@ macro_rules! real_unit {
         pub struct $name(f64);
 
         impl $name {
-            /// The quantity, or nothing where the number is not finite.
+            /// The quantity; absent where the number is not finite.
             pub fn new(value: f64) -> Option<Self> {
                 value.is_finite().then_some(Self(value))
             }
@@ -182,11 +182,11 @@ real_unit!(
     Hertz, "_hertz", "Hz"
 );
 real_unit!(
-    /// A growth or a flow, in bytes per second.
+    /// A growth rate or a throughput, in bytes per second.
     BytesPerSecond, "_bytes_per_second", "By/s"
 );
 real_unit!(
-    /// A growth of memory, in bytes for each training step.
+    /// A growth of memory, in bytes per training step.
     BytesPerStep, "_bytes_per_step", "By/{step}"
 );
 real_unit!(
@@ -194,11 +194,11 @@ real_unit!(
     SignedBytes, "_bytes", "By"
 );
 real_unit!(
-    /// So many of what the name says in a second; the declaration says what, as `{token}/s`.
+    /// A rate per second; the declaration states of what, as `{token}/s`.
     PerSecond, "_per_second", "{item}/s"
 );
 real_unit!(
-    /// A number without a dimension that is neither a count nor a share; the declaration says what, as `{loss}`.
+    /// A dimensionless number that is neither a count nor a share; the declaration states of what, as `{loss}`.
     Number, "", "{item}"
 );
 

@@ -1,4 +1,4 @@
-//! What a collector answers: the small protobuf messages of OTLP.
+//! Parses the response of a collector: the small protobuf messages of OTLP.
 //!
 //! `ExportMetricsServiceResponse { partial_success = 1 { rejected_data_points = 1; error_message = 2 } }`
 //! for a success, and `google.rpc.Status { code = 1; message = 2; details = 3 }` for an error, whose details may
@@ -6,20 +6,20 @@
 
 use std::time::Duration;
 
-/// What a success leaves out.
+/// The rejected part of an accepted export.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Partial {
-    /// Points the collector refused.
+    /// Number of points that the collector rejected.
     pub(super) rejected: u64,
-    /// What it says about that.
+    /// The collector's message about it.
     pub(super) message: String,
 }
 
-/// The answer is no OTLP message.
+/// The response is not an OTLP message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Garbage;
 
-/// Reads the answer to a push that was taken: what of it was refused, if anything.
+/// Parses the response to an accepted export; returns the rejected part, if any.
 pub(super) fn taken(body: &[u8]) -> Result<Option<Partial>, Garbage> {
     let mut found = Partial { rejected: 0, message: String::new() };
     for field in Fields(body) {
@@ -36,7 +36,7 @@ pub(super) fn taken(body: &[u8]) -> Result<Option<Partial>, Garbage> {
     Ok((found.rejected > 0 || !found.message.is_empty()).then_some(found))
 }
 
-/// Reads the answer to a push that was refused: the message of the status, or the text itself.
+/// Parses the response to a rejected export: the message of the status, or the text itself.
 pub(super) fn refused(body: &[u8]) -> String {
     let fields: Result<Vec<_>, Garbage> = Fields(body).collect();
     let message = fields.ok().and_then(|fields| {
@@ -48,7 +48,7 @@ pub(super) fn refused(body: &[u8]) -> String {
     message.unwrap_or_else(|| printable(body))
 }
 
-/// How long the status of a refused call asks to wait, if it does.
+/// The retry delay in the status of a rejected call, if any.
 pub(super) fn retry_delay(status: &[u8]) -> Option<Duration> {
     const RETRY_INFO: &[u8] = b"/google.rpc.RetryInfo";
     let bytes = |body, wanted| {
@@ -70,9 +70,9 @@ pub(super) fn retry_delay(status: &[u8]) -> Option<Duration> {
     Some(wait)
 }
 
-/// The start of a foreign text, without control characters.
+/// The beginning of a text of the collector, without control characters.
 pub(super) fn printable(bytes: &[u8]) -> String {
-    /// Enough for a sentence in the log.
+    /// Maximum length in a log message.
     const LONGEST: usize = 200;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * LONGEST)]);
     text.chars().filter(|character| !character.is_control()).take(LONGEST).collect()

@@ -1,8 +1,7 @@
-//! One push as protobuf, written from the frame point by point.
+//! Encodes one export as protobuf, point by point from the frame.
 //!
-//! A tree of the whole message would be several times the size of the frame,
-//! and what the allocator once took for it, it keeps. So only one point at a
-//! time is a message; what is around the points is written as tags and lengths.
+//! A tree of the whole message would be several times the size of the frame, and the allocator would keep that
+//! memory. So only one point at a time is a message; the enclosing messages are written as tags and lengths.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::model::desc::Instrument;
 use crate::model::frame::Frame;
 use crate::model::time::Timestamp;
 
-/// The tags of OTLP's messages that are written here; the others are written by the generated types.
+/// Tags of the OTLP messages that are written here; the generated types write the others.
 mod tag {
     /// `ExportMetricsServiceRequest.resource_metrics`.
     pub(super) const RESOURCE_METRICS: u8 = 1;
@@ -44,24 +43,24 @@ mod tag {
     pub(super) const MONOTONIC: u8 = 3;
 }
 
-/// An encoded push: what is before the metrics, and the metrics.
+/// An encoded export: the part before the metrics, and the metrics.
 pub(super) type Body = Chain<Bytes, Bytes>;
 
-/// What the collector took last, from which deltas count.
+/// The last accepted export, which deltas are relative to.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) frame: Arc<Frame>,
     pub(super) at: Timestamp,
 }
 
-/// What is the same in every push.
+/// The part of an export that never changes.
 pub(super) struct Encoder {
     streams: Vec<Stream>,
     /// The resource and the scope, encoded, each with its tag.
     resource: Vec<u8>,
     scope: Vec<u8>,
     temporality: Temporality,
-    /// From when cumulative sums count.
+    /// Start time of cumulative sums.
     begun: u64,
 }
 
@@ -91,14 +90,14 @@ impl Encoder {
         }
     }
 
-    /// Whether counters are sent as what was added since the last push.
+    /// Whether counters are sent as deltas since the last export.
     pub(super) fn delta(&self) -> bool {
         self.temporality == Temporality::Delta
     }
 
-    /// The push of `frame` at `now`; nothing where it has no points.
+    /// Encodes the export of `frame` at `now`; absent where it has no points.
     ///
-    /// Lets other tasks run after each metric: a large frame takes several milliseconds.
+    /// Yields to other tasks after each metric: a large frame takes several milliseconds.
     pub(super) async fn encode(&self, frame: &Frame, base: Option<&Base>, now: Timestamp) -> Option<Body> {
         let mut metrics = Vec::new();
         let mut points = Vec::new();
@@ -130,13 +129,13 @@ impl Encoder {
             let earlier = base.map(|base| Earlier::new(series, &base.frame));
             for point in series.points(frame) {
                 let before = earlier.as_ref().map_or(0.0, |earlier| earlier.value(point));
-                // A counter that fell has begun anew.
+                // A counter that decreased was reset.
                 let value = if before <= point.value { point.value - before } else { point.value };
                 series.attributes(point, &mut message.attributes);
                 message.value = Some(Value::AsDouble(value));
                 out.push(key(tag::POINTS, LENGTH));
                 varint(out, message.encoded_len());
-                // A vector takes any length.
+                // A vector has no length limit.
                 let _ = message.encode(out);
             }
         }
@@ -173,7 +172,7 @@ impl Encoder {
         out.extend_from_slice(points);
     }
 
-    /// The request around the metrics.
+    /// Encodes the request that encloses the metrics.
     fn around(&self, metrics: Vec<u8>) -> Body {
         let mut scope = Vec::new();
         scope.push(key(tag::SCOPE_METRICS, LENGTH));

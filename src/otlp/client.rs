@@ -1,8 +1,7 @@
-//! The client of both transports: HTTP/1.1 for HTTP, HTTP/2 for gRPC; one connection a push.
+//! The client of both transports: HTTP/1.1 for HTTP, HTTP/2 for gRPC; one connection per export.
 //!
-//! A push a minute gains little from a kept connection, and a fresh one
-//! cannot have died in between. Whoever awaits the answer holds the time
-//! limit.
+//! With one export a minute a persistent connection saves little, and a new one cannot be stale. The caller enforces
+//! the time limit.
 
 use std::error::Error as _;
 use std::io;
@@ -28,7 +27,7 @@ use super::trust::{self, Material};
 use crate::config::OtlpProtocol;
 use crate::host::tls;
 
-/// The most that is read of an answer; the longest we know of are error pages of a few KiB.
+/// Maximum size of a response in bytes; the longest known ones are error pages of a few KiB.
 const LARGEST_ANSWER: usize = 4 << 20;
 
 /// Sends requests to the collector.
@@ -41,7 +40,7 @@ pub(super) struct Client {
     timeout: Duration,
 }
 
-/// What the collector answered.
+/// The response of the collector.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) head: http::response::Parts,
@@ -50,7 +49,7 @@ pub(super) struct Answer {
 }
 
 impl Client {
-    /// Reads the certificate files, opens no connection.
+    /// Reads the certificate files; opens no connection.
     pub(super) fn new(resolved: &Resolved) -> Result<Self, OtlpError> {
         let host = resolved.endpoint.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -64,7 +63,7 @@ impl Client {
         Ok(Self { protocol, endpoint, host, port, tls, timeout })
     }
 
-    /// Sends one request, whose URI is that of the endpoint, and reads the answer; or says why there is none.
+    /// Sends one request to the endpoint and reads the response; an error is the reason why there is none.
     pub(super) async fn exchange(&self, request: Request<Full<Body>>) -> Result<Answer, String> {
         let stream = self.connect().await.map_err(|error| {
             let Self { host, port, .. } = self;
@@ -86,27 +85,27 @@ impl Client {
         })?;
         let (head, body) = answer.into_parts();
         let body = Limited::new(body.0, LARGEST_ANSWER).collect().await;
-        let body = body.map_err(|error| format!("the answer cannot be read: {error}"))?;
+        let body = body.map_err(|error| format!("cannot read the response: {error}"))?;
         let trailers = body.trailers().cloned().unwrap_or_default();
         Ok(Answer { head, body: body.to_bytes(), trailers })
     }
 
-    /// Tries each address of the host, none longer than its share of the time.
+    /// Tries each address of the host for an equal share of the time.
     async fn connect(&self) -> io::Result<TcpStream> {
         let addresses: Vec<_> = tokio::net::lookup_host((self.host.as_str(), self.port)).await?.collect();
         let share = self.timeout / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for address in addresses {
             match tokio::time::timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => last = error,
-                Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, "no answer"),
+                Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, "no response"),
             }
         }
         Err(last)
     }
 
-    /// The answer, with the connection that its body still comes over.
+    /// Sends the request over a connection and reads the response.
     async fn exchange_over<S>(
         &self,
         stream: S,
@@ -139,7 +138,7 @@ impl Client {
     }
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when this is dropped.
 pub(super) struct AbortOnDrop<T>(pub(super) tokio::task::JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -158,7 +157,7 @@ fn connector(
     config.alpn_protocols = vec![alpn.to_vec()];
     let name = ServerName::try_from(host.to_owned()).map_err(|_| OtlpError::Endpoint {
         endpoint: host.to_owned(),
-        why: "is no name that a certificate can have".to_owned(),
+        why: "is not a valid server name for TLS".to_owned(),
     })?;
     Ok((TlsConnector::from(Arc::new(config)), name))
 }

@@ -1,7 +1,7 @@
-//! The `OTEL_*` variables, read as the specification says.
+//! The `OTEL_*` variables, parsed according to the specification.
 //!
-//! An empty variable is an unset one. One that cannot be understood is named
-//! in a warning and treated as unset, so that the next in line decides.
+//! An empty variable counts as unset. An invalid one is named in a warning and counts as unset, so that the next
+//! source of the setting applies.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 
-/// The variables, and what was wrong with them.
+/// The variables, and warnings about invalid ones.
 pub(super) struct Env<'a> {
     read: &'a dyn Fn(&str) -> Option<String>,
-    /// One sentence for each thing that was ignored; never with the value of a header.
+    /// One sentence for each ignored value; never with the value of a header.
     pub(super) warnings: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ impl<'a> Env<'a> {
         (!value.is_empty()).then(|| value.to_owned())
     }
 
-    /// The first of these variables that is set and understood.
+    /// The first of these variables that is set and valid.
     pub(super) fn first<T>(
         &mut self,
         names: &[&str],
@@ -40,13 +40,13 @@ impl<'a> Env<'a> {
         })
     }
 
-    /// An exporter option: the metrics' own variable, then the one for all signals.
+    /// An exporter option: from the variable for metrics, else from the one for all signals.
     pub(super) fn option<T>(&mut self, option: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let [own, all] = names(option);
         self.first(&[&own, &all], parse)
     }
 
-    /// The headers of the metrics' own variable, or else of the one for all signals.
+    /// The headers from the variable for metrics, else from the one for all signals.
     pub(super) fn headers(&mut self) -> Vec<(HeaderName, HeaderValue)> {
         let Some((name, text)) =
             names("HEADERS").into_iter().find_map(|name| self.get(&name).map(|text| (name, text)))
@@ -64,14 +64,14 @@ impl<'a> Env<'a> {
                 .and_then(|(key, value)| header(key.trim(), &value));
             match header {
                 Ok(header) => found.push(header),
-                // The member may be the secret itself, so only its place is told.
+                // The member may be the secret itself, so only its position is reported.
                 Err(why) => self.warn(format!("{name}: member {} is ignored: it {why}", place + 1)),
             }
         }
         found
     }
 
-    /// `key=value` pairs with percent-encoded values; one mistake discards all of them.
+    /// Parses `key=value` pairs with percent-encoded values; one mistake discards all of them.
     pub(super) fn pairs(&mut self, name: &str) -> Vec<(String, String)> {
         let Some(text) = self.get(name) else { return Vec::new() };
         let members = text.split(',').filter(|member| !member.trim().is_empty());
@@ -99,7 +99,7 @@ fn names(option: &str) -> [String; 2] {
     [format!("OTEL_EXPORTER_OTLP_METRICS_{option}"), format!("OTEL_EXPORTER_OTLP_{option}")]
 }
 
-/// Only `true` in any case is true.
+/// Parses a boolean, case-insensitively.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" => Ok(true),
@@ -108,7 +108,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Milliseconds, from 10 ms to a day as in the configuration file.
+/// Parses milliseconds, from 10 ms to a day as in the configuration file.
 pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(milliseconds @ 10..=86_400_000) => Ok(Duration::from_millis(milliseconds)),
@@ -116,9 +116,9 @@ pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// One header; its value is marked so that it is never shown.
+/// Parses one header; its value is marked as sensitive and never logged.
 pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
-    /// These say how the message is framed, which is not the operator's to say.
+    /// Headers that define the framing of the message and cannot be set by the operator.
     const FRAMING: [&str; 7] = [
         "connection",
         "content-encoding",
@@ -130,16 +130,16 @@ pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue
     ];
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| "has no valid header name")?;
     if FRAMING.contains(&name.as_str()) || name.as_str().starts_with("grpc-") {
-        return Err("sets a header that belongs to the transport");
+        return Err("sets a header that the transport controls");
     }
-    let mut value = HeaderValue::from_str(value).map_err(|_| "has a value that no header can have")?;
+    let mut value = HeaderValue::from_str(value).map_err(|_| "has an invalid header value")?;
     value.set_sensitive(true);
     Ok((name, value))
 }
 
-/// The text behind `%XX`; nothing where it is malformed or not UTF-8.
+/// Decodes percent-encoded text; absent where it is malformed or not UTF-8.
 fn percent_decoded(text: &str) -> Option<String> {
-    // The crate passes on a sign that no two digits follow.
+    // The crate keeps a `%` that two hex digits do not follow.
     let escapes = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
     let well_formed = text.split('%').skip(1).all(escapes);
     well_formed.then(|| percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)).flatten()

@@ -1,7 +1,7 @@
-//! A push as a request of either transport, and what the answer says of it.
+//! Requests of both transports, and the interpretation of their responses.
 //!
-//! OTLP over HTTP is one POST; over gRPC a unary call is one POST too, with a
-//! length before the message and the outcome in the trailers.
+//! OTLP over HTTP is one POST; over gRPC a unary call is one POST too, with a length before the message and the
+//! status in the trailers.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -24,29 +24,29 @@ use crate::config::OtlpProtocol;
 /// The method of OTLP's gRPC service.
 const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
-/// What became of a push.
+/// Result of an export.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The collector took it.
+    /// The collector accepted it.
     Taken,
-    /// The collector took it but for some points, and does not want them again.
+    /// The collector accepted it except for some points, which are not to be sent again.
     Partly(String),
-    /// The collector did not take it.
+    /// The collector did not accept it.
     Refused {
-        /// In a sentence without a capital and a full stop.
+        /// The reason, lower case, no final period.
         why: String,
-        /// How long to wait at least before trying again; nothing where that is of no use.
+        /// Minimum delay before a retry; absent where a retry is of no use.
         again: Option<Duration>,
     },
 }
 
 impl Verdict {
-    /// Not taken, and trying again is of no use before the next push.
+    /// Not accepted, and not to be retried before the next export.
     pub(super) fn refused(why: String) -> Self {
         Self::Refused { why, again: None }
     }
 
-    /// Not taken, and worth trying again.
+    /// Not accepted, to be retried.
     pub(super) fn failed(why: String) -> Self {
         Self::Refused { why, again: Some(Duration::ZERO) }
     }
@@ -82,7 +82,7 @@ pub(super) async fn request(resolved: &Resolved, body: Body) -> io::Result<Reque
     Ok(request)
 }
 
-/// A gRPC message: whether it is compressed, its length, itself.
+/// A gRPC message: compression flag, length, message.
 fn framed(body: Body, compressed: bool) -> Body {
     let length = u32::try_from(body.remaining()).unwrap_or(u32::MAX);
     let mut head = vec![u8::from(compressed)];
@@ -92,7 +92,7 @@ fn framed(body: Body, compressed: bool) -> Body {
     Bytes::from(head).chain(last)
 }
 
-/// Compresses piece by piece, so that other tasks run in between.
+/// Compresses in pieces, so that other tasks can run in between.
 async fn gzip(mut body: Body) -> io::Result<Bytes> {
     const PIECE: usize = 64 << 10;
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -107,13 +107,13 @@ async fn gzip(mut body: Body) -> io::Result<Bytes> {
     Ok(encoder.finish()?.into())
 }
 
-/// What the answer says.
+/// Interprets the response.
 pub(super) fn judge(protocol: OtlpProtocol, answer: &Answer) -> Verdict {
     let status = answer.head.status;
     match protocol {
         OtlpProtocol::HttpProtobuf if status.is_success() => success(&answer.body, status.as_str()),
         OtlpProtocol::HttpProtobuf => Verdict::Refused {
-            why: format!("the collector answered {status}: {}", answer::refused(&answer.body)),
+            why: format!("the collector responded {status}: {}", answer::refused(&answer.body)),
             again: passing(status).then(|| retry_after(&answer.head.headers).unwrap_or_default()),
         },
         OtlpProtocol::Grpc => {
@@ -122,10 +122,10 @@ pub(super) fn judge(protocol: OtlpProtocol, answer: &Answer) -> Verdict {
             match told {
                 Some(told) => called(&told, &answer.body),
                 None if status.is_success() => Verdict::refused(
-                    "what answered is no OTLP collector: its answer has no gRPC status".to_owned(),
+                    "the endpoint is not an OTLP collector: its response has no gRPC status".to_owned(),
                 ),
                 None => Verdict::Refused {
-                    why: format!("the collector answered {status} and no gRPC status"),
+                    why: format!("the collector responded {status} without a gRPC status"),
                     again: passing(status).then(|| retry_after(&answer.head.headers).unwrap_or_default()),
                 },
             }
@@ -137,20 +137,20 @@ fn success(body: &[u8], status: &str) -> Verdict {
     match answer::taken(body) {
         Ok(None) => Verdict::Taken,
         Ok(Some(partial)) => Verdict::Partly(format!(
-            "the collector refused {} points of the push: {}",
+            "the collector rejected {} points of the export: {}",
             partial.rejected, partial.message
         )),
-        Err(Garbage) => {
-            Verdict::refused(format!("what answered {status} is no OTLP collector: its answer is not OTLP"))
-        }
+        Err(Garbage) => Verdict::refused(format!(
+            "the endpoint is not an OTLP collector: it responded {status} without an OTLP message"
+        )),
     }
 }
 
-/// The outcome of a gRPC call.
+/// Interprets the status of a gRPC call.
 fn called(told: &Status, body: &[u8]) -> Verdict {
     let code = told.code();
     if code == Code::Ok {
-        // The length is the body's; compressed it cannot be, as we did not offer to read that.
+        // The length is that of the body; it is not compressed, because the request does not accept compression.
         return success(body.get(5..).unwrap_or_default(), "OK");
     }
     let wait = answer::retry_delay(told.details());
@@ -161,20 +161,20 @@ fn called(told: &Status, body: &[u8]) -> Verdict {
         | Code::OutOfRange
         | Code::Unavailable
         | Code::DataLoss => Some(wait.unwrap_or_default()),
-        // Only the collector knows whether room will come back.
+        // Only the collector knows whether a retry can succeed.
         Code::ResourceExhausted => wait,
         _ => None,
     };
     let message = answer::printable(told.message().as_bytes());
-    Verdict::Refused { why: format!("the collector answered {code:?}: {message}"), again }
+    Verdict::Refused { why: format!("the collector responded {code:?}: {message}"), again }
 }
 
-/// The statuses that the specification has retried.
+/// Whether the specification requires a retry for this status.
 fn passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// The seconds of a `Retry-After`; one that is a date is not followed, as our clock need not be the collector's.
+/// The seconds of a `Retry-After` header; a date is ignored, because the clocks may differ.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
@@ -243,7 +243,7 @@ mod tests {
         let told = answer(200, &[("grpc-status", "3"), ("grpc-message", "a%1B[31m%0Ab")], b"");
         assert_eq!(
             judge(OtlpProtocol::Grpc, &told),
-            Verdict::refused("the collector answered InvalidArgument: a[31mb".to_owned())
+            Verdict::refused("the collector responded InvalidArgument: a[31mb".to_owned())
         );
     }
 }

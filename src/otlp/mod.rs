@@ -1,9 +1,8 @@
-//! Pushing over OTLP, by gRPC or HTTP.
+//! Exports metrics over OTLP, by gRPC or HTTP.
 //!
-//! `resolve` decides from configuration and environment, `stream` says under
-//! which names the catalog's metrics go, `body` encodes a frame, `framing`
-//! makes it a request that `client` carries and reads the answer, `pushing`
-//! does so each interval. A collector that is down costs one task.
+//! `resolve` combines configuration and environment, `stream` maps the catalog's metrics to names, `body` encodes a
+//! frame, `framing` creates requests and interprets responses, `client` sends them, `pushing` does so each interval.
+//! An unreachable collector costs one task.
 
 mod answer;
 mod body;
@@ -33,21 +32,21 @@ use crate::events::Events;
 use crate::host::clock;
 use crate::model::desc::Desc;
 
-/// What pushing is started with.
+/// Dependencies of the export.
 pub struct Setup<'a> {
     /// The `otlp` section.
     pub config: &'a Otlp,
-    /// The environment, by name of variable.
+    /// The environment variables, by name.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Every metric there can be.
+    /// All declared metrics.
     pub catalog: Vec<&'static Desc>,
-    /// Where the newest frame is.
+    /// Receives the newest frame.
     pub frames: Frames,
-    /// Where pushes are counted.
+    /// Counts exports.
     pub events: Arc<Events>,
-    /// What pushing runs on; it must outlive the pusher.
+    /// The runtime of the export task; it must outlive the pusher.
     pub runtime: Handle,
-    /// `host:port` of the HTTP server, so that `instance` is the same by pull and by push.
+    /// `host:port` of the HTTP server, so that `instance` is equal for scrapes and OTLP.
     pub instance: String,
 }
 
@@ -57,37 +56,37 @@ impl fmt::Debug for Setup<'_> {
     }
 }
 
-/// Why pushing cannot start.
+/// Why the export cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    /// The endpoint of the configuration file is none.
+    /// The endpoint in the configuration file is invalid.
     #[error("otlp.endpoint `{endpoint}` {why}")]
     Endpoint {
         /// As written, without a password.
         endpoint: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A certificate or key could not be read.
     #[error(transparent)]
     Trust(#[from] crate::host::tls::TrustError),
-    /// The client certificate does not go with its key.
+    /// The client certificate does not match its key.
     #[error("cannot set up TLS for the collector")]
     Tls(#[source] tokio_rustls::rustls::Error),
 }
 
-/// Pushes until it is shut down or dropped.
+/// Exports until it is shut down or dropped.
 #[derive(Debug)]
 pub struct Pusher {
     ends: tokio::sync::mpsc::UnboundedSender<End>,
     stop: tokio::sync::watch::Sender<bool>,
 }
 
-/// Starts pushing where the configuration or the environment asks for it; nothing where neither does.
+/// Starts the export if the configuration or the environment enables it; otherwise returns nothing.
 ///
 /// # Errors
-/// What the configuration names cannot be used. A collector that does not
-/// answer is no error: it is counted, and tried again each interval.
+/// A setting in the configuration cannot be used. An unreachable collector is not an error: the failure is counted,
+/// and the export retried each interval.
 pub fn start(setup: Setup<'_>) -> Result<Option<Pusher>, OtlpError> {
     let (resolved, warnings) = resolve::resolve(setup.config, setup.env)?;
     for warning in warnings {
@@ -96,10 +95,10 @@ pub fn start(setup: Setup<'_>) -> Result<Option<Pusher>, OtlpError> {
     resolved.map(|resolved| pusher(setup, resolved)).transpose()
 }
 
-/// What a start would say of the `otlp` section and the files it names, the environment left aside.
+/// Checks the `otlp` section and the files it names, without the environment.
 ///
 /// # Errors
-/// As [`start`]'s; what a start would only warn of is returned as texts.
+/// As for [`start`]; warnings are returned as texts.
 pub fn check(config: &Otlp) -> Result<Vec<String>, OtlpError> {
     let (resolved, warnings) = resolve::resolve(config, &|_| None)?;
     if let Some(resolved) = resolved {
@@ -132,7 +131,7 @@ fn pusher(setup: Setup<'_>, resolved: Resolved) -> Result<Pusher, OtlpError> {
     Ok(begin(push, resolved, events, &runtime))
 }
 
-/// Pushes by `push` on the runtime.
+/// Starts the export task with `push` on the runtime.
 fn begin<F>(
     push: impl Fn() -> F + Send + Sync + 'static,
     resolved: Arc<Resolved>,
@@ -149,9 +148,9 @@ where
 }
 
 impl Pusher {
-    /// Pushes what is newest once more and ends; after `deadline` a push that still runs is given up.
+    /// Exports the newest frame once more and ends; an export that still runs after `deadline` is aborted.
     ///
-    /// Blocks, so it is not for a thread of the runtime, and never longer than `deadline`.
+    /// Blocks for at most `deadline`; must not be called on a thread of the runtime.
     pub fn shutdown(self, deadline: Duration) {
         let (done, answer) = mpsc::channel();
         if self.ends.send(done).is_ok() {
@@ -161,7 +160,7 @@ impl Pusher {
     }
 }
 
-/// Reads what a collector answers, for fuzzing.
+/// Parses the response of a collector, for fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz_answer(body: &[u8]) {
     let _ = answer::taken(body);

@@ -1,10 +1,10 @@
-//! The task that pushes: each interval the newest frame, bounded in time, counted, given up at shutdown.
+//! The export task: sends the newest frame each interval, with a time limit, counted, aborted at shutdown.
 //!
-//! What failed and may pass is tried again before the interval is over, with the frame that is newest then: what the
-//! collector has not taken is of no use to it any more.
+//! An export that failed temporarily is retried before the next interval with the frame that is newest then: older
+//! frames are of no use to the collector.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -19,18 +19,19 @@ use super::resolve::Resolved;
 use crate::engine::Frames;
 use crate::events::Events;
 use crate::host::clock;
+use crate::model::lock::lock;
 
-/// A request to push once more and end; the answer says that it is done.
+/// A request to export once more and end; the sender is used to acknowledge.
 pub(super) type End = mpsc::Sender<()>;
 
-/// Pushes one frame.
+/// Sends one frame.
 pub(super) struct Sender {
     pub(super) resolved: Arc<Resolved>,
     pub(super) frames: Frames,
     pub(super) encoder: Encoder,
-    /// What the collector took last, where deltas count from there.
+    /// The last accepted export, if deltas are sent.
     base: Mutex<Option<Arc<Base>>>,
-    /// Made anew after a failure, so that a renewed certificate is read.
+    /// Recreated after a failure, so that a renewed certificate is read.
     client: Mutex<Option<Arc<Client>>>,
 }
 
@@ -40,7 +41,7 @@ impl Sender {
         Ok(Self { resolved, frames, encoder, base: Mutex::default(), client })
     }
 
-    /// Pushes the newest frame; nothing where there is none yet.
+    /// Exports the newest frame; absent where there is none yet.
     pub(super) async fn push(&self) -> Option<Verdict> {
         let frame = self.frames.borrow().clone()?;
         let now = clock::now();
@@ -50,7 +51,7 @@ impl Sender {
         let limit = self.resolved.timeout;
         let verdict = match tokio::time::timeout(limit, self.send(body?)).await {
             Ok(verdict) => verdict,
-            Err(_) => Verdict::failed(format!("no answer within {limit:?}")),
+            Err(_) => Verdict::failed(format!("no response within {limit:?}")),
         };
         match &verdict {
             Verdict::Taken | Verdict::Partly(_) if self.encoder.delta() => {
@@ -87,17 +88,13 @@ impl Sender {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Pushes until it is asked to end.
+/// Exports until it is told to end.
 pub(super) struct Pushing<P> {
-    /// Pushes once.
+    /// Sends one export.
     pub(super) push: P,
     pub(super) resolved: Arc<Resolved>,
     pub(super) events: Arc<Events>,
-    /// Ends at once, also a push that runs.
+    /// Ends the task immediately, and aborts a running export.
     pub(super) stop: watch::Receiver<bool>,
 }
 
@@ -106,7 +103,7 @@ where
     P: Fn() -> F,
     F: Future<Output = Option<Verdict>> + Send + 'static,
 {
-    /// Returns when it was asked to end, or when nobody is left to ask.
+    /// Runs until it is told to end, or until all senders are dropped.
     pub(super) async fn run(self, mut ends: UnboundedReceiver<End>) {
         let mut stop = self.stop.clone();
         let interval = self.resolved.interval;
@@ -128,12 +125,12 @@ where
             let again = self.pushed(&mut stop).await;
             let now = Instant::now();
             if now >= regular {
-                // What was missed is not made up for.
+                // Missed intervals are skipped.
                 regular = if regular + interval > now { regular } else { now } + interval;
             }
             (due, tried) = match again {
                 None => (regular, 0),
-                // Not later than the next push, if the collector does not ask for that.
+                // Not later than the next export, unless the collector requests it.
                 Some(least) => {
                     ((now + backoff(tried)).min(regular).max(now + least.min(LONGEST_WAIT)), tried + 1)
                 }
@@ -141,17 +138,17 @@ where
         }
     }
 
-    /// One push, counted; how long to wait at least where it is to be tried again.
+    /// Sends and counts one export; returns the minimum delay if it is to be retried.
     async fn pushed(&self, stop: &mut watch::Receiver<bool>) -> Option<Duration> {
-        // A task of its own, so that a panic ends it and nothing else.
+        // A separate task, so that a panic ends only this export.
         let mut push = AbortOnDrop(tokio::spawn((self.push)()));
         let verdict = tokio::select! {
             biased;
             () = stopped(stop) => {
-                Some(Verdict::refused("given up, because memwarden ends".to_owned()))
+                Some(Verdict::refused("aborted, because memwarden is shutting down".to_owned()))
             }
             verdict = &mut push.0 => verdict
-                .unwrap_or_else(|_| Some(Verdict::refused("a defect of memwarden ended the push".to_owned()))),
+                .unwrap_or_else(|_| Some(Verdict::refused("the export panicked, which is a defect of memwarden".to_owned()))),
         };
         match verdict? {
             Verdict::Taken => {
@@ -170,23 +167,23 @@ where
     }
 }
 
-/// Until pushing is to end at once, or nobody is left to say so.
+/// Returns when the export is to stop immediately, or when the sender is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The longest that a collector can keep us from pushing.
+/// Maximum delay that a collector can request.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// How long to wait after so many failures: from 1 s doubling to a minute, by chance up to a half less, so that the
-/// nodes of a cluster do not come back at once.
+/// Delay after `tried` failures: from 1 s, doubled up to a minute, minus a random part of up to a half, so that the
+/// nodes of a cluster do not retry at the same time.
 fn backoff(tried: u32) -> Duration {
     let most = Duration::from_secs(1 << tried.min(6)).min(Duration::from_secs(60));
     let chance = u32::try_from(RandomState::new().hash_one(tried) % 1024).unwrap_or_default();
     most - most / 2048 * chance
 }
 
-/// An error with its causes.
+/// An error followed by its causes.
 fn chain(error: &impl std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,7 +1,7 @@
-//! What a push is made of, from the configuration file, then the environment, then the defaults.
+//! Settings of the export, from the configuration file, then the environment, then the defaults.
 //!
-//! Everything is decided here, once. Headers of the file and of the environment are merged, the
-//! file's winning; the TLS key and certificate are taken as a pair.
+//! Everything is decided here, once. Headers of the file and of the environment are merged, those of the file take
+//! precedence; the TLS key and certificate are taken as a pair.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,35 +15,35 @@ use super::env::{self, Env};
 use crate::config::{Otlp, OtlpNames, OtlpProtocol};
 use crate::host::tls::Trust;
 
-/// From when the values of counters count; those that may fall are always cumulative.
+/// Temporality of counters; sums that may decrease are always cumulative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Temporality {
-    /// From the start of pushing.
+    /// Since the start of the export.
     Cumulative,
-    /// From the last push.
+    /// Since the last export.
     Delta,
-    /// As cumulative for counters that are read and not counted by who pushes, as all of ours are.
+    /// Equals cumulative for asynchronous counters, as all of memwarden's are.
     LowMemory,
 }
 
-/// Everything there is to know about a push.
+/// The resolved settings of the export.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolved {
     pub(super) protocol: OtlpProtocol,
-    /// With scheme and host; for HTTP with the whole path.
+    /// The endpoint with scheme and host; for HTTP with the complete path.
     pub(super) endpoint: Uri,
     /// All values are marked as sensitive.
     pub(super) headers: HeaderMap,
-    /// For one push.
+    /// Time limit of one export.
     pub(super) timeout: Duration,
     pub(super) interval: Duration,
     pub(super) gzip: bool,
     pub(super) temporality: Temporality,
     pub(super) trust: Trust,
-    /// The paths of our certificate and its key.
+    /// The paths of the client certificate and its key.
     pub(super) identity: Option<(PathBuf, PathBuf)>,
     pub(super) names: OtlpNames,
-    /// What the file and the environment say of the resource.
+    /// Resource attributes from the file and the environment.
     pub(super) resource: BTreeMap<String, String>,
 }
 
@@ -57,12 +57,12 @@ impl Resolved {
         self.endpoint.to_string().split('?').next().unwrap_or_default().to_owned()
     }
 
-    /// `text` without the values of the headers, which a collector may repeat in its answer.
+    /// `text` without the values of the headers, which a collector may repeat in its response.
     pub(super) fn hide(&self, text: &str) -> String {
-        /// What is shorter is a word such as a tenant's number, which would also hide half the message.
+        /// Shorter values, such as the number of a tenant, are kept: removing them would make the message unreadable.
         const SHORTEST: usize = 6;
         let values = self.headers.values().filter_map(|value| value.to_str().ok());
-        // The second word of `Bearer TOKEN` alone is the secret too.
+        // The second word of `Bearer TOKEN` is secret on its own.
         let secrets = values.flat_map(|value| std::iter::once(value).chain(value.split_whitespace().skip(1)));
         secrets
             .filter(|secret| secret.len() >= SHORTEST)
@@ -70,7 +70,7 @@ impl Resolved {
     }
 }
 
-/// Decides; the second part says what was ignored and why. Nothing where pushing is off.
+/// Resolves the settings; the second part has warnings about ignored values. Absent where the export is disabled.
 pub(super) fn resolve(
     config: &Otlp,
     read: &dyn Fn(&str) -> Option<String>,
@@ -119,7 +119,8 @@ pub(super) fn resolve(
     Ok((Some(resolved), env.warnings))
 }
 
-/// On where the file says so or an endpoint is in the environment, unless the environment forbids it.
+/// Whether the export is enabled: by the file or by an endpoint in the environment, unless the environment disables
+/// it.
 fn wanted(config: &Otlp, env: &mut Env<'_>) -> bool {
     let on = config.enabled
         || env.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT").is_some()
@@ -128,7 +129,7 @@ fn wanted(config: &Otlp, env: &mut Env<'_>) -> bool {
         return false;
     }
     if env.first(&["OTEL_SDK_DISABLED"], env::boolean) == Some(true) {
-        env.warn("nothing is pushed: OTEL_SDK_DISABLED is true".to_owned());
+        env.warn("the OTLP export is disabled: OTEL_SDK_DISABLED is true".to_owned());
         return false;
     }
     let Some(exporters) = env.get("OTEL_METRICS_EXPORTER") else { return true };
@@ -137,13 +138,13 @@ fn wanted(config: &Otlp, env: &mut Env<'_>) -> bool {
         match exporter {
             "otlp" => on = true,
             "none" | "" => {}
-            other => {
-                env.warn(format!("OTEL_METRICS_EXPORTER: `{other}` is ignored: memwarden has otlp and none"))
-            }
+            other => env.warn(format!(
+                "OTEL_METRICS_EXPORTER: `{other}` is ignored: memwarden supports otlp and none"
+            )),
         }
     }
     if !on {
-        env.warn("nothing is pushed: OTEL_METRICS_EXPORTER does not name otlp".to_owned());
+        env.warn("the OTLP export is disabled: OTEL_METRICS_EXPORTER does not name otlp".to_owned());
     }
     on
 }
@@ -170,7 +171,7 @@ fn endpoint(config: &Otlp, protocol: OtlpProtocol, env: &mut Env<'_>) -> Result<
     }))
 }
 
-/// What can be shown of an address that may have a password in it.
+/// The part of an address that can be logged, which may contain a password.
 fn without_user(text: &str) -> String {
     text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, host)| format!("(hidden)@{host}"))
 }
@@ -182,19 +183,19 @@ fn address(text: &str, protocol: OtlpProtocol, insecure: bool, append: bool) -> 
         false if grpc => format!("{}://{text}", if insecure { "http" } else { "https" }),
         false => return Err("has no scheme; write http:// or https:// before it".to_owned()),
     };
-    let uri: Uri = text.parse().map_err(|error| format!("is no URL: {error}"))?;
+    let uri: Uri = text.parse().map_err(|error| format!("is not a valid URL: {error}"))?;
     let mut parts = uri.into_parts();
     if !parts.scheme.as_ref().is_some_and(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS) {
-        return Err("has a scheme that is neither http nor https".to_owned());
+        return Err("has a scheme other than http and https".to_owned());
     }
     let authority = parts.authority.as_ref().filter(|authority| !authority.host().is_empty());
     let authority = authority.ok_or("names no host")?;
     if authority.as_str().contains('@') {
-        return Err("has a user name in it; use the headers instead".to_owned());
+        return Err("contains a user name; use the headers instead".to_owned());
     }
-    // The port of an authority is only checked when it is asked for.
+    // The port of an authority is checked only when it is read.
     if authority.as_str() != authority.host() && authority.port_u16().is_none() {
-        return Err("has a port that is none".to_owned());
+        return Err("has an invalid port".to_owned());
     }
     let path = parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str);
     let path = match (grpc, append) {
@@ -202,8 +203,8 @@ fn address(text: &str, protocol: OtlpProtocol, insecure: bool, append: bool) -> 
         (false, true) => format!("{}/v1/metrics", path.trim_end_matches('/')),
         (false, false) => path.to_owned(),
     };
-    parts.path_and_query = Some(path.parse().map_err(|error| format!("has a path that is none: {error}"))?);
-    Uri::from_parts(parts).map_err(|error| format!("is no URL: {error}"))
+    parts.path_and_query = Some(path.parse().map_err(|error| format!("has an invalid path: {error}"))?);
+    Uri::from_parts(parts).map_err(|error| format!("is not a valid URL: {error}"))
 }
 
 fn protocol(text: &str) -> Result<OtlpProtocol, String> {
@@ -246,7 +247,7 @@ fn identity(env: &mut Env<'_>) -> Option<(PathBuf, PathBuf)> {
                 None => ("CLIENT_KEY", "CLIENT_CERTIFICATE"),
             };
             env.warn(format!(
-                "OTEL_EXPORTER_OTLP_{set} is ignored: OTEL_EXPORTER_OTLP_{missing} is needed beside it"
+                "OTEL_EXPORTER_OTLP_{set} is ignored: OTEL_EXPORTER_OTLP_{missing} is required with it"
             ));
             None
         }

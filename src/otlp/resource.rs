@@ -1,4 +1,4 @@
-//! Who pushes: the resource attributes.
+//! The resource attributes of the export.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::stream::attribute;
 
-/// The attributes of this daemon, those that were `configured` winning.
+/// The attributes of this daemon; `configured` ones take precedence.
 pub(super) fn resource(configured: &BTreeMap<String, String>, instance: String) -> Resource {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -20,7 +20,7 @@ pub(super) fn resource(configured: &BTreeMap<String, String>, instance: String) 
         ("service.instance.id", Some(instance)),
         ("host.name", sysinfo::System::host_name()),
         ("host.arch", Some(arch.to_owned())),
-        // What the specification asks for of who does not push with its own SDK.
+        // Required by the specification for exporters that do not use an OpenTelemetry SDK.
         ("telemetry.sdk.name", Some("memwarden".to_owned())),
         ("telemetry.sdk.language", Some("rust".to_owned())),
         ("telemetry.sdk.version", Some(env!("CARGO_PKG_VERSION").to_owned())),

@@ -1,4 +1,4 @@
-//! A metric as it goes over OTLP: its name, its instrument, and how its labels become attributes.
+//! A metric as an OTLP stream: its name, its instrument, and the mapping of its labels to attributes.
 
 use foldhash::HashMapExt as _;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -10,7 +10,7 @@ use crate::model::frame::Frame;
 use crate::model::label::Label;
 use crate::model::point::Point;
 
-/// Attributes that the semantic conventions have as whole numbers.
+/// Attributes that are integers in the semantic conventions.
 const WHOLE: [&str; 3] = ["process.pid", "process.parent_pid", "process.vpid"];
 
 /// One instrument.
@@ -19,11 +19,11 @@ pub(super) struct Stream {
     pub(super) kind: Instrument,
     pub(super) unit: &'static str,
     pub(super) help: &'static str,
-    /// Several metrics of ours may be one of the semantic conventions, apart by a fixed attribute.
+    /// Several metrics of memwarden may map to one of the semantic conventions, distinguished by a fixed attribute.
     pub(super) series: Vec<Series>,
 }
 
-/// The points of one metric of ours in a stream.
+/// The points of one metric of memwarden in a stream.
 pub(super) struct Series {
     desc: &'static Desc,
     part: Part,
@@ -31,8 +31,8 @@ pub(super) struct Series {
     attributes: Vec<(&'static str, Origin)>,
 }
 
-/// Which points of a metric a stream has. A histogram goes as its three parts, whose names are what the pulled road
-/// calls them.
+/// The points of a metric that a stream includes. A histogram is sent as its three parts, with the same names as in
+/// the scraped formats.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
@@ -89,13 +89,14 @@ pub(super) fn streams(catalog: &[&'static Desc], names: OtlpNames) -> Vec<Stream
     streams
 }
 
-/// The labels as attributes of the same names.
+/// Labels as attributes with the same names.
 fn plain(labels: &[&'static str]) -> Vec<(&'static str, Origin)> {
     let labels = labels.iter().enumerate();
     sorted(labels.map(|(place, name)| (*name, Origin::Label { place, whole: false })).collect())
 }
 
-/// The three parts of a histogram. They only grow; a sum that may fall gets no `_total`, which the pulled names have not.
+/// The three parts of a histogram. They only grow; a sum that may decrease gets no `_total`, which the scraped names
+/// do not have either.
 fn parts(desc: &'static Desc) -> [Stream; 3] {
     let unit = desc.suffix.replace('_', ".");
     let part = |part, name: &str, ucum, labels| Stream {
@@ -118,7 +119,7 @@ fn own(desc: &'static Desc) -> Stream {
         name: desc.otlp_name(),
         kind: match desc.kind {
             Kind::Gauge => Instrument::Gauge,
-            // A histogram goes as its parts.
+            // A histogram is sent as its parts.
             Kind::Counter | Kind::Histogram => Instrument::Counter,
         },
         unit: desc.ucum,
@@ -144,14 +145,14 @@ fn sorted(mut attributes: Vec<(&'static str, Origin)>) -> Vec<(&'static str, Ori
 }
 
 impl Series {
-    /// The points that `frame` has of it.
+    /// The points of this series in `frame`.
     pub(super) fn points<'f>(&self, frame: &'f Frame) -> impl Iterator<Item = &'f Point> {
         let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, self.desc));
         let part = self.part;
         family.into_iter().flat_map(|family| &family.points).filter(move |point| part.has(point))
     }
 
-    /// Replaces `out` by the attributes of `point`. What is empty is not sent, as on the pulled road.
+    /// Replaces `out` by the attributes of `point`. Empty labels are not sent, as in the scraped formats.
     pub(super) fn attributes(&self, point: &Point, out: &mut Vec<KeyValue>) {
         out.clear();
         out.extend(
@@ -175,7 +176,7 @@ impl<'f> Earlier<'f> {
         Self(values)
     }
 
-    /// The value then, zero where the point is new.
+    /// The value in that frame; zero for a new point.
     pub(super) fn value(&self, point: &Point) -> f64 {
         self.0.get(&*point.labels).copied().unwrap_or(0.0)
     }

@@ -1,4 +1,4 @@
-//! The certificates of a push: whom we trust, and who we are.
+//! Certificates of the export: the trusted CAs and the client certificate.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use super::OtlpError;
 use super::resolve::Resolved;
 use crate::host::tls::{self, TrustError};
 
-/// What a TLS connection is made with.
+/// Certificates and key of a TLS connection.
 #[derive(Debug)]
 pub(super) struct Material {
     pub(super) roots: RootCertStore,
     pub(super) identity: Option<Identity>,
 }
 
-/// Our certificate and its key: the text, checked to hold both.
+/// The client certificate and its key as PEM text.
 pub(super) struct Identity {
     pub(super) certificate: Vec<u8>,
     pub(super) key: Vec<u8>,
@@ -39,7 +39,7 @@ impl Identity {
     }
 }
 
-/// Reads the files that `resolved` names; nothing for an endpoint without TLS.
+/// Reads the files that `resolved` names; absent for an endpoint without TLS.
 pub(super) fn load(resolved: &Resolved) -> Result<Option<Material>, OtlpError> {
     if !resolved.tls() {
         return Ok(None);

@@ -12,6 +12,8 @@ pub mod table;
 pub mod tensorboard;
 pub mod text;
 
+use time::UtcDateTime;
+
 /// What one rank did, as known when its step was seen. What is not known is absent, in every format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
@@ -42,7 +44,31 @@ pub struct Row {
 const TERA: f64 = 1e12;
 const GIB: f64 = 1_073_741_824.0;
 
-/// A time as `2025-06-24 11:27:20`, in UTC.
+/// A time as `2025-06-24 11:27:20`, in UTC; a time beyond the years of four digits is written in seconds since 1970.
 fn stamp(unix_seconds: f64) -> String {
-    super::plot::moment(super::plot::TimeAxis::Utc, unix_seconds)
+    #[expect(clippy::cast_possible_truncation, reason = "saturates, and is then no time")]
+    let time = UtcDateTime::from_unix_timestamp((unix_seconds + 0.000_5).floor() as i64);
+    let text = time.ok().filter(|time| (0..=9999).contains(&time.year())).map(|time| {
+        let (hour, minute, second) = time.as_hms();
+        format!(
+            "{:04}-{:02}-{:02} {hour:02}:{minute:02}:{second:02}",
+            time.year(),
+            u8::from(time.month()),
+            time.day()
+        )
+    });
+    text.unwrap_or_else(|| format!("{unix_seconds:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_date_where_the_calendar_has_one() {
+        let shown = [0.0, 1_709_249_400.999_9, -1.0, 1e12, f64::INFINITY].map(stamp);
+        let expected =
+            ["1970-01-01 00:00:00", "2024-02-29 23:30:01", "1969-12-31 23:59:59", "1000000000000", "inf"];
+        assert_eq!(shown, expected);
+    }
 }

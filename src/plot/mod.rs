@@ -4,7 +4,7 @@
 //! (pixels, origin at the top left, later shapes on top) and put it into a [`Picture`]. Either is written by
 //! [`svg::render`] or `png::render` (feature `png`); the same picture gives the same bytes. [`text`]
 //! measures what a text will take; [`Theme`] has the colors. All of it is pure: no files, no clock, no fonts
-//! of the system.
+//! of the system, and nothing of any other room: which characters are not to be drawn as they are, its callers say.
 
 pub mod chart;
 mod clip;

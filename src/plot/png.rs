@@ -5,7 +5,7 @@ use tiny_skia::{FillRule, LineCap, LineJoin, Paint, Path, PathBuilder, Pixmap, S
 use super::color::Color;
 use super::outlines::{Glyph, Outlines, Part};
 use super::picture::{Anchor, Layer, Picture, Point, Shape, Stroke, Text};
-use super::text;
+use super::text::{self, Hidden};
 
 /// Pixels of the largest picture: it takes four bytes each, 128 MiB.
 pub const LARGEST: u64 = 1 << 25;
@@ -26,11 +26,11 @@ pub enum PngError {
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The bytes of a PNG file.
+/// The bytes of a PNG file; of the characters that are `hidden`, U+FFFD is drawn.
 ///
 /// # Errors
 /// [`PngError::Size`] for a picture without pixels or with more than [`LARGEST`].
-pub fn render(picture: &Picture) -> Result<Vec<u8>, PngError> {
+pub fn render(picture: &Picture, hidden: Hidden) -> Result<Vec<u8>, PngError> {
     let (width, height) = (picture.width, picture.height);
     let size = || PngError::Size { width, height };
     if u64::from(width) * u64::from(height) > LARGEST {
@@ -38,11 +38,11 @@ pub fn render(picture: &Picture) -> Result<Vec<u8>, PngError> {
     }
     let mut canvas = Pixmap::new(width, height).ok_or_else(size)?;
     canvas.fill(color(picture.background));
-    draw(&mut canvas, &picture.layer);
+    draw(&mut canvas, &picture.layer, hidden);
     canvas.encode_png().map_err(|error| PngError::Encode(Box::new(error)))
 }
 
-fn draw(canvas: &mut Pixmap, layer: &Layer) {
+fn draw(canvas: &mut Pixmap, layer: &Layer, hidden: Hidden) {
     for shape in &layer.shapes {
         match shape {
             Shape::Rect { rect, fill, stroke } => {
@@ -77,18 +77,19 @@ fn draw(canvas: &mut Pixmap, layer: &Layer) {
                     fill_path(canvas, &path, *fill);
                 }
             }
-            Shape::Text(text) => draw_text(canvas, text),
-            Shape::Group { layer, .. } => draw(canvas, layer),
+            Shape::Text(text) => draw_text(canvas, text, hidden),
+            Shape::Group { layer, .. } => draw(canvas, layer, hidden),
         }
     }
 }
 
-fn draw_text(canvas: &mut Pixmap, text: &Text) {
+fn draw_text(canvas: &mut Pixmap, text: &Text, hidden: Hidden) {
     let font = Outlines::built_in();
     let scale = near(text.size) / font.units_per_em();
     // Thicker letters stand a little further apart; the plan of the text has room for it.
     let spread = if text.bold { 1.06 } else { 1.0 };
-    let glyphs: Vec<Glyph<'_>> = text.content.chars().map(|letter| font.glyph(text::shown(letter))).collect();
+    let glyphs: Vec<Glyph<'_>> =
+        text.content.chars().map(|letter| font.glyph(text::drawn(letter, hidden))).collect();
     let step = |glyph: &Glyph<'_>| glyph.advance * scale * spread;
     let width: f32 = glyphs.iter().map(step).sum();
     let mut pen = near(text.at.x)
@@ -177,6 +178,11 @@ const fn near(value: f64) -> f32 {
 mod tests {
     use super::super::picture::Rect;
     use super::*;
+    use crate::model::printable::is_hidden;
+
+    fn render(picture: &Picture) -> Result<Vec<u8>, PngError> {
+        super::render(picture, is_hidden)
+    }
 
     const WHITE: Color = Color::new(255, 255, 255);
     const BLACK: Color = Color::new(0, 0, 0);

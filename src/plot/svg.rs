@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use super::color::Color;
 use super::picture::{Anchor, Layer, Picture, Point, Shape, Stroke, Text};
-use super::text;
+use super::text::{self, Hidden};
 
-/// The SVG of a picture; it can stand in a file of its own or inside HTML.
-pub fn render(picture: &Picture) -> String {
-    let mut out = Writer(String::with_capacity(4096));
+/// The SVG of a picture, with U+FFFD for the characters that are `hidden`; it can stand in a file of its own or inside HTML.
+pub fn render(picture: &Picture, hidden: Hidden) -> String {
+    let mut out = Writer { out: String::with_capacity(4096), hidden };
     let (width, height) = (picture.width, picture.height);
     out.raw(&format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -24,25 +24,28 @@ pub fn render(picture: &Picture) -> String {
     out.raw("/>\n");
     out.layer(&picture.layer);
     out.raw("</svg>\n");
-    out.0
+    out.out
 }
 
-struct Writer(String);
+struct Writer {
+    out: String,
+    hidden: Hidden,
+}
 
 impl Writer {
     fn raw(&mut self, text: &str) {
-        self.0.push_str(text);
+        self.out.push_str(text);
     }
 
     fn escaped(&mut self, content: &str) {
-        for letter in content.chars().map(text::shown) {
-            match letter {
+        for letter in content.chars() {
+            match text::drawn(letter, self.hidden) {
                 '<' => self.raw("&lt;"),
                 '>' => self.raw("&gt;"),
                 '&' => self.raw("&amp;"),
                 '"' => self.raw("&quot;"),
                 '\'' => self.raw("&#39;"),
-                other => self.0.push(other),
+                other => self.out.push(other),
             }
         }
     }
@@ -51,20 +54,20 @@ impl Writer {
     fn number(&mut self, value: f64) {
         let rounded = (value * 100.0).round() / 100.0;
         // Adding zero makes a negative zero positive.
-        let _ = write!(self.0, "{}", rounded + 0.0);
+        let _ = write!(self.out, "{}", rounded + 0.0);
     }
 
     fn attribute(&mut self, name: &str, value: f64) {
-        let _ = write!(self.0, " {name}=\"");
+        let _ = write!(self.out, " {name}=\"");
         self.number(value);
         self.raw("\"");
     }
 
     fn paint(&mut self, name: &str, color: Color) {
         let [red, green, blue] = color.rgb;
-        let _ = write!(self.0, " {name}=\"#{red:02x}{green:02x}{blue:02x}\"");
+        let _ = write!(self.out, " {name}=\"#{red:02x}{green:02x}{blue:02x}\"");
         if color.alpha != 255 {
-            let _ = write!(self.0, " {name}-opacity=\"{:.3}\"", f64::from(color.alpha) / 255.0);
+            let _ = write!(self.out, " {name}-opacity=\"{:.3}\"", f64::from(color.alpha) / 255.0);
         }
     }
 
@@ -173,6 +176,11 @@ mod tests {
 
     use super::super::picture::Rect;
     use super::*;
+    use crate::model::printable::is_hidden;
+
+    fn render(picture: &Picture) -> String {
+        super::render(picture, is_hidden)
+    }
 
     const INK: Color = Color::new(0x12, 0x34, 0x56);
 

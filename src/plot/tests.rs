@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::printable::is_hidden;
 
 fn line(name: &str, points: impl IntoIterator<Item = (f64, Option<f64>)>) -> Line {
     Line { name: name.to_owned(), points: points.into_iter().collect() }
@@ -77,7 +78,7 @@ proptest! {
         let time = if utc { TimeAxis::Utc } else { TimeAxis::Elapsed };
         let picture = draw(&Chart { title, subtitle, time, panels }, width, height, &Theme::LIGHT);
         assert_legible(&picture);
-        svg::render(&picture);
+        svg::render(&picture, is_hidden);
     }
 
     #[test]
@@ -95,7 +96,7 @@ proptest! {
             ..Panel::default()
         };
         let chart = Chart { panels: vec![panel], ..Chart::default() };
-        let drawn = svg::render(&draw(&chart, 800, 400, &Theme::DARK));
+        let drawn = svg::render(&draw(&chart, 800, 400, &Theme::DARK), is_hidden);
         assert!(!drawn.contains("NaN") && !drawn.contains("inf\""), "{drawn}");
     }
 }
@@ -175,13 +176,13 @@ fn a_full_chart_is_drawn_as_ever() {
     ] {
         assert!(said.contains(&part), "{part:?} is not in {said:?}");
     }
-    expect_test::expect_file!["testdata/chart.svg"].assert_eq(&svg::render(&picture));
+    expect_test::expect_file!["testdata/chart.svg"].assert_eq(&svg::render(&picture, is_hidden));
 }
 
 #[test]
 fn a_line_is_broken_where_samples_are_missing() {
     let picture = draw(&full(), 900, 600, &Theme::LIGHT);
-    let drawn = svg::render(&picture);
+    let drawn = svg::render(&picture, is_hidden);
     let line = drawn.split("<g><title>allocated: ").nth(1).unwrap().split("</g>").next().unwrap();
     assert_eq!(line.matches("<polyline").count(), 2, "{line}");
 }

@@ -5,8 +5,6 @@
 
 use std::borrow::Cow;
 
-use crate::model::printable::is_hidden;
-
 /// From the base line to the top of the highest letters, in ems.
 pub const ASCENT: f64 = 0.93;
 /// From the top of the highest letters to the bottom of the lowest, in ems.
@@ -57,20 +55,24 @@ pub fn fit(content: &str, size: f64, bold: bool, room: f64) -> Cow<'_, str> {
     Cow::Owned(cut)
 }
 
-/// What is shown for a character: itself, or a replacement where XML cannot carry it or where it would
-/// hide itself or reorder the text around it.
-pub(super) const fn shown(letter: char) -> char {
+/// Whether a character is not to be drawn as it is, because it would hide itself or reorder the text around it. The
+/// renderers draw U+FFFD in its place.
+pub type Hidden = fn(char) -> bool;
+
+/// What is drawn for a character: itself, or a replacement where it is hidden or XML cannot carry it.
+pub(super) fn drawn(letter: char, hidden: Hidden) -> char {
     match letter {
         '\t' | '\n' | '\r' => ' ',
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => '\u{fffd}',
-        letter if is_hidden(letter) => '\u{fffd}',
+        letter if hidden(letter) => '\u{fffd}',
         other => other,
     }
 }
 
-/// Advance width in ems. Beyond ASCII it is on the wide side of what fonts have.
+/// Advance width in ems. Beyond ASCII it is on the wide side of what fonts have, and no less than that of U+FFFD for
+/// all that may be hidden.
 fn advance(letter: char) -> f64 {
-    let letter = shown(letter);
+    let letter = drawn(letter, |_| false);
     if let Some(units) = u32::from(letter)
         .checked_sub(0x20)
         .and_then(|at| usize::try_from(at).ok())
@@ -81,7 +83,7 @@ fn advance(letter: char) -> f64 {
     match letter {
         '·' | 'ı' => 0.4,
         '–' | '°' => 0.5,
-        '\u{300}'..='\u{36f}' => 0.0,
+        '\u{300}'..='\u{34e}' | '\u{350}'..='\u{36f}' => 0.0,
         '×' | '\u{2190}'..='\u{2195}' | '≤' | '≥' | '≈' | '−' => 0.84,
         'æ' | 'œ' | 'ŉ' | 'ŵ' | 'ω' | 'ώ' | 'ϖ' | 'ϣ' | 'ж' | 'м' | 'ф' | 'ш' | 'щ' | 'ы' | 'ю' | 'љ'
         | 'њ' => 1.03,
@@ -99,6 +101,15 @@ mod tests {
         assert!((width("0000", 20.48, false) - 4.0 * 13.03).abs() < 1e-9);
         assert!(width("memory", 12.0, true) > width("memory", 12.0, false));
         assert!(width("", 12.0, false).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_hidden_letter_has_room_for_what_is_drawn_for_it() {
+        let hidden =
+            |letter: &char| crate::model::printable::is_hidden(*letter) && !"\t\n\r".contains(*letter);
+        for letter in ('\0'..=char::MAX).filter(hidden) {
+            assert!(advance(letter) >= advance('\u{fffd}'), "{letter:?}");
+        }
     }
 
     #[test]

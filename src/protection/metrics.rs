@@ -1,4 +1,5 @@
-//! What protection exposes. `target` is the name in the configuration, `workload` the workload or cgroup it stands for now.
+//! Metrics of protection. The label `target` is the name in the configuration, `workload` the workload or cgroup of
+//! the job.
 
 use crate::model::units::{Bytes, Count, Flag, Seconds};
 

@@ -1,11 +1,10 @@
-//! Memory protection: what is done when memory runs out, to whom, and the record of it.
+//! Memory protection: the actions before memory is exhausted, and their records.
 //!
-//! [`options`] say what may happen, [`policy`] decides when, [`plan`] to whom
-//! and in which steps; these are pure: what is observed, and the time, are
-//! arguments. [`guard`] is the thread that runs them. [`enforce`] is the only
-//! code that signals, kills, freezes or starts a hook, and checks each process
-//! itself immediately before. [`record`] has the audit log and the incidents.
-//! [`words`] are the types that all of them share.
+//! [`options`] configure it, [`policy`] decides when to act, [`plan`] on which processes and in which steps; these are
+//! pure: observations and the time are arguments. [`guard`] is the thread that runs them. [`enforce`] is the only code
+//! that signals, kills, freezes or starts a hook, and checks each process immediately before. [`record`] has the audit
+//! log and the incidents.
+//! [`words`] has the types that all of them share.
 
 pub mod words;
 

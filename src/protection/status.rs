@@ -1,4 +1,4 @@
-//! What the guard says of itself: plain values that are copied without allocating, and put into frames elsewhere.
+//! The report of the guard: plain values that are copied without allocating, and exposed in frames by the sampler.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
 
-/// Why a target is disarmed, beside the rate limit.
+/// Why a target is disarmed, other than the rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unfit {
-    /// Nobody can be signalled: what that needs could not be made ready.
+    /// The executor could not be set up.
     NoExecutor,
-    /// All its processes are of users whom we may not signal: `CAP_KILL` is missing.
+    /// Memwarden may not signal any of its processes: `CAP_KILL` is missing.
     NoPermission,
-    /// A user in `allow_users` is not known on this host.
+    /// A user in `allow_users` does not exist on this host.
     UnknownUser,
-    /// It names the init process, memwarden itself, or what started it.
+    /// It names the init process, memwarden, or an ancestor of memwarden.
     TooWide,
-    /// Its bounds were refused.
+    /// Its scope was refused.
     Bounds,
-    /// What it names was not told lately: sources that are off or stuck.
+    /// Its processes are unknown: their sources are off or stuck.
     Unknown,
-    /// Another memwarden protects with the same folder of state: two would ask and end the same jobs.
+    /// Another memwarden uses the same state directory: both would act on the same jobs.
     OtherDaemon,
 }
 
@@ -61,25 +61,25 @@ pub const STEPS: [&str; 11] = [
     "await_end",
 ];
 
-/// How steps go, in the order of the counters.
+/// The outcomes of steps, in the order of the counters.
 pub const OUTCOMES: [&str; 4] = ["done", "started", "skipped", "failed"];
 
-/// What is counted of one target since the start.
+/// Counters of one target since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TargetReport {
     /// Incidents.
     pub trips: u64,
-    /// Moves, by the state they led to.
+    /// Transitions, by the state entered.
     pub moves: [u64; State::ALL.len()],
-    /// Moves that would have touched somebody, by the state they led to.
+    /// Transitions in mode observe that would have acted, by the state entered.
     pub would: [u64; State::ALL.len()],
     /// Steps, by kind and outcome.
     pub steps: [[u64; OUTCOMES.len()]; STEPS.len()],
-    /// From reading to signal, the last time.
+    /// Time from the reading to the last signal.
     pub latency: Option<Duration>,
-    /// From kill to the end, the last time.
+    /// Time from the last kill to the end of its victims.
     pub teardown: Option<Duration>,
-    /// Incidents that may still end a job in this hour.
+    /// Terminations left in the current hour.
     pub left: u32,
 }
 
@@ -98,43 +98,43 @@ impl TargetReport {
     }
 }
 
-/// How the ladder in one seat stands.
+/// The status of the job in one slot.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotReport {
-    /// The place of its target.
+    /// The index of its target.
     pub target: usize,
-    /// Tells who sits there from who sat there before.
+    /// Distinguishes the job from earlier jobs in the same slot.
     pub serial: u64,
-    /// Where the ladder stands.
+    /// The state.
     pub state: State,
-    /// Whether the time of the victims is over.
+    /// Whether the victims exceed their time limit.
     pub overdue: bool,
     /// The conditions of the last step.
     pub conditions: Conditions,
-    /// Why it is not fit.
+    /// Why no action is allowed.
     pub unfit: Option<Unfit>,
-    /// What was read last.
+    /// The newest readings.
     pub readings: [Option<Reading>; 4],
     /// The age of the oldest of them.
     pub age: Option<Duration>,
-    /// The limits an hour that have nothing left for it.
+    /// The rate limits that are used up for it.
     pub used_up: UsedUp,
 }
 
-/// Everything the guard says of itself.
+/// The report of the guard.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// By target.
     pub targets: Vec<TargetReport>,
-    /// By seat.
+    /// By slot.
     pub slots: Vec<Option<SlotReport>>,
-    /// Incidents that may still end a job in this hour on the host.
+    /// Terminations left for the host in the current hour.
     pub host_left: u32,
-    /// Steps since the start.
+    /// Rounds since the start.
     pub rounds: u64,
-    /// When the last one was.
+    /// The time of the last round.
     pub at: Option<Timestamp>,
-    /// How late it woke at worst.
+    /// The longest delay of a wake-up.
     pub lag: Duration,
     /// CPU time of the thread.
     pub cpu: Duration,
@@ -157,8 +157,8 @@ impl Report {
             (host_left, rounds, at, lag, cpu, locked);
     }
 
-    /// Whether an incident is under way in any seat whose target `enforces`. Where nothing is done, nothing is cut short,
-    /// and a shortage that stays would go on for ever; so would a victim that stays past its time after a kill.
+    /// Whether an incident is in progress in a slot whose target `enforces`. In mode observe nothing is interrupted,
+    /// and a lasting shortage would never end; neither would a victim that exceeds its time limit after a kill.
     pub fn incident(&self, enforces: impl Fn(usize) -> bool) -> bool {
         let under_way =
             |slot: &SlotReport| slot.state.acts() || (slot.state == State::Verify && !slot.overdue);
@@ -166,33 +166,33 @@ impl Report {
     }
 }
 
-/// What is called how, for the labels.
+/// The names for labels.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     /// By target: its name and mode.
     pub targets: Vec<(Label, Mode)>,
-    /// By target: the most incidents in an hour that end a job of it.
+    /// By target: maximum number of terminations per hour.
     pub target_most_per_hour: Vec<u32>,
-    /// The most incidents of the whole host in an hour that end a job.
+    /// Maximum number of terminations per hour on the host.
     pub max_kills_per_hour: u32,
-    /// By seat.
+    /// By slot.
     pub slots: Vec<Option<Name>>,
-    /// Jobs without a seat, by user.
+    /// Jobs without a slot, by user.
     pub without_slot: Vec<(Option<u32>, u64)>,
 }
 
-/// Who is in a seat.
+/// The job in a slot.
 #[derive(Clone, Debug)]
 pub struct Name {
-    /// Tells who sits there from who sat there before.
+    /// Distinguishes the job from earlier jobs in the same slot.
     pub serial: u64,
     /// The workload or cgroup.
     pub workload: Label,
-    /// Whose job it is; absent where there is none.
+    /// The user of the job; absent where the target names no job.
     pub user: Option<u32>,
-    /// How many of its processes may be touched.
+    /// Number of its processes that may be signalled.
     pub members: u32,
-    /// How many may not.
+    /// Number of its processes that may not be signalled.
     pub left_out: u32,
 }
 
@@ -230,7 +230,7 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
     out.put(&m::UNPROTECTED_JOBS, &[], Count(names.without_slot.iter().map(|(_, count)| count).sum()));
 }
 
-/// What the limits leave without protection, and whose it is; `disarmed` are those who wait for a limit an hour.
+/// Reports the jobs without protection by limit and user; `disarmed` are those whose rate limit is used up.
 fn put_shortages(names: &Names, disarmed: &[(Option<u32>, &SlotReport)], out: &mut Batch) {
     let mut state = |limit, user, left_out, most| {
         out.facts.shortages.push(Shortage { limit, user, left_out, most });
@@ -263,7 +263,7 @@ fn put_target(name: &Label, mode: Mode, target: &TargetReport, out: &mut Batch) 
         }
     }
     for (step, counts) in STEPS.iter().zip(&target.steps) {
-        // A step that never was has no series but where it could matter most.
+        // Steps that were never carried out have no series, except for signals and kills.
         if counts.iter().any(|count| *count > 0) || matches!(*step, "signal" | "kill_tree" | "kill_group") {
             for (outcome, count) in OUTCOMES.iter().zip(counts) {
                 out.put(&m::STEPS, &[name.clone(), (*step).into(), (*outcome).into()], Count(*count));
@@ -303,7 +303,7 @@ fn put_slot(labels: &[Label; 2], slot: &SlotReport, out: &mut Batch) {
 mod tests {
     use super::*;
 
-    /// What is stated of seats of these targets and users that wait for these limits.
+    /// The shortages reported for slots of these targets and users, with these used-up limits.
     fn stated(slots: &[(usize, u32, UsedUp)]) -> Vec<(&'static str, Option<u32>, u64, u64)> {
         let mut report = Report::new(2, slots.len());
         let mut names = Names {
@@ -370,7 +370,8 @@ mod tests {
             (report.incident(|target| target == 1), report.incident(|target| target == 0)),
             (true, false)
         );
-        // Who stays after a kill may stay for ever, and is not asked again; who stays before one may be killed yet.
+        // A victim that stays after a kill may stay forever, and is not signalled again; before a kill it may still be
+        // killed.
         for (state, waited_for) in [(State::Verify, false), (State::Term, true)] {
             if let Some(slot) = &mut report.slots[1] {
                 (slot.state, slot.overdue) = (state, true);

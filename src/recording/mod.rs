@@ -1,6 +1,9 @@
-//! Recordings of series: their readers.
+//! Readers of what was recorded: series of values, and the parameters in checkpoints.
 
 pub mod cells;
+pub(crate) mod chart;
+pub(crate) mod checkpoint;
+mod columns;
 pub mod csv;
 pub mod prometheus;
 pub mod report;

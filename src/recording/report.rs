@@ -1,4 +1,4 @@
-//! Series from a report that memwarden wrote: what `--output` of the report commands keeps.
+//! Series from a report that memwarden wrote: what the report commands write as JSON.
 
 use crate::model::series::{Row, Series};
 use crate::plot::report;

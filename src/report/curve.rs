@@ -1,11 +1,11 @@
-//! One series as it was seen, in bounded memory: exact extremes and mean, points for a picture.
+//! One observed series in bounded memory: exact extremes and mean, and points for a plot.
 
 use serde::Serialize;
 
-/// Points kept; at twice as many, pairs become one point with the larger value, so that peaks stay.
+/// Number of points kept; at twice as many, each pair is merged into the larger value, so that peaks remain.
 const MOST: usize = 1024;
 
-/// A series that is being watched.
+/// An observed series.
 #[derive(Clone, Debug, Default)]
 pub struct Curve {
     points: Vec<(f64, f64)>,
@@ -16,7 +16,7 @@ pub struct Curve {
     last: Option<(f64, f64)>,
 }
 
-/// What a series was like over the time that was watched.
+/// Statistics of a series over the observed time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Statistics {
     /// The newest value.
@@ -25,16 +25,16 @@ pub struct Statistics {
     pub min: f64,
     /// The mean over samples.
     pub mean: f64,
-    /// One sample in twenty is larger.
+    /// The 95 % quantile.
     pub p95: f64,
     /// The largest.
     pub max: f64,
-    /// When it was largest, in seconds since the start.
+    /// When the largest value occurred, in seconds since the start.
     pub max_at_seconds: f64,
 }
 
 impl Curve {
-    /// Takes a value at a time in seconds; what is not finite is left out.
+    /// Adds a value at a time in seconds; values that are not finite are ignored.
     pub fn push(&mut self, at: f64, value: f64) {
         if !at.is_finite() || !value.is_finite() {
             return;
@@ -63,17 +63,17 @@ impl Curve {
         self.peak
     }
 
-    /// The points for a picture.
+    /// The points for a plot.
     pub fn points(&self) -> Vec<(f64, Option<f64>)> {
         self.points.iter().map(|(at, value)| (*at, Some(*value))).collect()
     }
 
-    /// What it was like; absent where nothing was seen.
+    /// The statistics; absent without values.
     pub fn statistics(&self) -> Option<Statistics> {
         let (max_at_seconds, max) = self.peak?;
         let mut values: Vec<f64> = self.points.iter().map(|(_, value)| *value).collect();
         values.sort_by(f64::total_cmp);
-        // The nearest rank: a value that was there.
+        // Nearest rank: a value that occurred.
         let rank = (values.len() * 95).div_ceil(100).max(1) - 1;
         Some(Statistics {
             current: self.last?.1,

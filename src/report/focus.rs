@@ -1,28 +1,28 @@
-//! What a report is about: all there is, or some GPUs, workloads and processes.
+//! The selection of a report: everything, or some GPUs, workloads and processes.
 
 use std::collections::BTreeSet;
 
 use super::frame_view::{self, FrameView};
 use crate::model::finding::Subject;
 
-/// What a report is about; nothing given is everything.
+/// The selection of a report; empty selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Focus {
     /// GPUs, by index or UUID.
     pub devices: Option<BTreeSet<String>>,
     /// Workloads by name.
     pub workloads: BTreeSet<String>,
-    /// Processes whose workloads are meant, where a daemon tells which those are.
+    /// Processes whose workloads are selected; their workloads come from the daemon.
     pub pids: BTreeSet<String>,
 }
 
 impl Focus {
-    /// Whether only some workloads are meant.
+    /// Whether only some workloads are selected.
     pub fn is_narrow(&self) -> bool {
         !self.workloads.is_empty() || !self.pids.is_empty()
     }
 
-    /// Learns to which workloads the processes that are meant belong, and both names of the GPUs that are.
+    /// Adds the workloads of the selected processes, and both the index and the UUID of the selected GPUs.
     pub(super) fn learn(&mut self, sight: &FrameView) {
         if let Some(devices) = &mut self.devices {
             for row in sight.rows(frame_view::GPU_INFO) {
@@ -39,17 +39,17 @@ impl Focus {
         }
     }
 
-    /// Whether a GPU is meant.
+    /// Whether a GPU is selected.
     pub(super) fn has_gpu(&self, gpu: &str, uuid: &str) -> bool {
         self.devices.as_ref().is_none_or(|devices| devices.contains(gpu) || devices.contains(uuid))
     }
 
-    /// Whether a workload is meant; the one without a name is that of all other processes.
+    /// Whether a workload is selected; the empty name stands for processes without a workload.
     pub(super) fn has_workload(&self, name: &str) -> bool {
         !self.is_narrow() || self.workloads.contains(name)
     }
 
-    /// Whether a subject of an analyzer is meant.
+    /// Whether a subject of an analyzer is selected.
     pub(super) fn has(&self, subject: &Subject) -> bool {
         match subject.resource.as_str() {
             "gpu" => self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str()) && !self.is_narrow(),

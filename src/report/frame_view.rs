@@ -1,4 +1,4 @@
-//! What a report looks at: the part of a frame that reports tell, from this process or from a daemon's JSON.
+//! The input of a report: the part of a frame that reports use, from this process or from a daemon's JSON.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -84,12 +84,12 @@ names! {
     ALLOCATOR_RESERVED_PEAK = training::RESERVED_PEAK;
 }
 
-/// What was known at one time, as far as reports tell it.
+/// One sample: the values of a frame that reports use.
 #[derive(Clone, Debug, Default)]
 pub struct FrameView {
-    /// The number of the frame: the same number is the same frame.
+    /// The sequence number of the frame; equal numbers mean the same frame.
     pub sequence: u64,
-    /// When it was sampled, in seconds on a clock that only this series of sights shares.
+    /// When it was sampled, in seconds on a clock that is common to the samples of one report.
     pub seconds: f64,
     /// When it was sampled, in seconds since 1970.
     pub unix_seconds: f64,
@@ -98,7 +98,7 @@ pub struct FrameView {
     series: HashMap<String, Vec<Row>>,
 }
 
-/// How one source fared.
+/// The status of one source.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct SourceState {
     pub(super) source: String,
@@ -107,7 +107,7 @@ pub(super) struct SourceState {
     pub(super) why: Option<String>,
 }
 
-/// What an analyzer states.
+/// A finding of an analyzer.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Stated {
     pub(super) analyzer: String,
@@ -131,7 +131,7 @@ impl Row {
         self.labels.get(name).map_or("", String::as_str)
     }
 
-    /// What the series of an analyzer is about.
+    /// The subject of an analyzer's series.
     pub(super) fn subject(&self) -> Subject {
         let label = |name| self.label(name).into();
         Subject {
@@ -147,25 +147,25 @@ impl Row {
     }
 }
 
-/// Series by what they are about.
+/// Series by subject.
 #[derive(Debug, Default)]
 pub(super) struct Index<'s>(BTreeMap<Subject, Vec<(&'static str, &'s Row)>>);
 
 impl<'s> Index<'s> {
-    /// The series of a metric that are about this.
+    /// The series of a metric with this subject.
     pub(super) fn rows(&self, name: &'static str, subject: &Subject) -> impl Iterator<Item = &'s Row> {
         let of = self.0.get(subject).map_or(&[][..], Vec::as_slice);
         of.iter().filter(move |(own, _)| *own == name).map(|(_, row)| *row)
     }
 
-    /// The value of the first of them; absent where there is none.
+    /// The value of the first series of a metric with this subject; absent where there is none.
     pub(super) fn first(&self, name: &'static str, subject: &Subject) -> Option<f64> {
         self.rows(name, subject).next().map(|row| row.value)
     }
 }
 
 impl FrameView {
-    /// The sight of a frame of this process.
+    /// Creates a sample from a frame of this process.
     pub fn of(frame: &Frame) -> Self {
         let mut series = HashMap::new();
         for family in frame.families.iter().filter(|family| NAMES.contains(&family.desc.name)) {
@@ -202,7 +202,7 @@ impl FrameView {
         sight.printable()
     }
 
-    /// The same with every name as it can be shown: reports put them into tables and sentences.
+    /// Escapes all names for display in tables and sentences.
     fn printable(mut self) -> Self {
         let show = |text: &mut String| {
             if let Cow::Owned(shown) = escaped(text) {
@@ -222,10 +222,10 @@ impl FrameView {
         self
     }
 
-    /// The sight of a frame that a daemon serves as JSON.
+    /// Parses a frame that a daemon serves as JSON.
     ///
     /// # Errors
-    /// What the JSON lacks or where it is damaged, with line and column.
+    /// What is missing or invalid in the JSON, with line and column.
     pub fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Served {
@@ -264,7 +264,7 @@ impl FrameView {
         self.rows(name).iter().find(has).map(|row| row.value)
     }
 
-    /// The series of some of the analyzers' metrics by what they are about.
+    /// The series of some analyzer metrics by subject.
     pub(super) fn index(&self, names: &[&'static str]) -> Index<'_> {
         let mut index = Index::default();
         for name in names {
@@ -275,7 +275,7 @@ impl FrameView {
         index
     }
 
-    /// What an analyzer states of this.
+    /// The finding of an analyzer about a subject.
     pub(super) fn finding(&self, analyzer: &str, subject: &Subject) -> Option<&Stated> {
         self.findings.iter().find(|stated| stated.analyzer == analyzer && stated.subject == *subject)
     }

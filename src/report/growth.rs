@@ -1,4 +1,4 @@
-//! What may leak, as it was seen: the state of its growth and the evidence for it.
+//! The observed growth of each subject: its state and the evidence for it.
 
 use std::collections::BTreeMap;
 
@@ -8,46 +8,46 @@ use super::frame_view::{self, FrameView, Index};
 use crate::model::finding::Subject;
 use crate::plot::report::Mark;
 
-/// Subjects kept at most; of those that are gone, the calm ones make room first.
+/// Maximum number of subjects; of those that disappeared, the ones without growth are removed first.
 const MOST: usize = 500;
 
-/// States, the calmest first.
+/// States, from no growth to a leak.
 const STATES: [&str; 5] = ["insufficient", "steady", "warming", "growing", "leaking"];
 
-/// What is known of one subject.
+/// The observed growth of one subject.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Growth {
-    /// The watched memory.
+    /// The evaluated memory.
     pub(super) used: Curve,
     pub(super) state: String,
     pub(super) per_second: Option<f64>,
-    /// Seconds since the first sight; negative where it began before.
+    /// Start of the growth in seconds since the first sample; negative where it began before.
     pub(super) since: Option<f64>,
     pub(super) confidence: Option<f64>,
     pub(super) rise: Option<f64>,
     pub(super) window: Option<f64>,
     /// Slopes in standard errors, by envelope: floor, center, peak.
     pub(super) scores: BTreeMap<String, f64>,
-    /// What grows, in the analyzer's words.
+    /// The summary of the analyzer's finding.
     pub(super) summary: Option<String>,
     pub(super) advice: Option<String>,
     pub(super) comm: String,
     pub(super) seen: f64,
 }
 
-/// Everything that was followed.
+/// All tracked subjects.
 #[derive(Debug, Default)]
 pub(super) struct Growths {
     pub(super) all: BTreeMap<Subject, Growth>,
 }
 
-/// The place of a state among the states; unknown is the lowest.
+/// The index of a state in [`STATES`]; 0 for an unknown state.
 pub(super) fn rank(state: &str) -> usize {
     STATES.iter().position(|known| *known == state).unwrap_or(0)
 }
 
 impl Growths {
-    /// Takes what is said now; gives the moments at which something was found to leak.
+    /// Adds a sample; returns marks for newly detected leaks.
     pub(super) fn take(&mut self, sight: &FrameView, focus: &Focus, now: f64, begun_unix: f64) -> Vec<Mark> {
         let mut marks = Vec::new();
         let index = sight.index(&[
@@ -65,10 +65,10 @@ impl Growths {
             }
             let growth = self.all.entry(subject.clone()).or_default();
             let state = row.label("state");
-            // Its workload tells it for a process.
+            // A process is not marked, because its workload is.
             let own = subject.resource.as_str() != "process";
             if own && state == "leaking" && growth.state != "leaking" {
-                marks.push(Mark { t_s: now, text: format!("{subject}: found to leak"), alarm: true });
+                marks.push(Mark { t_s: now, text: format!("{subject}: leak detected"), alarm: true });
             }
             state.clone_into(&mut growth.state);
             growth.take((sight, &index), &subject, now, begun_unix);
@@ -110,7 +110,7 @@ impl Growth {
     }
 }
 
-/// The figure that is watched for leaks: anonymous and shared memory where it is told apart.
+/// The memory that is evaluated for leaks: anonymous and shared memory where it is known separately.
 fn watched(sight: &FrameView, subject: &Subject, comm: &mut String) -> Option<f64> {
     let (workload, pid) = (("workload", subject.workload.as_str()), ("pid", subject.pid.as_str()));
     let sum = |anon, shared, whole, labels: &[(&str, &str)]| {

@@ -1,4 +1,4 @@
-//! `leak`: what grows, how fast, since when, on which evidence, and what to do.
+//! `leak`: what grows, how fast, since when, the evidence, and what to do.
 
 use serde::Serialize;
 use serde_json::json;
@@ -10,11 +10,11 @@ use super::{About, Body, Page, Recorder};
 use crate::model::finding::Subject;
 use crate::plot::report::{Report, Series, Stretch};
 
-/// Subjects told one by one.
+/// Maximum number of listed subjects.
 const SHOWN: usize = 20;
-/// Columns that a narrow page does without, the first one first: window, rise, since, memory.
+/// Columns omitted on a narrow page, in this order: window, rise, since, memory.
 const SPARE: [usize; 4] = [7, 6, 4, 2];
-/// Subjects drawn.
+/// Maximum number of subjects in the plot.
 const DRAWN: usize = 5;
 const GROWING: usize = 3;
 const LEAKING: usize = 4;
@@ -40,7 +40,7 @@ pub(super) struct Row<'a> {
     recommendation: Option<&'a str>,
 }
 
-/// What leaks first, then whole workloads before their parts, then what grows fastest.
+/// The subjects: leaks first, then workloads before their parts, then by growth.
 pub(super) fn ranked(recorder: &Recorder) -> Vec<(&Subject, &Growth)> {
     let mut all: Vec<_> = recorder.growths.all.iter().collect();
     all.sort_by(|(one, a), (two, b)| {
@@ -99,17 +99,17 @@ fn columns(subject: &Subject, growth: &Growth) -> Vec<String> {
     ]
 }
 
-/// When growth began: on the clock of the watch, or how long ago where that was before it.
+/// When growth began: the time since the start of the observation, or how long ago if it began before.
 fn began(growth: &Growth, since: f64) -> String {
     if since < 0.0 { format!("{} ago", time(growth.seen - since)) } else { clock(since) }
 }
 
-/// The subject, with the name of the program where it is known.
+/// The subject, with the name of the program if known.
 pub(super) fn named(subject: &Subject, growth: &Growth) -> String {
     if growth.comm.is_empty() { subject.to_string() } else { format!("{subject} ({})", growth.comm) }
 }
 
-/// The verdict on one subject with its evidence and advice.
+/// Writes the state of one subject with its evidence and advice.
 pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, paint: Paint) {
     let pace = or_unknown(growth.per_second.map(|pace| pace * 3600.0), bytes);
     text.push_str(&format!("  {}: {}, {pace} an hour", named(subject, growth), paint.word(&growth.state)));
@@ -142,7 +142,7 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, pai
     }
 }
 
-/// What grows, as the finding words it: "The ... of ... grows".
+/// The type of memory that grows, taken from the summary of the finding ("The TYPE of SUBJECT ...").
 pub(super) fn kind(growth: &Growth) -> Option<&str> {
     let rest = growth.summary.as_deref()?.strip_prefix("The ")?;
     rest.split_once(" of ").map(|(kind, _)| kind)
@@ -151,19 +151,21 @@ pub(super) fn kind(growth: &Growth) -> Option<&str> {
 fn verdict(all: &[(&Subject, &Growth)], in_part: bool) -> String {
     let count = |state: usize| all.iter().filter(|(_, growth)| rank(&growth.state) == state).count();
     let Some((subject, first)) = all.first() else {
-        return "There is nothing to watch: no workload was seen. Name processes with --pid.".to_owned();
+        return "No workload was found; select processes with --pid.".to_owned();
     };
     let pace =
         first.per_second.map_or_else(String::new, |pace| format!(" by {} an hour", bytes(pace * 3600.0)));
     match rank(&first.state) {
         LEAKING => format!("{} leaks{pace}.", named(subject, first)),
-        GROWING => format!("Nothing leaks so far; {} grows{pace}, which may yet end.", named(subject, first)),
+        GROWING => {
+            format!("No leak so far; {} grows{pace}, and the growth may still end.", named(subject, first))
+        }
         _ if count(0) == all.len() => {
-            "Too few samples for a verdict: it takes 60. Watch for longer, or at a shorter interval."
+            "Too few samples for a verdict: 60 are required. Observe for longer, or at a shorter interval."
                 .to_owned()
         }
-        _ if in_part => "Nothing that is seen leaks.".to_owned(),
-        _ => "Nothing leaks.".to_owned(),
+        _ if in_part => "No leak was found in what could be measured.".to_owned(),
+        _ => "No leak was found.".to_owned(),
     }
 }
 
@@ -189,11 +191,11 @@ pub(super) fn row<'a>(subject: &'a Subject, growth: &'a Growth) -> Row<'a> {
         recommendation: growth
             .advice
             .as_deref()
-            .or((rank(&growth.state) < GROWING).then_some("Nothing to do.")),
+            .or((rank(&growth.state) < GROWING).then_some("No action required.")),
     }
 }
 
-/// Since when it has leaked.
+/// The time span of the growth, for the plot.
 pub(super) fn stretch(subject: &Subject, growth: &Growth) -> Option<Stretch> {
     let leaking = rank(&growth.state) == LEAKING;
     let text = if leaking { format!("{subject} leaks") } else { format!("{subject} grows") };

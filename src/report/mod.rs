@@ -1,23 +1,26 @@
-//! What the report commands say: from frames to a table for people, JSON for programs, and a picture.
+//! The reports of the report commands: from frames to text, JSON and a plot.
 //!
-//! Pure: a [`Recorder`] takes one [`FrameView`] after the other, and [`tell`] says what came of it. Which of a
-//! frame's metrics are told is in `sight`; one file a report says how. The JSON is a superset of what
-//! [`crate::plot::report`] reads, so that `memwarden plot` draws each report.
+//! Pure: a [`Recorder`] collects one [`FrameView`] after the other, and [`build`] creates the report. `frame_view` selects the
+//! metrics that reports use; each report has its own file. The JSON is a superset of what [`crate::plot::report`]
+//! reads, so that `memwarden plot` can draw each report.
 
 mod curve;
 mod focus;
-mod fragment;
+mod fragmentation;
 mod frame_view;
 mod growth;
 mod leak;
 mod oom;
+pub(crate) mod params;
 mod profile;
 mod record;
+pub(crate) mod replay;
 mod resource;
 mod run;
+pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 mod training;
 mod unseen;
 
@@ -34,53 +37,53 @@ use self::unseen::Unseen;
 
 use super::plot::report::{self as plotted, Clock};
 
-/// Name and version of the JSON; the number grows when a key changes its meaning or goes.
+/// Name and version of the JSON; the version is incremented when a key changes its meaning or is removed.
 pub const SCHEMA: &str = "memwarden.report/1";
 
-/// Which report.
+/// Type of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What is used, by what.
+    /// Memory use.
     Profile,
-    /// What runs out, and when.
+    /// Forecast of exhaustion.
     Oom,
-    /// What leaks.
+    /// Memory leaks.
     Leak,
-    /// How much free memory is of use.
-    Fragment,
+    /// Fragmentation of free memory.
+    Fragmentation,
 }
 
-/// What a report says beside what was seen.
+/// Parameters of a report.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// Who sampled: empty for this process, else the daemon's address.
+    /// Origin of the samples: empty for this process, else the daemon's address.
     pub daemon: String,
-    /// Seconds from one sample to the next.
+    /// Seconds between two samples.
     pub interval_seconds: f64,
-    /// The share above which a report warns.
+    /// Share above which the report warns.
     pub threshold: Option<f64>,
-    /// What people should know of how the report came about.
+    /// Notes on how the report was created.
     pub remarks: Vec<String>,
 }
 
 /// A report.
 #[derive(Debug)]
 pub struct ReportOutput {
-    /// For people.
+    /// The report as text.
     pub text: String,
-    /// For programs, and for `memwarden plot`.
+    /// The report as JSON, also for `memwarden plot`.
     pub json: serde_json::Value,
-    /// For the eye.
+    /// The plot of the report.
     pub plot: plotted::Report,
     /// Whether something is above the threshold.
     pub alarm: bool,
-    /// Whether what was asked for was there at all.
+    /// Whether anything in the selection was found.
     pub found: bool,
-    /// Whether something that was asked for, and is there, cannot be seen.
+    /// Whether a selected, existing subject has no data.
     pub unseen: bool,
 }
 
-/// What every report's JSON begins with.
+/// Common first keys of the JSON of all reports.
 #[derive(Debug, Serialize)]
 struct Head<'a> {
     #[serde(flatten)]
@@ -95,12 +98,12 @@ struct Head<'a> {
     interval_seconds: f64,
     threshold_ratio: Option<f64>,
     above_threshold: bool,
-    /// GPUs that do not answer.
+    /// GPUs that do not respond.
     unseen: &'a [Unseen],
     remarks: &'a [String],
 }
 
-/// What one kind of report adds to the head.
+/// The part of a report that depends on its type.
 struct Body {
     text: String,
     json: serde_json::Value,
@@ -109,19 +112,19 @@ struct Body {
     found: bool,
 }
 
-/// What came of what was seen.
+/// Creates a report from the collected samples.
 pub fn build(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Page>) -> ReportOutput {
     let (page, unseen) = (page.into(), unseen::gpus(recorder));
     let (name, body) = match kind {
         Kind::Profile => ("profile", profile::body(recorder, about, page, &unseen)),
         Kind::Oom => ("oom", oom::body(recorder, about, page, &unseen)),
         Kind::Leak => ("leak", leak::body(recorder, about, page, &unseen)),
-        Kind::Fragment => ("fragment", fragment::body(recorder, about, page, &unseen)),
+        Kind::Fragmentation => ("fragmentation", fragmentation::body(recorder, about, page, &unseen)),
     };
     whole(name, recorder, about, page, body, &unseen)
 }
 
-/// What came of a command that was run; its workload is the recorder's focus.
+/// Creates the report of an executed command, whose workload is the recorder's selection.
 pub fn build_run(ended: &Ended, recorder: &Recorder, about: &About, page: impl Into<Page>) -> ReportOutput {
     let (page, unseen) = (page.into(), unseen::gpus(recorder));
     whole("run", recorder, about, page, run::body(ended, recorder, page, &unseen), &unseen)
@@ -175,7 +178,7 @@ fn whole(
     text.push('\n');
     text.push_str(&body.text);
     let no_gpus = unseen::no_gpus(recorder);
-    // A command that was run did not ask for GPUs.
+    // The report of a command does not select GPUs.
     if let Some((line, _)) = no_gpus.as_ref().filter(|_| name != "run") {
         text.push_str(&format!("{line}\n"));
     }

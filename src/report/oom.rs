@@ -1,4 +1,4 @@
-//! `oom`: what runs out, when, how likely that is, and what to do.
+//! `oom`: which resources are exhausted when, with which probability, and what to do.
 
 use serde::Serialize;
 use serde_json::json;
@@ -10,16 +10,16 @@ use super::{About, Body, Page, Recorder};
 use crate::model::finding::Subject;
 use crate::plot::report::{Forecast, Report, Series};
 
-/// Resources told one by one; the riskiest come first.
+/// Maximum number of listed resources; those with the highest risk come first.
 const SHOWN: usize = 20;
-/// Columns that a narrow page does without, the first one first: p10 to p90, P(15 min), used, P(60 min), limit, growth.
+/// Columns omitted on a narrow page, in this order: p10 to p90, P(15 min), used, P(60 min), limit, growth.
 const SPARE: [usize; 6] = [6, 7, 1, 8, 2, 4];
-/// Resources drawn.
+/// Maximum number of resources in the plot.
 const DRAWN: usize = 3;
-/// The rank of `high`, from which on a report without a threshold warns.
+/// The rank of `high`, the lowest level for which a report without a threshold warns.
 const HIGH: usize = 2;
-/// A forecast whose median is nearer than this warns too, in seconds: a short watch cannot be sure of more than
-/// its own length, but whoever asked wants to know.
+/// A median time to exhaustion below this also warns, in seconds, although the risk level of a short observation is
+/// low.
 const SOON: f64 = 900.0;
 
 #[derive(Serialize)]
@@ -45,7 +45,7 @@ struct Row<'a> {
     recommendation: Option<&'a str>,
 }
 
-/// The riskiest first, then the fullest.
+/// The resources by risk, then by used share.
 fn ranked<'r>(recorder: &'r Recorder, unseen: &[Unseen]) -> Vec<(&'r Subject, &'r Resource)> {
     let all = recorder.resources.all.iter();
     let mut all: Vec<_> = all.filter(|(subject, _)| !unseen::is_on(subject, unseen)).collect();
@@ -141,32 +141,35 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     }
 }
 
-/// The answer in a sentence.
+/// The result in one sentence.
 fn verdict(all: &[(&Subject, &Resource)], in_part: bool) -> String {
     let Some((subject, resource)) = all.first() else {
-        return "Nothing that has a limit was seen.".to_owned();
+        return "No resource with a limit was found.".to_owned();
     };
     if all.iter().all(|(_, resource)| resource.within.is_empty() && rank(resource.level.as_deref()) == 0) {
-        return "Too few samples for a forecast: it takes 60. Watch for longer, or at a shorter interval."
+        return "Too few samples for a forecast: 60 are required. Observe for longer, or at a shorter interval."
             .to_owned();
     }
     match resource.tte {
         Some(Tte { p50_seconds: Some(p50), .. }) => {
-            format!("Memory of {subject} runs out in {} if it goes on as it does.", time(p50))
+            format!("Memory of {subject} runs out in {} at its current growth.", time(p50))
         }
         _ if rank(resource.level.as_deref()) > 0 => {
             let far = resource.growth.is_some_and(|growth| growth > 0.0)
                 && resource.share().is_some_and(|used| used < 0.9);
-            let later =
-                if far { " When it runs out is too far off to be told from so short a watch." } else { "" };
+            let later = if far {
+                " The time to exhaustion is too long to forecast from so short an observation."
+            } else {
+                ""
+            };
             let rule = resource.rule.as_deref().map_or_else(String::new, |rule| format!(": {rule}"));
             format!(
                 "The risk of {subject} is {}{rule}.{later}",
                 resource.level.as_deref().unwrap_or_default()
             )
         }
-        _ if in_part => "Nothing that is seen is foreseen to run out.".to_owned(),
-        _ => "Nothing is foreseen to run out.".to_owned(),
+        _ if in_part => "No exhaustion is predicted for what could be measured.".to_owned(),
+        _ => "No exhaustion is predicted.".to_owned(),
     }
 }
 
@@ -193,11 +196,11 @@ fn row<'a>(subject: &'a Subject, resource: &'a Resource) -> Row<'a> {
         confidence_ratio: resource.confidence(),
         worst_risk_level: resource.worst.as_ref().map(|worst| worst.0.as_str()),
         worst_risk_at_seconds: resource.worst.as_ref().map(|worst| worst.1),
-        recommendation: resource.advice.as_deref().or(low.map(|_| "Nothing to do.")),
+        recommendation: resource.advice.as_deref().or(low.map(|_| "No action required.")),
     }
 }
 
-/// The riskiest resources, each against its limit, and the forecast of the first that has one.
+/// Plots the resources with the highest risk, each with its limit, and the first forecast.
 fn plot(all: &[(&Subject, &Resource)], subtitle: String, now: f64) -> Report {
     let series = all.iter().take(DRAWN).map(|(subject, resource)| Series {
         name: format!("{subject} used"),

@@ -1,4 +1,4 @@
-//! `profile`: what is used now and was used at most, by kind, by GPU, by workload, by process.
+//! `profile`: current and peak memory use by type, GPU, workload and process.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use super::unseen::{self, Unseen};
 use super::{About, Body, Page, Recorder};
 use crate::plot::report::{Report, Series};
 
-/// Processes told one by one.
+/// Maximum number of listed processes.
 const PROCESSES: usize = 10;
-/// Columns that a narrow page does without, the first one first: p95, mean, min, peak at.
+/// Columns omitted on a narrow page, in this order: p95, mean, min, peak at.
 const SPARE: [usize; 4] = [4, 3, 2, 6];
-/// Workloads drawn, the largest first.
+/// Maximum number of workloads in the plot, largest first.
 const DRAWN: usize = 4;
 
-/// What is told of the host, by name for people and key of the JSON.
+/// Reported metrics of the host: name in the text, key in the JSON, metric.
 const HOST: [(&str, &str, &str); 5] = [
     ("host used", "used_bytes", frame_view::HOST_USED),
     ("  anonymous", "anonymous_bytes", frame_view::HOST_ANON),
@@ -28,7 +28,7 @@ const HOST: [(&str, &str, &str); 5] = [
     ("  file cache", "cached_bytes", frame_view::HOST_CACHED),
     ("swap used", "swap_used_bytes", frame_view::HOST_SWAP),
 ];
-/// What is told of a workload.
+/// Reported metrics of a workload: name in the text, key in the JSON, metric.
 pub(super) const WORKLOAD: [(&str, &str, &str); 6] = [
     ("resident", "resident_bytes", frame_view::WORKLOAD_RSS),
     ("anonymous", "anonymous_bytes", frame_view::WORKLOAD_ANON),
@@ -169,7 +169,7 @@ fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
     recorder.all(Kind::Gpu).into_iter().map(of).collect()
 }
 
-/// The largest at their peak first.
+/// The workloads by peak memory, largest first.
 fn workloads(recorder: &Recorder) -> Vec<&str> {
     let peak = |name: &str| {
         recorder.statistics(Kind::Workload, name, frame_view::WORKLOAD_RSS).map_or(0.0, |s| s.max)
@@ -187,7 +187,7 @@ pub(super) fn largest(recorder: &Recorder) -> Vec<(u32, &Process)> {
     all
 }
 
-/// Every kind that was seen of a workload, by its key in the JSON.
+/// The statistics of a workload by type of memory, by key of the JSON.
 pub(super) fn kinds(recorder: &Recorder, name: &str) -> BTreeMap<&'static str, Statistics> {
     let found = |(_, key, metric): (&str, &'static str, &'static str)| {
         Some((key, recorder.statistics(Kind::Workload, name, metric)?))

@@ -1,4 +1,4 @@
-//! What is remembered of everything that was seen, in bounded memory.
+//! Collects all samples of a report in bounded memory.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use super::training::Training;
 use crate::model::timeline::Timeline;
 use crate::plot::report::Mark;
 
-/// Series kept at most; those beyond are counted.
+/// Maximum number of series; further ones are counted.
 const MOST_CURVES: usize = 2_000;
-/// Processes whose peaks are kept at most; the smallest make room.
+/// Maximum number of processes whose peaks are kept; the smallest are removed first.
 const MOST_PROCESSES: usize = 1_000;
-/// Marks kept at most, the first ones.
+/// Maximum number of marks; later ones are dropped.
 const MOST_MARKS: usize = 200;
 
-/// What is watched of one host, GPU or workload.
+/// Type of a series: host, GPU or workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Host,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Zone,
 }
 
-/// One watched series: of what, of which, and the metric.
+/// Key of one series: its type, the name of its subject, and the metric.
 pub(super) type Key = (Kind, String, &'static str);
 
 /// The peak of one process.
@@ -42,12 +42,12 @@ pub(super) struct Process {
     pub(super) seen: f64,
 }
 
-/// Remembers sights.
+/// Collects samples.
 #[derive(Debug, Default)]
 pub struct Recorder {
     pub(super) focus: Focus,
     begun: Option<(f64, f64)>,
-    /// Seconds since the first sight.
+    /// Seconds since the first sample.
     pub(super) now: f64,
     pub(super) samples: u64,
     sequence: u64,
@@ -59,13 +59,13 @@ pub struct Recorder {
     pub(super) training: Training,
     pub(super) marks: Vec<Mark>,
     kills: Option<f64>,
-    /// The newest sight.
+    /// The newest sample.
     pub(super) last: FrameView,
-    /// The CPU seconds of each workload when it was first seen, and now.
+    /// CPU seconds of each workload: first and current value.
     pub(super) cpu: BTreeMap<String, (f64, f64)>,
 }
 
-/// The metrics of a workload that are watched.
+/// The metrics of a workload that are collected.
 const OF_WORKLOAD: [&str; 8] = [
     frame_view::WORKLOAD_RSS,
     frame_view::WORKLOAD_ANON,
@@ -86,12 +86,12 @@ const OF_HOST: [&str; 6] = [
 ];
 
 impl Recorder {
-    /// Nothing seen, and what to look at.
+    /// Creates an empty recorder for a selection.
     pub fn new(focus: Focus) -> Self {
         Self { focus, ..Self::default() }
     }
 
-    /// Takes what is known now; returns whether it was new.
+    /// Adds a sample; returns whether it was new.
     pub fn take(&mut self, sight: FrameView) -> bool {
         if self.begun.is_some() && sight.sequence == self.sequence {
             return false;
@@ -109,11 +109,7 @@ impl Recorder {
         if let (Some(before), Some(now)) = (self.kills, kills)
             && now > before
         {
-            marks.push(Mark {
-                t_s: self.now,
-                text: "the kernel killed a process for memory".to_owned(),
-                alarm: true,
-            });
+            marks.push(Mark { t_s: self.now, text: "OOM kill by the kernel".to_owned(), alarm: true });
         }
         self.kills = kills.or(self.kills);
         self.marks.extend(marks);
@@ -122,32 +118,32 @@ impl Recorder {
         true
     }
 
-    /// How many sights were taken.
+    /// Number of samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Whether any rank of a job told anything.
+    /// Whether any rank reported training data.
     pub fn trained(&self) -> bool {
         self.training.seen()
     }
 
-    /// Takes how the ranks of a job ended; whether it is known of all that were seen.
+    /// Adds how the ranks ended; returns whether that is known for all observed ranks.
     pub fn ended(&mut self, timeline: &Timeline) -> bool {
         self.training.ended(timeline)
     }
 
-    /// Seconds from the first sight to the newest.
+    /// Seconds from the first to the newest sample.
     pub fn seconds(&self) -> f64 {
         self.now
     }
 
-    /// When the first sight was, in seconds since 1970; absent before it.
+    /// Time of the first sample, in seconds since 1970; absent before it.
     pub(super) fn started(&self) -> Option<f64> {
         self.begun.map(|(_, unix)| unix)
     }
 
-    /// The name of the host, where it is known.
+    /// The name of the host, if known.
     pub(super) fn host(&self) -> &str {
         self.last.rows(frame_view::HOST_INFO).first().map_or("", |row| row.label("hostname"))
     }
@@ -160,7 +156,7 @@ impl Recorder {
         self.curve(kind, of, metric)?.statistics()
     }
 
-    /// All of a kind that were ever seen.
+    /// All observed names of a type.
     pub(super) fn all(&self, kind: Kind) -> Vec<&str> {
         let mut names: Vec<&str> =
             self.curves.keys().filter(|key| key.0 == kind).map(|key| key.1.as_str()).collect();
@@ -236,7 +232,7 @@ impl Recorder {
                 current: 0.0,
                 seen: self.now,
             });
-            // A process may become a member, or run another program.
+            // A process may join a workload, or execute another program.
             workload.clone_into(&mut process.workload);
             row.label("comm").clone_into(&mut process.comm);
             (process.current, process.seen) = (row.value, self.now);

@@ -1,4 +1,4 @@
-//! What can run out, as it was seen: usage, limit, forecast, risk.
+//! The observed resources: usage, limit, forecast and risk.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::frame_view::{self, FrameView, Index};
 use crate::model::finding::Subject;
 use crate::plot::report::Mark;
 
-/// Resources followed at most.
+/// Maximum number of resources.
 const MOST: usize = 1_000;
 
 /// Levels of risk, the lowest first.
 const LEVELS: [&str; 4] = ["low", "medium", "high", "critical"];
 
-/// A time to exhaustion in seconds, from when it was said on.
+/// A time to exhaustion in seconds, from the time of its sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Tte {
     pub(super) p10_seconds: Option<f64>,
@@ -24,7 +24,7 @@ pub(super) struct Tte {
     pub(super) p90_seconds: Option<f64>,
 }
 
-/// What is known of one resource.
+/// The observed values of one resource.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Resource {
     pub(super) used: Curve,
@@ -33,28 +33,28 @@ pub(super) struct Resource {
     pub(super) tte: Option<Tte>,
     /// Probabilities of exhaustion by horizon: `1m`, `5m`, `15m`, `60m`.
     pub(super) within: BTreeMap<String, f64>,
-    /// Absent before there is anything to say.
+    /// The risk level; absent before the first assessment.
     pub(super) level: Option<String>,
     pub(super) rule: Option<String>,
     pub(super) advice: Option<String>,
-    /// The worst level there was, and when it was reached.
+    /// The highest level so far, and when it was reached.
     pub(super) worst: Option<(String, f64)>,
     pub(super) seen: f64,
 }
 
-/// Every resource that was seen.
+/// All observed resources.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
     pub(super) all: BTreeMap<Subject, Resource>,
 }
 
-/// The place of a level among the levels; unknown is the lowest.
+/// The index of a level in [`LEVELS`]; 0 for an unknown level.
 pub(super) fn rank(level: Option<&str>) -> usize {
     level.and_then(|level| LEVELS.iter().position(|known| *known == level)).unwrap_or(0)
 }
 
 impl Resources {
-    /// Takes what is said now; gives the moments at which a risk rose to high or critical.
+    /// Adds a sample; returns marks for each rise of a risk to high or critical.
     pub(super) fn take(&mut self, sight: &FrameView, focus: &Focus, now: f64) -> Vec<Mark> {
         let mut marks = Vec::new();
         let index =
@@ -105,7 +105,7 @@ impl Resource {
         }
     }
 
-    /// Takes over the rule and the advice, which only a finding has.
+    /// Copies the rule and the advice from the finding.
     fn explain(&mut self, sight: &FrameView, subject: &Subject) {
         let finding = sight.finding("exhaustion", subject);
         let rule = finding.and_then(|finding| finding.summary.rsplit_once(": "));
@@ -119,9 +119,8 @@ impl Resource {
         (self.limit > 0.0).then(|| used / self.limit)
     }
 
-    /// How sure the level is: the probability that its rule speaks of, 1 where the rule is of what was
-    /// measured, and for `low` that of no exhaustion within the hour. Absent for a rule about a leak, and
-    /// where no probability was said.
+    /// Confidence of the level: the probability in its rule; 1 where the rule compares measured values; for `low`,
+    /// the probability of no exhaustion within the hour. Absent for a rule about a leak, and without a probability.
     pub(super) fn confidence(&self) -> Option<f64> {
         let within = |horizon: &str| self.within.get(horizon).copied();
         let level = self.level.as_deref()?;
@@ -138,7 +137,7 @@ impl Resource {
     }
 }
 
-/// What is used of a resource and its limit, by the figures of the forecast.
+/// Used memory and limit of a resource, consistent with the forecast.
 fn usage(sight: &FrameView, subject: &Subject, headroom: f64) -> Option<(f64, f64)> {
     let gpu = [("gpu", subject.gpu.as_str()), ("uuid", subject.uuid.as_str())];
     let workload = [("workload", subject.workload.as_str())];

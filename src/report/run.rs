@@ -1,4 +1,4 @@
-//! `run`: what a command used, at most and when, and whether it leaked.
+//! `run`: peak memory use of a command, and whether it leaked.
 
 use serde_json::json;
 
@@ -10,24 +10,24 @@ use super::{Body, Page, Recorder, leak, profile};
 use crate::model::finding::Subject;
 use crate::plot::report::{Mark, Report, Series};
 
-/// Processes of the command that are told one by one.
+/// Maximum number of listed processes of the command.
 const PROCESSES: usize = 5;
 
 /// How a command ended.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
-    /// The command, for people.
+    /// The command as text.
     pub command: String,
     /// The name of its workload.
     pub workload: String,
-    /// Its exit code, where it ended by itself.
+    /// Its exit code; absent if a signal ended it.
     pub code: Option<i32>,
     /// The signal that ended it, by number.
     pub signal: Option<i32>,
     /// From its start to its end, in seconds.
     pub seconds: f64,
-    /// User and system CPU time of all of its processes, those that lived between two samples included;
-    /// absent where the kernel did not tell.
+    /// User and system CPU time of all of its processes, including those that ran only between two samples; absent
+    /// where the kernel did not report it.
     pub cpu_seconds: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ fn name_of(signal: i32) -> &'static str {
         6 => " (ABRT)",
         7 => " (BUS)",
         8 => " (FPE)",
-        9 => " (KILL; perhaps by the kernel, for memory)",
+        9 => " (KILL; possibly by the kernel's OOM killer)",
         10 => " (USR1)",
         11 => " (SEGV)",
         12 => " (USR2)",
@@ -155,12 +155,14 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {
         return "It leaks: a process of it leaked until that process ended.".to_owned();
     }
     match growth.map_or("insufficient", |growth| growth.state.as_str()) {
-        "leaking" => "It leaks.".to_owned(),
-        "growing" => "It grows, which may yet end: watch it for longer.".to_owned(),
-        "warming" => "It grows, and ever slower: a warm-up, or a cache that fills. No leak.".to_owned(),
-        "steady" => "No leak.".to_owned(),
-        _ if seen => "Leak: no verdict, it was too short.".to_owned(),
-        _ => "Leak: no verdict.".to_owned(),
+        "leaking" => "A leak was found.".to_owned(),
+        "growing" => "Its memory grows, and the growth may still end; observe it for longer.".to_owned(),
+        "warming" => {
+            "No leak: its memory grows ever more slowly, as in a warm-up or a cache that fills.".to_owned()
+        }
+        "steady" => "No leak was found.".to_owned(),
+        _ if seen => "No verdict on leaks: the run was too short.".to_owned(),
+        _ => "No verdict on leaks.".to_owned(),
     }
 }
 

@@ -38,7 +38,7 @@ fn frame(second: u32, anon: f64, more: &[Value]) -> FrameView {
               "summary": "Memory of host may run out: exhaustion within 15 minutes is more likely than not.",
               "advice": "Save a checkpoint." },
             { "analyzer": "leak", "subject": { "resource": "workload", "workload": "run" }, "state": "leaking",
-              "summary": "The anonymous memory of workload run leaks, for 1 minutes now.", "advice": "Look." }],
+              "summary": "The anonymous memory of workload run has been leaking for 1 minute.", "advice": "Look." }],
     });
     FrameView::read(text.to_string().as_bytes()).unwrap()
 }
@@ -147,7 +147,7 @@ fn oom() {
                              used    limit  share       growth  runs out in           p10 to p90  P(15 min)  P(60 min)  risk
           host            2.4 GiB  8.0 GiB   30 %  +19.1 MiB/s   2 min 30 s  1 min 40 s to 4 min       88 %       90 %  high
           workload run  400.0 MiB  3.2 GiB   12 %            -            -                    -          -          -     -
-        Memory of host runs out in 2 min 30 s if it goes on as it does.
+        Memory of host runs out in 2 min 30 s at its current growth.
           host: high, because exhaustion within 15 minutes is more likely than not (confidence 0.88).
             Save a checkpoint.
         GPUs: not visible: no NVIDIA driver.
@@ -185,21 +185,21 @@ fn leak() {
 }
 
 #[test]
-fn fragment() {
+fn fragmentation() {
     let told = check(
-        Kind::Fragment,
+        Kind::Fragmentation,
         Focus::default(),
         Some(0.55),
         true,
         expect![[r#"
-        memwarden fragment: node01, 11 samples in 10 s
+        memwarden fragmentation: node01, 11 samples in 10 s
         Share of the free memory that is in blocks too small for one of 2^order pages
                             free  order 0  order 3  order 6  order 9  order 10   trend
           node 0 Normal  4.0 GiB        -        -        -     60 %         -  rising
-        Of the free memory of node 0 Normal, 60 % cannot hold a huge page (order 9); rising.
-          Huge pages and large network buffers may not be had at once: sysctl vm.compact_memory=1 compacts, and a larger vm.min_free_kbytes keeps more in large blocks.
+        Of the free memory of node 0 Normal, 60 % is in blocks too small for a huge page (order 9); rising.
+          Allocations of huge pages and large network buffers may fail or wait: sysctl vm.compact_memory=1 compacts, and a larger vm.min_free_kbytes keeps more free memory in large blocks.
           above the threshold of 55 %
-        GPUs: from outside of a job the holes in its memory cannot be seen; it takes the allocator's own figures, or a snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.
+        GPUs: fragmentation inside an allocator is not visible from outside the job; it requires the statistics that the job reports, or an allocator snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.
         GPUs: not visible: no NVIDIA driver.
     "#]],
     );
@@ -225,7 +225,7 @@ fn run() {
           resident   916.0 MiB  00:00:09  461.5 MiB  416.0 MiB
           anonymous  900.0 MiB  00:00:09  445.5 MiB  400.0 MiB
           file        16.0 MiB  00:00:00   16.0 MiB   16.0 MiB
-        It leaks.
+        A leak was found.
           workload run: leaking, 3.4 GiB an hour, since 00:00:02.
             Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center -, peak 8.2.
             What grows: anonymous memory.
@@ -261,7 +261,7 @@ fn a_process_that_leaked_until_it_ended_is_a_leak_of_the_command() {
 #[test]
 fn nothing_seen_is_said_and_nothing_is_invented() {
     let empty = Recorder::new(Focus::default());
-    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {
+    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragmentation] {
         let told = build(kind, &empty, &About::default(), Paint::Plain);
         assert!(!told.found && !told.alarm, "{kind:?}");
         assert!(!told.text.contains(" 0 B"), "{}", told.text);
@@ -317,7 +317,7 @@ fn one_hangs() -> Vec<Value> {
 fn a_gpu_that_does_not_answer_is_told_and_no_verdict_covers_it() {
     let mut recorder = Recorder::new(Focus::default());
     recorder.take(frame(0, 1.0, &one_hangs()));
-    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragment] {
+    for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragmentation] {
         let told = build(kind, &recorder, &About::default(), Paint::Plain);
         assert!(told.unseen, "{kind:?}");
         assert!(
@@ -329,7 +329,8 @@ fn a_gpu_that_does_not_answer_is_told_and_no_verdict_covers_it() {
     }
     let told = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
     assert!(
-        told.text.contains("Nothing that is seen is foreseen to run out. Not seen: gpu 1 (hung)."),
+        told.text
+            .contains("No exhaustion is predicted for what could be measured. No data for: gpu 1 (hung)."),
         "{}",
         told.text
     );
@@ -351,13 +352,13 @@ fn a_gpu_that_is_not_there_is_said_with_those_that_are() {
         recorder.absent_devices(false)
     };
     assert_eq!(absent(&["1", "GPU-0"]), None);
-    assert_eq!(absent(&["0", "7"]).as_deref(), Some("there is no GPU 7; there is 0 (GPU-0), 1 (GPU-1)"));
+    assert_eq!(absent(&["0", "7"]).as_deref(), Some("GPU 7 was not found; available: 0 (GPU-0), 1 (GPU-1)"));
     let mut recorder = Recorder::new(Focus { devices: Some(["0".to_owned()].into()), ..Focus::default() });
     recorder.take(frame(0, 1.0, &[]));
     assert_eq!(recorder.absent_devices(false), None, "NVML may be on its way");
     assert_eq!(
         recorder.absent_devices(true).as_deref(),
-        Some("GPU 0 cannot be seen: no GPU is visible (no NVIDIA driver)")
+        Some("GPU 0 was not found: no GPU is visible (no NVIDIA driver)")
     );
 }
 
@@ -393,7 +394,7 @@ fn allocators_can_be_chosen() {
     let told = |focus| {
         let mut recorder = Recorder::new(focus);
         recorder.take(frame(0, 1.0, &more));
-        build(Kind::Fragment, &recorder, &About::default(), Paint::Plain)
+        build(Kind::Fragmentation, &recorder, &About::default(), Paint::Plain)
     };
     let all = told(Focus::default());
     assert_eq!(all.json["allocators"].as_array().unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! How reports are written for people: amounts, tables, color.
+//! Formatting of report texts: quantities, tables, colors.
 
 use crate::plot;
 
@@ -13,7 +13,7 @@ pub enum Paint {
 }
 
 impl Paint {
-    /// Bad news in red, warnings in yellow; words that are neither stay as they are.
+    /// Colors critical words red and warnings yellow; others are unchanged.
     pub(super) fn word(self, word: &str) -> String {
         let code = match word {
             "critical" | "high" | "leaking" => "1;31",
@@ -29,12 +29,12 @@ impl Paint {
     }
 }
 
-/// What a report is written for.
+/// The output that a report is formatted for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Page {
     /// Whether words may be colored.
     pub paint: Paint,
-    /// The width to lay tables out to; absent: as wide as they are.
+    /// Maximum width of tables in columns; absent for no limit.
     pub columns: Option<usize>,
 }
 
@@ -44,7 +44,7 @@ impl From<Paint> for Page {
     }
 }
 
-/// Bytes for people; a fall has its sign.
+/// Formats bytes; a decrease has a minus sign.
 pub(super) fn bytes(bytes: f64) -> String {
     const STEPS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes.abs() < 1024.0 {
@@ -57,7 +57,7 @@ pub(super) fn bytes(bytes: f64) -> String {
     format!("{amount:.1} {}", STEPS[step])
 }
 
-/// A rate for people, with its sign: per second where that is much, else per hour.
+/// Formats a rate with its sign: per second from 1 MiB/s on, else per hour.
 pub(super) fn rate(per_second: f64) -> String {
     let sign = if per_second > 0.0 { "+" } else { "" };
     let (amount, per) =
@@ -65,26 +65,26 @@ pub(super) fn rate(per_second: f64) -> String {
     format!("{sign}{}/{per}", bytes(amount))
 }
 
-/// A share in percent, with the place that small ones need.
+/// Formats a share in percent; small shares have a decimal place.
 pub(super) fn percent(share: f64) -> String {
     let digits = usize::from(share > 0.0 && share < 0.1);
     format!("{:.digits$} %", share * 100.0)
 }
 
-/// What is not known.
+/// Text for an unknown value.
 pub(super) const UNKNOWN: &str = "-";
 
-/// Or a dash where it is not known.
+/// Formats a value, or [`UNKNOWN`].
 pub(super) fn or_unknown(value: Option<f64>, show: fn(f64) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), show)
 }
 
-/// A time that something takes.
+/// Formats a duration.
 pub(super) fn time(seconds: f64) -> String {
     plot::duration(seconds)
 }
 
-/// A moment since the start, as `00:01:02`.
+/// Formats a time since the start as `00:01:02`.
 pub(super) fn clock(seconds: f64) -> String {
     #[expect(
         clippy::cast_possible_truncation,
@@ -95,18 +95,27 @@ pub(super) fn clock(seconds: f64) -> String {
     format!("{:02}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
 }
 
-/// A name is not shortened to less than this.
+/// Minimum length of a shortened name.
 const SHORTEST_NAME: usize = 8;
-/// Columns are left out before a name is shortened to less than this.
+/// Columns are omitted before a name is shortened below this length.
 const NAME: usize = 16;
 /// Between two columns, and before the first.
 const GAP: usize = 2;
 
-/// The columns of a row, the first to the left and the others to the right, under each other.
+/// Writes an aligned table: the columns in `left` left-aligned, the others right-aligned.
+pub(crate) fn aligned(out: &mut String, rows: &[Vec<String>], left: &[usize]) {
+    lay_out(out, rows, left, Page::default(), &[]);
+}
+
+/// Writes an aligned table: the first column left-aligned, the others right-aligned.
 ///
-/// Where they are wider than the page, the columns `spare` are left out, the first of them first, and then names are
-/// shortened in their middle.
+/// If the table is wider than the page, the columns in `spare` are omitted in that order, and then names are
+/// shortened in the middle.
 pub(super) fn table(out: &mut String, rows: &[Vec<String>], page: Page, spare: &[usize]) {
+    lay_out(out, rows, &[0], page, spare);
+}
+
+fn lay_out(out: &mut String, rows: &[Vec<String>], left: &[usize], page: Page, spare: &[usize]) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -134,9 +143,10 @@ pub(super) fn table(out: &mut String, rows: &[Vec<String>], page: Page, spare: &
         for (column, cell) in row.iter().enumerate().filter(|(column, _)| !left_out.contains(column)) {
             let cell = if column == 0 { shortened(cell, widths[0]) } else { cell.clone() };
             let pad = " ".repeat(widths[column] - cell.chars().count());
-            // Padding is counted on the bare word: colors take no place.
+            // The padding is computed without color sequences, which have no width.
             let shown = page.paint.word(&cell);
-            let parts: [&str; 3] = if column == 0 { ["  ", &shown, &pad] } else { ["  ", &pad, &shown] };
+            let to_the_left = left.contains(&column);
+            let parts: [&str; 3] = if to_the_left { ["  ", &shown, &pad] } else { ["  ", &pad, &shown] };
             parts.into_iter().for_each(|part| line.push_str(part));
         }
         out.push_str(line.trim_end());
@@ -145,11 +155,11 @@ pub(super) fn table(out: &mut String, rows: &[Vec<String>], page: Page, spare: &
     if let Some(head) = rows.first().filter(|_| !left_out.is_empty()) {
         let names: Vec<&str> =
             left_out.iter().filter_map(|column| head.get(*column)).map(String::as_str).collect();
-        out.push_str(&format!("  (no room for: {})\n", names.join(", ")));
+        out.push_str(&format!("  (columns omitted: {})\n", names.join(", ")));
     }
 }
 
-/// A name in at most so many columns: its begin and its end, which tell names apart.
+/// Shortens a name to at most `most` columns; keeps its beginning and its end, which distinguish names.
 fn shortened(name: &str, most: usize) -> String {
     const CUT: &str = "...";
     let letters: Vec<char> = name.chars().collect();
@@ -192,6 +202,18 @@ mod tests {
     }
 
     #[test]
+    fn columns_stand_to_the_left_where_they_are_to() {
+        let rows = [["id", "3", "what"], ["a longer id", "12", ""]];
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+        let mut out = String::new();
+        aligned(&mut out, &rows, &[0, 2]);
+        assert_eq!(out, "  id            3  what\n  a longer id  12\n");
+        out.clear();
+        aligned(&mut out, &rows, &[1]);
+        assert_eq!(out, "           id  3   what\n  a longer id  12\n");
+    }
+
+    #[test]
     fn a_table_fits_its_page_and_keeps_what_matters() {
         let head = ["", "used", "p10 to p90", "risk"];
         let row =
@@ -200,7 +222,7 @@ mod tests {
         let at = |columns| {
             let mut out = String::new();
             table(&mut out, &rows, Page { columns: Some(columns), ..Page::default() }, &[2, 1]);
-            let mut lines = out.lines().filter(|line| !line.contains("no room for"));
+            let mut lines = out.lines().filter(|line| !line.contains("columns omitted"));
             assert!(lines.all(|line| line.chars().count() <= columns), "{columns}: {out}");
             out
         };
@@ -209,7 +231,7 @@ mod tests {
         ));
         let narrow = at(42);
         assert!(narrow.contains("  workload a-...st-slurm-17  5.0 GiB  high\n"), "{narrow}");
-        assert!(narrow.ends_with("  (no room for: p10 to p90)\n"), "{narrow}");
+        assert!(narrow.ends_with("  (columns omitted: p10 to p90)\n"), "{narrow}");
         assert!(at(24).contains("high"), "{}", at(24));
     }
 }

@@ -1,4 +1,4 @@
-//! What the processes of a command told of their training: steps, throughput, FLOPS, where the time went.
+//! Training data that the processes of a command reported: steps, throughput, FLOP/s, time per phase.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use super::frame_view::{self, FrameView, Row};
 use super::text::{Page, UNKNOWN, bytes, percent, table, time};
 use crate::model::timeline::{Kind, Timeline};
 
-/// Ranks that are remembered; a command runs those of one node.
+/// Maximum number of ranks; a command runs those of one node.
 const MOST_RANKS: usize = 1_024;
-/// Phases of a rank that are remembered: the four that everybody has, and the job's own.
+/// Maximum number of phases of a rank: the four standard ones, and the job's own.
 const MOST_PHASES: usize = 64;
 
-/// All that was told.
+/// All reported training data.
 #[derive(Debug, Default)]
 pub(super) struct Training {
     ranks: BTreeMap<String, Rank>,
 }
 
-/// What one rank told.
+/// The reported data of one rank.
 #[derive(Debug, Default)]
 struct Rank {
     /// The newest step.
@@ -36,7 +36,7 @@ struct Rank {
     phases: BTreeMap<String, Phase>,
 }
 
-/// A total when it first and when it last changed.
+/// First and last change of a total.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     first: Option<(f64, f64)>,
@@ -51,7 +51,7 @@ impl Span {
         self.first = self.first.or(self.last);
     }
 
-    /// What it grew by each second; absent before it grew.
+    /// Increase per second; absent before the first increase.
     fn rate(self) -> Option<f64> {
         let ((begun, before), (end, now)) = (self.first?, self.last?);
         (end > begun).then(|| (now - before) / (end - begun))
@@ -86,7 +86,7 @@ fn higher(known: &mut Option<f64>, value: f64) {
 }
 
 impl Training {
-    /// Takes what is known now.
+    /// Adds a sample.
     pub(super) fn take(&mut self, sight: &FrameView, focus: &Focus, now: f64) {
         let mut each = |name: &'static str, put: &dyn Fn(&mut Rank, &Row)| {
             for row in sight.rows(name).iter().filter(|row| focus.has_workload(row.label("workload"))) {
@@ -116,12 +116,12 @@ impl Training {
         });
     }
 
-    /// Whether anybody told anything.
+    /// Whether any rank reported data.
     pub(super) fn seen(&self) -> bool {
         !self.ranks.is_empty()
     }
 
-    /// Takes the last steps from how the ranks ended; whether all of them have.
+    /// Adds the last step of each ended rank; returns whether all ranks have ended.
     pub(super) fn ended(&mut self, timeline: &Timeline) -> bool {
         let mut left = self.ranks.len();
         for entry in timeline.entries.iter().filter(|entry| entry.kind == Kind::End) {
@@ -136,7 +136,7 @@ impl Training {
         left == 0
     }
 
-    /// The part of a report for people; nothing where nobody told anything.
+    /// Writes the training section of the text; nothing without reported data.
     pub(super) fn write_text(&self, text: &mut String, page: Page) {
         let Some(step) = self.step() else { return };
         let plural = if self.ranks.len() == 1 { "" } else { "s" };
@@ -147,7 +147,7 @@ impl Training {
         if let Some(rate) = self.tokens_per_second() {
             text.push_str(&format!(", {rate:.0} tokens/s"));
         }
-        // One convention is enough for people.
+        // The text has one convention only.
         let told = |convention: &&str| !self.flops().contains_key("full") || *convention == "full";
         for (convention, flops) in self.flops().into_iter().filter(|(convention, _)| told(convention)) {
             text.push_str(&format!(", {} ({convention})", flops_text(flops)));
@@ -163,7 +163,7 @@ impl Training {
         let whole: f64 = phases.values().map(|phase| phase.seconds).sum();
         if whole > 0.0 {
             let mut rows =
-                vec![["  phase", "share", "total", "mean", "allocated at most"].map(str::to_owned).to_vec()];
+                vec![["  phase", "share", "total", "mean", "peak allocated"].map(str::to_owned).to_vec()];
             for (name, phase) in &phases {
                 let mean = (phase.count > 0.0).then(|| short(phase.seconds / phase.count));
                 let name: String = name.chars().filter(|letter| !letter.is_control()).collect();
@@ -180,12 +180,12 @@ impl Training {
         if let (Some(allocated), Some(reserved)) = (self.allocated_peak(), self.reserved_peak()) {
             let [allocated, reserved] = [allocated, reserved].map(bytes);
             text.push_str(&format!(
-                "  allocator, the fullest rank: {allocated} allocated, {reserved} reserved at most\n"
+                "  allocator of the fullest rank: peak {allocated} allocated, {reserved} reserved\n"
             ));
         }
     }
 
-    /// The same for programs; null where nobody told anything.
+    /// The training section as JSON; null without reported data.
     pub(super) fn json(&self) -> Value {
         if !self.seen() {
             return Value::Null;
@@ -211,7 +211,7 @@ impl Training {
         self.ranks.values().filter_map(|rank| rank.step).reduce(f64::max)
     }
 
-    /// Of the slowest rank: the others wait for it.
+    /// Seconds per step of the slowest rank, which the others wait for.
     fn step_seconds(&self) -> Option<f64> {
         let rates = self.ranks.values().filter_map(|rank| rank.steps.rate());
         rates.reduce(f64::min).filter(|rate| *rate > 0.0).map(|rate| 1.0 / rate)
@@ -221,7 +221,7 @@ impl Training {
         self.ranks.values().filter_map(|rank| rank.tokens.rate()).reduce(|sum, rate| sum + rate)
     }
 
-    /// Of the first rank that has one: where losses differ, each rank has that of its own samples.
+    /// Loss of the first rank that reports one: ranks may report the loss of their own samples.
     fn loss(&self) -> Option<f64> {
         self.ranks.values().find_map(|rank| rank.loss)
     }
@@ -234,7 +234,7 @@ impl Training {
         self.ranks.values().filter_map(|rank| rank.reserved_peak).reduce(f64::max)
     }
 
-    /// Of all ranks together, by convention.
+    /// FLOP/s of all ranks, by convention.
     fn flops(&self) -> BTreeMap<&str, f64> {
         let mut sums = BTreeMap::new();
         for (convention, mean) in self.ranks.values().flat_map(|rank| &rank.flops) {
@@ -243,7 +243,7 @@ impl Training {
         sums
     }
 
-    /// The mean over the ranks, by convention.
+    /// Mean MFU over the ranks, by convention.
     fn mfu(&self) -> BTreeMap<&str, f64> {
         let mut means: BTreeMap<&str, Mean> = BTreeMap::new();
         for (convention, mean) in self.ranks.values().flat_map(|rank| &rank.mfu) {
@@ -254,7 +254,7 @@ impl Training {
         means.into_iter().filter_map(|(convention, mean)| Some((convention, mean.value()?))).collect()
     }
 
-    /// Of all ranks together.
+    /// Phases, summed over all ranks.
     fn phases(&self) -> BTreeMap<String, Phase> {
         let mut all: BTreeMap<String, Phase> = BTreeMap::new();
         for (name, phase) in self.ranks.values().flat_map(|rank| &rank.phases) {
@@ -277,7 +277,7 @@ impl Rank {
     }
 }
 
-/// Seconds as steps have them: with three digits that count.
+/// Formats the seconds of a step with three significant digits.
 fn short(seconds: f64) -> String {
     let (amount, unit) = match seconds {
         s if s < 1e-3 => (s * 1e6, "µs"),
@@ -350,8 +350,8 @@ mod tests {
         let lines: Vec<&str> = text.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
         expect![[r#"
             training: step 50, 1 rank, 100 ms a step, 1000 tokens/s, 2.0 TFLOP/s (full), MFU 42 % (full), loss 2.5000
-              phase    share  total     mean  allocated at most
-              forward  100 %  1.2 s  25.0 ms          953.7 MiB"#]]
+              phase    share  total     mean  peak allocated
+              forward  100 %  1.2 s  25.0 ms       953.7 MiB"#]]
         .assert_eq(&lines.join("\n"));
         let entry = Entry {
             sequence: 1,

@@ -1,4 +1,4 @@
-//! What a report was asked for and cannot see: unknown is not healthy.
+//! Selected subjects without data: unknown is not healthy.
 
 use serde::Serialize;
 
@@ -7,15 +7,15 @@ use super::record::Recorder;
 use super::text::time;
 use crate::model::finding::Subject;
 
-/// States of NVML in which there is a driver to ask and none of its GPUs can be seen.
+/// States of NVML in which a driver exists and none of its GPUs is visible.
 const BLIND: [&str; 4] = ["no_permission", "version_mismatch", "worker_failed", "unknown_error"];
-/// States of NVML that do not pass by waiting.
+/// States of NVML that are permanent.
 const FINAL: [&str; 5] =
     ["library_absent", "driver_not_loaded", "no_permission", "version_mismatch", "released"];
-/// GPUs that a sentence names one by one.
+/// Maximum number of GPUs that a sentence names.
 const NAMED: usize = 16;
 
-/// A GPU of which nothing is known now.
+/// A GPU without current data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Unseen {
     pub(super) gpu: String,
@@ -23,24 +23,24 @@ pub(super) struct Unseen {
     pub(super) uuid: String,
     /// The status that the GPU has, such as `hung`.
     pub(super) status: String,
-    /// Time since it answered last, or since it was first looked at.
+    /// Time since it last responded, or since it was first queried.
     pub(super) age_seconds: Option<f64>,
 }
 
 impl Unseen {
-    /// Its name, as a subject has it.
+    /// Its name, as in a subject.
     pub(super) fn name(&self) -> String {
         format!("gpu {}", self.gpu)
     }
 
-    /// What stands in the place of its figures.
+    /// Text in place of its values.
     fn words(&self) -> String {
         let age = self.age_seconds.map_or_else(String::new, |age| format!(" for {}", time(age)));
         format!("unknown: no answer{age} ({})", self.status)
     }
 }
 
-/// The GPUs that are meant and do not answer.
+/// The selected GPUs that do not respond.
 pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
     let sight = &recorder.last;
     let status = sight.rows(frame_view::GPU_STATUS).iter().filter(|row| row.value > 0.0);
@@ -59,7 +59,7 @@ pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
     unseen.collect()
 }
 
-/// Whether a subject is on one of these GPUs, so that what was said of it is over.
+/// Whether a subject is on one of these GPUs, so that its findings are outdated.
 pub(super) fn is_on(subject: &Subject, unseen: &[Unseen]) -> bool {
     let of_gpu = matches!(subject.resource.as_str(), "gpu" | "gpu_process");
     of_gpu
@@ -68,14 +68,14 @@ pub(super) fn is_on(subject: &Subject, unseen: &[Unseen]) -> bool {
             .any(|unseen| subject.gpu.as_str() == unseen.gpu && subject.uuid.as_str() == unseen.uuid)
 }
 
-/// Their rows of a table, one below the other.
+/// Writes one row for each of these GPUs.
 pub(super) fn rows(text: &mut String, unseen: &[Unseen]) {
     for one in unseen {
         text.push_str(&format!("  {}  {}\n", one.name(), one.words()));
     }
 }
 
-/// A verdict that says nothing of them, with their names behind it.
+/// Appends the names of these GPUs to a verdict that does not include them.
 pub(super) fn beside(verdict: String, unseen: &[Unseen]) -> String {
     if unseen.is_empty() {
         return verdict;
@@ -84,10 +84,10 @@ pub(super) fn beside(verdict: String, unseen: &[Unseen]) -> String {
         unseen.iter().take(NAMED).map(|one| format!("{} ({})", one.name(), one.status)).collect();
     let more = unseen.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("{verdict} Not seen: {}{more}.", named.join(", "))
+    format!("{verdict} No data for: {}{more}.", named.join(", "))
 }
 
-/// Why no GPU is seen at all, where that is so; whether something that is there cannot be seen.
+/// The reason why no GPU is visible, if that is so, and whether an existing GPU is hidden by an error.
 pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
     let sight = &recorder.last;
     if !sight.rows(frame_view::GPU_STATUS).is_empty() {
@@ -105,15 +105,15 @@ pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
     Some((format!("GPUs: not visible: {why}."), blind))
 }
 
-/// The status of NVML.
+/// The current status of NVML.
 fn nvml(sight: &frame_view::FrameView) -> Option<&str> {
     let mut rows = sight.rows(frame_view::NVML_STATUS).iter();
     rows.find(|row| row.value > 0.0).map(|row| row.label("status"))
 }
 
 impl Recorder {
-    /// What is wrong with the GPUs that were asked for by name: those that are not there. Before `over` only what more
-    /// samples would not change is said.
+    /// An error for selected GPUs that do not exist. Before `over`, only errors that further samples would not change
+    /// are returned.
     pub fn absent_devices(&self, over: bool) -> Option<String> {
         let wanted = self.focus.devices.as_ref()?;
         let known = self.last.rows(frame_view::GPU_STATUS);
@@ -128,17 +128,17 @@ impl Recorder {
             let final_state = source.is_none() || nvml(&self.last).is_some_and(|nvml| FINAL.contains(&nvml));
             let why = match source.map(|source| (source.status.as_str(), source.why.as_deref())) {
                 None => "the source gpu is off",
-                Some(("ok", _)) => "the driver has none",
+                Some(("ok", _)) => "the driver lists no GPU",
                 Some((_, why)) => why.unwrap_or("no reason is given"),
             };
             return (over || final_state)
-                .then(|| format!("GPU {} cannot be seen: no GPU is visible ({why})", absent.join(", ")));
+                .then(|| format!("GPU {} was not found: no GPU is visible ({why})", absent.join(", ")));
         }
         let mut here: Vec<(&str, &str)> =
             known.iter().map(|row| (row.label("gpu"), row.label("uuid"))).collect();
         here.sort_by_key(|(gpu, _)| gpu.parse::<u32>().ok());
         here.dedup();
-        // One that has not said who it is may be any UUID.
+        // A GPU whose UUID is unknown may be any of the selected ones.
         let nameless = here.iter().any(|(_, uuid)| uuid.is_empty());
         if nameless && !over && absent.iter().all(|name| name.parse::<u32>().is_err()) {
             return None;
@@ -147,6 +147,6 @@ impl Recorder {
             .into_iter()
             .map(|(gpu, uuid)| format!("{gpu} ({})", if uuid.is_empty() { "UUID not known" } else { uuid }))
             .collect();
-        Some(format!("there is no GPU {}; there is {}", absent.join(", "), here.join(", ")))
+        Some(format!("GPU {} was not found; available: {}", absent.join(", "), here.join(", ")))
     }
 }

@@ -1,8 +1,7 @@
 //! A frame as JSON, for `/api/v1/frame` and `/api/v1/findings`.
 //!
-//! Written straight from the frame, without a tree in between. Keys are only
-//! ever added within one `schema_version`. What is not known is `null` or left
-//! out, never 0, and every number is finite.
+//! Serialized directly from the frame. Within one `schema_version` keys are only added. Unknown values are `null` or
+//! left out, never 0, and every number is finite.
 
 use std::borrow::Cow;
 
@@ -12,19 +11,19 @@ use crate::model::frame::Frame;
 use crate::model::point::{Family, Point};
 use crate::model::printable;
 
-/// Grows when a key changes its meaning or goes.
+/// Incremented when a key changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The frame as one JSON object.
 pub fn encode(frame: &Frame) -> Vec<u8> {
-    /// A series takes about this much.
+    /// Approximate size of a series in bytes.
     const SERIES: usize = 96;
     let mut out = Vec::with_capacity(frame.series() * SERIES + 1024);
     serde_json::to_writer(&mut out, &Whole(frame)).expect("keys are text and writing to memory cannot fail");
     shown(out)
 }
 
-/// JSON with every character escaped that a terminal would obey or that would not be seen.
+/// Escapes all control and invisible characters in JSON text.
 pub(super) fn shown(json: Vec<u8>) -> Vec<u8> {
     match std::str::from_utf8(&json).map(printable::json) {
         Ok(Cow::Owned(escaped)) => escaped.into_bytes(),
@@ -32,7 +31,7 @@ pub(super) fn shown(json: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// What the analyzers state in the frame, as one JSON object.
+/// The findings of the frame as one JSON object.
 pub fn findings(frame: &Frame) -> Vec<u8> {
     let mut out = Vec::new();
     serde_json::to_writer(&mut out, &Stated(frame)).expect("keys are text and writing to memory cannot fail");

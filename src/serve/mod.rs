@@ -1,6 +1,6 @@
-//! How a frame is served: Prometheus text, JSON, a page, all over HTTP.
+//! Serves frames over HTTP: Prometheus text, JSON and a status page.
 //!
-//! A server reads the newest frame and never reaches back to a source.
+//! A server reads the newest frame and never accesses a source.
 
 pub mod http;
 pub mod json;

@@ -1,8 +1,7 @@
-//! The status page: what the newest frame says, for people.
+//! The status page: the newest frame as HTML.
 //!
-//! One HTML text without scripts, inline styles on elements, or anything to
-//! fetch, so that it works behind any Content-Security-Policy. Metrics are
-//! looked up by name; what is not there is left out or shown as a dash.
+//! One HTML document without scripts, inline styles on elements or external resources, so that it works with any
+//! Content-Security-Policy. Metrics are looked up by name; missing ones are left out or shown as a dash.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -16,31 +15,31 @@ use crate::model::printable::{escaped, is_hidden};
 use crate::model::source::Status;
 use crate::model::units::Bytes;
 
-/// Nothing may be fetched, nothing may run; the page's own style sheet is inline.
+/// Allows no resources and no scripts; the page's own style sheet is inline.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// More than this is not a page for people any more; the rest is in the metrics.
+/// Maximum rows of a table, to keep the page readable; `/metrics` has all of them.
 const MOST_ROWS: usize = 200;
-/// What fits beside each other on a laptop's screen.
+/// Maximum columns of a table, as many as fit on a laptop's screen.
 const MOST_COLUMNS: usize = 8;
 
 const STYLE: &str = include_str!("page.css");
 
-/// What a table shows: a row for each subject, a column for each gauge that has just its labels.
+/// Definition of a table: a row for each subject, a column for each gauge that has only the subject's labels.
 struct Shape {
     title: &'static str,
-    /// What the names of its gauges begin with after [`PREFIX`].
+    /// Prefix of the names of its gauges, after [`PREFIX`].
     prefix: &'static str,
     /// The label that names a row.
     subject: &'static str,
-    /// Labels beside it that tell no more than it does.
+    /// Labels that only identify the subject further.
     identity: &'static [&'static str],
     /// The gauges shown first; others follow.
     first: &'static [&'static str],
-    /// Part and whole that make a bar.
+    /// Two gauges, part and whole, that are shown as a bar.
     share: Option<(&'static str, &'static str)>,
-    /// The metric that is 1 for the status a row has.
+    /// The metric that is 1 for the current status of the subject.
     status: Option<&'static str>,
 }
 
@@ -76,7 +75,7 @@ const WORKLOADS: Shape = Shape {
     status: None,
 };
 
-/// The page; `age` is that of `frame`.
+/// Renders the page; `age` is the age of `frame`.
 pub fn page(frame: Option<&Frame>, age: Option<Duration>, uptime: Duration, stale_after: Duration) -> String {
     let mut out = String::with_capacity(16 * 1024);
     let _ = write!(
@@ -93,7 +92,7 @@ pub fn page(frame: Option<&Frame>, age: Option<Duration>, uptime: Duration, stal
     );
     match (frame, age) {
         (Some(frame), Some(age)) => body(&mut out, frame, age, age > stale_after),
-        _ => out.push_str("<p class=\"failed\">There is no sample yet.</p>\n"),
+        _ => out.push_str("<p class=\"failed\">No sample has been taken yet.</p>\n"),
     }
     out.push_str("</main></body></html>\n");
     out
@@ -104,11 +103,11 @@ fn body(out: &mut String, frame: &Frame, age: Duration, stale: bool) {
     let class = if stale || critical > 0 { "failed" } else { "ok" };
     let _ = write!(
         out,
-        "<p class=\"{class}\">Sample {} of {} series, {} old{}.",
+        "<p class=\"{class}\">Sample {}: {} series, {} old{}.",
         frame.sequence,
         frame.series(),
         Shown(age.as_secs_f64(), "_seconds"),
-        if stale { ": sampling is stuck" } else { "" },
+        if stale { ": sampling has stalled" } else { "" },
     );
     if critical > 0 {
         let plural = if critical == 1 { "" } else { "s" };
@@ -150,7 +149,7 @@ fn table(out: &mut String, frame: &Frame, shape: &Shape) {
         (place.unwrap_or(shape.first.len()), family.desc.name.ends_with("_max"))
     });
     columns.truncate(MOST_COLUMNS);
-    // What tells nothing but its status has a row as well.
+    // A subject that only has a status gets a row too.
     let statuses = frame.families.iter().find(|family| Some(family.desc.name) == shape.status);
     let mut rows: Vec<&str> = Vec::new();
     for family in columns.iter().chain(&statuses) {
@@ -215,7 +214,7 @@ fn table(out: &mut String, frame: &Frame, shape: &Shape) {
     out.push_str("</tbody></table></div></section>\n");
 }
 
-/// Which `status` of a one-hot metric is 1 for this row.
+/// The `status` whose series is 1 for this row.
 fn status_of<'f>(frame: &'f Frame, metric: &str, subject: &str, row: &str) -> Option<&'f str> {
     let family = frame.families.iter().find(|family| family.desc.name == metric)?;
     let place = |label: &str| family.desc.labels.iter().position(|name| *name == label);
@@ -231,7 +230,7 @@ fn named<'f>(family: &'f Family, label: &str) -> impl Iterator<Item = (&'f str, 
     family.points.iter().filter_map(move |point| Some((point.labels.get(place?)?.as_str(), point.value)))
 }
 
-/// What follows both prefixes in a metric's name; nothing where the name begins otherwise.
+/// The metric's name without both prefixes; absent where it does not begin with them.
 fn own_name(desc: &Desc, prefix: &str) -> Option<&'static str> {
     desc.name.strip_prefix(PREFIX)?.strip_prefix(prefix)
 }
@@ -241,14 +240,14 @@ fn heading(desc: &Desc, prefix: &str) -> String {
     name.strip_suffix(desc.suffix).unwrap_or(name).replace('_', " ")
 }
 
-/// What the analyzers state, the worst first.
+/// The findings, most severe first.
 fn findings(out: &mut String, findings: &[Finding]) {
     if findings.is_empty() {
         return;
     }
     out.push_str(
         "<section><h2>Findings</h2><div><table><thead><tr><th>subject</th><th>state</th>\
-         <th>what</th><th>advice</th></tr></thead><tbody>\n",
+         <th>summary</th><th>advice</th></tr></thead><tbody>\n",
     );
     let mut worst: Vec<&Finding> = findings.iter().collect();
     worst.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -272,7 +271,7 @@ fn findings(out: &mut String, findings: &[Finding]) {
 fn sources(out: &mut String, sources: &[SourceReport]) {
     out.push_str(
         "<section><h2>Sources</h2><div><table><thead><tr><th>source</th><th>status</th>\
-         <th>last complete sample</th><th>why</th></tr></thead><tbody>\n",
+         <th>last complete sample</th><th>reason</th></tr></thead><tbody>\n",
     );
     for report in sources {
         let class = match report.status {
@@ -288,7 +287,7 @@ fn sources(out: &mut String, sources: &[SourceReport]) {
         );
         match report.age_seconds {
             Some(age) => {
-                let _ = write!(out, "{} before this one", Shown(age, "_seconds"));
+                let _ = write!(out, "{} before this sample", Shown(age, "_seconds"));
             }
             None => out.push('–'),
         }
@@ -297,7 +296,7 @@ fn sources(out: &mut String, sources: &[SourceReport]) {
     out.push_str("</tbody></table></div></section>\n");
 }
 
-/// A bar from 0 to 1, which a browser without style sheets shows as well.
+/// A bar from 0 to 1, as an element that works without style sheets.
 struct Bar(f64);
 
 impl std::fmt::Display for Bar {
@@ -307,7 +306,7 @@ impl std::fmt::Display for Bar {
     }
 }
 
-/// A value in the unit of a metric's suffix, for people.
+/// A value formatted in the unit of a metric's suffix.
 struct Shown(f64, &'static str);
 
 impl std::fmt::Display for Shown {
@@ -335,7 +334,7 @@ impl std::fmt::Display for Shown {
     }
 }
 
-/// Text as HTML, in elements and in attributes.
+/// Text escaped for HTML elements and attributes.
 struct Escaped<'a>(&'a str);
 
 impl std::fmt::Display for Escaped<'_> {
@@ -374,7 +373,7 @@ mod tests {
         let html = page(Some(&frames::hostile()), Some(SECOND * 9), SECOND, SECOND * 5);
         assert!(!html.contains("<script"), "{html}");
         assert!(html.contains("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;"), "{html}");
-        assert!(html.contains("sampling is stuck"));
+        assert!(html.contains("sampling has stalled"));
     }
 
     #[test]
@@ -384,6 +383,6 @@ mod tests {
 
     #[test]
     fn without_a_frame_it_says_so() {
-        assert!(page(None, None, SECOND, SECOND).contains("There is no sample yet."));
+        assert!(page(None, None, SECOND, SECOND).contains("No sample has been taken yet."));
     }
 }

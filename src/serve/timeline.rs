@@ -1,8 +1,7 @@
-//! What happened to training jobs, as JSON for `/api/v1/timeline`.
+//! The timeline of training jobs as JSON, for `/api/v1/timeline`.
 //!
-//! `workload` and `rank` choose whose, `since` (seconds since 1970) and
-//! `after` (a sequence number, for those who ask again and again) choose how
-//! much. Other parameters mean nothing and are ignored.
+//! The parameters `workload` and `rank` select by label, `since` (seconds since 1970) and `after` (a sequence number,
+//! for repeated polling) select the newest entries. Other parameters are ignored.
 
 use percent_encoding::percent_decode_str;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -11,7 +10,7 @@ use super::json::{SCHEMA_VERSION, shown};
 use crate::model::frame::Frame;
 use crate::model::timeline::Entry;
 
-/// What is asked for; everything where nothing is.
+/// The requested entries; by default all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     workload: Option<String>,
@@ -21,10 +20,10 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads the query of a request, without its question mark.
+    /// Parses the query of a request, without its question mark.
     ///
     /// # Errors
-    /// One sentence on the parameter that is none.
+    /// One sentence about the invalid parameter.
     pub fn parse(query: &str) -> Result<Self, String> {
         let mut filter = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -36,11 +35,11 @@ impl Filter {
                 "since" => {
                     let seconds = value.parse().ok().filter(|seconds: &f64| seconds.is_finite());
                     filter.since =
-                        Some(seconds.ok_or("The parameter since is a number of seconds since 1970.")?);
+                        Some(seconds.ok_or("The parameter since must be a number of seconds since 1970.")?);
                 }
                 "after" => {
                     filter.after =
-                        Some(value.parse().map_err(|_| "The parameter after is a sequence number.")?);
+                        Some(value.parse().map_err(|_| "The parameter after must be a sequence number.")?);
                 }
                 _ => {}
             }
@@ -56,13 +55,13 @@ impl Filter {
     }
 }
 
-/// Undoes the percent encoding of a query's value; nothing where the bytes are no text.
+/// Decodes a percent-encoded query value; absent where the bytes are not UTF-8.
 fn decoded(value: &str) -> Option<String> {
     let value = value.replace('+', " ");
     Some(percent_decode_str(&value).decode_utf8().ok()?.into_owned())
 }
 
-/// What is asked for of the frame's timeline, as one JSON object, oldest first.
+/// The requested entries of the frame's timeline as one JSON object, oldest first.
 pub fn encode(frame: &Frame, filter: &Filter) -> Vec<u8> {
     let mut out = Vec::new();
     serde_json::to_writer(&mut out, &Shown { frame, filter })
@@ -158,9 +157,9 @@ mod tests {
         assert_eq!(sequences("workload=other").unwrap(), [0_u64; 0]);
         assert_eq!(
             sequences("since=nan").unwrap_err(),
-            "The parameter since is a number of seconds since 1970."
+            "The parameter since must be a number of seconds since 1970."
         );
-        assert_eq!(sequences("after=-1").unwrap_err(), "The parameter after is a sequence number.");
+        assert_eq!(sequences("after=-1").unwrap_err(), "The parameter after must be a sequence number.");
         assert_eq!(decoded("a+b%20c%2").unwrap(), "a b c%2");
     }
 }

@@ -1,9 +1,9 @@
-//! What is measured. One folder a source, one line each in [`REGISTRY`].
+//! The sources of measurements: one folder per source, and one line each in [`REGISTRY`].
 //!
-//! A source's config key, its line in the default file, its metrics
-//! reference and its lint follow from its [`Registration`]. Sources never
-//! import each other; what one tells another goes through
-//! [`crate::model::facts`], in the registry's order.
+//! A source's configuration key, its line in the default configuration file, its
+//! metrics reference and its lint are derived from its [`Registration`]. Sources
+//! never import each other; they exchange data through [`crate::model::facts`],
+//! in the order of the registry.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub mod cgroup;
 pub mod daemon;
 #[cfg(feature = "gpu")]
 pub mod gpu;
-/// The declarations only: a build without the source reads what other daemons expose.
+/// The declarations only: a build without this source still reads what other daemons expose.
 #[cfg(not(feature = "gpu"))]
 pub mod gpu {
     pub mod metrics;
@@ -39,7 +39,7 @@ pub mod training;
 pub mod vmstat;
 pub mod workload;
 
-/// Every source there is, in the order they are sampled.
+/// Every source, in the order in which they are sampled.
 pub static REGISTRY: &[&Registration] = &[
     &kmsg::REGISTRATION,
     &memory::REGISTRATION,
@@ -60,34 +60,34 @@ pub static REGISTRY: &[&Registration] = &[
     &daemon::REGISTRATION,
 ];
 
-/// What the rest of memwarden needs to know of a source.
+/// The declaration of a source.
 #[derive(Debug)]
 pub struct Registration {
-    /// The config key under `sources`, and the value of the `source` label.
+    /// The configuration key under `sources`, and the value of the `source` label.
     pub name: &'static str,
-    /// What it measures, and from where: one sentence.
+    /// What it measures, and from where, in one sentence.
     pub about: &'static str,
-    /// Whether it runs when the configuration is silent.
+    /// Whether it runs if the configuration does not mention it.
     pub on_by_default: bool,
-    /// Its own config keys.
+    /// Its own configuration keys.
     pub options: &'static [&'static Opt],
-    /// Every metric it can put.
+    /// Every metric that it can expose.
     pub metrics: &'static [&'static Desc],
-    /// The sources that must run beside it.
+    /// The sources that it requires.
     pub needs: &'static [&'static str],
-    /// What is wrong with settings whose values are each right: a key within its section and a sentence.
+    /// Errors in settings whose values are each valid: a key within the section and a sentence.
     pub check: fn(&Settings) -> Vec<(String, String)>,
-    /// Builds it. Opens nothing that can fail: what is missing shows at the first sample.
+    /// Builds the source. It opens nothing that can fail: errors are reported by the first sample.
     pub build: fn(&Settings, &Context) -> Box<dyn Source>,
 }
 
-/// What a source is built with beside its settings.
+/// What a source is built from, in addition to its settings.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Where the kernel's files are.
+    /// Paths of the kernel's file systems.
     pub roots: Arc<Roots>,
-    /// How to start the worker that talks to a device driver; absent where no process may be started.
+    /// How to start worker processes; absent if no process may be started.
     pub worker: Option<WorkerCommand>,
-    /// Where the source that receives checkpoint acknowledgements puts them, for readers that must not wait.
+    /// Where checkpoint acknowledgements are stored for readers that must not wait.
     pub checkpoints: Arc<Checkpoints>,
 }

@@ -1,4 +1,4 @@
-//! What every source's tests need: a folder that stands for the machine, the source built on it, what a sample puts.
+//! Test support of the sources: a folder with fixture files, a source built on it, and the output of a sample.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::model::time::Timestamp;
 use crate::serve::prometheus::{Format, encode};
 use crate::sources::{Context, Registration};
 
-/// A folder of a test's own.
+/// A temporary folder.
 pub(crate) struct Root(tempfile::TempDir);
 
 impl Root {
@@ -22,14 +22,14 @@ impl Root {
         self.0.path()
     }
 
-    /// Writes a file below it, with the folders on the way.
+    /// Writes a file below it, and creates the folders in between.
     pub(crate) fn write(&self, path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
         let path = self.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
-    /// Writes more at the end of a file.
+    /// Appends to a file.
     pub(crate) fn append(&self, path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
         let mut file = std::fs::OpenOptions::new().append(true).open(self.path().join(path)).unwrap();
         file.write_all(text.as_ref()).unwrap();
@@ -51,12 +51,12 @@ pub(crate) fn root(files: &[(&str, &str)]) -> Root {
     root
 }
 
-/// A folder of `tests/fixtures`.
+/// The path of a folder of `tests/fixtures`.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// The source as the daemon would build it without a configuration file, with its roots below `root`.
+/// The source as the daemon builds it without a configuration file, with its roots below `root`.
 pub(crate) fn build(registration: &Registration, root: impl AsRef<Path>) -> Box<dyn Source> {
     let schema = config::schema::Schema {
         sections: config::schema::SECTIONS,
@@ -80,7 +80,8 @@ pub(crate) fn build(registration: &Registration, root: impl AsRef<Path>) -> Box<
     (registration.build)(&config.sources[registration.name].settings, &context)
 }
 
-/// One sample's series as text without HELP and TYPE, then a line for dropped points, if any; and its outcome.
+/// The series of one sample as text without HELP and TYPE, then a line for each metric with dropped points;
+/// and the result.
 pub(crate) fn tick(source: &mut dyn Source, second: u64) -> (String, Result<(), SourceError>) {
     let mut batch = Batch::new();
     let outcome = source.sample(Timestamp::from_secs(second), &mut batch);
@@ -94,7 +95,7 @@ pub(crate) fn tick(source: &mut dyn Source, second: u64) -> (String, Result<(), 
     (shown, outcome)
 }
 
-/// The same as one text, with a line for an error, if any, and `root` shown as `ROOT`.
+/// The output of [`tick`] as one text, with a line for an error, if any, and `root` replaced by `ROOT`.
 pub(crate) fn sample(source: &mut dyn Source, root: impl AsRef<Path>, second: u64) -> String {
     let (mut shown, outcome) = tick(source, second);
     match outcome {
@@ -112,7 +113,7 @@ pub(crate) fn check(registration: &Registration, root: impl AsRef<Path>, expecte
     expected.assert_eq(&sample(&mut *build(registration, &root), &root, 1));
 }
 
-/// With `PID` in place of a pid in labels; other numbers may hold its digits.
+/// Replaces the pid in labels by `PID`, but not the same digits in other numbers.
 pub(crate) fn without_pid(text: &str, pid: u32) -> String {
     text.replace(&format!("\"{pid}\""), "\"PID\"").replace(&format!("@{pid}"), "@PID")
 }

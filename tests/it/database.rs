@@ -152,7 +152,7 @@ pub(crate) fn may_be_empty(query: &str, page: &str) -> bool {
     let at_times = ["disarmed_reason", "overdue", "signal_latency"];
     let metric = query
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .find(|word| word.starts_with("memwarden_"));
+        .find(|word| crate::tables::is_ours(word));
     let metric = metric.expect("every query names a metric");
     absent_on_some_hosts.iter().chain(&at_times).any(|word| metric.contains(word))
         && !page.contains(&format!("\n{metric}{{"))

@@ -443,13 +443,15 @@ fn reference() -> String {
     let head: String = table.split_inclusive('\n').take(2).collect();
     let mut groups: BTreeMap<&str, String> = BTreeMap::new();
     for row in table.split_inclusive('\n').skip(2) {
-        let group = row.strip_prefix("| `memwarden_").unwrap().split(['_', '`']).next().unwrap();
-        groups.entry(group).or_default().push_str(row);
+        let name = row.strip_prefix("| `").unwrap();
+        let words = if name.starts_with("memwarden_") { 2 } else { 1 };
+        let end = name.match_indices(['_', '`']).nth(words - 1).unwrap().0;
+        groups.entry(&name[..end]).or_default().push_str(row);
     }
     let mut out = String::new();
     for (group, rows) in groups {
-        let all = if rows.contains(&format!("`memwarden_{group}_")) { "_*" } else { "" };
-        out.push_str(&format!("\n## memwarden_{group}{all}\n\n{head}{rows}"));
+        let all = if rows.contains(&format!("`{group}_")) { "_*" } else { "" };
+        out.push_str(&format!("\n## {group}{all}\n\n{head}{rows}"));
     }
     out
 }

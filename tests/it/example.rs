@@ -46,10 +46,12 @@ fn the_example_saves_ends_and_goes_on() {
     assert_eq!(step(&told, ": goes on from"), Some(saved), "the second run begins where the first one saved");
     assert!(told.contains("Kills by the kernel in its group: 0"));
     assert!(
-        told.contains("ran low; it was asked to save itself, saved, was asked to end and ended."),
+        told.contains(
+            "ran low; it received a checkpoint request, saved its checkpoint, received SIGTERM and ended."
+        ),
         "the incident tells it in a sentence"
     );
-    for row in ["SIGUSR1 to pid", "wait for word of the checkpoint → done", "SIGTERM to pid"] {
+    for row in ["SIGUSR1 to pid", "wait for the checkpoint acknowledgement → done", "SIGTERM to pid"] {
         assert!(told.contains(row), "{row}");
     }
     assert_eq!(told.matches("**soft** → **checkpoint**").count(), 1, "each move is told once");

@@ -1,12 +1,13 @@
 //! What `docs/otlp.md` says of databases that are pushed to: after it, every query of the dashboards returns data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use memwarden::catalog;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use prost::Message as _;
@@ -66,8 +67,12 @@ fn relabeled(mut labels: Labels) -> Labels {
         let pattern = rule["regex"].as_str().unwrap();
         match rule["action"].as_str() {
             Some("labeldrop") => {
-                assert_eq!(rule["if"].as_str().unwrap(), r#"{__name__=~"memwarden_.+"}"#);
-                if labels["__name__"].starts_with("memwarden_") {
+                let names: Vec<&str> = catalog::all().map(|desc| desc.name).collect();
+                let standard = names.into_iter().filter_map(|name| name.strip_prefix("process_"));
+                let standard = standard.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("|");
+                let expected = format!(r#"{{__name__=~"memwarden_.+|process_({standard})"}}"#);
+                assert_eq!(rule["if"].as_str().unwrap(), expected);
+                if crate::tables::is_ours(&labels["__name__"]) {
                     labels.retain(|name, _| !pattern.split('|').any(|part| drops(part, name)));
                 }
             }
@@ -117,6 +122,9 @@ fn the_shipped_relabeling_makes_job_and_instance_of_our_resource() {
     assert_eq!(found["job"], "memwarden");
     assert_eq!(found["instance"], resource["service_instance_id"]);
     assert_eq!(names(&found), ["__name__", "gpu", "host_name", "instance", "job"]);
+
+    let own = series("process_cpu_seconds_total", resource.clone());
+    assert_eq!(names(&own), names(&found));
 
     // A resource that is configured.
     let named = pushed_resource("service.name=node,service.namespace=training");

@@ -26,12 +26,13 @@ const MOVING: &[&str] = &[
     "memwarden_otlp_exports_total",
     "memwarden_otlp_last_success_timestamp_seconds",
     "memwarden_sample_age_seconds",
-    "memwarden_self_cpu_seconds_total",
-    "memwarden_self_open_files",
-    "memwarden_self_resident_memory_bytes",
-    "memwarden_self_threads",
     "memwarden_source_duration_seconds",
     "memwarden_ticks_skipped_total",
+    "process_cpu_seconds_total",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_threads",
+    "process_virtual_memory_bytes",
 ];
 
 /// Beginnings of names: of each of them something must be compared.
@@ -47,10 +48,10 @@ const ROOMS: &[&str] = &[
     "memwarden_kernel_oom_last_victim_",
     "memwarden_otlp_",
     "memwarden_process_",
-    "memwarden_self_",
     "memwarden_source_status",
     "memwarden_workload_gpu_memory_",
     "memwarden_workload_rss_",
+    "process_",
 ];
 
 /// A machine where nothing happens: files that stay as they are, one Slurm job, two GPUs.

@@ -25,7 +25,7 @@ const RULES: [&str; 2] = ["alerts/memwarden.rules.yaml", "alerts/memwarden.recor
 fn named_metrics(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
     let words = words.map(|word| word.trim_matches(':'));
-    let ours = words.filter(|word| word.starts_with("memwarden_") || word.contains(":memwarden_"));
+    let ours = words.filter(|word| crate::tables::is_ours(word) || word.contains(":memwarden_"));
     ours.map(str::to_owned).collect()
 }
 

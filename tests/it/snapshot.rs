@@ -35,7 +35,7 @@ fn a_leak_is_named_with_its_line() {
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.contains("1 suspected of leaking, over 18 whole optimizer steps"), "{out}");
     assert!(
-        out.contains("leak? 78.1 KiB 20 allocations 3.9 KiB a step, in 18 steps keep_loss train.py:56"),
+        out.contains("leak?  78.1 KiB  20 allocations  3.9 KiB a step, in 18 steps  keep_loss train.py:56"),
         "{out}"
     );
 }
@@ -129,7 +129,7 @@ fn a_watched_folder_is_read_as_snapshots_appear() {
     std::fs::write(runs.join("rank4.pickle"), b"\x80\x04cos\nsystem\n").unwrap();
     line("memwarden_snapshot_errors_total{folder=\"sft\"} 1");
     let said = wait_for("the reason", limit, || {
-        daemon.log().lines().find(|line| line.contains("cannot be read")).map(str::to_owned)
+        daemon.log().lines().find(|line| line.contains("Cannot read an")).map(str::to_owned)
     });
     assert!(said.contains("rank4.pickle") && said.contains("byte 2"), "{said}");
 

@@ -10,16 +10,39 @@ use memwarden::model::setting::{Opt, OptKind};
 use memwarden::sources::{Context, REGISTRY};
 use memwarden::{app, catalog, config};
 
+/// Names without our prefix: what Prometheus client libraries call the metrics of their own process.
+const STANDARD: &[&str] = &[
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_threads",
+    "process_virtual_memory_bytes",
+];
+
+/// Whether a metric of this name is ours.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name.starts_with("memwarden_") || STANDARD.contains(&name)
+}
+
+#[test]
+fn every_standard_metric_is_exposed() {
+    for name in STANDARD {
+        assert!(catalog().iter().any(|desc| desc.name == *name), "{name} is not exposed");
+    }
+}
+
 fn catalog() -> Vec<&'static Desc> {
     catalog::all().collect()
 }
 
 #[test]
-fn names_are_unique_and_have_our_prefix() {
+fn names_are_unique_and_have_our_prefix_or_are_standard() {
     let mut seen = BTreeSet::new();
     for desc in catalog() {
         assert!(seen.insert(desc.name), "{} is declared twice", desc.name);
-        assert!(desc.name.starts_with("memwarden_"), "{}", desc.name);
+        assert!(is_ours(desc.name), "{}", desc.name);
         let lower = desc.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
         assert!(lower && !desc.name.contains("__"), "{}", desc.name);
     }
@@ -309,7 +332,7 @@ fn texts_name_only_keys_and_metrics_that_exist() {
         for word in words.map(|word| word.trim_end_matches('.')) {
             let file = word.ends_with(".json");
             let key = !file && word.split_once('.').is_some_and(|(root, _)| roots.contains(root));
-            let metric = word.starts_with("memwarden_");
+            let metric = is_ours(word);
             named += usize::from(key || metric);
             if (key && !exists(word)) || (metric && !catalog().iter().any(|desc| desc.name == word)) {
                 wrong.push(format!("{whose} names {word}"));

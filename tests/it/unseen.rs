@@ -32,7 +32,7 @@ fn a_gpu_that_hangs_is_a_row_and_an_exit_code() {
         });
         let done = long_enough.unwrap();
         let (out, err) = (text(&done.stdout), text(&done.stderr));
-        assert!(!out.contains("Nothing is foreseen to run out.") && !out.contains("Nothing leaks."), "{out}");
+        assert!(!out.contains("No exhaustion is predicted.") && !out.contains("No leak was found."), "{out}");
         // A test machine that is nearly full may be above the threshold, which comes first.
         assert!(matches!(done.status.code(), Some(2 | 3)), "{args:?}: {:?} {out}{err}", done.status);
     }
@@ -44,7 +44,7 @@ fn a_gpu_that_is_not_there_is_an_error_with_those_that_are() {
     let done = ran(two, &["oom", "--devices", "0,7", "--duration", "60"]);
     let err = text(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{err}");
-    assert!(err.contains("there is no GPU 7; there is 0 ("), "{err}");
+    assert!(err.contains("GPU 7 was not found; available: 0 ("), "{err}");
     assert!(done.stdout.is_empty());
 }
 
@@ -61,7 +61,7 @@ fn a_daemon_states_a_gpu_that_hangs() {
     let critical = "memwarden_findings{analyzer=\"visibility\",severity=\"critical\"}";
     daemon.wait_value(critical, |count| count >= 1.0);
     let findings = daemon.get("/api/v1/findings").body;
-    assert!(findings.contains("GPU 1 cannot be seen"), "{findings}");
+    assert!(findings.contains("GPU 1 does not respond"), "{findings}");
     let page = daemon.get("/").body;
     assert!(!page.contains("<p class=\"ok\">Sample"), "{page}");
     assert!(page.contains("critical finding") && page.contains("<td class=\"failed\">hung</td>"), "{page}");
@@ -114,7 +114,7 @@ fn a_watch_that_cannot_end_with_a_verdict_says_so_before_it_begins() {
 #[test]
 fn fragment_refuses_what_it_cannot_choose() {
     for args in [&["--pid", "1"][..], &["--workload", "x"], &["--devices", "0"]] {
-        let done = memwarden(&[&["fragment", "--duration", "0.2"], args].concat()).output().unwrap();
+        let done = memwarden(&[&["fragmentation", "--duration", "0.2"], args].concat()).output().unwrap();
         assert_eq!(done.status.code(), Some(1));
         assert!(text(&done.stderr).contains("give --url as well"), "{}", text(&done.stderr));
     }

@@ -1,4 +1,4 @@
-//! The analyzer of a frame: every resource that has a limit, each tick.
+//! The `exhaustion` analyzer: assesses every resource that has a limit, each tick.
 
 use super::{Level, metrics, resources, risk};
 use crate::analyzers::Registration;
@@ -13,13 +13,14 @@ use crate::model::outlook::{Forecast, HORIZONS, Tte};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
 
-/// The labels of the horizons.
+/// Values of the label `horizon`, in the order of [`HORIZONS`].
 const HORIZON_LABELS: [&str; HORIZONS.len()] = ["1m", "5m", "15m", "60m"];
 
-/// Without growth a full GPU is no danger: allocators reserve all there is on purpose.
+/// Used share that a GPU without growth counts as at most, which is below the lowest threshold of the risk rules:
+/// allocators reserve all free memory on purpose.
 const FULL_GPU: f64 = 0.89;
 
-/// When each resource runs out.
+/// Registration of the `exhaustion` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "exhaustion",
     about: "Forecasts when the host, each cgroup with a limit, each GPU and each workload exhausts its memory.",
@@ -89,7 +90,7 @@ fn put_bytes(
 /// The probability of exhaustion within each horizon.
 type Within = [Option<Ratio>; HORIZONS.len()];
 
-/// What is forecast by now: a time to exhaustion runs down between two assessments.
+/// The forecast at `now`: the time to exhaustion decreases between two assessments.
 fn figures(said: &DatedAssessment, now: Timestamp) -> (Option<Tte>, Within) {
     let left = |seconds: f64| Seconds::new((seconds - said.age(now)).max(0.0));
     let tte = said.assessment.tte.as_ref();
@@ -99,7 +100,7 @@ fn figures(said: &DatedAssessment, now: Timestamp) -> (Option<Tte>, Within) {
     (tte, std::array::from_fn(|place| p(place).and_then(Ratio::new)))
 }
 
-/// Puts what was said of one resource.
+/// Adds the metrics and the finding of one resource.
 fn put(
     resource: &resources::Resource,
     said: &DatedAssessment,
@@ -134,7 +135,7 @@ fn put(
     }
 }
 
-/// The level of risk and its rule.
+/// The risk level and the rule that set it; absent without an assessed risk.
 fn judged(resource: &resources::Resource, assessment: &Assessment) -> Option<(Level, &'static str)> {
     let found = assessment.risk?;
     if resource.subject.resource.as_str() != "gpu" {

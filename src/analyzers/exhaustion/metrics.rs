@@ -1,4 +1,4 @@
-//! What `exhaustion` exposes. Every series begins with the labels of its subject, of which most are empty.
+//! Metrics of the `exhaustion` analyzer. Every series begins with the labels of its subject, most of which are empty.
 
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
 

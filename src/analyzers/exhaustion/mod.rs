@@ -1,29 +1,29 @@
-//! When a resource runs out at the growth it has, and how likely that is.
+//! Forecasts when a resource is exhausted at its current growth, and with which probability.
 //!
 //! # What it says
-//! The time to exhaustion as 10 %, 50 % and 90 % quantiles, given that the growth goes on; the probability
-//! of exhaustion within each horizon, which allows for growth that stops; a risk level with its rule.
+//! The time to exhaustion as 10 %, 50 % and 90 % quantiles, provided that growth continues; the probability of
+//! exhaustion within each horizon, including the chance that growth stops; a risk level and the rule that set it.
 //!
 //! # Method
-//! The peak line (the 90 % quantile of past bucket peaks, each carried on to now) drifts with the rate of
-//! [`super::leak`]'s window and diffuses as the variogram says. It looks as far back as the forecast looks
-//! ahead, because the highest of as many peaks to come is as likely above the highest of those past as
-//! below; where the growth is of a life longer than the newest samples, as far as these go, and the swing of
-//! the means before is added. First passage over the limit follows the inverse Gaussian law
-//! ([`super::stats::first_passage`]), with 8 % of the rate added to its standard
-//! error, because no leak keeps its pace for ever: with that, eight in ten recorded leaks arrive between the
-//! outer quantiles. Growth that has lasted for T goes on for another t with probability T/(T+t), the law of a record
-//! (what has been seen is as likely the first as the last part of its life): the probability is multiplied
-//! with it. Where the device's own figure lies still under a caching allocator, the allocator's figure is
-//! carried on, plus what the device held above it at least.
+//! The peak line (the 90 % quantile of past bucket peaks, each extrapolated to now) drifts with the rate of
+//! [`super::leak`]'s window and diffuses as the variogram estimates. It looks as far back as the forecast looks
+//! ahead, because the highest of a number of future peaks is as likely above the highest of the same number of past
+//! peaks as below it; where the growth is found in a history longer than the newest samples, it looks back as far as
+//! the newest samples reach, and the variation of the earlier means is added. The time of first passage over the
+//! limit has the inverse Gaussian distribution ([`super::stats::first_passage`]), with 8 % of the rate added to its
+//! standard error, because no leak keeps a constant rate: with this, eight of ten recorded leaks reach the limit
+//! between the outer quantiles. Growth that has lasted for T continues for another t with probability T/(T+t) (the
+//! observed part is as likely the first part of its duration as the last); the probability is multiplied by this.
+//! Where the memory that the device reports is constant under a caching allocator, the allocated memory is
+//! extrapolated instead, plus at least what the device used above it.
 //!
 //! # When it stays silent
-//! No limit; no growth; growth that has not held half as long as a leak must; a time that is more than
-//! 2.5 times what the growth has been seen for.
+//! There is no limit; there is no growth; growth has lasted less than half of what a leak requires; the time to
+//! exhaustion is more than 2.5 times as long as the observed growth.
 //!
 //! # False alarms
-//! A fill that stops below the limit; the rising half of a slow wave; the first large load after an idle week,
-//! where it takes minutes. Jumps between two samples are seen by no forecast: alert on the level too.
+//! A fill that stops below the limit; the rising half of a slow oscillation; the first large load after an idle week,
+//! if it takes minutes. A forecast cannot predict a jump between two samples: alert on the level too.
 
 mod analyzer;
 pub mod metrics;
@@ -40,35 +40,36 @@ use super::view::{MOST, View};
 pub use analyzer::REGISTRATION;
 pub use risk::{Level, Risk, risk};
 
-/// Rounds in which the time ahead and the time looked back on agree.
+/// Iterations until the time looked ahead and the time looked back agree.
 const ROUNDS: usize = 3;
-/// Newest buckets whose peaks make the line at least: more than a sawtooth's period in most.
+/// Minimum number of newest buckets that the peak line is computed from: longer than the period of most sawtooth
+/// patterns.
 const PEAKS: usize = 12;
-/// The line's quantile among them: the peak that comes again, not the one that came once.
+/// Quantile of these peaks that the line uses: a peak that recurs, not one that occurred once.
 const LINE: f64 = 0.9;
 /// Added to the rate's standard error, as a share of the rate.
 const PACE: f64 = 0.08;
-/// How many windows ahead a forecast may look.
+/// Maximum time to exhaustion, as a multiple of the observed duration of the growth.
 const REACH: f64 = 2.5;
-/// What the device held above the allocator: this quantile of the window's buckets.
+/// Quantile, over the buckets of the window, of the device memory in use above the allocated memory.
 const OVERHEAD: f64 = 0.4;
-/// A bucket in which the device's figure moved by less than this share lies still.
+/// A bucket in which the value changed by less than this share counts as constant.
 const STILL: f64 = 1e-4;
-/// No forecast is longer than 30 years.
+/// Longest time of a forecast, in seconds: 30 years.
 const LONGEST: f64 = 1e9;
 
-/// The figure that the distance to the limit was taken from.
+/// The quantity that the distance to the limit is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// What is used, as the limit counts it.
+    /// Used memory, as it counts against the limit.
     Used,
-    /// What the job's allocator has allocated, because the used figure lies still.
+    /// Memory allocated by the job's allocator, because the used memory is constant.
     Allocated,
 }
 
 impl Basis {
-    /// The word for people and labels.
+    /// The value of the label `basis`, also used in texts.
     pub fn word(self) -> &'static str {
         match self {
             Self::Used => "used",
@@ -77,41 +78,41 @@ impl Basis {
     }
 }
 
-/// The time to exhaustion in seconds, if growth goes on as it does.
+/// Quantiles of the time to exhaustion in seconds, provided that growth continues at its current rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tte {
-    /// One in ten is earlier.
+    /// 10 % quantile.
     pub p10: f64,
-    /// Half are earlier.
+    /// Median.
     pub p50: f64,
-    /// One in ten is later; absent where the rate is too unsure to say.
+    /// 90 % quantile; absent where the rate is too uncertain.
     pub p90: Option<f64>,
 }
 
-/// What the growth does to a limit.
+/// Forecast of when growth reaches a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forecast {
     walk: Walk,
-    /// For how long the growth has been seen, in seconds.
+    /// Time for which growth has been observed, in seconds.
     age: f64,
     middle: Option<f64>,
     pub(super) basis: Basis,
 }
 
-/// The figures that a forecast is made of.
+/// Series that a forecast is computed from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures<'a> {
-    /// The newest samples of what is used.
+    /// The newest samples of the used memory.
     pub(super) used: &'a View,
-    /// Those of what the allocator says, where there is one.
+    /// The newest samples of the allocated memory; absent without allocator statistics.
     pub(super) allocated: Option<&'a View>,
-    /// All of a long life of what the growth is of, where it is of all.
+    /// The whole history of the growing quantity; absent unless the growth was found in the whole history.
     pub(super) whole: Option<&'a View>,
 }
 
 impl Forecast {
-    /// From the figures and the growth with its rate; `now` is on the history's clock, after its newest bucket, and it
-    /// has grown for `age` seconds.
+    /// Computes the forecast from the series and the growth with its rate. `now` is on the history's clock, after the
+    /// newest bucket; growth has been observed for `age` seconds.
     pub(super) fn new(
         Figures { used, allocated, whole }: Figures<'_>,
         look: &Look,
@@ -132,7 +133,7 @@ impl Forecast {
             level += over;
             back = ((limit - level) / rate).clamp(0.0, age);
         }
-        // It may come round at any time until then.
+        // The variation can recur at any time until exhaustion.
         let recent = used.at().first().copied().unwrap_or(now);
         level += whole.map_or(0.0, |whole| swing(whole, recent, rate, back, now));
         let walk = Walk {
@@ -145,7 +146,7 @@ impl Forecast {
         Self { walk, age, middle: walk.quantile(0.5, LONGEST), basis }
     }
 
-    /// The quantiles, where they are not beyond what has been seen.
+    /// The quantiles; absent where the median exceeds [`REACH`] times the observed growth.
     pub(super) fn tte(&self) -> Option<Tte> {
         let p50 = self.middle.filter(|middle| *middle < REACH * self.age)?;
         Some(Tte {
@@ -162,7 +163,8 @@ impl Forecast {
     }
 }
 
-/// The high line through the peaks of the last `back` seconds, carried on to `now`, and how far they spread.
+/// The upper line through the peaks of the last `back` seconds, extrapolated to `now`, and the spread of the peaks
+/// below it.
 fn line(view: &View, rate: f64, back: f64, now: f64) -> (f64, f64) {
     let n = view.len();
     let first = view.from(now - back).min(n - n.min(PEAKS));
@@ -175,8 +177,8 @@ fn line(view: &View, rate: f64, back: f64, now: f64) -> (f64, f64) {
     (level, level - robust::quantile(peaks, 0.2))
 }
 
-/// How much higher the means of the last `back` seconds come, carried on to `now`, than any since `recent`: the day's
-/// swing, of which the newest samples see nothing.
+/// Height of the means of the last `back` seconds, extrapolated to `now`, above all means since `recent`: the daily
+/// variation, which the newest samples do not contain. At least 0.
 fn swing(whole: &View, recent: f64, rate: f64, back: f64, now: f64) -> f64 {
     let carried = |i: usize| whole.mean()[i] + rate * (now - whole.at()[i]);
     let (first, new) = (whole.from(now - back), whole.from(recent));
@@ -193,7 +195,7 @@ fn swing(whole: &View, recent: f64, rate: f64, back: f64, now: f64) -> f64 {
     }
 }
 
-/// Whether the figure stands at one value in most of the newest buckets.
+/// Whether the value is constant in most of the newest buckets.
 fn lies_still(view: &View) -> bool {
     let n = view.len();
     let newest = n - n.min(PEAKS);
@@ -201,8 +203,8 @@ fn lies_still(view: &View) -> bool {
     2 * still > n - newest
 }
 
-/// What the device held above the allocator's highest peak until then, since `from`; never less than
-/// nothing. A caching allocator gives nothing back, so that its past peaks are what it holds.
+/// Device memory in use above the highest allocated peak so far, since `from`; never below 0. A caching allocator
+/// does not release memory, so that its past peaks are what it still holds.
 fn overhead(used: &View, allocated: &View, from: f64) -> f64 {
     let mut over = [0.0; MOST];
     let (mut count, mut highest, mut next) = (0, 0.0_f64, 0);

@@ -1,4 +1,4 @@
-//! What can run out, found in a frame, with the figures that count against its limit.
+//! Finds the resources that can be exhausted in a frame, with the memory that counts against their limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,22 +10,22 @@ use crate::model::finding::Subject;
 use crate::model::label::Label;
 use crate::sources::{cgroup, memory, training, workload};
 
-/// Something that can run out.
+/// A resource that can be exhausted.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) subject: Subject,
     pub(super) sample: Sample,
     /// Bytes.
     pub(super) limit: f64,
-    /// What tells its present life from an earlier one.
+    /// Identifies the lifetime of the subject, in seconds: a different value means that the subject was restarted.
     pub(super) life: f64,
 }
 
-/// Two kills are two lives, whatever the start of a life may wander.
+/// Seconds by which each OOM kill changes the lifetime of a cgroup: more than the tolerated drift of a start time.
 const KILL: f64 = 60.0;
 
 impl Resource {
-    /// What can be done before it runs out.
+    /// What can be done before the resource is exhausted.
     pub(super) fn advice(&self) -> &'static str {
         match self.subject.resource.as_str() {
             "host" => "Look which workload grows; save a checkpoint before the kernel chooses a victim.",
@@ -38,7 +38,7 @@ impl Resource {
     }
 }
 
-/// Every resource that has a limit and says what is used of it.
+/// Every resource whose limit and used memory are known.
 pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
     let mut found = Vec::new();
     let host = host(view);
@@ -71,19 +71,20 @@ fn host(view: &View<'_>) -> Option<Resource> {
     })
 }
 
-/// A cgroup that has a limit of its own.
+/// A cgroup with its own memory limit.
 struct Group {
     sample: Sample,
     limit: f64,
     life: f64,
 }
 
-/// One metric of cgroups or workloads by its only label.
+/// The values of a metric by its only label.
 fn by_label<M: Metric>(view: &View<'_>, metric: &'static M) -> BTreeMap<Label, f64> {
     view.points(metric).iter().map(|point| (point.labels[0].clone(), point.value)).collect()
 }
 
-/// What the kernel cannot reclaim counts: a group full of file cache is healthy.
+/// The cgroups with a limit. Only memory that the kernel cannot reclaim counts as used: a cgroup full of file cache
+/// is healthy.
 fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
     use cgroup::metrics::{ANON, EVENTS, KERNEL, LIMIT, SHMEM, SLAB, WORKING_SET};
     let limits = by_label(view, &LIMIT);
@@ -96,7 +97,8 @@ fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
     let kills = |path: &Label| view.value(&EVENTS, &[path.clone(), "oom_kill".into()]).unwrap_or(0.0);
     let group = |(path, limit): (Label, f64)| {
         let unreclaimable = anon.get(&path).zip(shmem.get(&path)).map(|(anon, shmem)| anon + shmem);
-        // Most of the slab is caches of names and inodes, which go first; where it is not told apart, nothing is added.
+        // Most of the slab is dentry and inode caches, which are reclaimed first; without a separate slab value, no
+        // kernel memory is added.
         let kernel =
             kernel.get(&path).zip(slab.get(&path)).map_or(0.0, |(kernel, slab)| (kernel - slab).max(0.0));
         let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(&path).copied())?;
@@ -110,7 +112,7 @@ fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
 fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
     use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED};
     for point in view.points(&MEMORY_USED) {
-        // What the driver keeps for itself can never be used.
+        // The memory that the driver reserves for itself cannot be used.
         let Some(free) = view.value(&MEMORY_FREE, &point.labels) else { continue };
         let [gpu, uuid] = &*point.labels else { continue };
         let (used, limit) = (point.value, point.value + free);
@@ -122,9 +124,11 @@ fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
 #[cfg(not(feature = "gpu"))]
 fn gpus(_view: &View<'_>, _found: &mut Vec<Resource>) {}
 
-/// Each rank's allocator: its tensors, against all that it has taken of its device and what is free there.
+/// Each rank's allocator: its allocated memory against the sum of its reserved memory and the free memory of the
+/// device.
 ///
-/// What it took it keeps, so that the driver's figure lies still while the tensors in it grow.
+/// The allocator keeps its reserved memory, so that the memory that the driver reports is constant while the
+/// allocated memory grows.
 fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
     use training::metrics::{ALLOCATED, DEVICE_FREE, RESERVED};
     let pids = ranks::pids(view);
@@ -135,7 +139,7 @@ fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
         let Some((reserved, free)) = of(&RESERVED).zip(of(&DEVICE_FREE)) else { continue };
         let Some(pid) = pids.get(&[workload, rank]) else { continue };
         let subject = Subject::allocator(workload, pid, gpu);
-        // Of several devices that the driver does not tell apart, the first is followed.
+        // Of several devices with the same labels, only the first is tracked.
         if !seen.insert(subject.clone()) {
             continue;
         }
@@ -144,7 +148,8 @@ fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
     }
 }
 
-/// Each workload against what would stop it first: a limit on its cgroup's path, or the host.
+/// Each workload against its nearest limit: the limits of its cgroup and of the cgroups above it, and the memory of
+/// the host.
 fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>, found: &mut Vec<Resource>) {
     use workload::metrics::{ANON, INFO, RSS, SHMEM, START};
     let place = INFO.desc.labels.iter().position(|label| *label == "cgroup");

@@ -1,26 +1,26 @@
-//! How bad it is, and by which rule.
+//! The risk level of a resource, and the rule that sets it.
 
 use serde::Serialize;
 
-/// How soon something must be done.
+/// Risk level, by how soon action is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Nothing.
+    /// No action required.
     Low,
-    /// Within the hour, or a leak.
+    /// Action within the hour, or a leak.
     Medium,
-    /// Within a quarter of an hour.
+    /// Action within 15 minutes.
     High,
-    /// Now.
+    /// Action now.
     Critical,
 }
 
 impl Level {
-    /// Every level, the lowest first.
+    /// Every level, lowest first.
     pub const ALL: [Self; 4] = [Self::Low, Self::Medium, Self::High, Self::Critical];
 
-    /// The word for people and labels.
+    /// The value of the label `level`, also used in texts.
     pub fn word(self) -> &'static str {
         match self {
             Self::Low => "low",
@@ -31,17 +31,17 @@ impl Level {
     }
 }
 
-/// A level and the rule that gave it.
+/// A risk level and the rule that set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Risk {
-    /// How bad it is.
+    /// The level.
     pub level: Level,
-    /// The first rule that holds, in words.
+    /// The first rule that holds, as text.
     pub rule: &'static str,
 }
 
-/// The risk of a resource: `used` is the used share of its limit, `within` the probability of exhaustion
-/// within so many seconds.
+/// The risk of a resource. `used` is the used share of its limit; `within` returns the probability of exhaustion
+/// within the given number of seconds.
 pub fn risk(used: f64, growing: bool, leaking: bool, within: impl Fn(f64) -> f64) -> Risk {
     let rules = [
         (used >= 0.98, Level::Critical, "used is at least 98 % of the limit"),

@@ -1,4 +1,4 @@
-//! What is lost in the allocator of a rank, from the figures that the job pushes.
+//! Fragmentation of a rank's allocator, from the statistics that the job reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Flag, Ratio};
 use crate::sources::training::metrics as training;
 
-/// From this share of what is reserved on, memory that is unreleasable is worth a word: below, the next request's size
-/// decides more than the allocator does.
+/// Minimum unreleasable share of the reserved memory for a state other than fine: below it, the sizes of the next
+/// requests matter more than fragmentation.
 const WORTH: f64 = 0.05;
-/// Seconds for which a failed try of the allocator counts.
+/// Seconds for which a failed allocation counts.
 const RECENT: f64 = 600.0;
 
-/// What is remembered of the allocators, by workload, rank, device and GPU.
+/// State of the allocators, by workload, rank, device and GPU.
 #[derive(Debug, Default)]
 pub(super) struct Allocators {
     known: BTreeMap<Arc<[Label]>, Known>,
@@ -26,9 +26,9 @@ pub(super) struct Allocators {
 
 #[derive(Debug)]
 struct Known {
-    /// Retries and failures together, as they were told last.
+    /// Sum of retries and failures, as last reported.
     tries: Option<f64>,
-    /// When they last rose, in seconds on the monotonic clock.
+    /// When that sum last increased, in seconds on the monotonic clock.
     failed: Option<f64>,
     state: State,
     since_unix: f64,
@@ -38,11 +38,11 @@ struct Known {
 /// One allocator, in bytes.
 struct Figures {
     reserved: f64,
-    /// Lost to rounding inside blocks that are in use; absent where the request sizes are not told.
+    /// Lost to rounding inside allocated blocks; absent where the requested sizes are not reported.
     internal: Option<f64>,
-    /// Free, and not to be given back to the device.
+    /// Free, but cannot be released to the device.
     unreleasable: f64,
-    /// Free in all.
+    /// Total free memory.
     free: f64,
     largest_free: Option<f64>,
     device_free: Option<f64>,
@@ -54,7 +54,7 @@ impl Figures {
         let (reserved, active) = told(&training::RESERVED).zip(told(&training::ACTIVE))?;
         let free = (reserved - active).max(0.0);
         let releasable = told(&training::RELEASABLE);
-        // Where the releasable part is not told, what lies between live blocks is the part that cannot be released.
+        // Without a releasable value, the inactive split is the part that cannot be released.
         let unreleasable = releasable
             .map(|releasable| (free - releasable).max(0.0))
             .or_else(|| told(&training::INACTIVE_SPLIT))?;
@@ -82,7 +82,7 @@ impl Figures {
 }
 
 impl Allocators {
-    /// Says what there is to say of each allocator.
+    /// Assesses each allocator; adds its metrics and findings.
     pub(super) fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());
         let pids = ranks::pids(view);
@@ -141,8 +141,8 @@ fn whole(bytes: f64) -> Bytes {
 fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, since: f64) -> Finding {
     let percent = figures.unreleasable / figures.reserved * 100.0;
     let why = match state {
-        State::Fragmented => "allocations failed at first or for good meanwhile",
-        _ => "the device has less free than that",
+        State::Fragmented => "allocations were retried or failed within the last 10 minutes",
+        _ => "the device has less free memory than that",
     };
     let mut evidence = vec![
         Evidence { what: "unreleasable_bytes", value: figures.unreleasable },
@@ -157,12 +157,12 @@ fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, sinc
         severity: if state == State::Fragmented { Severity::Warning } else { Severity::Info },
         since_unix_seconds: since,
         summary: format!(
-            "The allocator of rank {rank} holds {} ({percent:.0} % of what it reserved) free between live blocks, and {why}.",
+            "The allocator of rank {rank} has {} ({percent:.0} % of its reserved memory) free that it cannot release, and {why}.",
             whole(figures.unreleasable)
         ),
         evidence,
-        advice: "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: segments that grow in place leave no such gaps; \
-                 a memory snapshot tells whose blocks are around them.",
+        advice: "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: expandable segments avoid such gaps; \
+                 a memory snapshot shows which blocks surround them.",
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn cached_memory_is_no_fragmentation_and_a_share_is_no_verdict() {
-        // All that is free can be given back.
+        // All free memory can be released.
         assert_eq!(states(&[[60, 20, 40, 1, 0], [60, 20, 40, 1, 3]]), ["fine 0.00", "fine 0.00"]);
         // A third is unreleasable, and the device has plenty.
         assert_eq!(states(&[[30, 20, 0, 40, 0]]), ["fine 0.33"]);

@@ -1,8 +1,8 @@
-//! What `fragmentation` exposes.
+//! Metrics of the `fragmentation` analyzer.
 
 use crate::model::units::{Bytes, Flag, Ratio};
 
-/// Devices: a few of each rank.
+/// Series budget for metrics per device: a few devices per rank.
 const SEVERAL: usize = 8_000;
 
 crate::metrics! {

@@ -1,34 +1,34 @@
-//! Whether free memory is in pieces too small to be of use: the host's, and that of the jobs' allocators.
+//! Fragmentation of free memory: that of the host, and that of the allocators of jobs.
 //!
 //! # What it says
-//! Of each zone: the share of free memory that cannot serve 2^9 pages (a huge page of x86-64), smoothed, its
-//! trend, and a state: `fine`, `fragmenting` or `fragmented`. Of the allocator of each rank that pushes its figures: what
-//! is free and cannot be given back, what is lost to rounding, and the same states.
+//! For each zone: the share of free memory in blocks of fewer than 2^9 pages (a huge page of x86-64), smoothed, its
+//! trend, and a state: `fine`, `fragmenting` or `fragmented`. For the allocator of each rank that reports its
+//! statistics: the free memory that cannot be released, the memory lost to rounding, and the same states.
 //!
 //! # Method
-//! The unusable free index of the kernel's extfrag (mm/vmstat.c, `unusable_free_index`; Gorman and Whitcroft,
-//! "The what, the why and the where to of anti-fragmentation", OLS 2006), as the `buddyinfo` source computes
-//! it, at order 9, in two exponential means: five minutes and one hour. `fragmenting`: the fast one is above
-//! one half and at least 0.1 above the slow one. `fragmented`: the fast one is above 0.9, and in the last
-//! five minutes a page fault or a compaction was refused a huge page. The index alone is no verdict: a host
-//! whose free memory is small because the rest is file cache has a high index and is healthy.
+//! The unusable free index of the kernel's extfrag (mm/vmstat.c, `unusable_free_index`; Gorman and Whitcroft, "The
+//! what, the why and the where to of anti-fragmentation", OLS 2006), as the `buddyinfo` source computes it, at order
+//! 9, in two exponential means: five minutes and one hour. `fragmenting`: the fast mean is above one half and at
+//! least 0.1 above the slow one. `fragmented`: the fast mean is above 0.9, and a page fault or a compaction failed to
+//! get a huge page in the last five minutes. The index alone is not sufficient: a host whose free memory is small
+//! because the rest is file cache has a high index and is healthy.
 //!
 //!
-//! Of an allocator: reserved − active − releasable is not releasable (the inactive split where the
-//! releasable part is not told; PyTorch notes on CUDA semantics, `memory_stats`). `fragmented`: at least a
-//! twentieth of what is reserved is unreleasable, and the allocator's retries or failures rose in the last ten minutes.
-//! `fragmenting`: as much is unreleasable, and it is more than the device has free. (reserved − allocated) / reserved is
-//! never a verdict: a cache that can be given back is healthy.
+//! For an allocator: reserved − active − releasable is unreleasable (the inactive split where the releasable memory
+//! is not reported; PyTorch notes on CUDA semantics, `memory_stats`). `fragmented`: at least 5 % of the reserved
+//! memory is unreleasable, and the allocator's retries or failures increased in the last ten minutes. `fragmenting`:
+//! as much is unreleasable, and it is more than the device has free. (reserved − allocated) / reserved is not
+//! evaluated: a cache that can be released is healthy.
 //!
 //! # When it stays silent
-//! Before a minute was seen; in the zone DMA, which is of no use to a training job; where `buddyinfo` is off.
-//! What an allocator wastes is not seen from outside: where the job does not push it, `memwarden snapshot` tells it,
-//! and tells it for the sizes that the job really asks for.
+//! During the first minute; for the zone DMA, which training jobs do not use; where `buddyinfo` is off. The
+//! fragmentation of an allocator is not visible from outside the job: where the job does not report it, `memwarden
+//! snapshot` shows it, and for the sizes that the job requests.
 //!
 //! # False alarms
-//! Huge pages are also refused for a memory limit or by policy (`defrag=never`), which the kernel's counters
-//! do not tell apart; with an index above 0.9 beside it that is called `fragmented`. An allocation that failed
-//! for true exhaustion while a twentieth was unreleasable is called `fragmented` for ten minutes.
+//! Huge page allocations also fail because of a memory limit or by policy (`defrag=never`), which the kernel's
+//! counters do not distinguish; together with an index above 0.9 this is reported as `fragmented`. An allocation that
+//! failed because memory was exhausted while 5 % was unreleasable is reported as `fragmented` for ten minutes.
 
 mod allocator;
 pub mod metrics;
@@ -45,18 +45,18 @@ use crate::sources::{buddyinfo, vmstat};
 
 /// Blocks of 2^9 pages: 2 MiB, a huge page, where a page has 4 KiB.
 const ORDER: &str = "9";
-/// Seconds that the two means remember.
+/// Time constants of the two means, in seconds.
 const FAST: f64 = 300.0;
 const SLOW: f64 = 3600.0;
-/// Seconds before anything is said.
+/// Seconds before a zone is assessed.
 const FIRST: f64 = 60.0;
-/// Means above which a zone is fragmenting, and fragmented.
+/// Fast means above which a zone is fragmenting, and fragmented.
 const HALF: f64 = 0.5;
 const NEARLY_ALL: f64 = 0.9;
-/// The rise of the fast mean over the slow one that is a trend.
+/// Minimum difference of the fast and the slow mean of a fragmenting zone.
 const RISE: f64 = 0.1;
 
-/// Fragmentation of free memory.
+/// Registration of the `fragmentation` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "fragmentation",
     about: "Detects fragmentation of the host's free memory and of the allocators of training jobs.",
@@ -70,7 +70,7 @@ pub static REGISTRATION: Registration = Registration {
 struct Fragmentation {
     zones: BTreeMap<(Label, Label), Zone>,
     refusals: Option<f64>,
-    /// When a huge page was last refused, in seconds on the monotonic clock.
+    /// When a huge page allocation last failed, in seconds on the monotonic clock.
     refused: Option<f64>,
     allocators: allocator::Allocators,
 }
@@ -149,7 +149,7 @@ impl Analyzer for Fragmentation {
 }
 
 impl Fragmentation {
-    /// Notes whether a huge page was refused since the last tick.
+    /// Records whether a huge page allocation failed since the last tick.
     fn count_refusals(&mut self, view: &View<'_>, at: f64) {
         let faults = view.value(&vmstat::metrics::THP_FAULTS, &["fallback".into()]);
         let compactions = view.value(&vmstat::metrics::COMPACTIONS, &["failure".into()]);
@@ -166,7 +166,8 @@ impl Zone {
     fn follow(&mut self, index: f64, at: f64) {
         let passed = (at - self.seen).max(0.0);
         self.seen = at;
-        // A mean remembers what it saw, not a start that was never seen: until its time is over it is a plain mean.
+        // Until its time constant has passed, an exponential mean is a plain mean of all values, so that the first
+        // one has no excess weight.
         let share = |time: f64| -(-passed / time.min((at - self.born).max(passed))).exp_m1();
         if passed > 0.0 {
             self.fast += share(FAST) * (index - self.fast);
@@ -193,13 +194,13 @@ impl Zone {
             severity: if self.state == State::Fragmented { Severity::Warning } else { Severity::Info },
             since_unix_seconds: self.since_unix,
             summary: format!(
-                "Of the free memory of node {node}, zone {zone}, {percent:.0} % is in pieces too small for a huge page."
+                "{percent:.0} % of the free memory of node {node}, zone {zone}, is in blocks too small for a huge page."
             ),
             evidence: vec![
                 Evidence { what: "unusable_free_ratio", value: self.fast },
                 Evidence { what: "unusable_free_hour_ratio", value: self.slow },
             ],
-            advice: "Compact it between jobs (echo 1 > /proc/sys/vm/compact_memory), or reserve huge pages at boot.",
+            advice: "Compact memory between jobs (echo 1 > /proc/sys/vm/compact_memory), or reserve huge pages at boot.",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What `imbalance` exposes.
+//! Metrics of the `imbalance` analyzer.
 
 use crate::model::units::{Bytes, Count, Flag, Ratio};
 

@@ -1,27 +1,28 @@
-//! Whether a workload uses its GPUs evenly, and which GPU or rank holds the others up.
+//! Detects whether a workload uses its GPUs evenly, and which GPU or rank delays the others.
 //!
 //! # What it says
-//! Of each workload on two or more GPUs, and of the node: how far the fullest GPU is above the mean, which it
-//! is, what stays unused on the others once it is full, how far the idlest GPU is below the mean, and which it
-//! is. Of each workload, its share of the node's resident memory. Of each workload of which two or more ranks tell
-//! their steps: the slowest rank and by how much, who waits for data, how many steps the last is behind, and the
-//! rank that has allocated most.
+//! For each workload on two or more GPUs, and for the node: how far the fullest GPU is above the mean and which one
+//! it is, how much memory of the others remains unused when it is full, how far the least utilized GPU is below the
+//! mean and which one it is. For each workload, its share of the node's resident memory. For each workload with two
+//! or more ranks that report steps: the slowest rank and by how much, the differences in waiting for data, how many
+//! steps the last rank is behind, and the rank with the most allocated memory.
 //!
 //! # Method
 //! Memory as the driver attributes it to the workload's processes, (largest − mean) / mean. Utilization as an
-//! exponential mean over a minute, (mean − least) / mean, because a pipeline's GPUs are busy in turns. A
-//! finding needs a spread of at least 0.2, or a lag of at least 0.3, that has held for a minute. Step times and the
-//! wait for data are exponential means over a minute; a finding needs a tenth that has held for a minute, or a rank
-//! that is three steps and ten seconds of steps behind for a minute.
+//! exponential mean over a minute, (mean − least) / mean, because the GPUs of a pipeline are busy in turns. A finding
+//! requires a spread of at least 0.2, or a lag of at least 0.3, that has lasted for a minute. Step times and waiting
+//! for data are exponential means over a minute; a finding requires a difference of 10 % that has lasted for a
+//! minute, or a rank that has been three steps, and ten seconds of steps, behind for a minute.
 //!
 //! # When it stays silent
-//! On one GPU; where the driver does not attribute memory; of the lag while the GPUs idle (below 5 %).
+//! On one GPU; where the driver does not attribute memory; for the lag, while the GPUs idle (mean utilization below 5
+//! %).
 //!
 //! # False alarms
-//! Pipeline stages are uneven by design: such a finding is information until the fullest GPU is at 90 %.
-//! A GPU that waits in a collective counts as busy to the driver, so that the idlest GPU is often the one
-//! the others wait for. Ranks in step with each other all take as long as the slowest: the wait for data, or the
-//! GPUs' utilization, tells them apart then, their step times do not.
+//! Pipeline stages are uneven by design: such a finding is information until the fullest GPU is at 90 %. The driver
+//! counts a GPU that waits in a collective as busy, so that the least utilized GPU is often the one that the others
+//! wait for. Synchronous ranks all take as long as the slowest: their step times do not differ then, but their
+//! waiting for data or the utilization of their GPUs does.
 
 pub mod metrics;
 mod ranks;
@@ -39,17 +40,17 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Flag, Ratio};
 use crate::sources::workload;
 
-/// Seconds that a mean utilization remembers, and that an imbalance must hold.
+/// Time constant of the means, and minimum duration of an imbalance, in seconds.
 const MINUTE: f64 = 60.0;
-/// The least spread, and the least lag, of a finding.
+/// Minimum spread, and minimum lag, of a finding.
 const UNEVEN: f64 = 0.2;
 const LAGS: f64 = 0.3;
-/// A mean utilization below which GPUs idle.
+/// Mean utilization below which GPUs count as idle.
 const IDLE: f64 = 0.05;
-/// A GPU fuller than this is about to stop its workload.
+/// Used share from which the fullest GPU is a bottleneck: its workload is close to running out of memory.
 const FULL: f64 = 0.9;
 
-/// Imbalance across GPUs.
+/// Registration of the `imbalance` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "imbalance",
     about: "Detects workloads that use their GPUs unevenly, and the GPU or rank that slows the others down.",
@@ -64,14 +65,14 @@ struct Imbalance {
     /// By UUID: mean utilization.
     busy: BTreeMap<Label, f64>,
     last: Option<f64>,
-    /// By workload (empty for the node) and what is uneven: since when, on both clocks.
+    /// By workload (empty for the node) and type of imbalance: when it began, on both clocks.
     uneven: BTreeMap<(Label, &'static str), (f64, f64)>,
-    /// Whether the fullest GPU is about to stop its workload.
+    /// Whether the fullest GPU is at [`FULL`] or above.
     full: Latch<bool>,
     ranks: ranks::Ranks,
 }
 
-/// A GPU as a workload uses it.
+/// The memory that a workload uses on one GPU.
 #[derive(Clone, Debug)]
 struct Seat {
     gpu: Label,
@@ -79,7 +80,7 @@ struct Seat {
     used: f64,
 }
 
-/// What is known of a GPU itself.
+/// Memory of a GPU, used by any process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Device {
     used: f64,
@@ -115,7 +116,7 @@ impl Analyzer for Imbalance {
 }
 
 impl Imbalance {
-    /// Takes this tick's utilization into the means.
+    /// Updates the mean utilizations with this tick.
     fn follow(&mut self, view: &View<'_>, now: Timestamp) {
         let at = now.monotonic().as_secs_f64();
         let passed = self.last.replace(at).map_or(0.0, |last| (at - last).max(0.0));
@@ -148,7 +149,7 @@ impl Imbalance {
         let others = seats.iter().filter_map(device).map(|other| (other.free - full.free).max(0.0));
         let stranded: f64 = others.sum();
         out.batch.put(&metrics::STRANDED, label, whole(stranded));
-        // The node's jobs have nothing to do with each other: one that fills its GPU is no bottleneck of the others.
+        // The jobs of a node are independent: one that fills its GPU does not limit the others.
         let uneven = spread.above >= UNEVEN && !name.is_empty();
         let Some(since) = self.held(name, "memory", uneven, now, still) else { return };
         let share = full.used / (full.used + full.free).max(1.0);
@@ -162,7 +163,7 @@ impl Imbalance {
             severity: level.1,
             since_unix_seconds: since,
             summary: format!(
-                "GPU {} holds {:.0} % more than the mean of the GPUs of {}.",
+                "GPU {} uses {:.0} % more memory than the mean of the GPUs of {}.",
                 fullest.gpu,
                 spread.above * 100.0,
                 shown(name)
@@ -186,7 +187,7 @@ impl Imbalance {
         out: &mut Analysis,
     ) {
         let busy: Vec<f64> = seats.iter().filter_map(|seat| self.busy.get(&seat.uuid).copied()).collect();
-        // Of each GPU or of none: a GPU that does not tell would make another the idlest.
+        // Only if every GPU has a value: a GPU without one could be the least utilized.
         let Some(spread) = Spread::of(&busy).filter(|_| busy.len() == seats.len()) else { return };
         if spread.mean < IDLE {
             return;
@@ -205,7 +206,7 @@ impl Imbalance {
             severity: Severity::Info,
             since_unix_seconds: since,
             summary: format!(
-                "GPU {} is {:.0} % less busy than the mean of the GPUs of {}.",
+                "GPU {} is {:.0} % less utilized than the mean of the GPUs of {}.",
                 idlest.gpu,
                 spread.below * 100.0,
                 shown(name)
@@ -214,11 +215,11 @@ impl Imbalance {
                 Evidence { what: "lag_ratio", value: spread.below },
                 Evidence { what: "mean_utilization_ratio", value: spread.mean },
             ],
-            advice: "Look at the input pipeline and the CPU placement of its rank.",
+            advice: "Check the input pipeline and the CPU affinity of its rank.",
         });
     }
 
-    /// Since when, in seconds since 1970, something has held for a minute.
+    /// When a condition began, in seconds since 1970; absent until it has held for a minute.
     fn held(
         &self,
         name: &Label,
@@ -259,7 +260,7 @@ fn whole(bytes: f64) -> Bytes {
     Bytes::new(bytes as u64)
 }
 
-/// Each workload's share of the resident memory of all.
+/// Adds each workload's share of the resident memory of all workloads.
 fn shares(view: &View<'_>, out: &mut Analysis) {
     let points = view.points(&workload::metrics::RSS);
     let all: f64 = points.iter().map(|point| point.value).sum();
@@ -356,8 +357,8 @@ mod tests {
         let (shown, findings) = say([30, 75], [0.9, 0.3]);
         assert!(shown.iter().any(|line| line.ends_with(r#"["train"] 48318382080.000"#)), "{shown:?}");
         expect![[r#"
-            bottleneck: GPU 1 holds 43 % more than the mean of the GPUs of train.
-            straggler: GPU 1 is 50 % less busy than the mean of the GPUs of train."#]]
+            bottleneck: GPU 1 uses 43 % more memory than the mean of the GPUs of train.
+            straggler: GPU 1 is 50 % less utilized than the mean of the GPUs of train."#]]
         .assert_eq(&findings.join("\n"));
     }
 

@@ -1,4 +1,4 @@
-//! Which rank of a workload the others wait for, and which is the fullest.
+//! The rank of a workload that the others wait for, and the one with the most allocated memory.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +14,28 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Ratio};
 use crate::sources::training::metrics::{ALLOCATED, PHASE_SECONDS, STEP, STEP_LAST};
 
-/// The least that the slowest rank is above the mean of a finding.
+/// Minimum excess of the slowest rank's step time over the mean for a finding; also the minimum difference in waiting
+/// for data.
 const SLOW: f64 = 0.1;
-/// Seconds of steps by which a rank must be behind, so that ranks that are seen at different moments are not.
+/// Minimum delay of a rank in seconds, so that ranks that report at different times are not counted.
 const BEHIND: f64 = 10.0;
-/// And steps.
+/// Minimum delay of a rank in steps.
 const STEPS_BEHIND: f64 = 3.0;
-/// What a rank spends waiting for data, which the others then spend waiting for it.
+/// The phase in which a rank waits for data, while the others wait for this rank.
 const LOADER: &str = "loader";
 
-/// What is remembered of the ranks.
+/// State of the ranks.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     known: BTreeMap<[Label; 2], Known>,
     last: Option<f64>,
-    /// By workload and what is uneven: since when, on both clocks.
+    /// By workload and type of imbalance: when it began, on both clocks.
     uneven: Uneven,
 }
 
 type Uneven = BTreeMap<(Label, &'static str), (f64, f64)>;
 
-/// A finding before its subject is known.
+/// A finding without its subject.
 struct RankFinding {
     rank: Label,
     state: &'static str,
@@ -45,18 +46,18 @@ struct RankFinding {
     advice: &'static str,
 }
 
-/// One rank, over a minute.
+/// Means of one rank over a minute.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Seconds a step, mean.
+    /// Mean seconds per step.
     step: Option<f64>,
-    /// Seconds a second that it waited for data, mean.
+    /// Mean share of the time that it waited for data.
     loader: Option<f64>,
-    /// What its phase told last, in seconds.
+    /// Last reported total of the waiting time, in seconds.
     loader_seconds: Option<f64>,
 }
 
-/// A rank as this tick shows it.
+/// The values of a rank in this tick.
 #[derive(Clone, Debug, Default)]
 struct Seat {
     rank: Label,
@@ -67,7 +68,7 @@ struct Seat {
 }
 
 impl Ranks {
-    /// Says what there is to say of each workload with two or more ranks.
+    /// Assesses each workload with two or more ranks; adds its metrics and findings.
     pub(super) fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         let at = now.monotonic().as_secs_f64();
         let passed = self.last.replace(at).map_or(0.0, |last| (at - last).max(0.0));
@@ -77,7 +78,7 @@ impl Ranks {
         for (workload, seats) in groups.iter().filter(|(_, seats)| seats.len() > 1) {
             let mut found = self.steps(workload, seats, now, &mut still, out);
             found.extend(self.memory(workload, seats, now, &mut still, out));
-            // Of a rank that is slow for several reasons the first is told.
+            // A rank that is slow for several reasons gets one finding, for the first of them.
             let mut told: Vec<Label> = Vec::new();
             for RankFinding { rank, state, severity, since, summary, evidence, advice } in found {
                 if told.contains(&rank) {
@@ -113,7 +114,7 @@ impl Ranks {
             found.entry(key(point)).or_default().loader = Some(point.value);
         }
         for point in view.points(&ALLOCATED) {
-            // Of several devices the fullest counts.
+            // Of several devices, the one with the most allocated memory counts.
             let seat = found.entry(key(point)).or_default();
             seat.allocated = Some(seat.allocated.map_or(point.value, |known| known.max(point.value)));
         }
@@ -139,7 +140,7 @@ impl Ranks {
     ) -> Vec<RankFinding> {
         let mut found = Vec::new();
         let label = std::slice::from_ref(workload);
-        // Of each rank or of none: one that does not tell would make another the slowest.
+        // Only if every rank has a value: a rank without one could be the slowest.
         let each = |of: fn(&Seat) -> Option<f64>| {
             let all: Option<Vec<f64>> = seats.iter().map(of).collect();
             all.and_then(|all| Some((Spread::of(&all)?, all)))
@@ -149,7 +150,7 @@ impl Ranks {
             out.batch.put_some(&metrics::STEP_SPREAD, label, Ratio::new(spread.above));
             out.batch.put(&metrics::SLOWEST, &[workload.clone(), slowest.clone()], Flag(true));
             if let Some(since) = self.held(workload, "slow", spread.above >= SLOW, now, still) {
-                let how = format!("takes {:.0} % longer for a step than the mean", spread.above * 100.0);
+                let how = format!("takes {:.0} % longer per step than the mean", spread.above * 100.0);
                 let evidence = vec![
                     Evidence { what: "step_spread_ratio", value: spread.above },
                     Evidence { what: "mean_step_seconds", value: spread.mean },
@@ -157,7 +158,7 @@ impl Ranks {
                 found.push(straggler(workload, slowest, &how, since, evidence));
             }
         }
-        // In step with each other, all ranks take as long as the slowest: who waits for its data holds up the rest.
+        // Synchronous ranks all take as long as the slowest: the rank that waits for data delays the others.
         if let Some((spread, waits)) = each(|seat| seat.loader) {
             let most = waits[spread.largest];
             let apart = most - waits[spread.least];
@@ -173,7 +174,7 @@ impl Ranks {
             let seconds = last.step_seconds.map(|seconds| behind * seconds);
             let late = behind >= STEPS_BEHIND && seconds.is_some_and(|seconds| seconds >= BEHIND);
             if let Some(since) = self.held(workload, "behind", late, now, still) {
-                let how = format!("is {behind:.0} steps behind the first");
+                let how = format!("is {behind:.0} steps behind the most advanced rank");
                 let evidence = vec![Evidence { what: "behind_steps", value: behind }];
                 found.push(straggler(workload, &last.rank, &how, since, evidence));
             }
@@ -202,7 +203,7 @@ impl Ranks {
             severity: Severity::Info,
             since,
             summary: format!(
-                "Rank {fullest} of {workload} has {percent:.0} % more allocated than the mean of its ranks."
+                "Rank {fullest} of {workload} has {percent:.0} % more memory allocated than the mean of its ranks."
             ),
             evidence: vec![
                 Evidence { what: "rank_spread_ratio", value: spread.above },
@@ -238,7 +239,7 @@ impl Known {
         self.step
     }
 
-    /// The share of its time that a rank waits for data, from the total that it tells.
+    /// The share of its time that a rank waits for data, from the total that it reports.
     fn follow_loader(&mut self, total: Option<f64>, passed: f64) -> Option<f64> {
         let before = std::mem::replace(&mut self.loader_seconds, total);
         let waited = total.zip(before).map(|(now, before)| now - before);
@@ -247,19 +248,20 @@ impl Known {
             return self.loader;
         }
         self.loader = mean(self.loader, share, passed);
-        // A long wait is told when it ends, and then for more than the second that it is told in.
+        // A long wait is reported when it ends, and then exceeds the time since the last report.
         self.loader.map(|share| share.min(1.0))
     }
 }
 
-/// An exponential mean over a minute; nothing where nothing is told.
+/// An exponential mean over a minute; absent without a value.
 fn mean(known: Option<f64>, value: Option<f64>, passed: f64) -> Option<f64> {
     let value = value?;
     let share = -(-passed / MINUTE).exp_m1();
     Some(known.map_or(value, |known| known + share * (value - known)))
 }
 
-/// How many steps the last rank is behind the first, and which it is; nothing where one does not tell.
+/// How many steps the last rank is behind the most advanced one, and which rank it is; absent if any rank reports no
+/// step.
 fn behind(seats: &[Seat]) -> Option<(f64, &Seat)> {
     let mut steps = seats.iter().map(|seat| Some((seat.step?, seat)));
     let first = steps.next()??;
@@ -291,7 +293,7 @@ fn straggler(workload: &Label, rank: &Label, how: &str, since: f64, evidence: Ve
         since,
         summary: format!("Rank {rank} of {workload} {how}."),
         evidence,
-        advice: "Look at its GPU's clocks and throttling, its input pipeline, and what else runs on its processors.",
+        advice: "Check the clocks and throttling of its GPU, its input pipeline, and other processes on its CPUs.",
     }
 }
 
@@ -348,12 +350,15 @@ mod tests {
     #[test]
     fn the_slowest_the_one_that_waits_and_the_fullest_are_named() {
         let (findings, shown) = say(&[(2.0, 0.02, 40), (2.0, 0.02, 40), (1.6, 0.02, 40)]);
-        assert_eq!(findings, ["straggler: Rank 2 of sft takes 15 % longer for a step than the mean."]);
+        assert_eq!(findings, ["straggler: Rank 2 of sft takes 15 % longer per step than the mean."]);
         assert!(shown.contains(&"steps_behind sft 72.00".to_owned()), "{shown:?}");
         let (findings, _) = say(&[(2.0, 0.02, 40), (2.0, 0.4, 40)]);
         assert_eq!(findings, ["straggler: Rank 1 of sft waits 40 % of its time for data."]);
         let (findings, _) = say(&[(2.0, 0.02, 70), (2.0, 0.02, 30)]);
-        assert_eq!(findings, ["uneven: Rank 0 of sft has 40 % more allocated than the mean of its ranks."]);
+        assert_eq!(
+            findings,
+            ["uneven: Rank 0 of sft has 40 % more memory allocated than the mean of its ranks."]
+        );
     }
 
     #[test]
@@ -371,7 +376,7 @@ mod tests {
             last = Analysis::default();
             analyzer.analyze(&View::new(batch.families()), Timestamp::from_secs(second.into()), &mut last);
         }
-        assert_eq!(last.findings[0].summary, "Rank 1 of sft is 199 steps behind the first.");
+        assert_eq!(last.findings[0].summary, "Rank 1 of sft is 199 steps behind the most advanced rank.");
         assert!(metrics::BEHIND.desc().name.ends_with("steps_behind"));
     }
 }

@@ -1,6 +1,6 @@
-//! How far the extremes of a few numbers are from their mean.
+//! Distance of the extremes of a few numbers from their mean.
 
-/// The extremes beside the mean.
+/// The mean and the extremes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) mean: f64,
@@ -8,13 +8,13 @@ pub(super) struct Spread {
     pub(super) above: f64,
     /// (mean − least) / mean.
     pub(super) below: f64,
-    /// Where the largest is; the first of several.
+    /// Index of the largest value; the first of several.
     pub(super) largest: usize,
     pub(super) least: usize,
 }
 
 impl Spread {
-    /// Of two or more finite numbers of which one is above zero.
+    /// Computes the spread of finite numbers; absent for fewer than two, and where their mean is not above zero.
     #[expect(clippy::cast_precision_loss, reason = "a node has a few GPUs")]
     pub(super) fn of(values: &[f64]) -> Option<Self> {
         let mean = values.iter().sum::<f64>() / values.len() as f64;

@@ -1,4 +1,5 @@
-//! The analyzer of a frame: every workload, its largest processes, every process on a GPU, every rank's allocator.
+//! The `leak` analyzer: assesses every workload, its largest processes, every process on a GPU and every rank's
+//! allocator, each tick.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Count, Flag, Ratio, Seconds};
 use crate::sources::{training, workload};
 
-/// What leaks.
+/// Registration of the `leak` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "leak",
     about: "Detects memory leaks of workloads, of their processes, and of processes on GPUs.",
@@ -39,24 +40,24 @@ pub static REGISTRATION: Registration = Registration {
 
 struct Leak {
     subjects: Subjects,
-    /// The anonymous and the shared memory of each subject when it last did not grow.
+    /// The memory of each subject by type, from when it last did not grow.
     calm: BTreeMap<Subject, Parts>,
     paces: Paces,
     owners: Owners,
     told: Latch<State>,
 }
 
-/// What a subject's memory is made of, in bytes; absent where the kernel does not say.
+/// Memory of a subject by type, in bytes; absent where it is not reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts {
     used: f64,
     anon: Option<f64>,
     shmem: Option<f64>,
-    /// What the process' own allocator says is in use.
+    /// Memory allocated by the process' allocator, as the process reports it.
     allocated: Option<f64>,
-    /// Host memory that the job has pinned.
+    /// Pinned host memory of the job.
     pinned: Option<f64>,
-    /// When its oldest process started, in seconds since 1970; 0 for a process, whose pid is one life.
+    /// When its oldest process started, in seconds since 1970; 0 for a process.
     life: f64,
 }
 
@@ -96,7 +97,7 @@ impl Analyzer for Leak {
             let per_step =
                 said.assessment.growth.zip(pace).map(|(growth, pace)| growth.bytes_per_second / pace);
             out.batch.put_some(&metrics::STEP_GROWTH, &named.labels(), per_step.and_then(BytesPerStep::new));
-            // What does not grow is all the same to people.
+            // States below growing are not distinguished in findings.
             let (told, since) = self.told.update(&subject, state.max(State::Warming), now);
             if told >= State::Growing {
                 let kind = kind(&subject, said, parts, self.calm.get(&subject).copied());
@@ -119,20 +120,21 @@ impl Analyzer for Leak {
     }
 }
 
-/// What the driver shows of a GPU process is what its allocator reserved, which it keeps: never a leak by itself.
+/// The state to report. The driver reports the memory that a process' allocator reserved, which the allocator keeps:
+/// alone it is never a leak.
 fn state(subject: &Subject, said: &DatedAssessment) -> State {
     let assessment = &said.assessment;
     let reserved = subject.resource.as_str() == "gpu_process" && assessment.watched != Watched::Allocated;
     if reserved { assessment.leak.min(State::Growing) } else { assessment.leak }
 }
 
-/// Everything that may leak, with what is known of its memory.
+/// Every subject that may leak, with its memory by type.
 fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
     use workload::metrics::{ANON, PROCESS_ANON, PROCESS_RSS, PROCESS_SHMEM, RSS, SHMEM, START};
     let mut found: BTreeMap<Subject, Parts> = BTreeMap::new();
     let workload = |labels: &[Label]| labels.first().map(Subject::workload);
     let process = |labels: &[Label]| match labels {
-        // Of a process in no workload the kernel only tells an estimate, in which file cache is mixed.
+        // For a process without a workload only an RSS estimate is known, which includes file cache.
         [workload, pid, _] if !workload.is_empty() => Some(Subject::process(workload, pid)),
         _ => None,
     };
@@ -165,20 +167,21 @@ fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
     found
 }
 
-/// What ranks tell of themselves: what their allocators hold, and what they pinned of the host's memory.
+/// Adds what ranks report: the memory that their allocators allocated, and their pinned host memory.
 fn ranks_of(view: &View<'_>, found: &mut BTreeMap<Subject, Parts>) {
     let pids = ranks::pids(view);
     for point in view.points(&training::metrics::ALLOCATED) {
         let [workload, rank, _, gpu] = &*point.labels else { continue };
         let Some(pid) = pids.get(&[workload, rank]) else { continue };
-        // The driver's figure has the GPU's UUID, which the job's has not; GPU and process are the same.
+        // The series of the driver has the UUID of the GPU, that of the job does not; they are matched by GPU index
+        // and process.
         let on_gpu = |subject: &Subject| {
             subject.resource.as_str() == "gpu_process" && subject.pid == **pid && subject.gpu == *gpu
         };
         let driver = found.iter_mut().find(|(subject, _)| !gpu.is_empty() && on_gpu(subject));
         match driver {
             Some((_, parts)) => parts.allocated = Some(point.value),
-            // Of several devices that the driver does not tell apart, the first is followed.
+            // Of several devices with the same labels, only the first is tracked.
             None => {
                 let parts = Parts { used: point.value, ..Parts::default() };
                 found.entry(Subject::allocator(workload, pid, gpu)).or_insert(parts);
@@ -221,7 +224,7 @@ fn put(
     }
 }
 
-/// What most likely grows, and what can be done about it.
+/// The type of memory that most likely grows; it selects the text of the finding and the advice.
 #[derive(Clone, Copy)]
 enum Kind {
     Anonymous,
@@ -241,31 +244,33 @@ impl Kind {
             Self::Either => "anonymous or shared memory",
             Self::Pinned => "pinned host memory",
             Self::Used => "resident memory",
-            Self::GpuAllocated => "memory of the tensors",
-            Self::GpuReserved => "GPU memory that the driver sees",
+            Self::GpuAllocated => "memory allocated to tensors",
+            Self::GpuReserved => "GPU memory reported by the driver",
         }
     }
 
     const fn advice(self) -> &'static str {
         match self {
             Self::Anonymous => {
-                "Look for objects that live on from step to step: losses kept with their graph, growing lists and caches."
+                "Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches."
             }
             Self::Shared => {
-                "Look for tensors in /dev/shm that nobody frees: data-loader workers, queues, shared caches."
+                "Check for tensors in /dev/shm that are never freed: data-loader workers, queues, shared caches."
             }
             Self::Either => {
-                "Look which of the two grows (memwarden_workload_rss_anon_bytes, _rss_shmem_bytes)."
+                "Check which of the two grows (memwarden_workload_rss_anon_bytes, _rss_shmem_bytes)."
             }
             Self::Pinned => {
-                "Look for pinned tensors that live on: buffers of offloading and of loaders with pin_memory."
+                "Check for pinned tensors that are kept: offload buffers, and data loaders with pin_memory."
             }
             Self::GpuAllocated => {
-                "Look for tensors that live on from step to step, such as losses kept with their graph; a snapshot of the allocator names the lines (memwarden snapshot)."
+                "Check for tensors that are kept across steps, such as losses that retain the autograd graph; an allocator snapshot shows the source lines (memwarden snapshot)."
             }
-            Self::Used => "Look which of its mappings grows; the kernel does not tell the kinds apart here.",
+            Self::Used => {
+                "Check which of its mappings grows; the kernel does not report its memory by type here."
+            }
             Self::GpuReserved => {
-                "An allocator may only be reserving more; its own figures (allocated memory) tell a leak from that."
+                "The allocator may only be reserving more memory; the allocated memory that the job reports shows whether it leaks."
             }
         }
     }
@@ -281,7 +286,7 @@ fn kind(subject: &Subject, said: &DatedAssessment, now: Parts, calm: Option<Part
     if said.assessment.watched == Watched::Used {
         return Kind::Used;
     }
-    // It grew before it was first seen, so that nobody knows what it grew from.
+    // It has grown since it was first seen, so that there is no level to compare with.
     let Some(calm) = calm else { return Kind::Either };
     let rise = |now: Option<f64>, calm: Option<f64>| now.unwrap_or(0.0) - calm.unwrap_or(0.0);
     let (anon, shmem) = (rise(now.anon, calm.anon), rise(now.shmem, calm.shmem));
@@ -289,7 +294,7 @@ fn kind(subject: &Subject, said: &DatedAssessment, now: Parts, calm: Option<Part
     if anon <= 0.0 && shmem <= 0.0 {
         return Kind::Either;
     }
-    // Pinned memory is one of the two, by how it was allocated.
+    // Pinned memory is part of anonymous or shared memory, depending on how it was allocated.
     if now.pinned.is_some() && rise(now.pinned, calm.pinned) > 0.5 * anon.max(shmem) {
         return Kind::Pinned;
     }
@@ -318,11 +323,12 @@ fn finding(
     add("center_standard_errors", seen.map(|seen| seen.center_z));
     add("peak_standard_errors", seen.map(|seen| seen.peak_z));
     add("confidence_ratio", assessment.confidence);
-    let minutes = (now.unix().as_secs_f64() - since).max(0.0) / 60.0;
-    let verb = if state == State::Leaking { "leaks" } else { "grows" };
+    let minutes = format!("{:.0}", (now.unix().as_secs_f64() - since).max(0.0) / 60.0);
+    let plural = if minutes == "1" { "" } else { "s" };
+    let verb = if state == State::Leaking { "leaking" } else { "growing" };
     Finding {
         analyzer: REGISTRATION.name,
-        summary: format!("The {} of {subject} {verb}, for {minutes:.0} minutes now.", kind.words()),
+        summary: format!("The {} of {subject} has been {verb} for {minutes} minute{plural}.", kind.words()),
         subject,
         state: state.word(),
         severity: if state == State::Leaking { Severity::Warning } else { Severity::Info },

@@ -1,23 +1,24 @@
-//! Whether growth has come to its end: the cache is full, the wave has turned.
+//! Whether growth has ended: a cache is full, an oscillation has turned.
 
 use super::Envelope;
 use crate::analyzers::stats::trend::drift;
 use crate::analyzers::view::{Blocks, MOST, View};
 
-/// Lengths of the newest past that are compared with all of the growth, in buckets.
+/// Lengths of the newest part of the series (the tail) that are compared with the whole growth, in buckets.
 const TAILS: [usize; 9] = [3, 4, 5, 6, 8, 10, 13, 17, 22];
-/// A tail that gained less than this share of what it should have gained may be the end.
+/// A tail that gained less than this share of what the rate predicts may be the end of growth.
 const GAINED: f64 = 0.35;
-/// If every earlier stretch gained more, and it is so many standard deviations of the earlier gains below their mean.
+/// It is the end if every earlier interval of that length gained more, and the tail is this many standard deviations
+/// of the earlier gains below their mean.
 const DEVIATIONS: f64 = 2.25;
-/// Fine buckets whose noise counts.
+/// Number of newest buckets that the noise is estimated from.
 const FINE: usize = 24;
 
-/// Late shares of the growth that are tested for a line of their own.
+/// Last shares of the growth that are tested for a separate slope.
 const LATE: [f64; 4] = [0.5, 0.36, 0.25, 0.18];
-/// Flat is below this share of the slope before.
+/// A part is flat if its slope is below this share of the earlier slope.
 const FLAT: f64 = 0.3;
-/// And by so many standard errors.
+/// And the slopes must differ by this many standard errors.
 const FLAT_ERRORS: f64 = 2.0;
 
 /// Whether growth at `rate` bytes per second since the bucket `first` has ended.
@@ -29,7 +30,8 @@ pub(in crate::analyzers) fn ended(view: &View, first: usize, rate: f64, lead: En
     let mut line = [0.0; MOST];
     match lead {
         Envelope::Center => line[..n].copy_from_slice(view.mean()),
-        // What is never given back later, and what was never exceeded before: phases vanish from both.
+        // The floor becomes the running minimum from the end, the peak the running maximum from the start: temporary
+        // phases disappear from both.
         Envelope::Floor => {
             line[..n].copy_from_slice(view.min());
             for i in (first..n - 1).rev() {
@@ -46,8 +48,8 @@ pub(in crate::analyzers) fn ended(view: &View, first: usize, rate: f64, lead: En
     stands(view.at(), &line[..n], first, rate) || late_is_flat(view, first, lead)
 }
 
-/// Whether the newest gain is below every earlier one over the same time: a rank test against the growth
-/// itself, so that stairs and sawteeth bring their own measure.
+/// Whether the newest gain is below every earlier gain over the same time: a rank test against the growth itself, so
+/// that steps and sawtooth patterns are compared with themselves.
 fn stands(at: &[f64], line: &[f64], first: usize, rate: f64) -> bool {
     let n = at.len();
     let noise = noise(at, line, rate);
@@ -87,7 +89,7 @@ fn stands(at: &[f64], line: &[f64], first: usize, rate: f64) -> bool {
     false
 }
 
-/// The variance of a step between fine buckets: old buckets are coarse and do not show it.
+/// The variance of the difference between the newest buckets: old buckets are too coarse to show it.
 fn noise(at: &[f64], line: &[f64], rate: f64) -> f64 {
     let fine = line.len().saturating_sub(FINE);
     let (mut sum, mut seen) = (0.0, 0.0);
@@ -98,7 +100,7 @@ fn noise(at: &[f64], line: &[f64], rate: f64) -> f64 {
     if seen > 0.0 { sum / seen } else { 0.0 }
 }
 
-/// Whether a late part of the growth has a line of its own, and that is flat.
+/// Whether a late part of the growth has a separate slope that is flat.
 fn late_is_flat(view: &View, first: usize, lead: Envelope) -> bool {
     let (n, grain) = (view.len(), view.grain());
     let span = view.now() - view.at()[first];

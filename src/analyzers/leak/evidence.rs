@@ -1,4 +1,4 @@
-//! What speaks for growth: windows of the history, and what climbs in them.
+//! Evidence for growth: windows of the history, and the envelopes that climb in them.
 
 use serde::Serialize;
 
@@ -6,51 +6,51 @@ use crate::analyzers::stats::robust;
 use crate::analyzers::stats::trend::{Drift, drift};
 use crate::analyzers::view::{Blocks, MOST, View};
 
-/// Windows, as shares of the history, longest first. The first 5 % of a series are its start.
+/// Windows, as shares of the history, longest first. The first 5 % of a series are excluded as its start-up.
 const SHARES: [f64; 7] = [0.95, 0.8, 0.64, 0.5, 0.4, 0.32, 0.25];
-/// Samples before anything is said.
+/// Minimum number of samples for an assessment.
 const SAMPLES: f64 = 60.0;
-/// Samples that a window needs: a shorter one may be the rise of one sawtooth.
+/// Minimum number of samples of a window: a shorter one may be the rise of a single sawtooth period.
 const WINDOW: f64 = 40.0;
-/// Buckets that a window needs, so that nearly each of its blocks has one.
+/// Minimum number of buckets of a window, so that nearly every block has one.
 const BUCKETS: usize = 12;
-/// How many standard errors are a climb. A random walk passes it in one of 16 series.
+/// An envelope climbs if its slope exceeds this many standard errors. A random walk exceeds it in one of 16 series.
 const CLIMB: f64 = 2.5;
-/// How many are one if neither of the other two climbs.
+/// The same threshold if neither of the other two envelopes climbs.
 const CLIMB_ALONE: f64 = 3.5;
-/// How many say that an envelope falls.
+/// An envelope falls if its slope is below this many standard errors.
 const FALL: f64 = -0.7;
-/// The least rise, as a share of the level: caches at their bound still creep by 1 %.
+/// Minimum rise, as a share of the level: caches at their limit still grow by 1 %.
 const LEAST_SHARE: f64 = 0.01;
-/// The least rise in bytes.
+/// Minimum rise, in bytes.
 const LEAST_BYTES: f64 = 4.0 * 1_048_576.0;
-/// A level is new when its floor is above this quantile of the floors before the window. Not the highest:
-/// phases and checkpoints rise and return.
+/// A level is new if its floor is above this quantile of the floors before the window. Not the maximum: phases and
+/// checkpoints raise the floor temporarily.
 const HELD_BEFORE: f64 = 0.75;
-/// Growth slows down when each third has less than this share of the slope before it.
+/// Growth slows down if the slope of each third is below this share of the slope of the third before it.
 const SLOWING: f64 = 0.8;
-/// And when first and last third differ by so many standard errors.
+/// And if the slopes of the first and the last third differ by this many standard errors.
 const SLOWING_ERRORS: f64 = 2.0;
-/// The least z of two envelopes for a slowing long window to speak for the short ones in it.
+/// Minimum z of two envelopes for which a slowing long window also decides for the shorter windows in it.
 const SLOWING_CLIMB: f64 = 1.5;
 
-/// The level now is the lowest mean of so many buckets: one spike is no new level.
+/// The current level is the lowest mean of this many newest buckets: one spike is not a new level.
 const NEAR: usize = 2;
 
-/// Which line through a sawtooth.
+/// A line through a sawtooth pattern.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Envelope {
-    /// What is never given back: the low line.
+    /// The lower line: memory that is never released.
     Floor,
     /// The mean.
     #[default]
     Center,
-    /// What meets the limit first: the high line.
+    /// The upper line, which reaches the limit first.
     Peak,
 }
 
-/// What was seen in the window that speaks loudest.
+/// What was measured in the window with the strongest evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Evidence {
     /// The window's length in seconds of observed time.
@@ -59,15 +59,15 @@ pub struct Evidence {
     pub rise_bytes: f64,
     /// The floor's slope in standard errors.
     pub floor_z: f64,
-    /// The center's.
+    /// The center's slope in standard errors.
     pub center_z: f64,
-    /// The peak's.
+    /// The peak's slope in standard errors.
     pub peak_z: f64,
     /// The envelope that the verdict follows.
     pub lead: Envelope,
 }
 
-/// A window and all that the verdict and the forecast need of it.
+/// One window with everything that the verdict and the forecast use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::analyzers) struct Look {
     pub(in crate::analyzers) evidence: Evidence,
@@ -76,9 +76,9 @@ pub(in crate::analyzers) struct Look {
     /// The median slope of the three envelopes, bytes per second.
     pub(in crate::analyzers) rate: f64,
     pub(in crate::analyzers) rate_error: f64,
-    /// Variance that adds up, bytes² per second.
+    /// Variance of the random walk component, bytes² per second.
     pub(in crate::analyzers) diffusion: f64,
-    /// The level of the leading envelope now.
+    /// The current level of the leading envelope.
     pub(in crate::analyzers) level: f64,
     pub(in crate::analyzers) climbs: bool,
     pub(in crate::analyzers) slowing: bool,
@@ -87,36 +87,38 @@ pub(in crate::analyzers) struct Look {
 }
 
 impl Look {
-    /// Climbing, and neither slowing nor over.
+    /// Whether it climbs, and growth is neither slowing down nor over.
     pub(in crate::analyzers) fn grows(&self) -> bool {
         self.climbs && !self.slowing && !self.over
     }
 }
 
-/// What a look asks for before growth is a leak.
+/// What an evaluation requires before growth counts as a leak.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::analyzers) struct Asked {
     /// The newest peak must be above this level.
     pub(in crate::analyzers) above: f64,
-    /// Standard errors more than of an only look: of two, one is wrong more often.
+    /// Additional standard errors where there are two evaluations, of which one is wrong more often than a single
+    /// one.
     pub(in crate::analyzers) surer: f64,
-    /// How long growth must have held, as a share of the time looked at.
+    /// How long growth must have lasted, as a share of the evaluated time.
     pub(in crate::analyzers) hold: f64,
-    /// The most of that time that one look counts for, as such a share.
+    /// The most that one evaluation adds to that duration, as the same share.
     pub(in crate::analyzers) step: f64,
 }
 
 impl Asked {
-    /// Of a life that is seen whole.
+    /// For a history that fits into the newest samples.
     pub(in crate::analyzers) const YOUNG: Self =
         Self { above: f64::NEG_INFINITY, surer: 0.0, hold: 0.03, step: 1.0 };
-    /// Of all of a long life.
+    /// For the whole of a longer history.
     pub(in crate::analyzers) const WHOLE: Self = Self { surer: 0.3, step: 0.01, ..Self::YOUNG };
-    /// Of the newest samples of a long life, which are new ones every 22 minutes.
+    /// For the newest samples of a longer history, all of which are replaced every 22 minutes.
     pub(in crate::analyzers) const RECENT: Self = Self { surer: 0.3, hold: 0.06, step: 0.02, ..Self::YOUNG };
 }
 
-/// Looks through the windows for growth; the loudest one, and none before there is enough to see.
+/// Evaluates the windows for growth and returns the one with the strongest evidence; absent before there are enough
+/// samples.
 pub(in crate::analyzers) fn look(view: &View, samples: f64, asked: &Asked) -> Option<Look> {
     if samples < SAMPLES {
         return None;
@@ -140,7 +142,7 @@ pub(in crate::analyzers) fn look(view: &View, samples: f64, asked: &Asked) -> Op
         }
         let zs = [found.evidence.floor_z, found.evidence.center_z, found.evidence.peak_z];
         if found.slowing && risen && zs.iter().filter(|z| **z > SLOWING_CLIMB).count() >= 2 {
-            // A short piece of a curve that bends looks straight.
+            // A short part of a bending curve looks straight.
             best = Some(found);
             break;
         }
@@ -148,22 +150,23 @@ pub(in crate::analyzers) fn look(view: &View, samples: f64, asked: &Asked) -> Op
     best
 }
 
-/// How floor, center and peak drift.
+/// The drifts of floor, center and peak.
 fn envelopes(blocks: &Blocks, grain: f64) -> [Drift; 3] {
     [blocks.floor(), blocks.center(), blocks.peak()].map(|line| drift(blocks.at(), line, grain))
 }
 
-/// Their median slope and its standard error.
+/// The median slope of the three and its standard error.
 fn middle(lines: &[Drift; 3]) -> (f64, f64) {
     let rate = robust::median(&mut lines.map(|line| line.slope));
     let [floor, center, peak] = lines.map(|line| line.error);
     (rate, center.min(rate.abs() + floor).min(rate.abs() + peak))
 }
 
-/// The rate now, and its standard error: growth changes its pace, and the newer half of a window knows it best.
+/// The current rate and its standard error: the rate of growth changes, and the newer half of a window estimates it
+/// best.
 ///
-/// Both are weighed by their precision, where the whole counts as wrong by its own error and by all of the
-/// difference: a newer half that is noisy changes little, one that is sure replaces it.
+/// Both are weighted by their precision, where the error of the whole window includes the entire difference of the
+/// two rates: a noisy newer half changes little, a precise one replaces the rate.
 pub(in crate::analyzers) fn pace_now(view: &View, look: &Look) -> (f64, f64) {
     let whole = (look.rate, look.rate_error);
     let first = view.from(f64::midpoint(look.from, view.now()));
@@ -184,7 +187,7 @@ pub(in crate::analyzers) fn pace_now(view: &View, look: &Look) -> (f64, f64) {
     (rate, (share.sqrt() * error).max((1.0 - share) * look.rate_error))
 }
 
-/// One window, and whether it rose enough.
+/// Evaluates one window; also returns whether it rose enough.
 fn window(view: &View, first: usize, blocks: &Blocks, asked: &Asked) -> (Look, bool) {
     let grain = view.grain();
     let lines = envelopes(blocks, grain);
@@ -237,7 +240,7 @@ fn count(n: usize) -> f64 {
     n as f64
 }
 
-/// The level that was held before the window: growth below it is a return.
+/// The level before the window: growth below it is a return to that level.
 fn held_before(view: &View, first: usize) -> f64 {
     if first == 0 {
         return f64::NEG_INFINITY;
@@ -247,7 +250,7 @@ fn held_before(view: &View, first: usize) -> f64 {
     robust::quantile(&mut before[..first], HELD_BEFORE)
 }
 
-/// Whether the slopes of the thirds fall one after the other, or rise.
+/// Whether growth slows down (the slopes of the thirds decrease), and whether it accelerates (they increase).
 fn bend(blocks: &Blocks, center: &Drift, grain: f64) -> (bool, bool) {
     let third = blocks.len() / 3;
     let [first, second, last] = [0, 1, 2].map(|k| {

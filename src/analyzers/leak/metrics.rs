@@ -1,4 +1,4 @@
-//! What `leak` exposes. Every series begins with the labels of its subject, of which most are empty.
+//! Metrics of the `leak` analyzer. Every series begins with the labels of its subject, most of which are empty.
 
 use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Count, Flag, Ratio, Seconds};
 

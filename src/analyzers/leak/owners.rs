@@ -1,4 +1,4 @@
-//! Whose the processes on GPUs are: the driver names pids, people look for workloads.
+//! The workloads of the processes on GPUs: the driver reports pids, findings name workloads.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,12 +8,12 @@ use crate::model::finding::Subject;
 use crate::model::label::Label;
 use crate::sources::{training, workload};
 
-/// The workload of each process on a GPU, once it was told; it stays while the process does.
+/// The workload of each process on a GPU, from when it is first known until the process ends.
 #[derive(Debug, Default)]
 pub(super) struct Owners(BTreeMap<Subject, Label>);
 
 impl Owners {
-    /// Learns the workloads of these subjects, and forgets those of others.
+    /// Updates the workloads of these subjects and removes all others.
     pub(super) fn learn<'s>(&mut self, view: &View<'_>, subjects: impl Iterator<Item = &'s Subject> + Clone) {
         let on_gpu = subjects.filter(|subject| subject.resource.as_str() == "gpu_process");
         if on_gpu.clone().next().is_none() {
@@ -30,7 +30,7 @@ impl Owners {
         }
     }
 
-    /// The subject as it is shown.
+    /// The subject with its workload, where that is known.
     pub(super) fn named(&self, subject: &Subject) -> Subject {
         let mut named = subject.clone();
         if let Some(workload) = self.0.get(subject) {
@@ -40,7 +40,7 @@ impl Owners {
     }
 }
 
-/// The workload of each process that is told one by one: the largest of each workload, and the ranks.
+/// The workload of each process that has its own series: the largest processes of each workload, and the ranks.
 fn by_pid<'v>(view: &View<'v>) -> HashMap<&'v Label, &'v Label> {
     let mut found = HashMap::new();
     let largest = (workload::metrics::PROCESS_RSS.desc(), view.points(&workload::metrics::PROCESS_RSS));

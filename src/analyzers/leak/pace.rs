@@ -1,4 +1,4 @@
-//! How fast training steps follow each other, so that growth can be told per step.
+//! Training steps per second, so that growth can be reported per step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::sources::training::metrics::STEPS;
 
-/// The shortest stretch that a pace is told of; evaluations and checkpoints are in it.
+/// Minimum interval that a step rate is computed over; it includes evaluations and checkpoints.
 const SHORTEST: Duration = Duration::from_secs(60);
-/// A stretch is no longer than twice this.
+/// The interval is at most twice this long.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// When so many steps were done.
+/// The step count at one time.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Timestamp,
     steps: f64,
 }
 
-/// The pace of one rank.
+/// The step rate of one rank.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// Where the stretch begins, and where the next one will.
+    /// Start of the current interval, and of the next one.
     from: Mark,
     next: Mark,
     now: Mark,
@@ -48,7 +48,7 @@ impl Pace {
     }
 }
 
-/// The paces of all ranks that tell their steps.
+/// The step rates of all ranks that report steps.
 #[derive(Debug, Default)]
 pub(super) struct Paces {
     ranks: BTreeMap<[Label; 2], Pace>,
@@ -57,7 +57,7 @@ pub(super) struct Paces {
 }
 
 impl Paces {
-    /// Hears what this frame says.
+    /// Updates the step rates from this frame.
     pub(super) fn record(&mut self, view: &View<'_>, at: Timestamp) {
         let pids = ranks::pids(view);
         (self.by_pid, self.by_workload) = (BTreeMap::new(), BTreeMap::new());
@@ -72,7 +72,7 @@ impl Paces {
                 if let Some(pid) = pids.get(&[workload, rank]) {
                     self.by_pid.insert((*pid).clone(), rate);
                 }
-                // Ranks wait for each other: a workload does a step when its slowest has done it.
+                // Ranks wait for each other: a workload completes a step when its slowest rank does.
                 let slowest = self.by_workload.entry(workload.clone()).or_insert(rate);
                 *slowest = slowest.min(rate);
             }
@@ -80,7 +80,7 @@ impl Paces {
         }
     }
 
-    /// Steps a second of a process, or of a whole workload where `pid` is empty; absent before it is known.
+    /// Steps per second of a process, or of the whole workload where `pid` is empty; absent before it is known.
     pub(super) fn of(&self, workload: &Label, pid: &Label) -> Option<f64> {
         if pid.is_empty() { self.by_workload.get(workload).copied() } else { self.by_pid.get(pid).copied() }
     }
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(at(100, &[10, 10]), [None; 3]);
         assert_eq!(at(130, &[70, 40]), [None; 3], "too short a stretch");
         assert_eq!(at(160, &[130, 70]), [Some(2.0), Some(1.0), Some(1.0)]);
-        // What is long past no longer counts, and what begins anew is another run.
+        // Old steps no longer count, and a step counter that restarts is another run.
         at(760, &[1330, 70]);
         at(1360, &[1330, 70]);
         assert_eq!(at(1960, &[1330, 670]), [None, Some(1.0), Some(1.0)]);

@@ -1,4 +1,4 @@
-//! The state that a verdict needs between assessments: since when, how long, and what ended before.
+//! The state of a verdict between assessments: when growth began, how long it has lasted, and where it ended before.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,56 +6,57 @@ use super::{Asked, Envelope, Look, State, ended};
 use crate::analyzers::stats::trend::drift;
 use crate::analyzers::view::View;
 
-/// How much of the time counts while growth accelerates: it has no rate yet.
+/// Share of the time that counts while growth accelerates, because its rate is not established yet.
 const ACCELERATING: f64 = 0.25;
-/// How much of it counts at a level where growth had ended before.
+/// Share of the time that counts at a level where growth ended before.
 const OLD_LEVEL: f64 = 0.2;
-/// How far above that level is new.
+/// A level is new if it exceeds that level by this factor.
 const NEW_LEVEL: f64 = 1.01;
-/// Growth that gains this share of its former rate since it stood has resumed: a cache at its bound creeps by less.
+/// Growth has resumed if it has gained this share of its former rate since it ended: a cache at its limit gains less.
 const RESUMED: f64 = 0.6;
 
-/// What one look counts for at most once growth had stood, as a share of how long it must hold: two make a leak again.
+/// The most that one evaluation adds after growth has ended once, as a share of the required duration: two
+/// evaluations make a leak again.
 const AGAIN: f64 = 0.6;
-/// The newest buckets that must go on as their window does.
+/// Number of newest buckets that must continue the growth of their window.
 const NEWEST: usize = 6;
-/// With this share of its rate, or growth has ended and the window has not forgotten it.
+/// If their rate is below this share of the window's rate, growth has ended while the window still includes it.
 const GOES_ON: f64 = 0.35;
-/// Below this share of the rate that growth had, the window has forgotten it.
+/// Below this share of the former rate, the window no longer includes the growth.
 const FORGOTTEN: f64 = 0.05;
-/// More than any level in bytes, or any growth in bytes per second.
+/// Upper bound of valid levels in bytes and rates in bytes per second.
 const LARGEST: f64 = 1e18;
 
 /// The verdict on one series; times on the history's clock, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::analyzers) struct Verdict {
     leaking: bool,
-    /// For how long the evidence has held, in seconds, less what spoke against it.
+    /// Time for which there was evidence of growth, minus the time without it, in seconds.
     held: f64,
     assessed: f64,
     /// When the growth began.
     pub(in crate::analyzers) onset: f64,
-    /// The floor there.
+    /// The floor at that time.
     begun: f64,
     /// The highest level of the leading envelope during the growth.
     top: f64,
     /// The highest level at which growth ended.
     ceiling: f64,
-    /// The growth that was last sure, bytes per second.
+    /// The last confirmed growth rate, bytes per second.
     pub(in crate::analyzers) rate: f64,
     pub(in crate::analyzers) rate_error: f64,
     lead: Envelope,
-    /// Where growth ended last.
+    /// Where growth last ended.
     stood: Option<Stood>,
     /// Whether it had ended before.
     #[serde(default)]
     stood_before: bool,
-    /// Whether growth goes on after that as it went before.
+    /// Whether growth has resumed since then at its former rate.
     resumed: bool,
-    /// The rate of the window when it grew last, bytes per second; 0 where the window has forgotten that.
+    /// The rate of the window when it last grew, bytes per second; 0 once the window no longer includes that growth.
     #[serde(default)]
     grew: f64,
-    /// Whether the window still has the rate of growth that has ended.
+    /// Whether the rate of the window is that of growth that has ended.
     #[serde(default)]
     faded: bool,
 }
@@ -64,12 +65,12 @@ pub(in crate::analyzers) struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Stood {
     at: f64,
-    /// The higher one of the two newest means then.
+    /// The higher of the two newest means at that time.
     level: f64,
 }
 
 impl Verdict {
-    /// Takes a new look into account.
+    /// Updates the verdict with a new evaluation.
     pub(in crate::analyzers) fn judge(&mut self, view: &View, look: &Look, now: f64, asked: &Asked) -> State {
         let step = (now - self.assessed).max(0.0);
         self.assessed = now;
@@ -115,8 +116,8 @@ impl Verdict {
         }
     }
 
-    /// Whether the rate of the window is that of growth that has ended: a window is minutes long, and its rate stays
-    /// for minutes. It remains so until the window has forgotten the growth, or it grows again.
+    /// Whether the rate of the window is that of growth that has ended: a window is minutes long, and so its rate
+    /// remains for minutes. True until the window no longer includes the growth, or growth resumes.
     pub(in crate::analyzers) fn fades(&mut self, view: &View, look: &Look, state: State) -> bool {
         if matches!(state, State::Growing | State::Leaking) {
             (self.grew, self.faded) = (look.rate.clamp(0.0, LARGEST), false);
@@ -133,12 +134,12 @@ impl Verdict {
         self.faded && self.stood.is_some() && !self.stood_before
     }
 
-    /// Whether growth has held at least half as long as a leak must, or goes on after it stood.
+    /// Whether growth has lasted at least half as long as a leak requires, or has resumed.
     pub(in crate::analyzers) fn is_half_held(&self, view: &View, asked: &Asked) -> bool {
         self.leaking || self.resumed || self.held >= asked.hold / 2.0 * view.span()
     }
 
-    /// Whether a state that was read back can have been written by this program by `now`.
+    /// Whether a restored state is valid at `now`: finite, in range, and not in the future.
     pub(in crate::analyzers) fn is_sound(&self, now: f64) -> bool {
         let stood = self.stood.map_or([0.0; 2], |stood| [stood.at, stood.level]);
         let bytes = [self.begun, self.top, self.ceiling, self.rate, self.rate_error, stood[1], self.grew];
@@ -163,7 +164,7 @@ fn newest_rate(view: &View) -> f64 {
     drift(&view.at()[first..], &view.mean()[first..], view.grain()).slope
 }
 
-/// The two newest means, the lower one first.
+/// The two newest means, lower first.
 fn newest(view: &View) -> [f64; 2] {
     match view.mean() {
         [.., one, next] => [one.min(*next), one.max(*next)],

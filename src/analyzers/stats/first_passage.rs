@@ -1,11 +1,11 @@
-//! When a drifting random walk first reaches a level: the inverse Gaussian law.
+//! When a random walk with drift first reaches a level: the inverse Gaussian distribution.
 
 use super::normal;
 
-/// A level that drifts and diffuses, seen from now.
+/// A random walk with drift, from now on.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
-    /// How far the limit is, in bytes.
+    /// The distance to the limit, in bytes.
     pub distance: f64,
     /// The standard error of that distance, in bytes.
     pub distance_error: f64,
@@ -13,17 +13,17 @@ pub struct Walk {
     pub rate: f64,
     /// The standard error of the drift, in bytes per second.
     pub rate_error: f64,
-    /// The variance that the walk gains, in bytes² per second.
+    /// The variance that the walk gains per second, in bytes².
     pub diffusion: f64,
 }
 
 impl Walk {
     /// The probability that the limit is reached within `horizon` seconds.
     ///
-    /// The first passage of Brownian motion with drift μ and variance σ² per second over d is
-    /// Φ((μh − d)/s) + exp(2μd/v)·Φ(−(μh + d)/s), s = σ√h, v = s²/h (Schrödinger 1915; Folks and Chhikara,
-    /// "The inverse Gaussian distribution", 1978). What is uncertain in the drift and in the distance is
-    /// added to s², as Si et al. do for remaining useful life.
+    /// The first passage of Brownian motion with drift μ and variance σ² per second over d is Φ((μh − d)/s) +
+    /// exp(2μd/v)·Φ(−(μh + d)/s), s = σ√h, v = s²/h (Schrödinger 1915; Folks and Chhikara, "The inverse Gaussian
+    /// distribution", 1978). The uncertainties of the drift and of the distance are added to s², as Si et al. do for
+    /// remaining useful life.
     pub fn within(&self, horizon: f64) -> f64 {
         if self.distance <= 0.0 {
             return 1.0;
@@ -39,7 +39,7 @@ impl Walk {
         }
         let s = variance.sqrt();
         let straight = normal::cdf((mean - d) / s);
-        // Only diffusion can touch the limit and come back before the horizon.
+        // Only diffusion can reach the limit and return before the horizon.
         let reflected = if self.diffusion > 0.0 {
             let exponent = 2.0 * mean * d / variance + normal::log_cdf(-(mean + d) / s);
             exponent.min(0.0).exp() * (self.diffusion * horizon / variance)
@@ -58,7 +58,7 @@ impl Walk {
             return None;
         }
         let (mut low, mut high) = (0.0, longest);
-        // 40 halvings of 30 years are 1 ms.
+        // 40 bisections of 30 years give 1 ms.
         for _ in 0..40 {
             let middle = f64::midpoint(low, high);
             if self.within(middle) < p { low = middle } else { high = middle }

@@ -13,7 +13,7 @@ pub fn cdf(z: f64) -> f64 {
     if z > 0.0 { 1.0 - tail } else { tail }
 }
 
-/// The natural logarithm of [`cdf`], exact far in the lower tail too.
+/// The natural logarithm of [`cdf`], accurate also far in the lower tail.
 pub fn log_cdf(z: f64) -> f64 {
     if z > -20.0 {
         return cdf(z).max(f64::MIN_POSITIVE).ln();
@@ -29,7 +29,7 @@ fn upper_tail(z: f64) -> f64 {
     }
     let density = (-z * z / 2.0).exp();
     if z > 7.071_067_811_865_475 {
-        // The continued fraction converges fast out here.
+        // The continued fraction converges quickly in this range.
         let fraction = z + 1.0 / (z + 2.0 / (z + 3.0 / (z + 4.0 / (z + 0.65))));
         return density / fraction / 2.506_628_274_631;
     }

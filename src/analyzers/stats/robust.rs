@@ -1,6 +1,6 @@
 //! Order statistics and Theil-Sen slopes of a few dozen numbers.
 
-/// The value that a share `p` (0 to 1) of `values` does not exceed; it reorders them. 0 for none.
+/// The quantile `p` (0 to 1) of `values`, by nearest rank; reorders them. 0 for an empty slice.
 pub fn quantile(values: &mut [f64], p: f64) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -15,17 +15,17 @@ pub fn quantile(values: &mut [f64], p: f64) -> f64 {
     *values.select_nth_unstable_by(index, f64::total_cmp).1
 }
 
-/// The middle value; it reorders them. 0 for none.
+/// The median of `values`; reorders them. 0 for an empty slice.
 pub fn median(values: &mut [f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The most points that [`theil_sen`] looks at.
+/// Maximum number of points that [`theil_sen`] uses.
 pub const MOST: usize = 16;
 
-/// The median slope of all pairs of points: 29 % of them may be wrong (Sen, JASA 63, 1968).
+/// The median slope of all pairs of points; robust against 29 % of outliers (Sen, JASA 63, 1968).
 ///
-/// Points beyond [`MOST`] are not looked at; pairs at the same time are left out.
+/// Points beyond [`MOST`] and pairs at the same time are ignored.
 pub fn theil_sen(times: &[f64], values: &[f64]) -> f64 {
     let mut slopes = [0.0; MOST * (MOST - 1) / 2];
     let mut count = 0;
@@ -43,7 +43,7 @@ pub fn theil_sen(times: &[f64], values: &[f64]) -> f64 {
         return 0.0;
     }
     let middle = (slopes.len() - 1).div_ceil(2);
-    // Comparing is cheaper without the total order, and there is no NaN among finite values.
+    // A partial comparison is cheaper than the total order, and finite values contain no NaN.
     let compare = |one: &f64, next: &f64| one.partial_cmp(next).unwrap_or(std::cmp::Ordering::Equal);
     *slopes.select_nth_unstable_by(middle, compare).1
 }

@@ -1,17 +1,17 @@
-//! Whether a short series has a drift beyond what its own wandering explains.
+//! Drift of a short series, with an error that allows for its random variation.
 
 use super::robust;
 
-/// A slope and how sure it is.
+/// A slope with its standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Drift {
     /// The Theil-Sen slope, per second.
     pub slope: f64,
     /// Its standard error, per second.
     pub error: f64,
-    /// Variance of the difference of neighbors that does not add up (twice that of white noise).
+    /// Part of the variance of neighboring differences that does not accumulate (twice that of white noise).
     pub noise: f64,
-    /// Variance that adds up from neighbor to neighbor, as in a random walk.
+    /// Part of the variance that accumulates from neighbor to neighbor, as in a random walk.
     pub walk: f64,
 }
 
@@ -22,17 +22,16 @@ impl Drift {
     }
 }
 
-/// The least share of the wandering that is taken for a random walk: with a dozen points the variogram
-/// cannot rule it out.
+/// Minimum share of the variation that is attributed to a random walk: with a dozen points the variogram cannot rule
+/// it out.
 const WALK_AT_LEAST: f64 = 0.1;
 
-/// The drift of points at about equal steps; `grain` is a difference too small to mean anything.
+/// The drift of points at about equal intervals; `grain` is the largest insignificant difference.
 ///
-/// The noise is taken as white noise plus a random walk, told apart by the variogram of what is left
-/// of the line: the variance of differences over one step and over a quarter of the points. White
-/// noise of variance σ² gives a slope the variance 12σ²/n³, a walk of variance q a step 1.2 q/n
-/// (Harvey, "Forecasting, structural time series models", 1989, local level model). A Mann-Kendall
-/// test takes the walk for a trend half of the time.
+/// The residuals are modeled as white noise plus a random walk, separated by their variogram: the variance of
+/// differences over one step and over a quarter of the points. White noise of variance σ² gives the slope a variance
+/// of 12σ²/n³, a random walk of variance q per step 1.2 q/n (Harvey, "Forecasting, structural time series models",
+/// 1989, local level model). A Mann-Kendall test takes a random walk for a trend half of the time.
 pub fn drift(times: &[f64], values: &[f64], grain: f64) -> Drift {
     let n = times.len().min(values.len()).min(robust::MOST);
     if n < 4 || times[n - 1] <= times[0] {
@@ -52,7 +51,7 @@ pub fn drift(times: &[f64], values: &[f64], grain: f64) -> Drift {
     #[expect(clippy::cast_precision_loss, reason = "a few dozen")]
     let steps = lag as f64;
     let (near, far) = (spread(1), spread(lag));
-    // Removing a fitted line takes the share lag/n of a walk's variance away.
+    // Removing a fitted line removes the share lag/n of a random walk's variance.
     let walk = ((far / (1.0 - steps / count) - near) / (steps - 1.0)).max(WALK_AT_LEAST * near);
     let noise = (near - walk).max(0.0);
     let step = (times[n - 1] - times[0]) / (count - 1.0);

@@ -1,13 +1,13 @@
-//! What cannot be seen now, so that its silence is not taken for health.
+//! Reports what cannot be measured now, so that missing data is not taken for health.
 //!
 //! # What it says
-//! A critical finding for each GPU that does not answer, by the status that the `gpu` source gives it (`hung`, `lost`,
-//! `unknown_error`, `unobserved`), and a warning for each source that fails.
+//! A critical finding for each GPU that does not respond, by the status that the `gpu` source reports (`hung`,
+//! `lost`, `unknown_error`, `unobserved`), and a warning for each source that fails.
 //!
 //! # When it stays silent
-//! `unobserved` and a failing source are stated after ten seconds: a worker that is started anew, or one file that could
-//! not be read once, is over before. A source that is unavailable (no GPU library, no PSI) is no defect. Where GPUs that
-//! do not answer are the reason why the `gpu` source fails, they are stated and the source is not.
+//! `unobserved` and a failing source are reported after ten seconds: the restart of a worker, or one failed read, is
+//! over before. An unavailable source (no GPU library, no PSI) is not a defect. Where GPUs that do not respond are
+//! the reason why the `gpu` source fails, the GPUs are reported and the source is not.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::source::Status;
 use crate::model::time::Timestamp;
 
-/// Seconds before what may pass by itself is stated.
+/// Seconds before a condition that may be temporary is reported.
 const PATIENCE: f64 = 10.0;
-/// The source whose failures may be those of single GPUs.
+/// The source whose failures may be caused by single GPUs.
 const GPU_SOURCE: &str = "gpu";
 
-/// What cannot be seen now.
+/// Registration of the `visibility` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "visibility",
     about: "Reports what cannot be measured now: GPUs that do not respond, and sources that fail.",
@@ -32,7 +32,7 @@ pub static REGISTRATION: Registration = Registration {
     build: |_| Box::new(Visibility::default()),
 };
 
-/// Since when each subject is not seen.
+/// Since when each subject has not been visible.
 #[derive(Debug, Default)]
 struct Visibility {
     since: BTreeMap<Subject, Since>,
@@ -46,14 +46,14 @@ struct Since {
     unix: f64,
 }
 
-/// Something that is not seen in this tick.
+/// A subject that is not visible in this tick.
 struct Unseen {
     subject: Subject,
     state: &'static str,
     severity: Severity,
-    /// Whether it is stated at once.
+    /// Whether it is reported immediately.
     sure: bool,
-    /// Seconds for which nothing was heard of it, where that is known.
+    /// Seconds since its last sample, where that is known.
     age: Option<f64>,
     summary: String,
     advice: &'static str,
@@ -98,10 +98,12 @@ fn gpus(view: &View<'_>) -> Vec<Unseen> {
         let [gpu, uuid, status] = &*point.labels else { continue };
         let (state, why, sure) = match status.as_str() {
             "ok" => continue,
-            "hung" => ("hung", "a call of the driver for it does not return", true),
-            "lost" => ("lost", "it fell off the bus, needs a reset, or the driver no longer counts it", true),
-            "unobserved" => ("unobserved", "no process of memwarden gets an answer for it", false),
-            _ => ("unknown_error", "the driver refuses with an error", true),
+            "hung" => ("hung", "a driver call for it does not return", true),
+            "lost" => {
+                ("lost", "it fell off the bus, requires a reset, or is no longer listed by the driver", true)
+            }
+            "unobserved" => ("unobserved", "no process of memwarden receives data for it", false),
+            _ => ("unknown_error", "the driver returns an error", true),
         };
         let calls = view.points(&HUNG_CALL);
         let call = calls.iter().find(|call| call.labels[1] == *uuid && call.labels[0] == *gpu);
@@ -113,9 +115,9 @@ fn gpus(view: &View<'_>) -> Vec<Unseen> {
             sure,
             age: view.value(&SAMPLE_AGE, &[gpu.clone(), uuid.clone()]),
             summary: format!(
-                "GPU {gpu} cannot be seen: {why}{call}. Its memory, processes and errors are not known."
+                "GPU {gpu} does not respond: {why}{call}. Its memory, processes and errors are unknown."
             ),
-            advice: "Look for XIDs in the kernel log; take the node out of the queue, and reset the GPU or the node.",
+            advice: "Check the kernel log for XID errors; drain the node, then reset the GPU or reboot the node.",
         });
     }
     found
@@ -126,7 +128,7 @@ fn gpus(_view: &View<'_>) -> Vec<Unseen> {
     Vec::new()
 }
 
-/// Sources that fail; not that of the GPUs where the GPUs themselves are stated.
+/// The sources that fail; without the `gpu` source if GPUs are reported.
 fn sources(view: &View<'_>, gpus_tell: bool) -> impl Iterator<Item = Unseen> {
     let failed = view
         .sources()
@@ -139,11 +141,11 @@ fn sources(view: &View<'_>, gpus_tell: bool) -> impl Iterator<Item = Unseen> {
         sure: false,
         age: report.age_seconds,
         summary: format!(
-            "The source {} fails ({}); what it would tell is not known.",
+            "The source {} fails ({}); what it measures is unknown.",
             report.source,
             report.why.as_deref().unwrap_or("no reason given")
         ),
-        advice: "Look at the log of memwarden; what this source measures is missing from every verdict.",
+        advice: "Check the log of memwarden; findings do not take into account what this source measures.",
     })
 }
 

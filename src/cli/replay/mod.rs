@@ -4,36 +4,30 @@
 //! `input`, another way to show it another format.
 
 mod input;
-mod picture;
-mod summary;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
 
-use crate::analyzers::leak::State;
-use crate::analyzers::replay::{Options, ReplayedAssessment, replay};
-use crate::cli::out as output;
+use crate::analyzers::replay::{Options, replay};
+use crate::cli::output::Output;
 use crate::cli::picture::Format as Picture;
 use crate::config;
 use crate::model::series::Series;
 use crate::plot::{self, Theme};
-
-/// The version of the JSON that is printed.
-const SCHEMA: u32 = 1;
+use crate::report::replay::{self as told, picture};
 
 /// Run the leak and exhaustion analyzers on recorded series, and report their results.
 ///
 /// FILE is CSV (`t_s,bytes[,limit]`, or named columns: t_s, bytes, limit, anon, shmem, alloc), or a report that memwarden
-/// wrote with --output; --prometheus queries a server instead. The leak verdict uses the column `alloc` if present, else
+/// wrote as JSON; --prometheus queries a server instead. The leak verdict uses the column `alloc` if present, else
 /// `anon` and `shmem`, else `bytes`; the forecast compares `bytes` with the limit. The same input always gives the same
 /// output. Exit codes: 0 success, 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden replay run.csv --limit 16GiB
-  memwarden replay run.csv --limit 16GiB --horizon 15m --assess-every 10 --format csv
+  memwarden replay run.csv --limit 16GiB --horizon 15m --assess-every 10 --output assessments.csv
   memwarden replay run.csv --limit 16GiB --plot run.svg
   memwarden replay --prometheus http://localhost:9090 --since 30d --limit 80GiB \\
       --query 'memwarden_gpu_memory_used_bytes{gpu=\"0\"}'")]
@@ -65,18 +59,18 @@ pub(super) struct Args {
     /// Number of samples between two assessments.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = every)]
     assess_every: usize,
-    /// Format of the results.
-    #[arg(long, value_enum, default_value_t = Format::Summary)]
-    format: Format,
+    #[command(flatten)]
+    output: Output<Format>,
     /// Draw the series with verdicts and forecast to this file: .svg or .png.
     #[arg(long, value_name = "PICTURE")]
     plot: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Format {
-    /// Summary in plain text: the series, the verdict, the forecast, the evidence and advice.
-    Summary,
+    /// Plain text: the series, the verdict, the forecast, the evidence and advice.
+    #[default]
+    Text,
     /// Every assessment as CSV: t_s,leak,tte_p10,tte_p50,tte_p90,p_exhaustion. Requires a single FILE.
     Csv,
     /// The last assessment and every change of the verdict as JSON.
@@ -85,25 +79,26 @@ enum Format {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        if matches!(self.format, Format::Csv) && self.files.len() > 1 {
+        let format = self.output.format();
+        if matches!(format, Format::Csv) && self.files.len() > 1 {
             bail!("--format csv is for one FILE, found {}", self.files.len());
         }
         let options = Options { limit: self.limit, horizons: vec![self.horizon], every: self.assess_every };
         let picture = self.plot.as_deref().map(Picture::of).transpose()?;
-        let mut out = Vec::new();
+        let (mut text, mut table) = (String::new(), Vec::new());
         let mut reports = Vec::new();
         let mut drawn = Vec::new();
         for (i, series) in self.series()?.into_iter().enumerate() {
             let said = replay(&series, &options);
-            match self.format {
+            match format {
                 Format::Csv if i > 0 => bail!("--format csv is for one series, and there are several"),
-                Format::Csv => rows(&mut out, &said)?,
-                Format::Json => reports.push(report(&series, &said, self.horizon)),
-                Format::Summary => {
+                Format::Csv => told::rows(&mut table, &said)?,
+                Format::Json => reports.push(told::report(&series, &said, self.horizon)),
+                Format::Text => {
                     if i > 0 {
-                        writeln!(out)?;
+                        text.push('\n');
                     }
-                    summary::write(&mut out, &series, &said, self.horizon)?;
+                    told::text::write(&mut text, &series, &said, self.horizon);
                 }
             }
             if picture.is_some() {
@@ -115,11 +110,15 @@ impl Args {
             let height = panels.saturating_mul(260).clamp(600, 4000);
             format.write(&plot::draw(&picture::chart(&drawn), 1200, height, &Theme::LIGHT), path)?;
         }
-        if matches!(self.format, Format::Json) {
-            let all = serde_json::json!({ "schema_version": SCHEMA, "series": reports });
-            output::json(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
+        match format {
+            Format::Json => {
+                self.output.value(
+                    &serde_json::json!({ "schema_version": told::SCHEMA_VERSION, "series": reports }),
+                )?;
+            }
+            Format::Text => self.output.text(&text)?,
+            Format::Csv => self.output.text(&String::from_utf8_lossy(&table))?,
         }
-        output::text(&String::from_utf8_lossy(&out))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -137,44 +136,6 @@ impl Args {
         }
         Ok(all)
     }
-}
-
-/// The assessments as CSV; what is not known is empty.
-fn rows(out: &mut impl Write, said: &[ReplayedAssessment]) -> csv::Result<()> {
-    let mut table = csv::Writer::from_writer(out);
-    table.write_record(["t_s", "leak", "tte_p10", "tte_p50", "tte_p90", "p_exhaustion"])?;
-    let seconds = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{time:.3}"));
-    for ReplayedAssessment { at, assessment, .. } in said {
-        let tte = assessment.tte;
-        let chance = assessment.p_exhaustion.first().copied().flatten();
-        table.write_record([
-            at.to_string(),
-            u8::from(assessment.leak == State::Leaking).to_string(),
-            seconds(tte.map(|tte| tte.p10)),
-            seconds(tte.map(|tte| tte.p50)),
-            seconds(tte.and_then(|tte| tte.p90)),
-            chance.map_or_else(String::new, |chance| format!("{chance:.6}")),
-        ])?;
-    }
-    Ok(table.flush()?)
-}
-
-/// The last assessment of a series and the changes before it.
-fn report(series: &Series, said: &[ReplayedAssessment], horizon: f64) -> serde_json::Value {
-    let changes: Vec<_> = summary::changes(said)
-        .map(|(at, state)| serde_json::json!({ "t_s": at, "leak": state.word() }))
-        .collect();
-    let last = said.last();
-    serde_json::json!({
-        "name": series.name,
-        "samples": series.rows.len(),
-        "remarks": series.remarks,
-        "t_s": last.map(|last| last.at),
-        "limit_bytes": last.and_then(|last| last.limit),
-        "horizon_seconds": horizon,
-        "changes": changes,
-        "assessment": last.map(|last| &last.assessment),
-    })
 }
 
 fn size(text: &str) -> Result<f64, String> {

@@ -1,17 +1,17 @@
-//! The report commands: `profile`, `oom`, `leak` and `fragment`, each a name for one run of `watch`.
+//! The report commands: `profile`, `oom`, `leak` and `fragmentation`, each a name for one run of `watch`.
 
+pub(super) mod chart;
 mod daemon;
 mod eyes;
-mod fragment;
+mod fragmentation;
 mod leak;
 mod oom;
 mod options;
-pub(super) mod output;
 mod profile;
 mod screen;
 mod watch;
 
-pub(super) use fragment::Args as Fragment;
+pub(super) use fragmentation::Args as Fragmentation;
 pub(super) use leak::Args as Leak;
 pub(super) use oom::Args as Oom;
 pub(super) use options::{interval, load};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use crate::app::serve;
+use crate::cli::output::{Format, Output};
 use crate::config::{self, Config, Override};
 use crate::model::printable;
 use crate::report::{Focus, Kind};
@@ -44,13 +45,12 @@ pub(super) struct Options {
     /// Share above which a warning is printed and the exit code is 2: 90%, or 0.9.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(super) threshold: Option<f64>,
-    /// Run until Ctrl-C: on a terminal, the report is updated with each sample; otherwise, a line is
-    /// written when the verdict changes.
+    /// Run until Ctrl-C, and write the report then. Until then, standard error shows the report of each sample if it
+    /// is a terminal, otherwise a line when the verdict changes.
     #[arg(long)]
     pub(super) monitor: bool,
-    /// File for the report as JSON, written in addition to the output.
-    #[arg(long, value_name = "FILE")]
-    pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: Output<Format>,
     /// File for a chart of the report: .svg or .png.
     #[arg(long, value_name = "FILE", value_parser = crate::cli::picture::drawable)]
     pub(super) plot: Option<PathBuf>,
@@ -102,7 +102,7 @@ impl Options {
 
     /// Refuses what a report cannot be narrowed to.
     pub(super) fn check(&self, kind: Kind) -> anyhow::Result<()> {
-        if kind == Kind::Fragment && self.is_narrow(kind) && self.url.is_none() {
+        if kind == Kind::Fragmentation && self.is_narrow(kind) && self.url.is_none() {
             bail!(
                 "--pid, --workload and --devices choose allocators of jobs, which only a daemon hears: \
                  give --url as well"
@@ -113,7 +113,7 @@ impl Options {
 
     /// Whether nothing is left to tell where what was named is not there.
     pub(super) fn is_narrow(&self, kind: Kind) -> bool {
-        let devices = kind == Kind::Fragment && self.names_devices();
+        let devices = kind == Kind::Fragmentation && self.names_devices();
         !self.workload.is_empty() || !self.pid.is_empty() || devices
     }
 
@@ -272,7 +272,7 @@ mod tests {
             (duration(Kind::Oom, &["--duration", "5"]), options(&[]).duration(Kind::Oom)),
             (5.0, 30.0)
         );
-        assert!(options(&["--pid", "1"]).check(Kind::Fragment).is_err());
-        assert!(options(&[&url[..], &["--pid", "1"]].concat()).check(Kind::Fragment).is_ok());
+        assert!(options(&["--pid", "1"]).check(Kind::Fragmentation).is_err());
+        assert!(options(&[&url[..], &["--pid", "1"]].concat()).check(Kind::Fragmentation).is_ok());
     }
 }

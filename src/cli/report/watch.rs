@@ -7,11 +7,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::chart;
 use super::eyes::Eyes;
 use super::options::Options;
-use super::output;
 use super::screen::{Screen, bar, paint, size};
 use crate::cli::out;
+use crate::cli::output::Format;
 use crate::host::clock;
 use crate::report::{About, Kind, Page, Recorder, ReportOutput, build};
 
@@ -34,7 +35,7 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let (recorder, about) = runtime.block_on(watch(kind, options))?;
-    let is_terminal = std::io::stdout().is_terminal();
+    let is_terminal = options.output.is_default() && std::io::stdout().is_terminal();
     if let Some(problem) = recorder.absent_devices(true) {
         bail!(problem);
     }
@@ -43,8 +44,13 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
     if !told.found && options.is_narrow(kind) {
         bail!("nothing was seen of {}", wanted(options));
     }
-    out::colored(&told.text)?;
-    output::write(&told, options.output.as_deref(), options.plot.as_deref())?;
+    match options.output.format() {
+        Format::Text => options.output.colored(&told.text)?,
+        Format::Json => options.output.value(&told.json)?,
+    }
+    if let Some(path) = &options.plot {
+        chart::write(&told, path)?;
+    }
     // A host of which nothing was seen is no healthy one.
     let nothing = !told.found && matches!(kind, Kind::Oom | Kind::Profile);
     Ok(match (told.alarm, told.unseen || nothing) {
@@ -103,7 +109,7 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
             let told = build(kind, &recorder, &about, screen.page());
             screen.show(&told.text, &progress(options, duration, passed));
         } else if options.monitor {
-            lines.write(&build(kind, &recorder, &about, Page::default()), recorder.seconds())?;
+            lines.write(&build(kind, &recorder, &about, Page::default()), recorder.seconds());
         }
         let over = !options.monitor && passed >= duration;
         if over || failures >= FAILURES {
@@ -140,7 +146,7 @@ fn progress(options: &Options, duration: f64, passed: f64) -> String {
     format!("{} {passed:.0} s of {duration:.0} s; Ctrl-C ends it early", bar(share))
 }
 
-/// What is written of a watch without an end where there is no terminal.
+/// What is written to standard error of a watch without an end, where that is no terminal.
 #[derive(Default)]
 struct Lines {
     last: String,
@@ -148,15 +154,13 @@ struct Lines {
 
 impl Lines {
     /// Writes a line where the verdict is another than before.
-    fn write(&mut self, told: &ReportOutput, seconds: f64) -> std::io::Result<()> {
+    fn write(&mut self, told: &ReportOutput, seconds: f64) {
         // The figures in a verdict change with each sample; its words are what counts.
         let words: String = told.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
         if words != self.last {
             self.last = words;
-            out::text(&format!("{seconds:.0} s: {}\n", told.plot.subtitle))?;
-            std::io::stdout().flush()?;
+            out::note(&format!("{seconds:.0} s: {}\n", told.plot.subtitle));
         }
-        Ok(())
     }
 }
 

@@ -15,7 +15,8 @@ use std::time::Duration;
 use self::instrument::Instruments;
 use self::watcher::Watcher;
 use super::out;
-use super::report::{interval, load, output, size};
+use super::output::{self, Format, Output};
+use super::report::{chart, interval, load, size};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::printable;
@@ -25,10 +26,13 @@ use crate::report::{About, Ended, Page, Paint, build_run};
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
 
+/// What `--output` says here: standard output is the command's.
+const OUTPUT: &str = "File that the report is written to, in place of standard error; `-` is standard output";
+
 /// Run a command and report its memory usage, its peaks, and whether it leaks.
 ///
 /// Input, output, signals and exit code of the command are passed through; the report is written to standard error when
-/// the command ends. A Python program that imports torch is instrumented without changes: its steps, tokens, phases and
+/// the command ends, or to the file of --output. A Python program that imports torch is instrumented without changes: its steps, tokens, phases and
 /// allocator are recorded. The command and its descendants form one workload; of a child that lives for less than the
 /// interval, possibly only the CPU time is counted. The signals HUP, INT, QUIT, TERM, USR1 and USR2 sent to memwarden are
 /// forwarded to the command; signals of the terminal reach it directly.
@@ -38,10 +42,10 @@ const NOT_RUNNABLE: u8 = 126;
 #[command(after_long_help = "Examples:
   memwarden run -- python train.py --epochs 3
   memwarden run --output run.json --plot run.svg -- torchrun --nproc-per-node 8 train.py")]
+#[command(mut_arg("output", |output| output.help(OUTPUT)))]
 pub(super) struct Args {
-    /// File for the report as JSON, written in addition to the output.
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output<Format>,
     /// File for a chart of the report: .svg or .png.
     #[arg(long, value_name = "FILE", value_parser = crate::cli::picture::drawable)]
     plot: Option<PathBuf>,
@@ -54,7 +58,7 @@ pub(super) struct Args {
     /// Do not instrument Python programs. The environment variable MEMWARDEN_AUTO=steps disables phases and tokens only.
     #[arg(long)]
     no_instrument: bool,
-    /// Do not print the report.
+    /// Do not print the report; --output and --plot still write theirs.
     #[arg(long, short)]
     quiet: bool,
     /// Configuration file of the daemon; without it, the default configuration.
@@ -133,17 +137,21 @@ impl Args {
         let samples = u32::try_from(recorder.samples()).unwrap_or(u32::MAX);
         let mean = recorder.seconds() / f64::from(samples.saturating_sub(1).max(1));
         let about = About { interval_seconds: self.interval.unwrap_or(mean), ..About::default() };
-        let is_terminal = std::io::stderr().is_terminal();
+        let is_terminal = self.output.is_default() && std::io::stderr().is_terminal();
         let colors = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
         let page = Page {
             paint: if colors { Paint::Colors } else { Paint::Plain },
             columns: is_terminal.then(|| size(std::io::stderr()).0),
         };
         let told = build_run(ended, &recorder, &about, page);
-        if !self.quiet {
-            out::colored_note(&format!("\n{}", told.text))?;
+        match (self.output.format(), self.output.is_default()) {
+            (_, true) if self.quiet => {}
+            (Format::Text, true) => out::colored_note(&format!("\n{}", told.text))?,
+            (Format::Json, true) => out::note(&printable::json(&output::pretty(&told.json)?)),
+            (Format::Text, false) => self.output.text(&told.text)?,
+            (Format::Json, false) => self.output.value(&told.json)?,
         }
-        output::write(&told, self.output.as_deref(), self.plot.as_deref())
+        self.plot.as_deref().map_or(Ok(()), |path| chart::write(&told, path))
     }
 
     /// The command for people, not too long.

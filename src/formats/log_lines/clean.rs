@@ -1,8 +1,8 @@
-//! From the bytes of a log to lines of text: cut, without colors, without what launchers put in front.
+//! Splits the bytes of a log into lines of text with a bounded length, without colors and launcher prefixes.
 
 use std::borrow::Cow;
 
-/// Lines are cut here: no framework writes longer ones, but a file without line ends has no end.
+/// Maximum length of a line in bytes: no framework writes longer ones, but a file may have no line ends.
 pub const LONGEST: usize = 64 * 1024;
 
 /// A line without decoration.
@@ -14,9 +14,10 @@ pub struct Line {
     pub rank: Option<u32>,
 }
 
-/// Takes a log's bytes as they come and gives its lines.
+/// Splits a stream of log bytes into lines.
 ///
-/// Lines end with a line feed or a carriage return, which progress bars write. What exceeds [`LONGEST`] is left out.
+/// Lines end with a line feed or a carriage return, which progress bars write. The part of a line above [`LONGEST`]
+/// is dropped.
 #[derive(Debug, Default)]
 pub struct Splitter {
     partial: Vec<u8>,
@@ -27,7 +28,7 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// Passes each line that is complete with these bytes to `take`, empty ones left out.
+    /// Adds bytes and passes each complete line to `take`, except empty ones.
     pub fn feed(&mut self, mut bytes: &[u8], mut take: impl FnMut(&[u8])) {
         while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
@@ -45,9 +46,9 @@ impl Splitter {
         self.hold(bytes);
     }
 
-    /// Forgets the line that has begun: what follows belongs to another file.
+    /// Drops the incomplete line, because the next bytes belong to another file.
     pub fn forget(&mut self) {
-        // What one long line took is not kept for all that follow.
+        // The buffer of a long line is not kept for the following ones.
         self.partial = Vec::new();
         self.over = false;
     }
@@ -61,13 +62,13 @@ impl Splitter {
     }
 }
 
-/// A line as text: bytes that are no UTF-8 replaced, colors and prefixes taken off.
+/// Converts a line to text: replaces bytes that are not UTF-8, and removes colors and prefixes.
 pub fn clean(bytes: &[u8]) -> Line {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]);
     let text = plain(unwrapped(text));
     let mut rest = text.as_str();
     let mut rank = None;
-    // A pod's time, then torchrun's or srun's rank: no launcher nests deeper.
+    // The timestamp of a container runtime, then the rank prefix of torchrun or srun: no launcher adds more.
     for _ in 0..4 {
         let Some((stripped, found)) = container(rest).or_else(|| launcher(rest)) else { break };
         rest = stripped;
@@ -90,7 +91,7 @@ fn unwrapped(text: Cow<'_, str>) -> Cow<'_, str> {
     text
 }
 
-/// Without the escape sequences of terminals: `ESC [ … letter`, and lone ones.
+/// Removes terminal escape sequences: `ESC [ … letter`, and incomplete ones.
 fn plain(text: Cow<'_, str>) -> String {
     if !text.contains('\u{1b}') {
         return text.into_owned();

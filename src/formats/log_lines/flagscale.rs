@@ -1,7 +1,7 @@
 //! FlagScale's `perf_realtime.log` and `perf_metrics_*.log` (flagscale/train/perf_monitor/perf_logger.py).
 //!
-//! Its rates are left out: it divides the work of one data-parallel replica by
-//! the GPUs of all, so that they are too small by the number of replicas.
+//! Its rates are ignored: it divides the work of one data-parallel replica by the number of all GPUs, so that they
+//! are too small by the number of replicas.
 
 use super::reading::Reading;
 use super::scan::scaled;
@@ -13,7 +13,7 @@ pub(super) fn read(line: &str) -> Option<Reading> {
     Some(Reading {
         step: Some(found.step),
         step_seconds: Some(found.seconds).filter(|seconds| *seconds > 0.0),
-        // 0 GB is "not tracked".
+        // 0 GB means "not tracked".
         allocated: scaled(found.bytes, 1.0).filter(|bytes| *bytes > 0),
         ..Reading::default()
     })

@@ -1,7 +1,7 @@
-//! Hugging Face's Trainer: Python dictionaries of its figures, and its bar.
+//! Hugging Face's Trainer: Python dictionaries of its values, and its progress bar.
 //!
-//! `{'loss': 0.4231, 'grad_norm': 1.23, 'learning_rate': 4.9e-05, 'epoch': 0.12}`; from transformers 5 the
-//! numbers are quoted (trainer_callback.py, `f"{v:.4g}"`). The line has no step: that comes from the bar.
+//! `{'loss': 0.4231, 'grad_norm': 1.23, 'learning_rate': 4.9e-05, 'epoch': 0.12}`; from transformers 5 the numbers
+//! are quoted (trainer_callback.py, `f"{v:.4g}"`). The line has no step: it is taken from the progress bar.
 
 use super::progress_bar;
 use super::reading::Reading;
@@ -10,7 +10,7 @@ use super::scan::{number, whole};
 /// One line.
 pub(super) fn read(line: &str) -> Option<Reading> {
     let mut reading = dictionary(line).unwrap_or_default();
-    // A bar with words in front loads or maps something; the Trainer's has none.
+    // A bar with a description loads or maps something; the Trainer's has none.
     if let Some(bar) = progress_bar::find(line).filter(|bar| bar.about.is_empty()) {
         reading.step = Some(bar.done);
         reading.steps_planned = bar.all;
@@ -19,7 +19,7 @@ pub(super) fn read(line: &str) -> Option<Reading> {
     reading.some()
 }
 
-/// Whether a line has the Trainer's figures, and not only a bar that may be anybody's.
+/// Whether a line has the Trainer's values, and not only a progress bar that other programs print too.
 pub(super) fn is_certain(line: &str) -> bool {
     dictionary(line).is_some()
 }

@@ -1,8 +1,8 @@
-//! PyTorch Lightning's bar, and NVIDIA NeMo's figures in it.
+//! PyTorch Lightning's progress bar, and NVIDIA NeMo's values in it.
 //!
-//! `Epoch 0: : 100%|█| 100/100 [10:48<00:00, reduced_train_loss=0.0172, global_step=99.00,
-//! consumed_samples=25600.0, train_step_timing in s=3.130]`. The figures have three or four digits, so that
-//! `global_step=2e+3` is no step. The bar counts batches of an epoch, which are no steps either.
+//! `Epoch 0: : 100%|█| 100/100 [10:48<00:00, reduced_train_loss=0.0172, global_step=99.00, consumed_samples=25600.0,
+//! train_step_timing in s=3.130]`. The values have three or four digits, so that `global_step=2e+3` is not an exact
+//! step. The bar counts batches of an epoch, which are not steps either.
 
 use super::progress_bar;
 use super::reading::Reading;

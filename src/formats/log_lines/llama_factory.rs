@@ -12,7 +12,7 @@ pub(super) fn read(line: &str) -> Option<Reading> {
     if !line.starts_with('{') || !line.contains("\"current_steps\"") {
         return None;
     }
-    // Python writes what JSON has no number for, and a run that ends so must not be silent.
+    // Python writes numbers that JSON cannot represent; such a loss must still be counted.
     let not_finite = ["\"loss\": NaN", "\"loss\": Infinity", "\"loss\": -Infinity"];
     let loss_not_finite = not_finite.iter().any(|printed| line.contains(printed));
     let record: Map<String, Value> = if line.contains("NaN") || line.contains("Infinity") {
@@ -21,7 +21,7 @@ pub(super) fn read(line: &str) -> Option<Reading> {
     } else {
         serde_json::from_str(line).ok()?
     };
-    // Some releases write rates as text.
+    // Some releases write rates as strings.
     let number = |name: &str| match record.get(name)? {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => scan::number(text),

@@ -1,4 +1,4 @@
-//! Megatron-LM, and those that print its line: Megatron-DeepSpeed, AMD Primus.
+//! Megatron-LM, and frameworks with the same format: Megatron-DeepSpeed, AMD Primus.
 //!
 //! `training_log` of megatron/training/training.py (HEAD) and earlier; printed by the last rank only.
 //! `report_memory` of megatron/training/utils (common_utils.py), by each first data-parallel rank.
@@ -30,7 +30,7 @@ fn iteration(line: &str) -> Option<Reading> {
     known.then_some(reading)
 }
 
-/// Sets what a cell says; whether it is one that only this line has.
+/// Sets the value of a cell; returns whether only this format has such a cell.
 fn set(reading: &mut Reading, name: &str, value: &str) -> bool {
     let teraflops = || number(value).filter(|flops| *flops > 0.0).map(|flops| flops * 1e12);
     match name {

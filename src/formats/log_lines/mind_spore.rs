@@ -22,7 +22,7 @@ pub(super) fn formers(line: &str) -> Option<Reading> {
         step_seconds: field(rest, "per_step_time:").map(|millis| millis / 1000.0),
         learning_rate: field(rest, "lr:"),
         loss_scale: field(rest, "loss_scale:"),
-        // Some releases print the point as a space; such a number is none.
+        // Some releases print the decimal point as a space; such a number is ignored.
         grad_norm: after(rest, "global_norm:").and_then(norm),
         flops_per_gpu: field(rest, "train_throughput_per_npu:")
             .filter(|flops| *flops > 0.0)
@@ -45,8 +45,8 @@ fn norm(text: &str) -> Option<f64> {
     inner.parse().ok().filter(|norm: &f64| norm.is_finite())
 }
 
-/// A line of MindRLHF: `epoch: 0, step: 3 start`, `step processed tokens 4096, tokens/s/p 512.0`, or
-/// `total processed tokens 12288`. Its host monitor's lines say what is measured here anyway.
+/// A line of MindRLHF: `epoch: 0, step: 3 start`, `step processed tokens 4096, tokens/s/p 512.0`, or `total processed
+/// tokens 12288`. The lines of its host monitor are ignored, because memwarden measures these values itself.
 pub(super) fn rlhf(line: &str) -> Option<Reading> {
     if let Some(rest) = after(line, "step processed tokens ") {
         let rate = after(rest, "tokens/s/p").map(|rest| rest.trim_start_matches([':', ' ']));

@@ -1,7 +1,7 @@
-//! The lines that training frameworks print, and the messages of PyTorch about memory that did not suffice.
+//! The log lines of training frameworks, and the out-of-memory messages of PyTorch.
 //!
-//! One file a framework, each naming where the form of its lines comes from.
-//! A line of no known form is passed over: logs hold much else.
+//! One file per framework, which names the source of its line format. Lines of unknown formats are ignored: logs have
+//! many others.
 
 mod clean;
 mod deepspeed;
@@ -25,7 +25,7 @@ pub use clean::{LONGEST, Line, Splitter, clean};
 pub use reading::{PHASES, Reading};
 pub use tracker::{Counts, Tracker};
 
-/// Whose lines they are.
+/// The framework that wrote a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Framework {
     /// Megatron-LM, Megatron-DeepSpeed, AMD Primus.
@@ -46,12 +46,12 @@ pub enum Framework {
     MindRlhf,
     /// FlagScale's performance logs.
     FlagScale,
-    /// Hugging Face's Trainer, and what is built on it.
+    /// Hugging Face's Trainer, and frameworks built on it.
     HuggingFace,
 }
 
 impl Framework {
-    /// Every framework, in the order in which a line is tried: those with the clearest marks first.
+    /// Every framework, in the order in which they are tried for a line: the most distinctive formats first.
     pub const ALL: [Self; 10] = [
         Self::Megatron,
         Self::Torchtitan,
@@ -86,7 +86,7 @@ impl Framework {
         Self::ALL.into_iter().find(|framework| framework.name() == name)
     }
 
-    /// What a line without decoration says in this framework's form.
+    /// Parses a line without decoration in this framework's format.
     pub fn read(self, line: &str) -> Option<Reading> {
         match self {
             Self::Megatron => megatron::read(line),
@@ -103,7 +103,7 @@ impl Framework {
     }
 }
 
-/// What a line says in the first framework's form that it fits.
+/// Parses a line in the first framework's format that it matches.
 pub fn read(line: &str) -> Option<(Framework, Reading)> {
     Framework::ALL.into_iter().find_map(|framework| Some((framework, framework.read(line)?)))
 }

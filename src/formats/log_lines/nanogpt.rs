@@ -1,5 +1,5 @@
-//! nanoGPT (train.py): `iter 300: loss 2.4512, time 135.22ms, mfu 37.29%`. The share is -100 % for the first
-//! five iterations.
+//! nanoGPT (train.py): `iter 300: loss 2.4512, time 135.22ms, mfu 37.29%`. MFU is -100 % for the first five
+//! iterations.
 
 use super::reading::Reading;
 use super::scan::{after, field, whole};

@@ -1,34 +1,34 @@
-//! What PyTorch says when the GPU's memory does not suffice, and what that means.
+//! PyTorch's out-of-memory messages and their cause.
 
 use super::scan::{after, bytes, whole};
 
-/// The figures of one message, in bytes; what it does not say is nothing.
+/// The values of one message, in bytes; missing ones are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Oom {
     /// The GPU as the process counts it; newer messages may leave the number out.
     pub gpu: Option<u32>,
-    /// What was asked for.
+    /// The requested size.
     pub tried: Option<u64>,
-    /// What the GPU has.
+    /// Total memory of the GPU.
     pub total: Option<u64>,
-    /// What the driver had left.
+    /// Free memory of the GPU.
     pub free: Option<u64>,
-    /// What the process held, contexts and libraries included.
+    /// Memory of the process, including contexts and libraries.
     pub in_use: Option<u64>,
-    /// What tensors took.
+    /// Allocated memory.
     pub allocated: Option<u64>,
-    /// What the allocator held and no tensor took, and could not give back.
+    /// Reserved but unallocated memory, which the allocator could not release.
     pub unallocated: Option<u64>,
 }
 
-/// Why there was not enough.
+/// The cause of the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The allocator held enough, in pieces too small.
+    /// The allocator had enough free memory, in blocks that were too small.
     Fragmentation,
-    /// There was not enough.
+    /// There was not enough free memory.
     Exhaustion,
-    /// The message does not have the figures.
+    /// The message does not have the required values.
     Unknown,
 }
 
@@ -47,9 +47,9 @@ impl Cause {
 }
 
 impl Oom {
-    /// Why: when the message is written the allocator has given back every segment that is wholly free, so what it
-    /// still holds unallocated are pieces of segments in use (CUDACachingAllocator.cpp). If these would have been
-    /// enough, they were fragments.
+    /// The cause. When the message is written the allocator has released every completely free segment, so that its
+    /// unallocated memory consists of parts of segments in use (CUDACachingAllocator.cpp). If these would have been
+    /// sufficient, the cause is fragmentation.
     pub fn cause(&self) -> Cause {
         match (self.tried, self.unallocated) {
             (Some(tried), Some(held)) if held >= tried => Cause::Fragmentation,
@@ -59,12 +59,12 @@ impl Oom {
     }
 }
 
-/// The message in a line.
+/// Finds the message in a line.
 ///
 /// From PyTorch 2.1: `CUDA out of memory. Tried to allocate X. GPU n has a total capacity of T of which F is free. …
 /// this process has U memory in use. … A is allocated by PyTorch, and R is reserved by PyTorch but unallocated.`
 /// Before: `CUDA out of memory. Tried to allocate X (GPU 0; T total capacity; A already allocated; F free; R reserved
-/// in total by PyTorch)`. On AMD and Ascend `HIP` and `NPU` stand for `CUDA`.
+/// in total by PyTorch)`. On AMD and Ascend, `HIP` and `NPU` replace `CUDA`.
 pub fn find(line: &str) -> Option<Oom> {
     let (_, rest) = line.split_once("out of memory. Tried to allocate ")?;
     let tried = bytes(rest);
@@ -96,7 +96,7 @@ pub fn find(line: &str) -> Option<Oom> {
     })
 }
 
-/// The amount that stands before some words: `396.27 MiB is reserved …`.
+/// The amount before the given words: `396.27 MiB is reserved …`.
 fn before(text: &str, words: &str) -> Option<u64> {
     let mut parts = text.split_once(words)?.0.rsplitn(3, ' ');
     let (unit, number) = (parts.next()?, parts.next()?);

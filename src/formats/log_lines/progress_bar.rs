@@ -5,17 +5,17 @@ use super::scan::{self, Number, front};
 /// A bar.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Bar<'a> {
-    /// What stands before the percentage, without its colon.
+    /// The text before the percentage, without its colon.
     pub(super) about: &'a str,
     pub(super) done: u64,
     pub(super) all: Option<u64>,
-    /// Of one item, where the unit is `it`.
+    /// Seconds per item, if the unit is `it`.
     pub(super) seconds: Option<f64>,
     /// `loss=0.4, v_num=0`, without the rate.
     pub(super) extra: &'a str,
 }
 
-/// The bar in a line.
+/// Finds the bar in a line.
 pub(super) fn find(line: &str) -> Option<Bar<'_>> {
     let open = line.find(" [")?;
     let (before, inside) = (&line[..open], &line[open + 2..]);

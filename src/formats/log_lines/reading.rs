@@ -1,9 +1,9 @@
-//! What one line says. Everything is optional: no framework prints all of it.
+//! The values of one line. All are optional: no framework prints all of them.
 
-/// The figures of one line, in base units; what the line does not say is nothing.
+/// The values of one line, in base units; missing ones are absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// The rank that wrote it, where the line or its prefix says.
+    /// The rank that wrote it, from the line or its prefix.
     pub rank: Option<u32>,
     /// Optimizer steps, as the framework counts them.
     pub step: Option<u64>,
@@ -17,49 +17,49 @@ pub struct Reading {
     pub samples: Option<u64>,
     /// Sequences of one step, all ranks together.
     pub global_batch: Option<u64>,
-    /// Tokens a second of the whole job.
+    /// Tokens per second of the whole job.
     pub tokens_per_second: Option<f64>,
-    /// Tokens a second and GPU.
+    /// Tokens per second and GPU.
     pub tokens_per_second_per_gpu: Option<f64>,
-    /// Samples a second of the whole job.
+    /// Samples per second of the whole job.
     pub samples_per_second: Option<f64>,
-    /// Samples a second and GPU.
+    /// Samples per second and GPU.
     pub samples_per_second_per_gpu: Option<f64>,
-    /// Operations a second and GPU, by the framework's own count.
+    /// FLOP/s per GPU, as computed by the framework.
     pub flops_per_gpu: Option<f64>,
-    /// Share of the peak by the framework's own count, 0 to 1.
+    /// MFU as computed by the framework, 0 to 1.
     pub mfu: Option<f64>,
     /// The loss.
     pub loss: Option<f64>,
-    /// The loss was printed as a number that is none.
+    /// The printed loss was not finite.
     pub loss_not_finite: bool,
     /// The learning rate.
     pub learning_rate: Option<f64>,
     /// The norm of the gradients.
     pub grad_norm: Option<f64>,
-    /// What the loss is multiplied with before the backward pass.
+    /// Factor that the loss is multiplied with before the backward pass.
     pub loss_scale: Option<f64>,
     /// Steps skipped since the job began.
     pub skipped: Option<u64>,
-    /// Steps skipped since the line before.
+    /// Steps skipped since the previous line.
     pub skipped_more: Option<u64>,
-    /// Steps whose loss was not finite, since the line before.
+    /// Steps with a loss that was not finite, since the previous line.
     pub nan_more: Option<u64>,
     /// Seconds of the forward, backward and optimizer phase of a step.
     pub phases: [Option<f64>; 3],
-    /// The allocator: bytes in use.
+    /// Allocated bytes of the allocator.
     pub allocated: Option<u64>,
-    /// The allocator: most bytes in use.
+    /// Peak allocated bytes of the allocator.
     pub allocated_peak: Option<u64>,
-    /// The allocator: bytes held.
+    /// Reserved bytes of the allocator.
     pub reserved: Option<u64>,
-    /// The allocator: most bytes held.
+    /// Peak reserved bytes of the allocator.
     pub reserved_peak: Option<u64>,
     /// Allocations that only succeeded after the cache was emptied, since the process began.
     pub retries: Option<u64>,
     /// Allocations that failed, since the process began.
     pub ooms: Option<u64>,
-    /// The line is the framework's last words on a run that is complete.
+    /// The line is the framework's summary of a completed run.
     pub finished: bool,
 }
 
@@ -76,7 +76,7 @@ impl Reading {
         }
     }
 
-    /// Takes over what `newer` says; what only holds for one line is not kept.
+    /// Updates the values with those of `newer`; values that apply to one line only are not kept.
     pub fn update(&mut self, newer: &Self) {
         macro_rules! newer {
             ($($field:ident),*) => {$(
@@ -114,14 +114,14 @@ impl Reading {
             *phase = newer.or(*phase);
         }
         if newer.loss.is_some() || newer.loss_not_finite {
-            // A loss that is no number replaces the one before it, which no longer holds.
+            // A loss that is not finite replaces the previous one.
             self.loss = newer.loss;
             self.loss_not_finite = newer.loss_not_finite;
         }
         self.finished = newer.finished;
     }
 
-    /// Nothing where nothing was said.
+    /// Absent if there are no values.
     pub(super) fn some(self) -> Option<Self> {
         (self != Self { rank: self.rank, ..Self::default() }).then_some(self)
     }

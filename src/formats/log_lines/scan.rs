@@ -1,11 +1,11 @@
-//! Small pieces of text: numbers as frameworks print them, sizes, fields after a name.
+//! Parsers of text fragments: numbers as frameworks print them, sizes, fields after a name.
 
 const UNITS: [(&str, f64); 12] = [
     ("KiB", 1024.0),
     ("MiB", 1_048_576.0),
     ("GiB", 1_073_741_824.0),
     ("TiB", 1_099_511_627_776.0),
-    // All frameworks that write these mean powers of 1024.
+    // All frameworks that print these units use powers of 1024.
     ("KB", 1024.0),
     ("MB", 1_048_576.0),
     ("GB", 1_073_741_824.0),
@@ -16,13 +16,13 @@ const UNITS: [(&str, f64); 12] = [
     ("B", 1.0),
 ];
 
-/// A number of this size is none: turned into a base unit it would not be finite.
+/// Upper limit of numbers: converted to a base unit a larger one would not be finite.
 const LARGEST: f64 = 1e290;
 
-/// A printed number: 2^53 and what is below are exact.
+/// A printed number; exact up to 2^53.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Number {
-    /// An ordinary one.
+    /// A finite number.
     Finite(f64),
     /// `nan`, `inf` or `-inf`, in any case.
     NotFinite,
@@ -33,7 +33,7 @@ pub(super) fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     Some(text.split_once(name)?.1)
 }
 
-/// The number at the front of a text, white space and a quote passed over, and what follows it.
+/// The number at the beginning of a text, after white space and a quote, and the rest of the text.
 pub(super) fn front(text: &str) -> Option<(Number, &str)> {
     let text = text.trim_start().trim_start_matches(['\'', '"']);
     let unsigned = text.trim_start_matches(['-', '+']);
@@ -50,7 +50,7 @@ pub(super) fn front(text: &str) -> Option<(Number, &str)> {
     Some((found, &text[end..]))
 }
 
-/// Where the number at the front of a text ends; a comma counts only before exactly three digits.
+/// End of the number at the beginning of a text; a comma belongs to it only before exactly three digits.
 fn end(bytes: &[u8]) -> usize {
     let digits =
         |from: usize| bytes[from.min(bytes.len())..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -75,7 +75,7 @@ fn end(bytes: &[u8]) -> usize {
     at
 }
 
-/// The finite number at the front of a text.
+/// The finite number at the beginning of a text.
 pub(super) fn number(text: &str) -> Option<f64> {
     match front(text)?.0 {
         Number::Finite(number) => Some(number),
@@ -83,7 +83,7 @@ pub(super) fn number(text: &str) -> Option<f64> {
     }
 }
 
-/// The whole number at the front of a text, as exact as it was printed: `25600.0` is one, `2.56e+5` is not.
+/// The whole number at the beginning of a text, only if printed exactly: `25600.0` is accepted, `2.56e+5` is not.
 pub(super) fn whole(text: &str) -> Option<u64> {
     let text = text.trim_start().trim_start_matches(['\'', '"']);
     let printed = &text[..end(text.as_bytes())];
@@ -122,7 +122,7 @@ pub(super) fn memory(text: &str, name: &str) -> Option<u64> {
     bytes(after(text, name)?)
 }
 
-/// `amount` times `unit` in whole bytes; nothing below zero or beyond 2^53.
+/// `amount` times `unit` in whole bytes; absent below zero or beyond 2^53.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
 pub(super) fn scaled(amount: f64, unit: f64) -> Option<u64> {
     let all = amount * unit;

@@ -12,12 +12,12 @@ pub(super) fn read(line: &str) -> Option<Reading> {
 fn figures(line: &str) -> Option<Reading> {
     let rest = after(line, "step:")?;
     let loss = after(rest, "loss:")?;
-    // wps before it was renamed: both are tokens a second and device.
+    // Formerly wps: both are tokens per second and device.
     let rate = field(rest, "tps:").or_else(|| field(rest, "wps:"))?;
     let mut reading = Reading {
         step: Some(whole(rest)?),
         grad_norm: field(rest, "grad_norm:"),
-        // The most that the allocator held since the last line.
+        // Peak reserved memory since the last line.
         reserved_peak: memory(rest, "memory:"),
         tokens_per_second_per_gpu: Some(rate),
         flops_per_gpu: field(rest, "tflops:").filter(|flops| *flops > 0.0).map(|flops| flops * 1e12),

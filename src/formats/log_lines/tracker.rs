@@ -1,56 +1,56 @@
-//! What one log has said so far: the newest figures, counts, and how often it speaks.
+//! State of one log: the newest values, counts, and the interval between values.
 
 use std::time::Duration;
 
 use super::oom::{self, Cause, Oom};
 use super::{Framework, Reading, clean, hugging_face};
 
-/// The same message within this time is the same event: tracebacks are printed again by those who catch them.
+/// Equal messages within this time are one event: tracebacks are printed again by the code that catches them.
 const SAME_EVENT: Duration = Duration::from_secs(60);
-/// The most messages remembered for that; there is one a GPU.
+/// Maximum number of messages kept for this; there is one per GPU.
 const MOST_REMEMBERED: usize = 64;
 
-/// What was counted since the log is watched.
+/// Counts since the log is watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Lines.
     pub lines: u64,
-    /// Lines of a known form.
+    /// Lines with a known format.
     pub recognized: u64,
-    /// Steps skipped, once a line has said whether any were.
+    /// Skipped steps; absent before the first line that reports them.
     pub skipped: Option<u64>,
-    /// Steps whose loss was not finite, once there was a loss.
+    /// Steps with a loss that was not finite; absent before the first loss.
     pub nan: Option<u64>,
-    /// Messages about memory that did not suffice, in the order of [`Cause::ALL`].
+    /// Out-of-memory messages, in the order of [`Cause::ALL`].
     pub ooms: [u64; Cause::ALL.len()],
 }
 
-/// Follows one log.
+/// Tracks one log.
 #[derive(Debug, Default)]
 pub struct Tracker {
-    /// As configured; otherwise each line is tried as each framework's, because frameworks share logs.
+    /// The configured framework; if absent, each line is tried with each framework, because frameworks share logs.
     only: Option<Framework>,
     found: Option<Framework>,
     latest: Reading,
     counts: Counts,
-    /// When a figure was last read.
+    /// When a value was last read.
     spoke: Option<Duration>,
-    /// The usual time between two figures.
+    /// Mean time between two values.
     usual: Option<Duration>,
-    /// The Trainer's bar before its figures confirmed that it is the Trainer's.
+    /// A progress bar that is not yet confirmed as the Trainer's.
     bar: Option<Reading>,
-    /// The length of the confirmed bar.
+    /// Length of the confirmed bar.
     bar_steps: Option<u64>,
     remembered: Vec<(Duration, Option<u32>, Oom)>,
 }
 
 impl Tracker {
-    /// Follows a log of that framework, or of any.
+    /// Creates a tracker for a log of that framework, or of any.
     pub fn new(only: Option<Framework>) -> Self {
         Self { only, ..Self::default() }
     }
 
-    /// Takes one raw line that was read at `at`, on a clock that never steps.
+    /// Processes one raw line that was read at `at`, on a monotonic clock.
     pub fn line(&mut self, raw: &[u8], at: Duration) {
         self.counts.lines += 1;
         let line = clean(raw);
@@ -68,7 +68,7 @@ impl Tracker {
         if framework == Framework::HuggingFace && !self.confirmed(&line.text, &mut reading) {
             return;
         }
-        // Of several ranks in one log the lowest speaks for the job.
+        // Of several ranks in one log, the lowest represents the job.
         match (self.latest.rank, reading.rank) {
             (Some(heard), Some(other)) if other > heard => return,
             (Some(heard), Some(other)) if other < heard => self.latest = Reading::default(),
@@ -80,8 +80,8 @@ impl Tracker {
         self.heard(at);
     }
 
-    /// A bar of the Trainer's form may be anybody's, also that of an evaluation: it counts once figures of the Trainer
-    /// came after one of its length.
+    /// Whether a progress bar is the Trainer's. Other programs and evaluations print the same format: a bar is
+    /// confirmed once values of the Trainer follow one of the same length.
     fn confirmed(&mut self, text: &str, reading: &mut Reading) -> bool {
         if !hugging_face::is_certain(text) {
             if reading.steps_planned.is_some() && reading.steps_planned == self.bar_steps {
@@ -115,7 +115,7 @@ impl Tracker {
     fn heard(&mut self, at: Duration) {
         let since = self.spoke.map(|before| at.saturating_sub(before)).filter(|since| !since.is_zero());
         if let Some(since) = since {
-            // An average that forgets: a quarter of what is new.
+            // An exponential mean with a weight of 1/4 for new values.
             self.usual = Some(self.usual.map_or(since, |usual| (usual * 3 + since) / 4));
         }
         self.spoke = Some(at);
@@ -136,32 +136,32 @@ impl Tracker {
         self.remembered.push((at, rank, oom));
     }
 
-    /// The newest figures.
+    /// The newest values.
     pub fn latest(&self) -> &Reading {
         &self.latest
     }
 
-    /// Whose lines they were, once there was one.
+    /// The framework of the last recognized line.
     pub fn framework(&self) -> Option<Framework> {
         self.only.or(self.found)
     }
 
-    /// What was counted.
+    /// The counts.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// When a figure was last read; nothing once it was forgotten.
+    /// When a value was last read; absent after [`Self::forget`].
     pub fn spoke(&self) -> Option<Duration> {
         self.spoke
     }
 
-    /// The usual time between two figures, once there were two.
+    /// Mean time between two values; absent before the second.
     pub fn usual(&self) -> Option<Duration> {
         self.usual
     }
 
-    /// The figures hold no longer: whoever wrote them is silent. Counts stay.
+    /// Drops the values, because the writer has stopped. Counts are kept.
     pub fn forget(&mut self) {
         self.latest = Reading::default();
         self.bar = None;

@@ -1,39 +1,39 @@
-//! The messages, as far as they are understood here. What a sender left out is absent.
+//! The message types. Keys that a sender left out are absent.
 
 use super::fields::{Amounts, Detail, Nested, Numbered, fields};
 use super::scalar::{
     Measure, Measured, OneOf, Positive, Real, Recompute, SaveState, Text, Truth, Turn, Whole,
 };
 
-/// The longest name of a phase, an event, a data type or a group, in bytes.
+/// Maximum length of the name of a phase, an event, a data type or a group, in bytes.
 pub(super) const NAME: usize = 64;
-/// The longest text that says what something is, in bytes.
+/// Maximum length of other texts, in bytes.
 const WORDS: usize = 256;
-/// The longest path, in bytes (`PATH_MAX`).
+/// Maximum length of a path, in bytes (`PATH_MAX`).
 const PATH: usize = 4_096;
 
-/// What a line says, by its `type`.
+/// The content of a message, by its `type`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
-    /// Who speaks; once, first.
+    /// The identity of the sender; the first message, once.
     Hello(Box<Hello>),
     /// After each optimizer step.
     Step(Step),
-    /// The allocator's figures.
+    /// The allocator's statistics.
     Mem(Mem),
     /// A phase begins or ends.
     Phase(Phase),
     /// A point on the timeline.
     Event(Event),
-    /// The allocator gave up.
+    /// An allocation failed.
     Oom(Oom),
     /// A checkpoint is being saved, is saved, or failed.
     Checkpoint(Checkpoint),
-    /// What the model is made of.
+    /// The parameters of the model.
     Params(Box<Params>),
     /// A clean end.
     Bye(Bye),
-    /// Of a type that is not known here.
+    /// A message of an unknown type.
     Unknown,
 }
 
@@ -42,12 +42,12 @@ impl Body {
     pub const TYPES: [&'static str; 10] =
         ["hello", "step", "mem", "phase", "event", "oom", "checkpoint", "params", "bye", "unknown"];
 
-    /// The type as the protocol writes it, `unknown` for any other.
+    /// The name of the type in the protocol, `unknown` for any other.
     pub const fn kind(&self) -> &'static str {
         Self::TYPES[self.place()]
     }
 
-    /// Its place in [`Body::TYPES`].
+    /// Its index in [`Body::TYPES`].
     pub const fn place(&self) -> usize {
         match self {
             Self::Hello(_) => 0,
@@ -65,7 +65,7 @@ impl Body {
 }
 
 fields! {
-    /// Who speaks.
+    /// Identity of the sender.
     Hello {
         /// The version of the protocol.
         v: u64 = Whole,
@@ -91,7 +91,7 @@ fields! {
         global_batch: u64 = Whole,
         /// The precision, such as `bf16`.
         precision: String = Text(WORDS),
-        /// What is computed a second time.
+        /// Activation recomputation.
         recompute: Recompute = OneOf::new(),
         /// The GPUs, by the ordinal the process counts them with.
         devices: Vec<(u16, DeviceName)> = Numbered::new(),
@@ -102,7 +102,7 @@ fields! {
 }
 
 fields! {
-    /// What a GPU is called.
+    /// Name of a GPU.
     DeviceName {
         /// The driver's UUID.
         uuid: String = Text(WORDS),
@@ -156,11 +156,11 @@ fields! {
     Step {
         /// Its number.
         step: u64 = Whole,
-        /// How long it took, in seconds.
+        /// Its duration in seconds.
         seconds: f64 = Positive,
-        /// Tokens of this rank, in all.
+        /// Tokens of this rank, in total.
         tokens: u64 = Whole,
-        /// Samples of this rank, in all.
+        /// Samples of this rank, in total.
         samples: u64 = Whole,
         /// The loss.
         loss: Measure = Measured,
@@ -168,16 +168,16 @@ fields! {
         learning_rate: f64 = Real,
         /// The norm of the gradients.
         grad_norm: Measure = Measured,
-        /// Steps that an overflow skipped, in all.
+        /// Steps that an overflow skipped, in total.
         skipped: u64 = Whole,
-        /// Steps whose loss or gradients were not finite, in all.
+        /// Steps whose loss or gradients were not finite, in total.
         nan: u64 = Whole,
     }
     required [step]
 }
 
 fields! {
-    /// The allocator's figures.
+    /// The allocator's statistics.
     Mem {
         /// By the ordinal the process counts them with.
         devices: Vec<(u16, DeviceMemory)> = Numbered::new(),
@@ -188,29 +188,29 @@ fields! {
 }
 
 fields! {
-    /// The allocator's figures of one device, in bytes but for the counters. Names are those of PyTorch's `memory_stats`.
+    /// The allocator's statistics of one device, in bytes except for the counters. Names are those of PyTorch's `memory_stats`.
     DeviceMemory {
-        /// Memory of live tensors.
+        /// Allocated memory.
         allocated: u64 = Whole,
-        /// The most of it since the process began or the peak was reset.
+        /// Its peak since the process began or the peak was reset.
         allocated_peak: u64 = Whole,
-        /// Memory of live tensors and of those that wait for a stream.
+        /// Active memory: allocated, or waiting for a stream.
         active: u64 = Whole,
-        /// Memory taken from the device.
+        /// Reserved memory.
         reserved: u64 = Whole,
-        /// The most of it.
+        /// Its peak.
         reserved_peak: u64 = Whole,
-        /// What the program asked for, before rounding.
+        /// Requested memory, before rounding.
         requested: u64 = Whole,
-        /// Free parts of segments that are in use: they cannot be given back.
+        /// Free parts of segments that are in use, which cannot be released.
         inactive_split: u64 = Whole,
-        /// Free segments, which can be given back.
+        /// Free segments, which can be released.
         releasable: u64 = Whole,
         /// The largest free block inside reserved segments.
         largest_free: u64 = Whole,
-        /// Times the allocator freed its cache and tried again, in all.
+        /// Total number of retries after the allocator freed its cache.
         retries: u64 = Whole,
-        /// Times it gave up, in all.
+        /// Total number of failed allocations.
         ooms: u64 = Whole,
         /// Memory free on the device.
         free: u64 = Whole,
@@ -225,13 +225,13 @@ fields! {
     Phase {
         /// `forward`, `backward`, `optimizer`, `loader`, or the user's own.
         name: String = Text(NAME),
-        /// Which of the two.
+        /// Begin or end.
         state: Turn = OneOf::new(),
-        /// Time spent in it, in all.
+        /// Time spent in it, in total.
         seconds: f64 = Positive,
-        /// Times it ended, in all.
+        /// Times it ended, in total.
         count: u64 = Whole,
-        /// The highest allocation ever seen in it, in bytes.
+        /// The highest allocated memory in it so far, in bytes.
         allocated_peak: u64 = Whole,
     }
     required [name, state]
@@ -240,9 +240,9 @@ fields! {
 fields! {
     /// A point on the timeline.
     Event {
-        /// What happened.
+        /// Name of the event.
         name: String = Text(WORDS),
-        /// At which step.
+        /// The step.
         step: u64 = Whole,
         /// Any JSON object, as written.
         detail: String = Detail,
@@ -251,41 +251,41 @@ fields! {
 }
 
 fields! {
-    /// The allocator gave up. Sizes in bytes.
+    /// An allocation failed. Sizes in bytes.
     Oom {
         /// The device's ordinal.
         device: String = Text(NAME),
-        /// What was asked for.
+        /// The requested size.
         requested: u64 = Whole,
-        /// Memory of live tensors.
+        /// Allocated memory.
         allocated: u64 = Whole,
-        /// Memory taken from the device.
+        /// Reserved memory.
         reserved: u64 = Whole,
         /// Memory free on the device.
         free: u64 = Whole,
         /// Memory of the device.
         total: u64 = Whole,
-        /// Where the allocator's snapshot is.
+        /// Path of the allocator's snapshot.
         snapshot: String = Text(PATH),
     }
     required []
 }
 
 fields! {
-    /// What became of a checkpoint.
+    /// State of a checkpoint.
     Checkpoint {
         /// Saving, saved or failed.
         state: SaveState = OneOf::new(),
-        /// Of which step.
+        /// Its step.
         step: u64 = Whole,
-        /// Where it is.
+        /// Its path.
         path: String = Text(PATH),
     }
     required [state]
 }
 
 fields! {
-    /// What the model is made of.
+    /// The parameters of the model.
     Params {
         /// Elements of all parameters.
         parameters: u64 = Whole,

@@ -1,4 +1,4 @@
-//! From JSON to messages in one pass, keeping account of the key that is being read.
+//! Parses JSON to messages in one pass, and tracks the current key for errors.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,16 +13,16 @@ use super::bodies::{Body, NAME};
 use super::scalar::{Real, Whole};
 use super::{Message, Problem};
 
-/// The most devices of one process.
+/// Maximum number of devices of one process.
 const DEVICES: usize = 64;
-/// The most data types or groups of one message.
+/// Maximum number of data types or groups of one message.
 const AMOUNTS: usize = 64;
-/// The longest detail of an event that is kept, in bytes of JSON.
+/// Maximum size of the detail of an event, in bytes of JSON.
 const DETAIL: usize = 16 * 1024;
-/// The longest cause that an error tells, in bytes: it may quote what was sent.
+/// Maximum length of the cause in an error, in bytes: it may quote the input.
 const CAUSE: usize = 160;
 
-/// The key that is being read, and the key it is in.
+/// The current key, and the key that contains it.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     outer: Option<&'static str>,
@@ -49,9 +49,9 @@ impl Place {
     }
 }
 
-/// Something that is read key by key.
+/// A type that is parsed key by key.
 pub(super) trait Fields: Default {
-    /// Reads the value of `key`, or says that it has no such key.
+    /// Parses the value of `key`; returns false for an unknown key.
     fn take<'de, A: MapAccess<'de>>(
         &mut self,
         key: &str,
@@ -59,11 +59,11 @@ pub(super) trait Fields: Default {
         place: &mut Place,
     ) -> Result<bool, A::Error>;
 
-    /// A key that must be there and is not.
+    /// A required key that is missing.
     fn missing(&self) -> Option<&'static str>;
 }
 
-/// The value of one key, read with the help of a [`Place`].
+/// Parses the value of one key, with a [`Place`] for errors.
 pub(super) trait Read<T> {
     fn read<'de, A: MapAccess<'de>>(self, map: &mut A, place: &mut Place) -> Result<Option<T>, A::Error>;
 }
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for KeyVisitor {
     }
 }
 
-/// Reads one object into `T`.
+/// Parses one object into `T`.
 struct Object<'p, T> {
     place: &'p mut Place,
     what: PhantomData<T>,
@@ -235,7 +235,7 @@ impl<'de, T: Fields> Visitor<'de> for Ordinals<'_, T> {
             let digits = key.bytes().all(|byte| byte.is_ascii_digit());
             let ordinal = key.parse::<u16>().ok().filter(|_| digits);
             let Some(ordinal) = ordinal else {
-                return Err(Error::custom("has a key that is no device's ordinal"));
+                return Err(Error::custom("has a key that is not a device ordinal"));
             };
             let seed = Object { place: &mut *self.place, what: PhantomData };
             let Some(device) = map.next_value_seed(seed)? else { continue };
@@ -284,7 +284,7 @@ impl<'de> Visitor<'de> for Amounts {
     }
 }
 
-/// Any object, kept as it was written.
+/// Any object, kept as JSON text.
 pub(super) struct Detail;
 
 impl<'de> DeserializeSeed<'de> for Detail {
@@ -295,7 +295,8 @@ impl<'de> DeserializeSeed<'de> for Detail {
             "null" => Ok(None),
             text if !text.starts_with('{') => Err(Error::custom("is not an object")),
             text if text.len() > DETAIL => Err(Error::custom(format_args!("has more than {DETAIL} bytes"))),
-            // Others get to read it: what is too deep, or has half a character, would spoil all that is around it.
+            // The text is embedded in other JSON: nesting that is too deep, or an unpaired surrogate, would make all
+            // of it invalid.
             text => match serde_json::from_str::<Value>(text) {
                 Ok(_) => Ok(Some(text.to_owned())),
                 Err(error) => Err(Error::custom(error)),
@@ -315,7 +316,7 @@ pub(super) fn object(text: &str) -> Result<Message, Problem> {
     read.map_err(|error| problem(&error, &place))
 }
 
-/// The cause without a position, which nobody can look up, and without all that it may quote.
+/// The cause without its position, which is of no use, and with a bounded length.
 fn problem(error: &serde_json::Error, place: &Place) -> Problem {
     let mut why = error.to_string();
     if let Some(end) = why.rfind(" at line ") {
@@ -360,7 +361,7 @@ impl<'de> Visitor<'de> for Line<'_> {
             let kind = kind(&mut map, place)?;
             return body(&kind, &mut map, place);
         }
-        // Clients put the type first; whoever does not pays for a tree in between.
+        // Clients write the type first; otherwise the message is parsed through an intermediate tree.
         let mut tree: Map<String, Value> = Map::new();
         if let Some(Key(key)) = first {
             tree.insert(key.into_owned(), map.next_value()?);
@@ -410,14 +411,14 @@ fn body<'de, A: MapAccess<'de>>(kind: &str, map: &mut A, place: &mut Place) -> R
     })
 }
 
-/// What every message may have.
+/// The keys that every message may have.
 #[derive(Default)]
 struct Rest {
     t: Option<f64>,
     dropped: Option<u64>,
 }
 
-/// A message of which nothing is known.
+/// A message of an unknown type.
 #[derive(Default)]
 struct Nothing;
 

@@ -1,9 +1,7 @@
-//! What a training process tells over the job socket, a line at a time.
+//! Messages that a training process sends over the job socket, one per line.
 //!
-//! The protocol is written down in `clients/PROTOCOL.md`. Bytes in, a typed
-//! [`Message`] or a [`Problem`] that names the key out. What is not understood
-//! is ignored, what is missing or `null` is unknown, and every text, list and
-//! map is bounded.
+//! The protocol is documented in `clients/PROTOCOL.md`. Bytes in, a typed [`Message`] or a [`Problem`] that names the
+//! key out. Unknown keys are ignored, a missing or `null` value is unknown, and every text, list and map is bounded.
 
 mod bodies;
 mod fields;
@@ -14,24 +12,24 @@ pub use bodies::{
 };
 pub use scalar::{Measure, Recompute, SaveState, Turn};
 
-/// The version of the protocol that is understood here.
+/// The supported version of the protocol.
 pub const VERSION: u64 = 1;
 
-/// The longest line, in bytes, the newline included.
+/// Maximum length of a line in bytes, including the newline.
 pub const LONGEST: usize = 65_536;
 
-/// One line.
+/// One message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// When it happened, in seconds since 1970 by the sender's clock; absent where the time of arrival counts.
+    /// Time of the message in seconds since 1970, by the sender's clock; absent where the time of receipt applies.
     pub t: Option<f64>,
-    /// Lines that the sender could not send, in all.
+    /// Total number of lines that the sender dropped.
     pub dropped: Option<u64>,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// Why a line says nothing.
+/// Why a line is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// More than [`LONGEST`] bytes.
@@ -43,10 +41,10 @@ pub enum Problem {
     /// Not one JSON object.
     #[error("the line is not a JSON object: {0}")]
     Json(String),
-    /// A key whose value is missing or not what the protocol says.
+    /// A key whose value is missing or does not conform to the protocol.
     #[error("`{key}` {why}")]
     Key {
-        /// The key, with the one it is in: `devices.allocated`.
+        /// The key, with the key that contains it: `devices.allocated`.
         key: String,
         /// What is wrong with it.
         why: String,
@@ -68,10 +66,10 @@ impl Problem {
     }
 }
 
-/// Reads one line, with or without its newline.
+/// Parses one line, with or without its newline.
 ///
 /// # Errors
-/// What is wrong with it; the next line is not concerned.
+/// [`Problem`]; the next line can still be parsed.
 pub fn parse(line: &[u8]) -> Result<Message, Problem> {
     if line.len() > LONGEST {
         return Err(Problem::TooLong(line.len()));

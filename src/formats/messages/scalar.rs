@@ -1,10 +1,10 @@
-//! The values of keys: whole numbers, measures, times, texts and words. `null` is the same as missing.
+//! Values of keys: whole numbers, measures, times, texts and words. `null` is equivalent to a missing key.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, Unexpected, Visitor};
 
-/// A number that a training step gives, which JSON can only write where it is finite.
+/// A number of a training step, which JSON can represent only if it is finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// A number.
@@ -14,7 +14,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// The number, where it is one.
+    /// The number, if it is finite.
     pub const fn finite(self) -> Option<f64> {
         match self {
             Self::Finite(value) => Some(value),
@@ -32,10 +32,10 @@ macro_rules! keywords {
         }
 
         impl $name {
-            /// Every word there is.
+            /// Every value.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// As the protocol writes it.
+            /// Its name in the protocol.
             pub const fn word(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word),+
@@ -63,13 +63,13 @@ pub(super) trait Keyword: Sized {
 }
 
 keywords! {
-    /// What of the activations is computed a second time for the backward pass.
+    /// Activation recomputation for the backward pass.
     Recompute {
-        /// Nothing.
+        /// No recomputation.
         None = "none",
-        /// The parts that cost little.
+        /// Selective recomputation.
         Selective = "selective",
-        /// Everything.
+        /// Full recomputation.
         Full = "full",
     }
 }
@@ -83,7 +83,7 @@ keywords! {
     }
 }
 keywords! {
-    /// What became of a checkpoint.
+    /// State of a checkpoint.
     SaveState {
         /// It is being written.
         Saving = "saving",
@@ -115,7 +115,7 @@ impl<T> OneOf<T> {
     }
 }
 
-/// A visitor that is its own seed; what it does not take is refused with its `expecting`.
+/// A visitor that is its own seed; other values are rejected with its `expecting` text.
 macro_rules! seed {
     (($($generic:ident)?) $name:ty => $value:ty, $expecting:expr, {$($body:tt)*}) => {
         impl<'de, $($generic: Keyword)?> DeserializeSeed<'de> for $name {
@@ -139,7 +139,7 @@ macro_rules! seed {
     };
 }
 
-/// Up to here every whole number has an `f64` of its own.
+/// Up to 2^53, every whole number is exact in `f64`.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 seed!(() Whole => u64, |_, f| f.write_str("a whole number, at least 0"), {
@@ -184,7 +184,7 @@ seed!(() Positive => f64, |_, f| f.write_str("a number, at least 0"), {
     }
     fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
         if value.is_finite() && value >= 0.0 {
-            // A negative zero is none that anybody meant.
+            // A negative zero is read as 0.
             Ok(Some(value.abs()))
         } else {
             Err(E::invalid_value(Unexpected::Float(value), &self))

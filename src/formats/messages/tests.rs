@@ -126,7 +126,7 @@ fn what_is_wrong_is_named() {
     );
     check(
         r#"{"type":"mem","devices":{"cuda":{}}}"#,
-        expect!["key: `devices` has a key that is no device's ordinal"],
+        expect!["key: `devices` has a key that is not a device ordinal"],
     );
     check(
         r#"{"type":"phase","name":"forward","state":"middle"}"#,

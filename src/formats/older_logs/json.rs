@@ -7,7 +7,7 @@ use super::{Clock, Quantity, Recording, stamp};
 const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1_073_741_824.0;
 
-/// The series of a document of a known form; what is damaged in it is left out.
+/// The series of a document with a known format; invalid parts are left out.
 pub fn read(document: &Value) -> Option<Recording> {
     match document {
         Value::Array(_) => history(document),
@@ -91,8 +91,8 @@ fn events(document: &Value) -> Option<Recording> {
     found.known()
 }
 
-/// Our own client's `export_json`: `{timeline: [{event, unix_seconds, allocated_bytes, …}]}`, with null for what was
-/// not known (clients/python/memwarden.py).
+/// `export_json` of memwarden's client: `{timeline: [{event, unix_seconds, allocated_bytes, …}]}`, with null for
+/// unknown values (clients/python/memwarden.py).
 fn timeline(document: &Value) -> Option<Recording> {
     let mut found = Recording::new("memwarden.py", Clock::Utc);
     for record in array(document, "timeline") {
@@ -117,7 +117,7 @@ fn timeline(document: &Value) -> Option<Recording> {
 }
 
 /// Tiny-Torch's `export_snapshots`: `{snapshots: {device: [{timestamp, allocated, total, …}]}}`, in bytes
-/// (nash635/tiny-torch at 8a53f3b, tools/memory/memory_profiler.py); a total of 0 is a reading that failed.
+/// (nash635/tiny-torch at 8a53f3b, tools/memory/memory_profiler.py); a total of 0 marks a failed reading.
 fn snapshots(document: &Value) -> Option<Recording> {
     let mut found = Recording::new("Tiny-Torch memory profiler", Clock::Utc);
     for (device, records) in document.get("snapshots")?.as_object()? {

@@ -6,12 +6,12 @@ use super::{Clock, LogError, Quantity, Recording, stamp};
 
 const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1_073_741_824.0;
-/// Lines are cut here: no tool writes longer ones, but a progress bar without line ends may.
+/// Maximum length of a line: no tool writes longer ones, but a progress bar without line ends may.
 const LONGEST: usize = 64 * 1024;
-/// More events than these are steps, not landmarks, and are left out.
+/// Maximum number of events; more are steps, and are left out.
 pub(super) const MOST_EVENTS: usize = 40;
 
-/// What one line says.
+/// The content of one line.
 enum LogLine<'a> {
     Host { used: f64, processes: f64 },
     Step { flops: f64, seconds: f64, bytes: f64 },
@@ -22,7 +22,7 @@ enum LogLine<'a> {
 /// Reads the lines of a log.
 ///
 /// # Errors
-/// [`LogError::Unknown`] or [`LogError::NotText`] where no line is of a known form.
+/// [`LogError::Unknown`] or [`LogError::NotText`] where no line has a known format.
 pub fn read(bytes: &[u8]) -> Result<Recording, LogError> {
     let mut strange = None;
     let mut said = Vec::new();
@@ -41,7 +41,7 @@ pub fn read(bytes: &[u8]) -> Result<Recording, LogError> {
     recording(&said).ok_or_else(|| strange.map_or(LogError::Unknown, |line| LogError::NotText { line }))
 }
 
-/// The first kind of line that a file has decides the tool.
+/// The first recognized line determines the tool.
 fn recording(lines: &[String]) -> Option<Recording> {
     let stamps: Vec<Option<f64>> = lines.iter().map(|line| stamp::find(line)).collect();
     let all: Vec<LogLine<'_>> = lines.iter().filter_map(|line| parse(line)).collect();
@@ -159,16 +159,16 @@ fn step(line: &str) -> Option<LogLine<'_>> {
 pub struct PerfStep {
     /// The iteration.
     pub step: u64,
-    /// 10^12 operations a second and GPU, as the tool has them.
+    /// 10^12 operations per second and GPU, as computed by the tool.
     pub flops: f64,
     /// Seconds of the step.
     pub seconds: f64,
-    /// Bytes that PyTorch's allocator has given out; 0 is "not tracked".
+    /// Bytes that PyTorch's allocator has allocated; 0 means "not tracked".
     pub bytes: f64,
 }
 
 /// FlagScale's table: date, time, step, TFLOPS/GPU, TFLOPS, samples/s, tokens/s, ms, GB
-/// (xiaodouzi666/FlagScale-new-feature, flagscale/train/perf_monitor/perf_logger.py); 0 GB is "not tracked".
+/// (xiaodouzi666/FlagScale-new-feature, flagscale/train/perf_monitor/perf_logger.py); 0 GB means "not tracked".
 pub fn flagscale_step(line: &str) -> Option<PerfStep> {
     let mut cells = line.split_whitespace();
     let (date, clock, step) = (cells.next()?, cells.next()?, cells.next()?);

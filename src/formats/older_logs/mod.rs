@@ -1,105 +1,106 @@
-//! What the tools that people used before have logged, as series over time.
+//! Reads the logs of other memory tools as time series.
 //!
-//! Known are, each with its source named where it is read: the host monitor of MindRLHF and the performance
+//! Supported are, each with its source named where it is read: the host monitor of MindRLHF and the performance
 //! monitor of FlagScale ([`lines`]), GPUMemoryProfiler ([`lines`] and [`json`]), MemoryDebugger and the memory
-//! profiler of Tiny-Torch ([`json`]), and what our own client exports. The format is found by its content. Their "GB" and "MB" are powers
-//! of 1024. A line of no known form is passed over, because these tools share their files with others.
+//! profiler of Tiny-Torch ([`json`]), and the export of memwarden's client. The format is detected from the content.
+//! Their "GB" and "MB" are powers of 1024. Lines of unknown formats are ignored, because these tools share their
+//! files with others.
 
 pub mod json;
 pub mod lines;
 mod stamp;
 
-/// What a file held.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// The tool that wrote it.
     pub tool: &'static str,
-    /// What the times count.
+    /// The clock of the times.
     pub clock: Clock,
     /// The series, the most important first.
     pub series: Vec<Series>,
-    /// What happened when.
+    /// Events with their times.
     pub events: Vec<(f64, String)>,
 }
 
-/// What the times of a recording count.
+/// The clock of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Seconds since the tool began.
+    /// Seconds since the tool started.
     Elapsed,
     /// Seconds since 1970, UTC.
     Utc,
     /// Seconds since 1970 by the wall clock of the machine, whose zone was not logged.
     Local,
-    /// Nothing: the log has no times, only an order.
+    /// No clock: the log has no times, only an order.
     Order,
 }
 
-/// What the values of a series count.
+/// The quantity of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quantity {
     /// Bytes.
     Bytes,
     /// Seconds of a step.
     StepSeconds,
-    /// 10^12 floating point operations a second and GPU, as the tool has them.
+    /// 10^12 floating point operations per second and GPU, as computed by the tool.
     Teraflops,
 }
 
 /// One series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What it is.
+    /// The name.
     pub name: String,
-    /// What its values count.
+    /// The quantity of its values.
     pub quantity: Quantity,
-    /// Times and values, as they stand in the file.
+    /// Times and values, as in the file.
     pub points: Vec<(f64, f64)>,
-    /// The most there can be, where the tool logged it.
+    /// The limit, where the tool logged it.
     pub limit: Option<f64>,
 }
 
-/// The largest JSON document read, in bytes: the tools keep 10,000 records of a GPU at most, and a hostile
-/// document takes up to 90 times its size while it is read.
+/// Maximum size of a JSON document in bytes: the tools keep at most 10,000 records of a GPU, and a hostile document
+/// takes up to 90 times its size while it is parsed.
 const LARGEST_JSON: usize = 32 << 20;
 
-/// Why a file gives no series.
+/// Why a file has no series.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The file has no bytes but white space.
+    /// The file has only white space.
     #[error("the file is empty")]
     Empty,
-    /// No line has a known form.
+    /// No line has a known format.
     #[error(
         "no line is of a known form (MindRLHF host monitor, FlagScale perf_monitor, GPUMemoryProfiler, \
          MemoryDebugger, Tiny-Torch memory profiler, memwarden.py)"
     )]
     Unknown,
-    /// Nothing was recognized, and part of it is no text at all.
+    /// No line was recognized, and part of the file is not text.
     #[error("line {line} is not UTF-8 text, and no line is of a known form")]
     NotText {
         /// Counted from 1.
         line: usize,
     },
-    /// A document is larger than any of the tools writes.
+    /// A document is larger than those of any tool.
     #[error("the JSON document is larger than {} MiB", LARGEST_JSON >> 20)]
     TooLarge,
-    /// The JSON is damaged or cut.
-    #[error("line {line}, column {column}: no JSON: {what}")]
+    /// The JSON is invalid or truncated.
+    #[error("line {line}, column {column}: not JSON: {what}")]
     Json {
         /// Counted from 1.
         line: usize,
         /// Counted from 1.
         column: usize,
-        /// What the parser met.
+        /// The error of the parser.
         what: String,
     },
 }
 
-/// Reads a file of any of the known forms.
+/// Reads a file in any of the known formats.
 ///
 /// # Errors
-/// [`LogError`] where it has no series; damage that leaves some is passed over.
+/// [`LogError`] where it has no series; invalid parts of a file with series are ignored.
 pub fn read(bytes: &[u8]) -> Result<Recording, LogError> {
     let begin = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     match begin {
@@ -120,7 +121,7 @@ pub fn read(bytes: &[u8]) -> Result<Recording, LogError> {
     }
 }
 
-/// The parser's own place is said once, by our error.
+/// Removes the parser's position, which this error states itself.
 fn cause(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
@@ -131,7 +132,7 @@ impl Recording {
         Self { tool, clock, series: Vec::new(), events: Vec::new() }
     }
 
-    /// Adds a point to the series of that name; one that is no number, or negative, is none.
+    /// Adds a point to the series of that name; values that are not finite or negative are ignored.
     fn push(&mut self, name: &str, quantity: Quantity, time: f64, value: f64) {
         if !time.is_finite() || !value.is_finite() || value < 0.0 {
             return;
@@ -147,7 +148,7 @@ impl Recording {
         }
     }
 
-    /// The most that the series of that name can hold.
+    /// Sets the limit of the series of that name.
     fn limit(&mut self, name: &str, limit: f64) {
         if let Some(series) = self.series.iter_mut().find(|series| series.name == name)
             && limit.is_finite()
@@ -172,7 +173,7 @@ mod tests {
         assert_eq!(said(b" \n "), "the file is empty");
         assert_eq!(
             said(b"{\"snapshots\": {\n\"0\": [{"),
-            "line 2, column 7: no JSON: EOF while parsing an object"
+            "line 2, column 7: not JSON: EOF while parsing an object"
         );
         assert!(said(b"{}").starts_with("no line is of a known form"));
         assert!(said(b"hello\nworld\n").starts_with("no line is of a known form"));

@@ -15,12 +15,12 @@ const FORM: &[BorrowedFormatItem<'_>] = format_description!(
 /// comma counted; a zone is not, since these tools log none.
 pub(super) fn find(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();
-    // A stamp stands at the front, after a prefix such as a rank; a later one belongs to the message.
+    // A timestamp is at the beginning, after a prefix such as a rank; a later one belongs to the message.
     (0..bytes.len().min(64)).find_map(|at| stamp(bytes.get(at..)?))
 }
 
 fn stamp(bytes: &[u8]) -> Option<f64> {
-    // A year may have a sign where times are exchanged; in front of a log line that is a dash between words.
+    // A year may have a sign in ISO 8601; before a log line it is a dash between words.
     bytes.first().filter(|first| first.is_ascii_digit())?;
     let mut parsed = Parsed::new();
     parsed.parse_items(bytes, FORM).ok()?;

@@ -2,7 +2,7 @@
 
 use super::error::{ParameterError, shortened};
 
-/// What the configuration of an adapter says; absent is what it leaves out.
+/// The configuration of an adapter; keys that it lacks are absent.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Adapter {
     /// The kind, such as `LORA`.
@@ -15,14 +15,14 @@ pub struct Adapter {
     pub lora_alpha: Option<f64>,
     /// The modules that are adapted; one of the form `all-linear` or an expression where it is not a list.
     pub target_modules: Vec<String>,
-    /// Modules that are trained and saved whole.
+    /// Modules that are trained and saved completely.
     pub modules_to_save: Vec<String>,
 }
 
-/// Reads the configuration. Keys of unknown releases are left alone, values of other kinds are taken as absent.
+/// Parses the configuration. Unknown keys are ignored, and values of other types count as absent.
 ///
 /// # Errors
-/// Where it is no JSON object.
+/// If it is not a JSON object.
 pub fn read_config(bytes: &[u8]) -> Result<Adapter, ParameterError> {
     let config: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes)
         .map_err(|source| ParameterError::Json { what: "adapter config", source })?;
@@ -35,7 +35,7 @@ pub fn read_config(bytes: &[u8]) -> Result<Adapter, ParameterError> {
         _ => Vec::new(),
     };
     let mut target_modules = list("target_modules");
-    // PEFT keeps a set: the order is that of the writer's hashes.
+    // PEFT stores a set, whose order depends on the writer's hashes.
     target_modules.sort_unstable();
     Ok(Adapter {
         peft_type: text("peft_type"),

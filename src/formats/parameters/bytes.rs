@@ -1,8 +1,8 @@
-//! Where bytes come from: whoever calls this room opens the files.
+//! Access to the bytes of a file, which the caller opens.
 
 use super::error::ParameterError;
 
-/// A file, or something like one, that is read at any place.
+/// A file, or another source of bytes with random access.
 pub trait ReadAt {
     /// Its size, in bytes.
     fn size(&self) -> u64;
@@ -10,7 +10,7 @@ pub trait ReadAt {
     /// Fills `buffer` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// The operating system's, and `UnexpectedEof` where the file ends before the buffer is full.
+    /// An I/O error, and `UnexpectedEof` if the file ends before the buffer is full.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()>;
 }
 
@@ -28,7 +28,7 @@ impl ReadAt for [u8] {
     }
 }
 
-/// The bytes at that place, after the caller has made sure that there are not too many.
+/// Reads bytes at an offset; the caller has checked their number.
 pub(super) fn read(file: &(impl ReadAt + ?Sized), offset: u64, len: u64) -> Result<Vec<u8>, ParameterError> {
     let error = |source| ParameterError::Read { offset, len, source };
     let size = usize::try_from(len).map_err(|_| error(std::io::ErrorKind::OutOfMemory.into()))?;

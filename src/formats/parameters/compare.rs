@@ -1,25 +1,25 @@
-//! Two checkpoints side by side: what came, went, changed its shape or type, and by how much values differ.
+//! Compares two checkpoints: added, removed and changed tensors, and the differences of values.
 
 use std::collections::BTreeMap;
 
 use super::number::numbers;
 use super::{Dtype, Tensor};
 
-/// What differs between two checkpoints, by the names of tensors.
+/// The differences of two checkpoints, by the names of tensors.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Comparison<'a> {
     /// Only in the second.
     pub added: Vec<Side<'a>>,
     /// Only in the first.
     pub removed: Vec<Side<'a>>,
-    /// In both, with another shape or type.
+    /// In both, with a different shape or type.
     pub changed: Vec<Change<'a>>,
-    /// In both, with the same shape and type.
+    /// Number of tensors in both with the same shape and type.
     pub same: usize,
-    /// By how much values differ, the largest difference first; absent where they were not compared.
+    /// Differences of values, largest first; absent where they were not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<Moved<'a>>>,
-    /// Tensors whose values were compared, where they were.
+    /// Number of tensors whose values were compared; absent where none were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compared: Option<usize>,
 }
@@ -37,7 +37,7 @@ pub struct Side<'a> {
     pub bytes: u64,
 }
 
-/// A tensor that is not of the same kind in both.
+/// A tensor with a different shape or type in both.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Change<'a> {
     /// In the first.
@@ -51,24 +51,24 @@ pub struct Change<'a> {
 pub struct Moved<'a> {
     /// Its name.
     pub name: &'a str,
-    /// By how much.
+    /// The difference.
     #[serde(flatten)]
     pub difference: Difference,
 }
 
-/// How values of two tensors of one type differ.
+/// Difference of the values of two tensors of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Difference {
-    /// Elements in all.
+    /// Number of elements.
     pub elements: u64,
-    /// Elements whose bits differ.
+    /// Number of elements whose bits differ.
     pub differing: u64,
-    /// The largest absolute difference of finite elements; absent where none differ, or the type has no numbers.
+    /// The largest absolute difference of finite elements; absent where none differ, or the type is not numeric.
     pub max_abs: Option<f64>,
 }
 
 impl Difference {
-    /// The difference of both parts together.
+    /// Combines the differences of two parts.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Difference {
     }
 }
 
-/// Compares what two checkpoints hold, each tensor under the name given beside it.
+/// Compares the tensors of two checkpoints by the given names.
 pub fn compare<'a>(before: &[(&'a str, &'a Tensor)], after: &[(&'a str, &'a Tensor)]) -> Comparison<'a> {
     let new: BTreeMap<&str, &Tensor> = after.iter().copied().collect();
     let old: BTreeMap<&str, &Tensor> = before.iter().copied().collect();
@@ -103,14 +103,14 @@ fn side<'a>(name: &'a str, tensor: &'a Tensor) -> Side<'a> {
     Side { name, dtype: tensor.dtype, shape: &tensor.shape, bytes: tensor.bytes }
 }
 
-/// Compares elements of one type; the shorter of the two tells how many.
+/// Compares elements of one type, as many as the shorter of the two has.
 pub fn difference(dtype: Dtype, before: &[u8], after: &[u8]) -> Difference {
     let bits = dtype.bits();
     let elements = (before.len().min(after.len()) as u64).saturating_mul(8) / bits;
     if before == after {
         return Difference { elements, ..Difference::default() };
     }
-    // Types of less than a byte are compared by the byte.
+    // Types below one byte are compared by the byte.
     let width = usize::try_from(bits / 8).unwrap_or(1).max(1);
     let pairs = before.chunks_exact(width).zip(after.chunks_exact(width));
     let differing = pairs.filter(|(before, after)| before != after).count() as u64;

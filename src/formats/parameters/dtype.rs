@@ -90,7 +90,7 @@ impl Dtype {
         self.row().1
     }
 
-    /// The bytes of that many elements; nothing where they do not fill whole bytes, or 64 bits do not suffice.
+    /// The bytes of that many elements; absent where they do not fill whole bytes, or 64 bits do not suffice.
     pub fn bytes_of(self, elements: u64) -> Option<u64> {
         let bits = elements.checked_mul(self.bits())?;
         bits.is_multiple_of(8).then_some(bits / 8)
@@ -103,7 +103,7 @@ impl serde::Serialize for Dtype {
     }
 }
 
-/// The elements of a shape; nothing where 64 bits do not suffice.
+/// The number of elements of a shape; absent where it exceeds 64 bits.
 pub(super) fn elements(shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(1u64, |product, length| product.checked_mul(*length))
 }

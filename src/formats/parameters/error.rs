@@ -1,98 +1,98 @@
-//! Why a parameter file was not read, and where in it.
+//! Errors of parameter files, with their location.
 
 use crate::formats::pickle::{OverBudget, PickleError};
 
-/// A parameter file that could not be read. The file's name is the caller's to add.
+/// A parameter file that could not be read. The caller adds the name of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ParameterError {
-    /// The operating system did not give the bytes.
+    /// The bytes could not be read.
     #[error("cannot read {len} bytes at byte {offset}")]
     Read {
-        /// Where, in bytes from the start of the file.
+        /// The offset, in bytes from the start of the file.
         offset: u64,
-        /// How much was wanted, in bytes.
+        /// The requested length, in bytes.
         len: u64,
-        /// Why not.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// The file is shorter than what it says of itself.
+    /// The file is shorter than its header states.
     #[error("{what} ends at byte {end}, and the file has {len}; it was cut off")]
     CutOff {
-        /// What does not fit.
+        /// The part that is truncated.
         what: &'static str,
-        /// Where it would end, in bytes.
+        /// Its end according to the header, in bytes.
         end: u64,
         /// The size of the file, in bytes.
         len: u64,
     },
-    /// Something is larger than any honest file has it.
+    /// A part is larger than in any regular file.
     #[error("{what} has {len} bytes, and at most {limit} are read")]
     TooLarge {
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
         /// Its size, in bytes.
         len: u64,
         /// The limit, in bytes.
         limit: u64,
     },
-    /// The header or index is not the JSON it should be.
+    /// The header or index is not valid JSON.
     #[error("{what}")]
     Json {
-        /// Which part of the file.
+        /// The part of the file.
         what: &'static str,
-        /// The line, the column and what is wrong there.
+        /// The JSON error, with line and column.
         source: serde_json::Error,
     },
-    /// A tensor's entry contradicts itself, another, or the file.
+    /// A tensor's entry is inconsistent with itself, another entry, or the file.
     #[error("tensor {name:?}: {why}")]
     Tensor {
-        /// Its name, cut where it is very long.
+        /// Its name, shortened if it is very long.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The file is no zip archive as `torch.save` writes it.
+    /// The file is not a zip archive of `torch.save`.
     #[error("byte {offset}: {why}")]
     Zip {
-        /// Where, in bytes from the start of the file.
+        /// The offset, in bytes from the start of the file.
         offset: u64,
-        /// What is wrong there.
+        /// The reason.
         why: String,
     },
-    /// The pickle in the archive is damaged.
+    /// The pickle in the archive is invalid.
     #[error("data.pkl")]
     Pickle(#[from] PickleError),
-    /// The pickle would call something that is not known to be harmless. It was not called.
+    /// Loading the pickle would call a function that is not known to be harmless. It was not called.
     #[error(
         "data.pkl byte {offset}: loading it would call {name}, which is not known to be harmless; nothing was called"
     )]
     Calls {
         /// The operation's offset, in bytes from the start of data.pkl.
         offset: u32,
-        /// The name of what would be called.
+        /// The name of the function.
         name: String,
     },
-    /// More memory would be needed than the size of the pickle justifies.
+    /// More memory is required than the size of the pickle justifies.
     #[error("data.pkl: its tensors")]
     Memory(#[from] OverBudget),
-    /// An index names what is not there, or leaves out what is.
+    /// An index and its files are inconsistent.
     #[error("{0}")]
     Index(String),
 }
 
 impl ParameterError {
-    /// An entry that is wrong.
+    /// An error of a tensor's entry.
     pub(super) fn tensor(name: &str, why: impl Into<String>) -> Self {
         Self::Tensor { name: shortened(name), why: why.into() }
     }
 
-    /// An archive that is wrong.
+    /// An error of the archive.
     pub(super) fn zip(offset: u64, why: impl Into<String>) -> Self {
         Self::Zip { offset, why: why.into() }
     }
 }
 
-/// A foreign name that is not longer than a line of a message.
+/// A name from a file, shortened for a message.
 pub(super) fn shortened(name: &str) -> String {
     const MOST: usize = 200;
     match name.char_indices().nth(MOST) {

@@ -1,7 +1,7 @@
-//! What part of a model a tensor belongs to, by its name.
+//! Classifies tensors by part of the model, by their names.
 //!
-//! Names as Hugging Face Transformers, Megatron-LM, LLaMA's own release, GPT-2,
-//! GPT-NeoX, BERT, T5, Mixtral, PEFT and PyTorch's optimizers give them.
+//! Supports the names of Hugging Face Transformers, Megatron-LM, LLaMA's own release, GPT-2, GPT-NeoX, BERT, T5,
+//! Mixtral, PEFT and PyTorch's optimizers.
 
 /// A part of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -9,19 +9,19 @@
 pub enum Group {
     /// Tokens, positions, patches.
     Embedding,
-    /// Queries, keys, values and what joins them.
+    /// Query, key, value and output projections.
     Attention,
     /// Feed-forward layers, experts and their routers.
     Mlp,
     /// Normalization.
     Norm,
-    /// What turns the last layer into logits or classes.
+    /// The output layer: logits or classes.
     Head,
     /// Low-rank and other adapters.
     Lora,
-    /// State that an optimizer keeps, saved beside the model.
+    /// Optimizer state, saved with the model.
     Optimizer,
-    /// What no known name fits.
+    /// Tensors with unknown names.
     Other,
 }
 
@@ -41,13 +41,14 @@ impl Group {
     }
 }
 
-/// How a component of a name is compared.
+/// How a component of a name is matched.
 enum Test {
     Is(&'static [&'static str]),
     Has(&'static [&'static str]),
 }
 
-/// Tried from the top: a normalization inside attention is a normalization, a LoRA of a projection is LoRA.
+/// The rules in order of precedence: a normalization inside attention is a normalization, a LoRA of a projection is
+/// LoRA.
 const RULES: &[(Group, Test)] = &[
     (
         Group::Optimizer,
@@ -114,7 +115,7 @@ const RULES: &[(Group, Test)] = &[
     ),
 ];
 
-/// The part that a tensor of that name belongs to.
+/// The part of the model that a tensor of this name belongs to.
 pub fn group_of(name: &str) -> Group {
     let lower = name.to_ascii_lowercase();
     let fits = |test: &Test| match test {
@@ -126,7 +127,7 @@ pub fn group_of(name: &str) -> Group {
     }
     let mut components = lower.split('.').filter(|part| !matches!(*part, "module" | "model" | "state_dict"));
     match (components.next(), components.any(|component| component == "dense")) {
-        // LLaMA's own release calls the head so; BERT's layers end in output.dense.
+        // The name of the head in LLaMA's own release; the layers of BERT end in output.dense.
         (Some("output"), _) => Group::Head,
         (_, true) if lower.contains("output.dense") => Group::Mlp,
         _ => Group::Other,

@@ -1,4 +1,4 @@
-//! The index of a checkpoint in several files, and whether the files hold what it says.
+//! The index of a checkpoint in several files, and the check against these files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use super::error::{ParameterError, shortened};
 pub struct Index {
     /// The file of each tensor.
     pub weight_map: BTreeMap<String, String>,
-    /// The bytes of all tensors, where the writer says.
+    /// Total bytes of all tensors, where the writer states them.
     pub total_size: Option<u64>,
 }
 
-/// More files than any checkpoint has.
+/// Maximum number of files.
 const FILES: usize = 100_000;
 
 /// Reads an index.
 ///
 /// # Errors
-/// Where it is no such JSON, or names a file that does not lie beside it.
+/// If it is invalid, or names a file outside its own folder.
 pub fn read_index(bytes: &[u8]) -> Result<Index, ParameterError> {
     #[derive(serde::Deserialize)]
     struct Raw {
@@ -32,7 +32,7 @@ pub fn read_index(bytes: &[u8]) -> Result<Index, ParameterError> {
         serde_json::from_slice(bytes).map_err(|source| ParameterError::Json { what: "index", source })?;
     for (tensor, file) in &raw.weight_map {
         if file.is_empty() || file.contains(['/', '\\', '\0']) || file.starts_with('.') {
-            let why = format!("its file {:?} does not lie beside the index", shortened(file));
+            let why = format!("its file {:?} is not in the folder of the index", shortened(file));
             return Err(ParameterError::tensor(tensor, why));
         }
     }
@@ -44,7 +44,7 @@ pub fn read_index(bytes: &[u8]) -> Result<Index, ParameterError> {
     Ok(index)
 }
 
-/// Some writers have the size with a fraction of zero.
+/// Some writers store the size with a fraction of zero.
 fn size(value: &serde_json::Value) -> Option<u64> {
     value.as_u64().or_else(|| value.to_string().strip_suffix(".0")?.parse().ok())
 }
@@ -56,10 +56,10 @@ impl Index {
         files.into_iter().collect()
     }
 
-    /// Compares the index with what its files hold, named as in [`Index::files`].
+    /// Compares the index with the content of its files, named as in [`Index::files`].
     ///
     /// # Errors
-    /// Where a tensor is missing from its file.
+    /// If a tensor is missing in its file.
     pub fn check(&self, parts: &[(&str, &Part)]) -> Result<Vec<String>, ParameterError> {
         let held: BTreeSet<(&str, &str)> = parts
             .iter()
@@ -67,7 +67,7 @@ impl Index {
             .collect();
         for (tensor, file) in &self.weight_map {
             if !held.contains(&(file.as_str(), tensor.as_str())) {
-                let why = format!("the index has it in {:?}, which does not hold it", shortened(file));
+                let why = format!("the index lists it in {:?}, which does not contain it", shortened(file));
                 return Err(ParameterError::tensor(tensor, why));
             }
         }
@@ -78,7 +78,7 @@ impl Index {
         }
         let bytes: u64 = parts.iter().flat_map(|(_, part)| &part.tensors).map(|tensor| tensor.bytes).sum();
         if let Some(total) = self.total_size.filter(|total| *total != bytes) {
-            notes.push(format!("the index says {total} bytes in all, and the files hold {bytes}"));
+            notes.push(format!("the index states {total} bytes in total, and the files contain {bytes}"));
         }
         Ok(notes)
     }
@@ -107,11 +107,11 @@ mod tests {
         );
         let notes = check(r#"{"metadata":{"total_size":3},"weight_map":{}}"#).unwrap();
         expect![
-            "1 tensors of the files are not in the index; the index says 3 bytes in all, and the files hold 2"
+            "1 tensors of the files are not in the index; the index states 3 bytes in total, and the files contain 2"
         ]
         .assert_eq(&notes.join("; "));
         let error = check(r#"{"weight_map":{"b":"1.safetensors"}}"#).unwrap_err();
-        expect![[r#"tensor "b": the index has it in "1.safetensors", which does not hold it"#]]
+        expect![[r#"tensor "b": the index lists it in "1.safetensors", which does not contain it"#]]
             .assert_eq(&chain(&error));
     }
 

@@ -1,9 +1,8 @@
-//! Parameter files: what tensors they hold and what those are made of.
+//! Parameter files: their tensors, and the values of these.
 //!
-//! [`safetensors`] reads headers, [`torch`] reads archives of `torch.save`
-//! without calling anything, [`index`] and [`adapter`] the JSON beside them.
-//! [`scan`] tests values by their bits, [`summary`] and [`compare`] say what
-//! it all amounts to. Bytes come through [`ReadAt`]; nothing here opens a file.
+//! [`safetensors`] reads headers, [`torch`] reads archives of `torch.save` without calling anything, [`index`] and
+//! [`adapter`] the JSON beside them. [`scan`] tests values by their bits, [`summary`] and [`compare`] evaluate the
+//! results. Bytes are read through [`ReadAt`]; nothing here opens a file.
 
 pub mod adapter;
 mod bytes;
@@ -28,14 +27,14 @@ pub use dtype::Dtype;
 pub use error::ParameterError;
 pub use group::{Group, group_of};
 
-/// What one file holds.
+/// The content of one file.
 #[derive(Debug, Default)]
 pub struct Part {
     /// In the order of their data (safetensors) or of the pickle (`.pt`).
     pub tensors: Vec<Tensor>,
     /// Free text that the writer added.
     pub metadata: BTreeMap<String, String>,
-    /// What is odd about the file, a sentence each.
+    /// Anomalies of the file, a sentence each.
     pub notes: Vec<String>,
 }
 
@@ -52,25 +51,25 @@ pub struct Tensor {
     pub elements: u64,
     /// The bytes of its elements.
     pub bytes: u64,
-    /// Where they are.
+    /// Their location.
     pub place: Place,
     /// Whether they are in the order of the shape, the last dimension first; a `.pt` file may have another.
     pub row_major: bool,
-    /// Whether it was saved as a parameter; absent where the format does not tell.
+    /// Whether it was saved as a parameter; absent where the format does not store it.
     pub parameter: Option<bool>,
-    /// Whether gradients were asked for; absent where the format does not tell.
+    /// Whether gradients were asked for; absent where the format does not store it.
     pub requires_grad: Option<bool>,
 }
 
-/// Where a tensor's elements are in its file.
+/// Location of a tensor's elements in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// One after the other, from this byte on, little-endian. The order need not be that of the shape.
+    /// Contiguous from this byte on, little-endian; not necessarily in the order of the shape.
     Dense {
         /// In bytes from the start of the file.
         offset: u64,
     },
-    /// Spread over other elements, repeated, or in another byte order: they are not read.
+    /// Not contiguous, repeated, or in another byte order: they are not read.
     Elsewhere {
         /// Why they are not read: lower case, no final period.
         why: &'static str,

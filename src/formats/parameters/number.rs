@@ -1,9 +1,9 @@
-//! Elements as numbers, for comparing values. Counting NaN and Inf needs no numbers: see [`super::scan`].
+//! Elements as numbers, for the comparison of values. NaN and Inf are counted by [`super::scan`] without conversion.
 
 use super::dtype::Dtype;
 
-/// The elements as 64-bit floats (integers beyond 2^53 are rounded), or nothing for types that have no plain
-/// numbers: complex ones and those of less than 16 bits that are no integers.
+/// The elements as 64-bit floats (integers beyond 2^53 are rounded), absent for types without plain numbers: complex
+/// ones, and those below 16 bits that are not integers.
 pub(super) fn numbers<'b>(dtype: Dtype, bytes: &'b [u8]) -> Option<Box<dyn Iterator<Item = f64> + 'b>> {
     macro_rules! each {
         ($number:ty, $convert:expr) => {{

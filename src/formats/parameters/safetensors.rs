@@ -1,8 +1,7 @@
-//! The header of a safetensors file: every tensor's name, type, shape and place.
+//! The header of a safetensors file: every tensor's name, type, shape and location.
 //!
-//! The format is that of the safetensors crate 0.8: a length of 64 bits,
-//! little-endian, then JSON, then the data, which the tensors fill without
-//! holes or overlaps. All of that is checked, because readers map it.
+//! The format is that of the safetensors crate 0.8: a length of 64 bits, little-endian, then JSON, then the data,
+//! which the tensors fill without gaps or overlaps. All of this is checked, because readers map the file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,16 +15,16 @@ use super::{Part, Place, Tensor};
 
 /// The largest header, in bytes, that the safetensors crate writes or reads.
 pub const HEADER_BYTES: u64 = 100_000_000;
-/// More dimensions than any tensor has: PyTorch stops at 64.
+/// Maximum number of dimensions, as in PyTorch.
 const DIMENSIONS: usize = 64;
-/// More free-form entries than any writer adds.
+/// Maximum number of free-form entries.
 const METADATA: usize = 1_000;
 
 /// Reads the header.
 ///
 /// # Errors
-/// Where the header is cut off, too large or no such JSON; or a tensor's size contradicts its shape, the
-/// others, or the file.
+/// If the header is truncated, too large or invalid, or if a tensor's size is inconsistent with its shape, other
+/// tensors, or the file.
 pub fn read_header(file: &(impl ReadAt + ?Sized)) -> Result<Part, ParameterError> {
     let size = file.size();
     if size < 8 {
@@ -58,7 +57,7 @@ pub fn read_header(file: &(impl ReadAt + ?Sized)) -> Result<Part, ParameterError
             return fail(format!("begins at byte {begin} of the data and ends at {end}"));
         }
         if begin != before {
-            let what = if begin > before { "a hole" } else { "an overlap" };
+            let what = if begin > before { "a gap" } else { "an overlap" };
             return fail(format!("begins at byte {begin} of the data where {before} was expected: {what}"));
         }
         let Some(count) = elements(&shape) else { return fail(format!("shape {shape:?} is too large")) };
@@ -137,7 +136,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     }
 }
 
-/// Reads an entry, whose errors name the tensor.
+/// Parses an entry; errors name the tensor.
 struct EntrySeed(String);
 
 impl<'de> DeserializeSeed<'de> for EntrySeed {
@@ -171,7 +170,7 @@ impl<'de> Visitor<'de> for EntrySeed {
                 "data_offsets" => {
                     offsets = Some(map.next_value::<(u64, u64)>().map_err(|error| fail(error.to_string()))?);
                 }
-                // The crate refuses what it does not know; a later release may know more.
+                // The crate rejects unknown keys; a later release may add some.
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -183,7 +182,7 @@ impl<'de> Visitor<'de> for EntrySeed {
     }
 }
 
-/// A shape of bounded length, so that a header of nothing but numbers cannot take many times its size.
+/// A shape of bounded length, so that a header full of numbers cannot take many times its size.
 struct Shape(Vec<u64>);
 
 impl<'de> serde::Deserialize<'de> for Shape {
@@ -261,7 +260,7 @@ mod tests {
         );
         check(
             &header(&entry("F32", "[1]", "[4,8]"), 8),
-            expect![[r#"tensor "w": begins at byte 4 of the data where 0 was expected: a hole"#]],
+            expect![[r#"tensor "w": begins at byte 4 of the data where 0 was expected: a gap"#]],
         );
         check(
             &header(&entry("F32", "[1]", "[8,4]"), 8),

@@ -1,24 +1,24 @@
-//! NaN, Inf and zero by their bits, at the speed of memory.
+//! Counts NaN, Inf and zero by their bits, limited only by memory bandwidth.
 //!
-//! No element becomes a number. A block is first asked whether any element has
-//! the exponent of NaN and Inf; loops over fixed arrays, which the compiler turns
-//! into vectors also without AVX2. Only a block that has one is counted.
+//! No element is converted to a number. Each block is first tested for any element with the exponent of NaN and Inf,
+//! by loops over fixed arrays, which the compiler vectorizes also without AVX2. Only blocks with such an element are
+//! counted.
 
 use super::dtype::Dtype;
 
-/// What was found in some elements.
+/// Result of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanResult {
-    /// Elements that are NaN; complex ones count for each part.
+    /// Number of NaN elements; both parts of a complex element count.
     pub nan: u64,
-    /// Elements that are positive or negative infinity.
+    /// Number of elements that are positive or negative infinity.
     pub inf: u64,
-    /// Whether any is neither 0 nor -0.
+    /// Whether any element is neither 0 nor -0.
     pub nonzero: bool,
 }
 
 impl ScanResult {
-    /// What was found in both.
+    /// Combines two results.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -29,12 +29,12 @@ impl ScanResult {
     }
 }
 
-/// Bytes that are asked at once: small enough to be counted from the first cache.
+/// Block size in bytes, small enough for the first-level cache.
 const BLOCK: usize = 8 << 10;
 
 macro_rules! kernel {
     ($name:ident, $bits:ty, $wide:literal) => {
-        /// `special` are the bits that all are set in NaN and Inf, `size` all but the sign.
+        /// `special` are the bits that are all set in NaN and Inf, `size` all bits except the sign.
         fn $name(bytes: &[u8], special: $bits, size: $bits) -> ScanResult {
             const WIDTH: usize = size_of::<$bits>();
             let element = |bytes: &[u8; WIDTH]| <$bits>::from_le_bytes(*bytes);
@@ -69,13 +69,13 @@ macro_rules! kernel {
     };
 }
 
-// Lanes that the compiler keeps in registers: with more it falls back to one element at a time.
+// Number of lanes that fit into registers; with more, the compiler does not vectorize.
 kernel!(bytes8, u8, 32);
 kernel!(bits16, u16, 8);
 kernel!(bits32, u32, 8);
 kernel!(bits64, u64, 8);
 
-/// Tests elements of one type. Bytes after the last whole element are left alone.
+/// Scans elements of one type. Bytes after the last complete element are ignored.
 pub fn scan(dtype: Dtype, bytes: &[u8]) -> ScanResult {
     match dtype {
         Dtype::F16 | Dtype::C32 => bits16(bytes, 0x7c00, 0x7fff),
@@ -83,7 +83,7 @@ pub fn scan(dtype: Dtype, bytes: &[u8]) -> ScanResult {
         Dtype::F32 | Dtype::C64 => bits32(bytes, 0x7f80_0000, 0x7fff_ffff),
         Dtype::F64 | Dtype::C128 => bits64(bytes, 0x7ff0 << 48, u64::MAX >> 1),
         Dtype::F8E5M2 => bytes8(bytes, 0x7c, 0x7f),
-        // OCP 8-bit formats, revision 1.0: one NaN of either sign, no Inf. What the kernel takes for Inf is it.
+        // OCP 8-bit formats, revision 1.0: one NaN of either sign, no Inf. The kernel counts this NaN as Inf.
         Dtype::F8E4M3 => only_nan(bytes8(bytes, 0x7f, 0x7f)),
         // OCP microscaling formats 1.0: a power of two, so there is no zero.
         Dtype::F8E8M0 => ScanResult { nonzero: !bytes.is_empty(), ..only_nan(bytes8(bytes, 0xff, 0xff)) },
@@ -91,7 +91,7 @@ pub fn scan(dtype: Dtype, bytes: &[u8]) -> ScanResult {
         Dtype::F8E4M3Fnuz | Dtype::F8E5M2Fnuz => {
             ScanResult { nan: count(bytes, 0x80), inf: 0, nonzero: has(bytes, 0xff) }
         }
-        // Two elements a byte, neither NaN nor Inf.
+        // Two elements per byte, neither NaN nor Inf.
         Dtype::F4E2M1 => ScanResult { nonzero: has(bytes, 0x77), ..ScanResult::default() },
         Dtype::F6E2M3
         | Dtype::F6E3M2
@@ -112,7 +112,7 @@ const fn only_nan(found: ScanResult) -> ScanResult {
 }
 
 fn has(bytes: &[u8], mask: u8) -> bool {
-    // Whole blocks, so that the loop inside has no way out and becomes vectors.
+    // Complete blocks, so that the inner loop has no early exit and is vectorized.
     bytes.chunks(BLOCK).any(|block| block.iter().fold(0, |any, byte| any | byte & mask) != 0)
 }
 

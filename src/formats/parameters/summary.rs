@@ -1,4 +1,5 @@
-//! What tensors amount to: by type, by part of the model, the largest, the odd ones, the trainable share.
+//! Summary of tensors: by type, by part of the model, the largest, those with NaN, Inf or only zeros, and the
+//! trainable share.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,33 +12,33 @@ use crate::model::units::{Bytes, Ratio};
 pub struct Item<'a> {
     /// The number of its file.
     pub file: usize,
-    /// What the file says of it.
+    /// Its entry in the file.
     pub tensor: &'a Tensor,
-    /// What its values are; absent where they were not read.
+    /// The scan of its values; absent where they were not read.
     pub found: Option<ScanResult>,
 }
 
-/// What is known beside the tensors.
+/// Options of a summary.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The length of each list.
     pub top: usize,
-    /// Whether the tensors are an adapter, to be trained while its base is not.
+    /// Whether the tensors are an adapter, which is trained while its base model is not.
     pub adapter: bool,
-    /// The elements of the adapter's base model, where its files were given.
+    /// Number of elements of the adapter's base model, where its files were given.
     pub base_elements: Option<u64>,
 }
 
-/// What the tensors amount to. Tensors that share their place in a file are counted once.
+/// The summary of tensors. Tensors at the same location in a file are counted once.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Summary<'a> {
-    /// How many tensors there are.
+    /// Number of tensors.
     pub tensors: usize,
-    /// Of them, those that another has the elements of (tied weights).
+    /// Number of tensors that share the elements of another (tied weights).
     pub tied_tensors: usize,
-    /// Elements in all.
+    /// Total number of elements.
     pub elements: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: Bytes,
     /// By type of element, the most bytes first.
     pub by_dtype: Vec<Share>,
@@ -45,25 +46,25 @@ pub struct Summary<'a> {
     pub by_group: Vec<Share>,
     /// The largest tensors.
     pub largest: Vec<Row<'a>>,
-    /// Values that are no numbers; absent where none were read.
+    /// NaN, Inf and zero values; absent where no values were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Values<'a>>,
-    /// What is trained, of what.
+    /// The trainable part.
     pub trainable: Trainable,
 }
 
-/// The part of one type or group.
+/// The share of one type or group.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Share {
-    /// Which.
+    /// Its name.
     pub name: &'static str,
-    /// How many tensors.
+    /// Number of tensors.
     pub tensors: usize,
-    /// How many elements.
+    /// Number of elements.
     pub elements: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: Bytes,
-    /// Of all bytes; absent where there are none.
+    /// Its share of all bytes; absent where there are none.
     pub ratio: Option<Ratio>,
 }
 
@@ -90,54 +91,54 @@ pub struct Row<'a> {
     pub inf: Option<u64>,
 }
 
-/// What was found in the values.
+/// Results of scanning the values.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Values<'a> {
-    /// Tensors whose values were read.
+    /// Number of tensors whose values were read.
     pub scanned_tensors: usize,
-    /// Tensors whose values were not read, and why.
+    /// Number of tensors whose values were not read, by reason.
     pub not_scanned: BTreeMap<&'static str, usize>,
-    /// Elements that are NaN, in all.
+    /// Total number of NaN elements.
     pub nan_elements: u64,
-    /// Elements that are infinite, in all.
+    /// Total number of infinite elements.
     pub inf_elements: u64,
-    /// Tensors with NaN or Inf, in all.
+    /// Number of tensors with NaN or Inf.
     pub bad_tensors: usize,
-    /// Those with the most of them.
+    /// The tensors with the most NaN and Inf.
     pub bad: Vec<Row<'a>>,
-    /// Tensors of which every element is zero, in all.
+    /// Number of tensors in which every element is zero.
     pub zero_tensors: usize,
-    /// The largest of them.
+    /// The largest tensors in which every element is zero.
     pub zero: Vec<Row<'a>>,
 }
 
-/// What is trained, as far as the files tell.
+/// The trainable part of the parameters, as far as it is known from the files.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum Trainable {
-    /// The tensors say themselves (`requires_grad` of a `.pt` file): exact.
+    /// From `requires_grad` of the tensors of a `.pt` file: exact.
     RequiresGrad {
-        /// Elements to train.
+        /// Number of trainable elements.
         elements: u64,
-        /// Elements in all, optimizer state left out.
+        /// Total number of elements, without optimizer state.
         of_elements: u64,
-        /// The share.
+        /// The trainable share.
         ratio: Option<Ratio>,
     },
-    /// Adapter beside base: exact if nothing else is trained.
+    /// An adapter and its base model: exact if nothing else is trained.
     Adapter {
-        /// Elements of the adapter.
+        /// Number of elements of the adapter.
         elements: u64,
-        /// Elements of adapter and base together; absent where the base was not given.
+        /// Number of elements of adapter and base model; absent where the base model was not given.
         of_elements: Option<u64>,
-        /// The share.
+        /// The trainable share.
         ratio: Option<Ratio>,
     },
-    /// The format does not store it, or a state dict was saved, which has lost it.
+    /// Unknown: the format does not store it, or a state dict was saved, which does not include it.
     NotTold,
 }
 
-/// Sums up.
+/// Creates the summary.
 pub fn summarize<'a>(items: &[Item<'a>], options: &Options) -> Summary<'a> {
     let mut places = HashSet::new();
     let (once, tied): (Vec<&Item<'a>>, Vec<&Item<'a>>) = items.iter().partition(|item| {
@@ -168,7 +169,7 @@ fn count(items: &[&Item<'_>], which: impl Fn(&Tensor) -> bool) -> u64 {
     counted.fold(0, u64::saturating_add)
 }
 
-/// A tensor as a row of a list.
+/// Converts a tensor to a row of a list.
 pub fn row<'a>(item: &Item<'a>) -> Row<'a> {
     Row {
         name: &item.tensor.name,

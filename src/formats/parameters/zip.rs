@@ -1,4 +1,4 @@
-//! The directory of a zip archive of stored entries, which is what `torch.save` writes.
+//! The central directory of a zip archive of stored entries, as `torch.save` writes it.
 //!
 //! PKWARE's APPNOTE 6.3.10: sections 4.3.7 (local header), 4.3.12 (directory),
 //! 4.3.14 to 4.3.16 (its end, in 64 bits and 32), 4.5.3 (64-bit extra field).
@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 use super::bytes::{ReadAt, read};
 use super::error::ParameterError;
 
-/// The largest directory that is read, in bytes: a million entries of names like PyTorch's.
+/// Maximum size of the directory in bytes: a million entries with names like PyTorch's.
 const DIRECTORY_BYTES: u64 = 100_000_000;
-/// The record at the end, without its comment, in bytes.
+/// Size of the end record without its comment, in bytes.
 const END: usize = 22;
 
-/// Where the data of an entry are.
+/// Location of an entry's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The place of its local header, in bytes from the start of the file.
+    /// Offset of its local header, in bytes from the start of the file.
     header: u64,
     /// The size of its data, in bytes.
     pub(super) size: u64,
-    /// Whether its data are as they were written: neither compressed nor encrypted.
+    /// Whether its data are stored, that is neither compressed nor encrypted.
     stored: bool,
 }
 
@@ -28,14 +28,14 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Archive {
     pub(super) entries: BTreeMap<String, Entry>,
-    /// Where the directory starts: all data lie before it.
+    /// Start of the directory; all data are before it.
     directory: u64,
 }
 
 /// Reads the directory.
 ///
 /// # Errors
-/// Where there is none, or an entry is compressed, encrypted or reaches beyond the directory.
+/// If there is none, or an entry extends beyond the start of the directory.
 pub(super) fn read_archive(file: &(impl ReadAt + ?Sized)) -> Result<Archive, ParameterError> {
     let size = file.size();
     let tail_len = size.min(END as u64 + u64::from(u16::MAX));
@@ -45,11 +45,13 @@ pub(super) fn read_archive(file: &(impl ReadAt + ?Sized)) -> Result<Archive, Par
         let mut start = [0; 2];
         let legacy = size > 2 && file.read_exact_at(&mut start, 0).is_ok() && start == [0x80, 2];
         if legacy {
-            let why = "a file as torch.save wrote before 1.6, which is not read: load it and save it anew";
+            let why = "the format of torch.save before 1.6 is not supported: load the file and save it again";
             return Err(ParameterError::zip(0, why));
         }
         let why = match tail.starts_with(b"PK") || size > tail_len {
-            true => "no end of a zip directory; the file was cut off, or is no torch.save archive",
+            true => {
+                "the end of the zip directory is missing; the file is truncated, or is not a torch.save archive"
+            }
             false => "not a zip archive as torch.save writes since 1.6",
         };
         return Err(ParameterError::zip(size, why));
@@ -75,7 +77,7 @@ pub(super) fn read_archive(file: &(impl ReadAt + ?Sized)) -> Result<Archive, Par
         let (name, entry, after) = entry(rest, offset)?;
         let fits = entry.header.checked_add(entry.size).is_some_and(|end| end <= start);
         if !fits {
-            let why = format!("{name:?} has {} bytes, which reach into the directory", entry.size);
+            let why = format!("{name:?} has {} bytes, which overlap the directory", entry.size);
             return Err(ParameterError::zip(offset, why));
         }
         if let Some(twice) = entries.insert(name, entry) {
@@ -89,9 +91,9 @@ pub(super) fn read_archive(file: &(impl ReadAt + ?Sized)) -> Result<Archive, Par
     Ok(Archive { entries, directory: start })
 }
 
-/// Count of entries, size and place of the directory, where 32 bits are not enough.
+/// Number of entries, size and offset of the directory, from the 64-bit end record.
 fn end_in_64_bits(file: &(impl ReadAt + ?Sized), end: u64) -> Result<(u64, u64, u64), ParameterError> {
-    let missing = || ParameterError::zip(end, "no end of the zip directory in 64 bits");
+    let missing = || ParameterError::zip(end, "the 64-bit end of the zip directory is missing");
     let locator = read(file, end.checked_sub(20).ok_or_else(missing)?, 20)?;
     if !locator.starts_with(b"PK\x06\x07") {
         return Err(missing());
@@ -108,33 +110,33 @@ fn end_in_64_bits(file: &(impl ReadAt + ?Sized), end: u64) -> Result<(u64, u64, 
     Ok((record.u64(32), record.u64(40), record.u64(48)))
 }
 
-/// The first entry of the directory, and what follows it.
+/// The first entry of the directory, and the rest.
 fn entry(directory: &[u8], offset: u64) -> Result<(String, Entry, &[u8]), ParameterError> {
     let fail = |why: &str| ParameterError::zip(offset, why);
     if directory.len() < 46 || !directory.starts_with(b"PK\x01\x02") {
-        return Err(fail("no entry of a zip directory where one is expected"));
+        return Err(fail("an entry of the zip directory is missing"));
     }
     let fields = Fields(directory);
     let [name_len, extra_len, comment_len] = [28, 30, 32].map(|at| usize::from(fields.u16(at)));
     let extra_at = 46 + name_len;
     let comment_at = extra_at + extra_len;
-    let name = directory.get(46..extra_at).ok_or_else(|| fail("the name of an entry is cut off"))?;
-    let extra = directory.get(extra_at..comment_at).ok_or_else(|| fail("an extra field is cut off"))?;
-    let rest = directory.get(comment_at + comment_len..).ok_or_else(|| fail("a comment is cut off"))?;
+    let name = directory.get(46..extra_at).ok_or_else(|| fail("the name of an entry is truncated"))?;
+    let extra = directory.get(extra_at..comment_at).ok_or_else(|| fail("an extra field is truncated"))?;
+    let rest = directory.get(comment_at + comment_len..).ok_or_else(|| fail("a comment is truncated"))?;
     let name = String::from_utf8(name.to_vec()).map_err(|_| fail("the name of an entry is not UTF-8"))?;
-    // In the 64-bit field stand those that are all ones here, in this order.
+    // The 64-bit field has the values that are all ones here, in this order.
     let mut wide = wide(extra).chunks_exact(8).map(|bytes| Fields(bytes).u64(0));
     let mut value = |at: usize| match fields.u32(at) {
         u32::MAX => wide.next().ok_or_else(|| fail("a size of 64 bits is missing")),
         narrow => Ok(u64::from(narrow)),
     };
     let (_, size, header) = (value(24)?, value(20)?, value(42)?);
-    // TorchScript's archives have compressed entries that nobody asks for.
+    // TorchScript's archives have compressed entries, which are not read.
     let stored = fields.u16(8) & 1 == 0 && fields.u16(10) == 0;
     Ok((name, Entry { header, size, stored }, rest))
 }
 
-/// The content of the 64-bit field among the extra fields.
+/// The content of the 64-bit extra field.
 fn wide(mut extra: &[u8]) -> &[u8] {
     while extra.len() >= 4 {
         let (id, len) = (Fields(extra).u16(0), usize::from(Fields(extra).u16(2)));
@@ -148,10 +150,10 @@ fn wide(mut extra: &[u8]) -> &[u8] {
 }
 
 impl Archive {
-    /// The place of an entry's data, in bytes from the start of the file.
+    /// The offset of an entry's data, in bytes from the start of the file.
     ///
     /// # Errors
-    /// Where its local header is not there, or the data reach into the directory.
+    /// If its local header is missing, it is compressed or encrypted, or its data overlap the directory.
     pub(super) fn data_at(&self, file: &(impl ReadAt + ?Sized), entry: Entry) -> Result<u64, ParameterError> {
         let fail = |why: &str| ParameterError::zip(entry.header, why);
         if !entry.stored {
@@ -160,22 +162,22 @@ impl Archive {
             ));
         }
         if entry.header.saturating_add(30) > self.directory {
-            return Err(fail("no header of an entry where the directory says"));
+            return Err(fail("the header of an entry is not at the offset in the directory"));
         }
         let local = read(file, entry.header, 30)?;
         if !local.starts_with(b"PK\x03\x04") {
-            return Err(fail("no header of an entry where the directory says"));
+            return Err(fail("the header of an entry is not at the offset in the directory"));
         }
         let fields = Fields(&local);
         let at = entry.header + 30 + u64::from(fields.u16(26)) + u64::from(fields.u16(28));
         match at.checked_add(entry.size) {
             Some(end) if end <= self.directory => Ok(at),
-            _ => Err(fail("the data of an entry reach into the directory")),
+            _ => Err(fail("the data of an entry overlap the directory")),
         }
     }
 }
 
-/// Little-endian numbers at places of a record, whose length the caller has checked.
+/// Little-endian numbers at offsets of a record, whose length the caller has checked.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -254,7 +256,7 @@ mod tests {
         file[last + 10..last + 20].fill(0xff);
         check(&file, expect!["m/data.pkl: 3 at 64, m/data/0: 100 at 128"]);
         file[end + 64..end + 72].fill(0xff);
-        check(&file, expect!["byte 414: no end of the zip directory in 64 bits"]);
+        check(&file, expect!["byte 414: the 64-bit end of the zip directory is missing"]);
     }
 
     #[test]
@@ -263,7 +265,7 @@ mod tests {
         check(
             b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
             expect![
-                "byte 0: a file as torch.save wrote before 1.6, which is not read: load it and save it anew"
+                "byte 0: the format of torch.save before 1.6 is not supported: load the file and save it again"
             ],
         );
         check(
@@ -281,16 +283,16 @@ mod tests {
         check(&changed(b"PK\x01\x02", 24, &[99]), expect!["m/data.pkl: 3 at 64, m/data/0: 100 at 128"]);
         check(
             &changed(b"PK\x01\x02", 20, &[0, 1, 0, 0, 0, 1]),
-            expect![[r#"byte 284: "m/data/0" has 256 bytes, which reach into the directory"#]],
+            expect![[r#"byte 284: "m/data/0" has 256 bytes, which overlap the directory"#]],
         );
         check(
             &changed(b"PK\x01\x02", 42, &[3]),
-            expect!["byte 3: no header of an entry where the directory says"],
+            expect!["byte 3: the header of an entry is not at the offset in the directory"],
         );
-        check(&changed(b"PK\x01\x02", 28, &[200]), expect!["byte 284: the name of an entry is cut off"]);
+        check(&changed(b"PK\x01\x02", 28, &[200]), expect!["byte 284: the name of an entry is truncated"]);
         check(
             &changed(b"PK\x05\x06", 10, &[3]),
-            expect!["byte 338: no entry of a zip directory where one is expected"],
+            expect!["byte 338: an entry of the zip directory is missing"],
         );
         check(
             &changed(b"PK\x05\x06", 16, &[0xf0, 0xff]),
@@ -302,7 +304,7 @@ mod tests {
         );
         check(
             &changed(b"PK\x05\x06", 10, &[0xff; 10]),
-            expect!["byte 338: no end of the zip directory in 64 bits"],
+            expect!["byte 338: the 64-bit end of the zip directory is missing"],
         );
     }
 

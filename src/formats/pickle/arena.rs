@@ -1,9 +1,9 @@
-//! The values of one pickle: nodes that refer to each other by number.
+//! The values of one pickle, as nodes that refer to each other by number.
 
 use super::budget::{Budget, OverBudget};
 use super::object::Object;
 
-/// A value of an [`Arena`]: small ones in the number itself, so that they cost nothing else.
+/// A value of an [`Arena`]; small values are stored in the number itself and take no other memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id(u32);
 
@@ -14,11 +14,11 @@ impl Id {
     pub(super) const NONE: Self = Self(CONSTANT);
     pub(super) const FALSE: Self = Self(CONSTANT | 1);
     pub(super) const TRUE: Self = Self(CONSTANT | 2);
-    /// A memo slot that nothing was put into.
+    /// An empty memo entry.
     pub(super) const FORGOTTEN: Self = Self(u32::MAX);
 
     pub(super) const fn small(value: u16) -> Self {
-        // The widest small integer has 16 bits; there is room for 30.
+        // Small integers have at most 16 bits; 30 are available.
         Self(INLINE | value as u32)
     }
 
@@ -28,7 +28,7 @@ impl Id {
     }
 }
 
-/// What a value is. Containers are read through the arena.
+/// The kind of a value, and its content. Containers are read through the arena.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// `None`.
@@ -39,7 +39,7 @@ pub enum Value<'a> {
     Int(i128),
     /// A number with a fraction.
     Float(f64),
-    /// Text, as it is in the file: UTF-8 if Python wrote it, but nothing checked that.
+    /// Text as in the file: UTF-8 if Python wrote it, but this is not checked.
     Text(&'a [u8]),
     /// A list, for [`Arena::items`].
     List,
@@ -49,7 +49,7 @@ pub enum Value<'a> {
     Dict,
     /// The name of a class or function, for [`Arena::global`].
     Global,
-    /// What a call or a reference to outside the pickle would give, for [`Arena::object`].
+    /// The result of a call or of a reference outside the pickle, for [`Arena::object`].
     Object,
 }
 
@@ -71,7 +71,7 @@ impl Value<'_> {
     }
 }
 
-/// A run of items, and the run that continues it.
+/// A sequence of items, and the sequence that continues it.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: u32,
@@ -94,7 +94,7 @@ pub(super) enum Node {
     Object { index: u32 },
 }
 
-/// Every value of a pickle. Text stays in the file.
+/// All values of a pickle. Text is not copied from the file.
 #[derive(Debug)]
 pub struct Arena<'a> {
     file: &'a [u8],
@@ -117,7 +117,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Gives the memory back.
+    /// Releases the memory.
     pub fn release(mut self, budget: &mut Budget) {
         budget.drop(&mut self.nodes);
         budget.drop(&mut self.runs);
@@ -125,17 +125,17 @@ impl<'a> Arena<'a> {
         budget.drop(&mut self.objects);
     }
 
-    /// The value that the whole pickle stands for.
+    /// The root value of the pickle.
     pub const fn root(&self) -> Id {
         self.root
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// What `id` is.
+    /// The value of `id`.
     pub fn value(&self, id: Id) -> Value<'a> {
         let Some(node) = id.node() else {
             return match id {
@@ -158,20 +158,20 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// The items of a list or tuple, or those added to an object, in order; nothing for other values.
+    /// The items of a list or tuple, or those added to an object, in order; empty for other values.
     pub fn items(&self, id: Id) -> Items<'_> {
         let (run, now) = self.runs_of(id, false);
         Items { arena: self, run, now: now.iter() }
     }
 
-    /// The keys and values of a dictionary, or those set in an object, in the order they were set; nothing for
-    /// other values.
+    /// The keys and values of a dictionary, or those set in an object, in the order they were set; empty for other
+    /// values.
     pub fn pairs(&self, id: Id) -> Pairs<'_> {
         let (run, now) = self.runs_of(id, true);
         Pairs { arena: self, run, now: now.chunks_exact(2) }
     }
 
-    /// How many values a container holds in all: a dictionary has two for each key.
+    /// Number of values in a container: a dictionary has two for each key.
     pub fn len(&self, id: Id) -> usize {
         let (mut run, now) = self.runs_of(id, matches!(self.value(id), Value::Dict));
         let mut len = now.len();
@@ -181,7 +181,7 @@ impl<'a> Arena<'a> {
         len
     }
 
-    /// The first run of a tuple, and the run to continue with otherwise.
+    /// The first sequence of a container, and the values of a tuple.
     fn runs_of(&self, id: Id, dict: bool) -> (u32, &[Id]) {
         match id.node().map(|node| self.nodes[node]) {
             Some(Node::Tuple { start, len }) if !dict => {
@@ -231,7 +231,7 @@ impl<'a> Arena<'a> {
         self.push(Node::Float(value), budget)
     }
 
-    /// Text at that place of the file, which the caller has checked to be there.
+    /// Text at a position in the file, which the caller has checked.
     pub(super) fn text(&mut self, start: usize, len: usize, budget: &mut Budget) -> Result<Id, OverBudget> {
         self.push(Node::Text { start: place(start), len: place(len) }, budget)
     }
@@ -352,7 +352,7 @@ impl Iterator for Pairs<'_> {
     }
 }
 
-/// A place or a length: each item takes a byte of a file below 4 GiB.
+/// Converts an index or a length: each item takes a byte of a file below 4 GiB.
 pub(super) fn place(at: usize) -> u32 {
     u32::try_from(at).expect("each item takes a byte of the file, which is below 4 GiB")
 }

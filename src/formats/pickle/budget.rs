@@ -1,35 +1,35 @@
-//! What reading may cost: stated before it starts, charged before memory is taken.
+//! Memory limits of reading: set before it starts, charged before memory is allocated.
 
 use std::mem::size_of;
 
-/// The bounds of reading one file. An operation takes at least one byte, so their number is bounded by the
-/// size of the file.
+/// The limits of reading one file. An operation takes at least one byte, so that the size of the file bounds their
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The largest file, in bytes.
     pub file_bytes: u64,
-    /// Everything held at once, in bytes: the file itself, the arena, and what is decoded from it.
+    /// Total memory in use at any time, in bytes: the file itself, the arena, and the decoded data.
     pub memory_bytes: u64,
     /// Containers that may be open at once. The deepest thing in a snapshot is a frame, at 10.
     pub open: usize,
-    /// Values that may wait for their container. PyTorch's C++ pickler writes a list of any length in one go.
+    /// Maximum number of values on the stack. PyTorch's C++ pickler writes a list of any length at once.
     pub waiting: usize,
-    /// Values that may be remembered for later references.
+    /// Maximum number of memo entries.
     pub remembered: usize,
 }
 
 impl Limits {
-    /// Never more than this many times the size of the file.
+    /// Memory limit as a multiple of the size of the file.
     pub const TIMES_FILE: u64 = 10;
-    /// What is allowed even for the smallest file, in bytes: the tables start at some size.
+    /// Minimum memory limit, in bytes: the tables have an initial size.
     pub const LEAST: u64 = 1 << 20;
-    /// The hard cap where the caller names none, in bytes. The daemon's machine belongs to the job.
+    /// Default of the hard memory limit, in bytes.
     pub const MEMORY_BYTES: u64 = 2 << 30;
 
-    /// The bounds for a file of that size, under a hard cap, both in bytes.
+    /// The limits for a file of that size, with a hard memory limit, both in bytes.
     pub fn for_file(len: u64, cap_bytes: u64) -> Self {
         Self {
-            // Text is kept as places in the file, in 32 bits.
+            // Text is stored as positions in the file, in 32 bits.
             file_bytes: cap_bytes.min(u64::from(u32::MAX)),
             memory_bytes: len.saturating_mul(Self::TIMES_FILE).max(Self::LEAST).min(cap_bytes),
             open: 256,
@@ -39,7 +39,7 @@ impl Limits {
     }
 }
 
-/// Memory taken so far, against what may be taken.
+/// Memory in use, and its limit.
 #[derive(Clone, Debug)]
 pub struct Budget {
     used: u64,
@@ -47,7 +47,7 @@ pub struct Budget {
     limit: u64,
 }
 
-/// More memory would have been needed than [`Limits`] allow.
+/// More memory would be required than [`Limits`] allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("needs more than the {limit} bytes of memory allowed for it")]
 pub struct OverBudget {
@@ -56,21 +56,21 @@ pub struct OverBudget {
 }
 
 impl Budget {
-    /// A budget of which the file itself is already spent.
+    /// Creates a budget that the file itself is already charged to.
     pub fn new(limits: &Limits, file: &[u8]) -> Self {
         let used = len64(file.len());
         Self { used, most: used, limit: limits.memory_bytes }
     }
 
-    /// The most that was held at once, in bytes.
+    /// Peak memory in use, in bytes.
     pub const fn most(&self) -> u64 {
         self.most
     }
 
-    /// Takes `bytes`.
+    /// Charges `bytes`.
     ///
     /// # Errors
-    /// Where they would go over the limit; nothing is taken then.
+    /// If the limit would be exceeded; nothing is charged then.
     pub fn take(&mut self, bytes: u64) -> Result<(), OverBudget> {
         let used = self.used.saturating_add(bytes);
         if used > self.limit {
@@ -81,7 +81,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives back what [`Self::take`] took.
+    /// Releases bytes that [`Self::take`] charged.
     pub const fn give(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
     }
@@ -89,7 +89,7 @@ impl Budget {
     /// Appends to `list`, charging its growth.
     ///
     /// # Errors
-    /// Where the list would have to grow beyond the limit.
+    /// If the list would exceed the limit.
     #[inline]
     pub fn push<T>(&mut self, list: &mut Vec<T>, value: T) -> Result<(), OverBudget> {
         if list.len() == list.capacity() {
@@ -99,10 +99,11 @@ impl Budget {
         Ok(())
     }
 
-    /// Makes room for `more` in `list`, charging it. While a list moves, its old and its new place are both held.
+    /// Reserves capacity for `more` values in `list` and charges it. While a list is reallocated, its old and its new
+    /// memory are both in use.
     ///
     /// # Errors
-    /// Where the list would have to grow beyond the limit, or the machine has no memory.
+    /// If the list would exceed the limit, or the host has no memory.
     #[cold]
     pub fn reserve<T>(&mut self, list: &mut Vec<T>, more: usize) -> Result<(), OverBudget> {
         let (len, old) = (list.len(), list.capacity());
@@ -117,7 +118,7 @@ impl Budget {
         taken.map_err(|_| OverBudget { limit: self.limit })
     }
 
-    /// Empties `list` and gives its memory back.
+    /// Empties `list` and releases its memory.
     pub fn drop<T>(&mut self, list: &mut Vec<T>) {
         self.give(bytes_of::<T>(list.capacity()));
         *list = Vec::new();
@@ -129,7 +130,7 @@ pub(crate) fn bytes_of<T>(count: usize) -> u64 {
     len64(count.saturating_mul(size_of::<T>()))
 }
 
-/// A length is never more than 64 bits on the platforms there are.
+/// A length never exceeds 64 bits on the supported platforms.
 fn len64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }

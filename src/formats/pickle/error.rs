@@ -1,4 +1,4 @@
-//! Why a pickle was not read, and where.
+//! Errors of pickles, with their location.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ pub struct PickleError {
     pub offset: usize,
     /// The operation's code, where one was read.
     pub opcode: Option<u8>,
-    /// What is wrong with it.
+    /// The kind of error.
     pub problem: Problem,
 }
 
-/// What can be wrong with a pickle.
+/// The kinds of errors of a pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The file is larger than [`super::Limits`] allow.
@@ -30,7 +30,7 @@ pub enum Problem {
     /// The file does not start as a pickle of protocol 2 to 5.
     #[error("not a pickle of protocol 2 to 5{hint}")]
     NotPickle {
-        /// What it seems to be instead; empty where nothing is recognized.
+        /// The apparent file format; empty where unknown.
         hint: &'static str,
     },
     /// The protocol is not one of 2 to 5.
@@ -42,29 +42,29 @@ pub enum Problem {
     /// An operation that does more than build plain data.
     #[error("refused: it does more than build plain data, and nothing in a pickle is ever executed")]
     Refused,
-    /// A byte that no protocol has as an operation.
-    #[error("no pickle operation")]
+    /// A byte that is not an operation in any protocol.
+    #[error("unknown pickle operation")]
     Unknown,
-    /// The operation takes a value, and there is none since the last MARK.
-    #[error("takes a value where there is none")]
+    /// The operation takes a value, and there is none above the last MARK.
+    #[error("takes a value from an empty stack")]
     NothingThere,
     /// The operation needs a MARK, and there is none.
     #[error("no container is open")]
     NoMark,
     /// The operation adds to something that is not a container of its kind.
-    #[error("adds to something that is no {0}")]
+    #[error("adds to a value that is not of type {0}")]
     NotA(&'static str),
     /// A dictionary gets a key without a value.
-    #[error("a key without a value")]
+    #[error("dictionary key without a value")]
     OddItems,
-    /// A reference to something that was not remembered.
-    #[error("refers to value {0}, which was never remembered")]
+    /// A reference to a memo entry that does not exist.
+    #[error("refers to memo entry {0}, which does not exist")]
     Forgotten(u32),
-    /// A value is remembered under a number far beyond what the file can hold.
-    #[error("remembers a value as number {0}, before the file can have had as many")]
+    /// A memo entry with a number above the possible number of values in the file.
+    #[error("stores memo entry {0}, which exceeds the number of values in the file")]
     MemoAhead(u32),
-    /// A name of a class or function that is no text.
-    #[error("names a class or function by something that is no text")]
+    /// The name of a class or function is not text.
+    #[error("names a class or function by a value that is not text")]
     NoName,
     /// An integer of more than 64 bits.
     #[error("an integer of more than 64 bits")]
@@ -72,9 +72,9 @@ pub enum Problem {
     /// A bound of [`super::Limits`] other than memory.
     #[error("more than {limit} {what}")]
     Limit {
-        /// What there is too much of.
+        /// The limited quantity.
         what: &'static str,
-        /// How much is allowed.
+        /// The limit.
         limit: usize,
     },
     /// The bound on memory.

@@ -1,4 +1,4 @@
-//! The operations, one after the other.
+//! Executes the operations of a pickle on a stack.
 
 use super::arena::{Arena, Id};
 use super::budget::{Budget, Limits, OverBudget};
@@ -8,14 +8,14 @@ use super::opcode as op;
 /// Reads a pickle of protocol 2 to 5.
 ///
 /// # Errors
-/// The operation that is wrong, refused or cut off, with its offset; or the limit that was reached. Whatever
-/// the bytes are, it does not panic, recurse, or hold more than `limits` allow.
+/// The operation that is invalid, refused or truncated, with its offset; or the limit that was reached. For any
+/// input, this does not panic, recurse, or use more memory than `limits` allow.
 pub fn read<'a>(file: &'a [u8], limits: &Limits, budget: &mut Budget) -> Result<Arena<'a>, PickleError> {
     run(file, false, limits, budget)
 }
 
-/// Reads a pickle that names classes and functions, as `torch.save` writes them: what would be called when
-/// Python loads it becomes an inert node (see [`super::Object`]) and is not called.
+/// Reads a pickle that names classes and functions, as `torch.save` writes them: what Python would call when loading
+/// it becomes an inert node (see [`super::Object`]) and is not called.
 ///
 /// # Errors
 /// As [`read`].
@@ -82,10 +82,10 @@ pub(super) struct Machine<'a, 'b> {
     pub(super) budget: &'b mut Budget,
     pub(super) arena: Arena<'a>,
     pub(super) stack: Vec<Id>,
-    /// Where in `stack` each open container starts.
+    /// Start of each open container in `stack`.
     marks: Vec<usize>,
     memo: Vec<Id>,
-    /// The last mark, or 0: what lies below is not this container's.
+    /// The last mark, or 0: values below it do not belong to this container.
     pub(super) fence: usize,
     symbols: bool,
 }
@@ -111,8 +111,8 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    /// References as long as they are good: two of three operations of a snapshot are. The rest is left to
-    /// [`Self::step`], which also says what is wrong with a bad one.
+    /// Executes consecutive valid memo references, which are two of three operations of a snapshot. All others are
+    /// left to [`Self::step`], which also reports the error of an invalid one.
     #[inline]
     fn recall_many(&mut self) {
         let room = self.stack.capacity().min(self.limits.waiting);
@@ -132,7 +132,7 @@ impl<'a> Machine<'a, '_> {
         self.at = self.file.len() - rest.len();
     }
 
-    /// One operation; true at the end of the pickle.
+    /// Executes one operation; true at the end of the pickle.
     #[inline]
     fn step(&mut self) -> Result<bool, Problem> {
         let [code] = self.take()?;
@@ -273,7 +273,7 @@ impl<'a> Machine<'a, '_> {
     fn remember(&mut self, number: u32) -> Result<(), Problem> {
         let (top, slot) = (self.top()?, number as usize);
         if slot >= self.memo.len() {
-            // Picklers count up from 0, and each value took a byte at least.
+            // Picklers number memo entries from 0, and each value takes at least a byte.
             if slot >= self.at || slot >= self.limits.remembered {
                 return Err(Problem::MemoAhead(number));
             }

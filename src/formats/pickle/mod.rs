@@ -1,10 +1,9 @@
-//! A reader of pickles that can execute nothing and takes a bounded amount of memory.
+//! A reader of pickles that executes nothing and uses a bounded amount of memory.
 //!
-//! It knows the opcodes that build plain data and no others, so there is no
-//! code path from a file to a call. Values live in one arena and refer to each
-//! other by number: a value is never copied, whatever refers to it, so cycles
-//! and "billion laughs" cost what their bytes cost. Nothing here recurses. What
-//! [`read_symbols`] reads of calls is their text: names and arguments.
+//! It knows the opcodes that build plain data and no others, so there is no code path from a file to a call. Values
+//! live in one arena and refer to each other by number: a value is never copied, whatever refers to it, so cycles and
+//! "billion laughs" take memory in proportion to their bytes. Nothing here recurses. [`read_symbols`] reads only the
+//! text of calls: names and arguments.
 
 mod arena;
 mod budget;

@@ -1,7 +1,6 @@
-//! Symbols: what a pickle would call or fetch, as inert nodes.
+//! Symbols: the calls and external references of a pickle, as inert nodes.
 //!
-//! Reading one of these operations writes down which name, which arguments and
-//! at which byte. There is nothing here that could look a name up.
+//! Reading one of these operations records the name, the arguments and the offset. No code here can resolve a name.
 
 use super::arena::{Arena, Id, NO_RUN, Node, Value, place};
 use super::budget::{Budget, OverBudget};
@@ -9,28 +8,27 @@ use super::error::Problem;
 use super::machine::Machine;
 use super::opcode as op;
 
-/// How an [`Object`] would come about when Python loads the pickle.
+/// How Python would create an [`Object`] when loading the pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
     /// A function is called with arguments (REDUCE).
     Call,
     /// An instance of a class is made (NEWOBJ).
     New,
-    /// It is fetched from outside the pickle by an identifier (BINPERSID), which is in `arguments`.
+    /// It is loaded from outside the pickle by an identifier (BINPERSID), which is in `arguments`.
     Persistent,
 }
 
-/// What a call would give, and what is added to it afterwards: read through [`Arena::items`] and
-/// [`Arena::pairs`].
+/// The result of a call, and what is added to it afterwards: read through [`Arena::items`] and [`Arena::pairs`].
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// How it would come about.
+    /// How it would be created.
     pub made: Made,
-    /// What would be called: a [`Value::Global`] in every honest file; `None` for a persistent one.
+    /// What would be called: a [`Value::Global`] in every regular file; `None` for a persistent one.
     pub function: Id,
-    /// The arguments: a tuple in every honest file.
+    /// The arguments: a tuple in every regular file.
     pub arguments: Id,
-    /// What BUILD hands over last; `None` where nothing.
+    /// The last state of a BUILD operation; `None` without one.
     pub state: Id,
     /// The offset of the operation, in bytes from the start of the pickle.
     pub at: u32,
@@ -41,7 +39,7 @@ pub struct Object {
 }
 
 impl<'a> Arena<'a> {
-    /// Module and name of a class or function; nothing for other values.
+    /// Module and name of a class or function; absent for other values.
     pub fn global(&self, id: Id) -> Option<(&'a [u8], &'a [u8])> {
         let Node::Global { module, name } = self.nodes[id.node()?] else { return None };
         match (self.value(module), self.value(name)) {
@@ -50,13 +48,13 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// What is known of an object; nothing for other values.
+    /// The object; absent for other values.
     pub fn object(&self, id: Id) -> Option<&Object> {
         let Node::Object { index } = self.nodes[id.node()?] else { return None };
         self.objects.get(index as usize)
     }
 
-    /// Every object, also those that the root does not lead to.
+    /// Every object, including those that are not reachable from the root.
     pub fn objects(&self) -> &[Object] {
         &self.objects
     }
@@ -69,7 +67,7 @@ impl<'a> Arena<'a> {
 }
 
 impl Machine<'_, '_> {
-    /// One operation of those that build symbols.
+    /// Executes an operation that builds a symbol.
     pub(super) fn symbol(&mut self, code: u8) -> Result<(), Problem> {
         let at = self.at - 1;
         match code {
@@ -99,7 +97,7 @@ impl Machine<'_, '_> {
                 self.object(Made::Persistent, Id::NONE, arguments, at)
             }
             op::BUILD => self.build(),
-            // A set's items are told as a list's.
+            // The items of a set are represented as a list.
             op::EMPTY_SET => self.make(Arena::list),
             op::ADDITEMS => {
                 let start = self.close()?;
@@ -148,7 +146,7 @@ impl Machine<'_, '_> {
         self.stack.pop().ok_or(Problem::NothingThere)
     }
 
-    /// Start and length of the text up to the end of the line.
+    /// Start and length of the text until the end of the line.
     fn line(&mut self) -> Result<(usize, usize), Problem> {
         let start = self.at;
         let len = self.file[start..].iter().position(|byte| *byte == b'\n').ok_or(Problem::CutOff)?;

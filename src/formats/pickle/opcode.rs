@@ -1,4 +1,4 @@
-//! The names of opcodes: plain data, symbols, and what is refused by its name.
+//! Opcodes with their names: plain data, symbols, and refused ones.
 
 macro_rules! opcodes {
     ($table:ident: $($name:ident $code:literal)+) => {
@@ -44,8 +44,8 @@ opcodes! {
     FRAME 0x95
 }
 
-// What `torch.save` writes beside plain data (torch/_weights_only_unpickler.py lists the same). They are read
-// as symbols, where the caller asks for symbols, and refused otherwise.
+// Opcodes that `torch.save` writes besides plain data (torch/_weights_only_unpickler.py lists the same). They are
+// read as symbols, where the caller asks for symbols, and refused otherwise.
 opcodes! {
     SYMBOLS:
     GLOBAL b'c'
@@ -61,7 +61,7 @@ opcodes! {
     ADDITEMS 0x90
 }
 
-/// What a pickle can hold that is not plain data, or that protocols 2 to 5 do not write.
+/// Opcodes that are not plain data, or that protocols 2 to 5 do not write.
 const REFUSED: &[(u8, &str)] = &[
     (b'i', "INST"),
     (b'o', "OBJ"),
@@ -91,7 +91,7 @@ const REFUSED: &[(u8, &str)] = &[
     (0x91, "FROZENSET"),
 ];
 
-/// The name of an opcode, or nothing where no protocol has it.
+/// The name of an opcode; absent where no protocol has it.
 pub(super) fn name(code: u8) -> Option<&'static str> {
     ALLOWED.iter().chain(SYMBOLS).chain(REFUSED).find(|(known, _)| *known == code).map(|(_, name)| *name)
 }

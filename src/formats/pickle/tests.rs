@@ -143,7 +143,7 @@ fn what_executes_is_refused_by_name() {
             "byte 3 (INST): refused: it does more than build plain data, and nothing in a pickle is ever executed"
         ],
     );
-    check(b"\x80\x02\xff.", expect!["byte 2 (0xff): no pickle operation"]);
+    check(b"\x80\x02\xff.", expect!["byte 2 (0xff): unknown pickle operation"]);
 }
 
 #[test]
@@ -165,21 +165,24 @@ fn what_is_no_pickle_is_said_to_be_none() {
 
 #[test]
 fn what_is_wrong_is_named_with_its_place() {
-    check(b"\x80\x02.", expect!["byte 2 (STOP): takes a value where there is none"]);
+    check(b"\x80\x02.", expect!["byte 2 (STOP): takes a value from an empty stack"]);
     check(b"\x80\x02](K\x01.", expect!["1"]);
-    check(b"\x80\x02](.", expect!["byte 4 (STOP): takes a value where there is none"]);
-    check(b"\x80\x02]K\x01K\x02s.", expect!["byte 7 (SETITEM): adds to something that is no dictionary"]);
-    check(b"\x80\x02}K\x01a.", expect!["byte 5 (APPEND): adds to something that is no list"]);
-    check(b"\x80\x02}(K\x01u.", expect!["byte 6 (SETITEMS): a key without a value"]);
-    check(b"\x80\x02(K\x01e.", expect!["byte 5 (APPENDS): takes a value where there is none"]);
+    check(b"\x80\x02](.", expect!["byte 4 (STOP): takes a value from an empty stack"]);
+    check(
+        b"\x80\x02]K\x01K\x02s.",
+        expect!["byte 7 (SETITEM): adds to a value that is not of type dictionary"],
+    );
+    check(b"\x80\x02}K\x01a.", expect!["byte 5 (APPEND): adds to a value that is not of type list"]);
+    check(b"\x80\x02}(K\x01u.", expect!["byte 6 (SETITEMS): dictionary key without a value"]);
+    check(b"\x80\x02(K\x01e.", expect!["byte 5 (APPENDS): takes a value from an empty stack"]);
     check(b"\x80\x02]e.", expect!["byte 3 (APPENDS): no container is open"]);
-    check(b"\x80\x02](\x85.", expect!["byte 4 (TUPLE1): takes a value where there is none"]);
-    check(b"\x80\x02h\x05.", expect!["byte 2 (BINGET): refers to value 5, which was never remembered"]);
-    check(b"\x80\x02]q\x03h\x02.", expect!["byte 5 (BINGET): refers to value 2, which was never remembered"]);
+    check(b"\x80\x02](\x85.", expect!["byte 4 (TUPLE1): takes a value from an empty stack"]);
+    check(b"\x80\x02h\x05.", expect!["byte 2 (BINGET): refers to memo entry 5, which does not exist"]);
+    check(b"\x80\x02]q\x03h\x02.", expect!["byte 5 (BINGET): refers to memo entry 2, which does not exist"]);
     check(
         b"\x80\x02]r\xff\xff\xff\x7f.",
         expect![
-            "byte 3 (LONG_BINPUT): remembers a value as number 2147483647, before the file can have had as many"
+            "byte 3 (LONG_BINPUT): stores memo entry 2147483647, which exceeds the number of values in the file"
         ],
     );
     check(
@@ -334,14 +337,14 @@ fn damaged_symbols_are_told_with_their_place() {
     check_symbols(b"\x80\x02cos\nsystem", expect!["byte 2 (GLOBAL): the file ends here; it was cut off"]);
     check_symbols(
         b"\x80\x02K\x01K\x02\x93.",
-        expect!["byte 6 (STACK_GLOBAL): names a class or function by something that is no text"],
+        expect!["byte 6 (STACK_GLOBAL): names a class or function by a value that is not text"],
     );
-    check_symbols(b"\x80\x02)R.", expect!["byte 3 (REDUCE): takes a value where there is none"]);
-    check_symbols(b"\x80\x02(Q.", expect!["byte 3 (BINPERSID): takes a value where there is none"]);
-    check_symbols(b"\x80\x02]}b.", expect!["byte 4 (BUILD): adds to something that is no object"]);
+    check_symbols(b"\x80\x02)R.", expect!["byte 3 (REDUCE): takes a value from an empty stack"]);
+    check_symbols(b"\x80\x02(Q.", expect!["byte 3 (BINPERSID): takes a value from an empty stack"]);
+    check_symbols(b"\x80\x02]}b.", expect!["byte 4 (BUILD): adds to a value that is not of type object"]);
     check_symbols(
         b"\x80\x02ca\nb\n)RK\x01aK\x01K\x02s.",
-        expect!["byte 16 (SETITEM): adds to something that is no dictionary"],
+        expect!["byte 16 (SETITEM): adds to a value that is not of type dictionary"],
     );
     check_symbols(
         b"\x80\x02K\x010.",

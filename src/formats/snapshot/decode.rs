@@ -1,4 +1,4 @@
-//! From the bytes of a file to a [`Snapshot`].
+//! Decodes the bytes of a file to a [`Snapshot`].
 
 use super::error::{Path, SnapshotError};
 use super::fields::Fields;
@@ -10,8 +10,8 @@ use crate::formats::pickle::{self, Budget, Id, Limits, Value};
 /// Reads a snapshot of any release.
 ///
 /// # Errors
-/// Where the pickle is damaged, hostile or larger than `limits`, with the offset; where it holds something
-/// else than a snapshot, with the place inside it.
+/// If the pickle is invalid, hostile or larger than `limits`, with the offset; if it is not a snapshot, with the
+/// position in it.
 pub fn decode<'a>(file: &'a [u8], limits: &Limits) -> Result<Snapshot<'a>, SnapshotError> {
     let mut budget = Budget::new(limits, file);
     let arena = pickle::read(file, limits, &mut budget)?;
@@ -71,7 +71,7 @@ pub fn decode<'a>(file: &'a [u8], limits: &Limits) -> Result<Snapshot<'a>, Snaps
     Ok(snapshot)
 }
 
-/// The starts of optimizer steps, which PyTorch annotates by itself.
+/// The starts of optimizer steps, which PyTorch annotates automatically.
 fn steps(
     fields: Fields<'_, '_>,
     list: Id,

@@ -1,4 +1,4 @@
-//! The figures of a snapshot that are worth following: what is small enough to be sent on, and to be shown beside the rest.
+//! Summary of a snapshot, small enough for exposition as metrics.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,66 +6,66 @@ use super::Snapshot;
 use super::analysis::{self, Analysis, Options, Origin};
 use super::error::SnapshotError;
 
-/// What one snapshot says, in bytes and counts.
+/// Summary of one snapshot, in bytes and counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Digest {
     /// By device.
     pub devices: Vec<Device>,
-    /// What free memory is worth for the sizes that the job really asks for.
+    /// Usability of the free memory for the request sizes of the job.
     pub requests: Vec<Request>,
-    /// Allocations that failed within the trace; of each device at most 16 are told apart.
+    /// Number of failed allocations in the trace; at most 16 of each device.
     pub failures: u64,
-    /// Live memory of stacks that leave some behind step after step, in bytes; absent where the trace is too short to
-    /// tell.
+    /// Live memory of the stacks that leave memory allocated in step after step, in bytes; absent where the trace is
+    /// too short.
     pub suspect_bytes: Option<u64>,
-    /// What would help, in words.
+    /// The advice as text.
     pub advice: Vec<String>,
 }
 
-/// The sums of one device, in bytes.
+/// The totals of one device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Its index.
     pub device: i64,
-    /// Held from the driver.
+    /// Reserved memory.
     pub reserved: u64,
-    /// In blocks that the job has, after rounding.
+    /// Allocated memory, after rounding.
     pub allocated: u64,
-    /// Allocated, or still in use by another stream.
+    /// Active memory: allocated, or still in use by another stream.
     pub active: u64,
-    /// What was asked for, of what is active.
+    /// Requested part of the active memory.
     pub requested: u64,
-    /// Free next to active blocks of the same segment.
+    /// Free memory in segments with an active block (inactive split).
     pub inactive_split: u64,
-    /// What the allocator gives back to the driver before it fails.
+    /// Memory that the allocator releases to the driver before an allocation fails.
     pub releasable: u64,
-    /// Free, and not releasable.
+    /// Free and not releasable: external fragmentation.
     pub unreleasable: u64,
     /// The largest free range.
     pub largest_free: u64,
 }
 
-/// One size that the job asks for.
+/// One request size of the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// Where the size comes from: `failed`, `p99` or `max`.
+    /// Origin of the size: `failed`, `p99` or `max`.
     pub size: String,
     /// The size in bytes.
     pub bytes: u64,
-    /// The share of the pool's free memory in ranges too small for it; absent where nothing is free.
+    /// The share of the pool's free memory in ranges too small for it; absent where no memory is free.
     pub unusable: Option<f64>,
-    /// What is lost to it as a share of everything reserved; absent where nothing is.
+    /// Memory lost to this request as a share of the reserved memory; absent where none is reserved.
     pub lost: Option<f64>,
 }
 
-/// Suspects beyond so many stacks are not worth a sum.
+/// Maximum number of suspect stacks in the sum.
 const STACKS: usize = 256;
 
 impl Digest {
-    /// Looks at a snapshot.
+    /// Summarizes a snapshot.
     ///
     /// # Errors
-    /// Where that would take more memory than reading the file was allowed.
+    /// If this would take more memory than the limit of reading the file.
     pub fn of(snapshot: &Snapshot<'_>) -> Result<Self, SnapshotError> {
         let found = analysis::analyze(snapshot, &Options { top: STACKS, request: None })?;
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Why a snapshot was not read, and where in it.
+//! Errors of snapshots, with their location.
 
 use std::fmt;
 
@@ -13,28 +13,28 @@ pub enum SnapshotError {
     /// The pickle holds something else.
     #[error("not an allocator snapshot: {0}")]
     NotSnapshot(String),
-    /// A value is of the wrong kind.
+    /// A value has the wrong type.
     #[error("{path}: expected {expected}, found {found}")]
     Kind {
-        /// Which value, such as `segments[12].blocks[3].size`.
+        /// The value, such as `segments[12].blocks[3].size`.
         path: String,
-        /// What belongs there.
+        /// The expected type.
         expected: &'static str,
-        /// What is there.
+        /// The found type.
         found: String,
     },
-    /// A value that every release writes is not there.
+    /// A value that every release writes is missing.
     #[error("{0}: missing")]
     Missing(String),
     /// A record has more keys than any release writes.
     #[error("{path}: more than {limit} keys")]
     TooManyKeys {
-        /// Which record.
+        /// The record.
         path: String,
-        /// So many are read.
+        /// The limit.
         limit: usize,
     },
-    /// What the snapshot stands for is larger than the file can justify.
+    /// The snapshot requires more memory than the size of the file justifies.
     #[error("{path}")]
     Memory {
         /// Where the limit was reached.
@@ -44,7 +44,7 @@ pub enum SnapshotError {
     },
 }
 
-/// Where in the snapshot the reader is: spelled out only for an error.
+/// Position of the reader in the snapshot; formatted only for an error.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Path<'p> {
     Root(&'static str),

@@ -1,4 +1,4 @@
-//! The traces: what the allocator did, and when.
+//! The traces: the events of the allocator.
 
 use super::error::{Path, SnapshotError};
 use super::fields::Fields;
@@ -7,7 +7,7 @@ use super::stacks::{Collector, StackId};
 use super::{Action, Event, Snapshot, Trace};
 use crate::formats::pickle::{Budget, Id};
 
-/// Appends the trace of one device; nothing where it is empty.
+/// Appends the trace of one device, unless it is empty.
 pub(super) fn trace<'a>(
     fields: Fields<'_, 'a>,
     (device, id): (usize, Id),
@@ -59,7 +59,7 @@ fn event<'a>(
         (None, Action::Alloc | Action::FreeRequested | Action::FreeCompleted) => return Err(missing("addr")),
         (None, _) => 0,
     };
-    // Who frees is of no interest, and half of the stacks are theirs.
+    // The stacks of frees are not used, and are half of all stacks.
     let stack = match (frames, action) {
         (Some(frames), Action::Alloc | Action::Oom) => {
             stacks.stack(fields, frames, budget, &Path::Key(path, "frames"))?

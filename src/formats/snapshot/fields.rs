@@ -1,9 +1,10 @@
-//! Values of a record by their kind, with the place of one that is wrong.
+//! Reads typed values of a record; errors state the position.
 
 use super::error::{Path, SnapshotError};
 use crate::formats::pickle::{Arena, Id, Value};
 
-/// No release writes records with more than 16 keys. It bounds what a record costs that is referred to often.
+/// Maximum number of keys of a record: no release writes more than 16. It bounds the cost of a record that is
+/// referenced often.
 const MOST_KEYS: usize = 64;
 
 /// Reads values of one pickle.
@@ -86,7 +87,7 @@ impl<'r, 'a> Fields<'r, 'a> {
     }
 }
 
-/// The start of a text, for an error.
+/// The beginning of a text, for an error.
 fn shortened(text: &[u8]) -> String {
     String::from_utf8_lossy(&text[..text.len().min(40)]).into_owned()
 }

@@ -1,9 +1,8 @@
 //! PyTorch allocator snapshots, of every release that writes them.
 //!
-//! [`decode()`] goes by what a file has, never by a version: a field that a
-//! release did not write yet is absent, not zero. [`analysis::analyze`] says what the
-//! snapshot means. Formats: torch/csrc/cuda/Module.cpp (`memorySnapshot`) and
-//! torch/csrc/cuda/memory_snapshot.cpp.
+//! [`decode()`] depends on the content of a file, never on a version: a field that a release does not write is
+//! absent, not zero. [`analysis::analyze`] evaluates a snapshot. Formats: torch/csrc/cuda/Module.cpp
+//! (`memorySnapshot`) and torch/csrc/cuda/memory_snapshot.cpp.
 
 pub mod analysis;
 mod decode;
@@ -24,34 +23,34 @@ pub use stacks::{Frame, StackId, Stacks};
 
 use super::pickle::Budget;
 
-/// An allocator's state, and what led to it.
+/// The state of an allocator, and its trace.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
-    /// What the allocator holds from the driver, in the order of the file.
+    /// The reserved segments, in the order of the file.
     pub segments: Vec<Segment>,
-    /// The blocks of all segments; [`Segment::blocks`] says whose.
+    /// The blocks of all segments; see [`Segment::blocks`].
     pub blocks: Vec<Block>,
     /// The traces, one for each device that has one.
     pub traces: Vec<Trace>,
-    /// The events of all traces; [`Trace::events`] says whose.
+    /// The events of all traces; see [`Trace::events`].
     pub events: Vec<Event>,
     /// The allocator's settings, where the release writes them.
     pub settings: Option<Settings<'a>>,
-    /// When each optimizer step began, in microseconds of the trace's clock.
+    /// Start of each optimizer step, in microseconds of the trace's clock.
     pub steps_us: Vec<u64>,
-    /// The call stacks that blocks and events name.
+    /// The call stacks of blocks and events.
     pub stacks: Stacks<'a>,
-    /// What about the file is odd, for people; at most [`Snapshot::NOTES`].
+    /// Anomalies of the file, as text; at most [`Snapshot::NOTES`].
     pub notes: Vec<String>,
-    /// What is held, and what may still be taken to analyze it.
+    /// Memory in use, and the limit that also applies to the analysis.
     pub(super) budget: Budget,
 }
 
 impl Snapshot<'_> {
-    /// So many notes are kept.
+    /// Maximum number of notes.
     pub const NOTES: usize = 20;
 
-    /// The most memory that reading took at once, the file included, in bytes.
+    /// Peak memory use of reading, including the file, in bytes.
     pub const fn memory_bytes(&self) -> u64 {
         self.budget.most()
     }
@@ -73,18 +72,18 @@ impl Snapshot<'_> {
     }
 }
 
-/// A range of memory held from the driver. For expandable segments, each mapped range.
+/// A range of reserved memory. For expandable segments, each mapped range.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// The device's index.
     pub device: i64,
-    /// Where it starts; nothing where the release does not say.
+    /// Its address; absent where the release does not write it.
     pub address: Option<u64>,
     /// Its size, in bytes.
     pub size: u64,
     /// The stream it belongs to, as the driver's handle; 0 is the default stream.
     pub stream: i64,
-    /// Which of the allocator's two pools it is of.
+    /// Its pool.
     pub kind: Kind,
     /// The private pool, as CUDA graphs have; (0, 0) is the default pool.
     pub pool: (i64, i64),
@@ -98,40 +97,40 @@ pub struct Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// For requests below 1 MiB.
+    /// The small pool, for requests below 1 MiB.
     Small,
-    /// For requests of 1 MiB and more.
+    /// The large pool, for requests of 1 MiB and more.
     Large,
 }
 
-/// A piece of a segment. Blocks follow each other without holes.
+/// A block of a segment. Blocks are contiguous.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// Where it starts: as said, or as the blocks before it add up to.
+    /// Its address: as in the file, or computed from the blocks before it.
     pub address: u64,
     /// Its size after rounding, in bytes.
     pub size: u64,
-    /// What was asked for, in bytes; the size itself where the release does not say. 0 for free blocks.
+    /// The requested size, in bytes; equal to the size where the release does not write it. 0 for free blocks.
     pub requested: u64,
-    /// What it is used for.
+    /// Its state.
     pub state: State,
-    /// Who asked for it.
+    /// The stack that allocated it.
     pub stack: StackId,
 }
 
-/// What a block is used for.
+/// State of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// The job has it.
+    /// Allocated by the job.
     Allocated,
-    /// The job gave it back, and another stream may still use it.
+    /// Freed by the job, and possibly still in use by another stream.
     PendingFree,
     /// Free.
     Free,
 }
 
-/// What happened on one device, as far as the ring buffer goes back.
+/// The events of one device in the ring buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
     /// The device's index.
@@ -140,42 +139,42 @@ pub struct Trace {
     pub events: (u32, u32),
 }
 
-/// One thing that the allocator did.
+/// One event of the allocator.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// What it did.
+    /// The action.
     pub action: Action,
-    /// The block or segment; for [`Action::Oom`] the bytes that the device had free.
+    /// The address of the block or segment; for [`Action::Oom`] the free bytes of the device.
     pub address: u64,
-    /// The bytes asked for, or the size of the segment.
+    /// The requested size, or the size of the segment.
     pub size: u64,
-    /// When, in microseconds of the job's clock; nothing before PyTorch 2.1.
+    /// Time in microseconds of the job's clock; absent before PyTorch 2.1.
     pub time_us: Option<std::num::NonZeroU64>,
-    /// Who caused it; known for allocations and failures.
+    /// The stack that caused it; known for allocations and failures.
     pub stack: StackId,
 }
 
-/// What the allocator did.
+/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Gave a block to the job.
+    /// A block was allocated.
     Alloc,
-    /// Got a block back, which another stream may still use.
+    /// A block was freed, and may still be in use by another stream.
     FreeRequested,
-    /// Can use the block again.
+    /// The block can be reused.
     FreeCompleted,
-    /// Took memory from the driver.
+    /// Memory was taken from the driver.
     SegmentAlloc,
-    /// Gave memory back to the driver.
+    /// Memory was released to the driver.
     SegmentFree,
-    /// Grew an expandable segment.
+    /// An expandable segment was extended.
     SegmentMap,
-    /// Shrank an expandable segment.
+    /// An expandable segment was reduced.
     SegmentUnmap,
     /// A snapshot was taken.
     Snapshot,
-    /// Could not do what was asked.
+    /// An allocation failed.
     Oom,
-    /// Something that a later release writes.
+    /// An action of a later release.
     Other,
 }

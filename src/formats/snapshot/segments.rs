@@ -83,7 +83,7 @@ fn block<'a>(
                 let path = Path::Key(path, "state");
                 state = Some(match fields.text(value, &path)? {
                     b"active_allocated" => State::Allocated,
-                    // The documentation has the second spelling, the code the first.
+                    // PyTorch's documentation uses the second spelling, its code the first.
                     b"active_pending_free" | b"active_awaiting_free" => State::PendingFree,
                     b"inactive" => State::Free,
                     _ => return Err(fields.kind(value, &path, "a block's state")),
@@ -104,7 +104,7 @@ fn block<'a>(
     if let Some(frames) = frames {
         stack = stacks.stack(fields, frames, budget, &Path::Key(path, "frames"))?;
     } else if let Some(history) = history {
-        // PyTorch 2.0 and older: who had the block, the present owner first.
+        // PyTorch 2.0 and older: the owners of the block, the current one first.
         let place = Path::Key(path, "history");
         if let Some(owner) = fields.list(history, &place)?.next() {
             let place = Path::Item(&place, 0);

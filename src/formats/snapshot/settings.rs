@@ -1,15 +1,15 @@
-//! The allocator's settings, as the snapshot has them.
+//! The allocator's settings in a snapshot.
 
 use super::error::{Path, SnapshotError};
 use super::fields::Fields;
 use crate::formats::pickle::{Id, Value};
 
-/// What `PYTORCH_CUDA_ALLOC_CONF` came to.
+/// The settings of `PYTORCH_CUDA_ALLOC_CONF`.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Settings<'a> {
     /// The variable itself; empty where it was not set.
     pub conf: std::borrow::Cow<'a, str>,
-    /// Larger blocks are never split, in bytes; nothing where there is no such limit.
+    /// Blocks above this size are never split, in bytes; absent without a limit.
     pub max_split_size_bytes: Option<u64>,
     /// Unused blocks are freed above this share of the allowed memory; 0 is never.
     pub garbage_collection_threshold_ratio: Option<f64>,
@@ -29,7 +29,7 @@ impl<'a> Settings<'a> {
                     settings.conf = String::from_utf8_lossy(text);
                 }
                 b"max_split_size" => {
-                    // -1 is no limit, and so is the largest size, as older releases have it.
+                    // -1 means no limit, and so does the largest size in older releases.
                     let size = fields.signed(value, &Path::Key(path, "max_split_size"))?;
                     settings.max_split_size_bytes =
                         u64::try_from(size).ok().filter(|size| *size < u64::MAX >> 1);

@@ -1,8 +1,7 @@
-//! Call stacks, each kept once: what names the code that asked for memory.
+//! Call stacks, each stored once, which identify the code that allocated memory.
 //!
-//! A stack is the frames of Python code where there are any, and all frames
-//! otherwise: allocations are told apart by the line of the program, not by
-//! the path that the C++ below it took. Frames are innermost first.
+//! A stack consists of the Python frames if there are any, otherwise of all frames: allocations are distinguished by
+//! the line of the program, not by the C++ calls below it. Frames are innermost first.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -30,14 +29,14 @@ impl StackId {
     }
 }
 
-/// One call of a stack. Text is as the job wrote it; [`std::fmt::Display`] shows it in one line.
+/// One call of a stack. Text is as in the file; [`std::fmt::Display`] formats it in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frame<'a> {
     /// The function.
     pub name: &'a [u8],
-    /// The file; `??` where it is not known.
+    /// The file; `??` where unknown.
     pub file: &'a [u8],
-    /// The line; nothing where it is not known.
+    /// The line; absent where unknown.
     pub line: Option<u32>,
 }
 
@@ -76,22 +75,22 @@ pub struct Stacks<'a> {
 }
 
 impl<'a> Stacks<'a> {
-    /// No stacks but [`StackId::UNKNOWN`].
+    /// Only [`StackId::UNKNOWN`].
     pub(super) fn none() -> Self {
         Self { frames: Vec::new(), members: Vec::new(), starts: vec![0] }
     }
 
-    /// How many stacks there are, [`StackId::UNKNOWN`] counted.
+    /// Number of stacks, including [`StackId::UNKNOWN`].
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Never: there is always [`StackId::UNKNOWN`].
+    /// Always false: there is always [`StackId::UNKNOWN`].
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// The frames of a stack, innermost first; none where nothing was recorded.
+    /// The frames of a stack, innermost first; empty where none were recorded.
     pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = &Frame<'a>> + ExactSizeIterator {
         self.numbers(stack.0).iter().map(|frame| &self.frames[*frame as usize])
     }
@@ -102,10 +101,10 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// What a map holds for an entry, beside the entry, in bytes.
+/// Overhead of a map per entry, in bytes.
 const MAP_ENTRY: u64 = 128;
 const NOT_YET: u32 = u32::MAX;
-/// What stands for a frame in the table of nodes, and whether it is of Python code; the rest is its number.
+/// Flags of a frame in the table of nodes, and of a Python frame; the other bits are its number.
 const FRAME: u32 = 1 << 31;
 const PYTHON: u32 = 1 << 30;
 
@@ -113,7 +112,7 @@ const PYTHON: u32 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Collector<'a> {
     stacks: Stacks<'a>,
-    /// The frame or the stack that a node of the pickle stands for.
+    /// The frame or the stack of each node of the pickle.
     of_node: Vec<u32>,
     frames: HashMap<Frame<'a>, u32>,
     /// The newest stack of a hash, and for each stack the older one of the same hash.
@@ -145,7 +144,7 @@ impl<'a> Collector<'a> {
         })
     }
 
-    /// The stack that a list of frames stands for. Each list is gone through once, however often it is named.
+    /// The stack of a list of frames. Each list is read once, however often it is referenced.
     pub(super) fn stack(
         &mut self,
         fields: Fields<'_, 'a>,
@@ -154,7 +153,7 @@ impl<'a> Collector<'a> {
         path: &Path<'_>,
     ) -> Result<StackId, SnapshotError> {
         let items = fields.list(list, path)?;
-        // The table has stacks for lists and frames for dictionaries, and this is no dictionary.
+        // The table has stacks for lists and frames for dictionaries, and this is not a dictionary.
         if let Some(known) = list.node().map(|node| self.of_node[node]).filter(|known| *known != NOT_YET) {
             return Ok(StackId(known));
         }
@@ -219,7 +218,7 @@ impl<'a> Collector<'a> {
                 b"name" => frame.name = fields.text(value, &Path::Key(path, "name"))?,
                 b"filename" => frame.file = fields.text(value, &Path::Key(path, "filename"))?,
                 b"line" => {
-                    // 0 and 2^64-1 stand for a line that is not known.
+                    // 0 and 2^64-1 mean an unknown line.
                     let line = fields.signed(value, &Path::Key(path, "line"))?;
                     frame.line = u32::try_from(line).ok().filter(|line| *line > 0);
                 }
@@ -253,7 +252,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Frames, stacks and their members are fewer than the bytes of the file.
+/// Converts a count: frames, stacks and their members are fewer than the bytes of the file.
 fn count(len: usize) -> u32 {
     u32::try_from(len).expect("each takes a byte of the file, which is below 4 GiB")
 }

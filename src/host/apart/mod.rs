@@ -1,9 +1,9 @@
-//! Threads with descriptors of their own, for files that can hang for good.
+//! Threads with their own descriptor table, for reads that can hang forever.
 //!
-//! A read of a FUSE file whose server has taken the request and does not answer is waited for in state D, and `SIGKILL`
-//! does not end that. As long as it lasts, a thread that shares the descriptors of its process keeps all of them open:
-//! a listening socket keeps its port, a lock its file, and the next daemon can have neither. The reads of processes
-//! (`host/process/readers.rs`) need no such thread: the locks that they wait for are given up after `SIGKILL`
+//! A read of a FUSE file whose server has received the request and does not respond waits in state D, which `SIGKILL`
+//! does not end. Meanwhile a thread that shares the descriptors of its process keeps all of them open:
+//! a listening socket keeps its port, a lock its file, and the next daemon can get neither. Reads of processes
+//! (`host/process/readers.rs`) need no such thread: `SIGKILL` ends the wait for the locks that they need
 //! (`mmap_read_lock_killable` since Linux 5.3).
 
 mod raw;
@@ -11,18 +11,18 @@ mod raw;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread that has none of the descriptors of this process but the standard ones.
+/// Starts a thread that has only the standard descriptors of this process.
 ///
-/// `run` opens every file that it uses, and neither takes one along nor passes one on: the numbers mean other files
-/// there. Before Linux 5.9, or where a filter of system calls refuses it, the thread shares the descriptors as others
-/// do.
+/// `run` must open every file that it uses, and must not exchange descriptors with other threads: the numbers refer to
+/// other files there. Before Linux 5.9, or if a seccomp filter denies the call, the thread shares the descriptors like
+/// any other.
 ///
 /// # Errors
-/// The operating system's, where it gives no thread.
+/// The operating system's error if no thread can be created.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     Builder::new().name(name.to_owned()).spawn(move || {
         if let Err(error) = raw::leave_descriptors() {
-            tracing::debug!(%error, "A thread shares the descriptors of this process.");
+            tracing::debug!(%error, "Cannot give a thread its own descriptor table; it shares the descriptors of the process.");
         }
         run();
     })

@@ -1,17 +1,17 @@
-//! The one call that gives a thread a table of descriptors without those of the process.
+//! The system call that gives a thread its own descriptor table.
 #![expect(unsafe_code, reason = "close_range(2) has no safe wrapper in any crate we know")]
 
 use std::io;
 
-/// The first descriptor that is no standard one.
+/// The first descriptor that is not a standard one.
 const FIRST: libc::c_uint = 3;
 
-/// Gives the calling thread a table of descriptors of its own, with the standard ones only.
+/// Gives the calling thread its own descriptor table, with only the standard descriptors.
 ///
-/// To be called first in a thread that uses no descriptor of another and gives none away.
+/// Must be called first in a thread that neither uses descriptors of others nor passes any on.
 ///
 /// # Errors
-/// The operating system's, and then nothing has changed: `ENOSYS` before Linux 5.9, `EPERM` by a filter.
+/// Errors of the operating system; nothing has changed then: `ENOSYS` before Linux 5.9, `EPERM` because of a filter.
 pub(super) fn leave_descriptors() -> io::Result<()> {
     // SAFETY: close_range(2) takes three numbers and touches no memory of ours. With CLOSE_RANGE_UNSHARE it first gives
     // the calling thread a table of its own, so that nothing is closed under the other threads; where that fails,
@@ -21,7 +21,7 @@ pub(super) fn leave_descriptors() -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether this kernel has the call.
+/// Whether this kernel has the system call.
 #[cfg(test)]
 pub(super) fn leave_descriptors_is_known() -> bool {
     // SAFETY: as above; the range is empty, which is refused as invalid by a kernel that knows the call.

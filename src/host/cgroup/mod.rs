@@ -1,7 +1,7 @@
-//! Where the memory controller's cgroup hierarchy is, and which kind it is.
+//! Location and version of the memory controller's cgroup hierarchy.
 //!
-//! Paths are those of the mount as the daemon sees it: in a container or a
-//! cgroup namespace, `/` is the topmost cgroup that is visible.
+//! Paths are relative to the mount as the daemon sees it: in a container or a
+//! cgroup namespace, `/` is the topmost visible cgroup.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::host::fs::{read_at_start, read_text};
 /// The two interfaces of the memory controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// A hierarchy of its own (`memory.usage_in_bytes`).
+    /// A separate hierarchy (`memory.usage_in_bytes`).
     V1,
     /// The unified hierarchy (`memory.current`).
     V2,
@@ -29,7 +29,7 @@ impl Version {
         }
     }
 
-    /// The file that says what a cgroup uses.
+    /// The file with the usage of a cgroup.
     pub const fn usage_file(self) -> &'static str {
         match self {
             Self::V1 => "memory.usage_in_bytes",
@@ -38,7 +38,7 @@ impl Version {
     }
 }
 
-/// The hierarchy that the memory controller is in.
+/// The hierarchy that the memory controller belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
     /// Its interface.
@@ -49,12 +49,12 @@ pub struct Hierarchy {
 
 /// Finds the memory controller below the root of the cgroup file systems.
 ///
-/// In turn: v2 mounted there, v1 in its folder `memory`, v2 in its folder
-/// `unified` (hybrid), and v1 mounted there alone. `Ok(Err(why))` is a host
-/// without it.
+/// Tried in this order: v2 mounted there, v1 in its folder `memory`, v2 in its folder
+/// `unified` (hybrid), and v1 mounted there alone. `Ok(Err(why))` means that the host
+/// has no memory controller.
 ///
 /// # Errors
-/// The operating system's for any file that exists and could not be read, with its path.
+/// An error of the operating system for a file that exists and cannot be read, with its path.
 pub fn memory_hierarchy(root: &Path) -> Result<Result<Hierarchy, String>, (PathBuf, io::Error)> {
     let mut unified_without = None;
     let places = [
@@ -87,29 +87,29 @@ pub fn memory_hierarchy(root: &Path) -> Result<Result<Hierarchy, String>, (PathB
     }))
 }
 
-/// Opens a file for reading, without following a symbolic link and without waiting at a pipe.
+/// Opens a file for reading, without following a symbolic link and without blocking on a FIFO.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
-/// Reads a whole cgroup file, with one `pread` where the buffer has room to spare.
+/// Reads a whole cgroup file, with a single `pread` if the buffer is large enough.
 ///
-/// The kernel writes each of these files as one record, which is never cut by
-/// a buffer it fits; the second read that would find the end is a third of
-/// the price of most of them.
+/// The kernel writes each of these files as one record, which is never truncated by
+/// a buffer into which it fits; a second read to find the end would cost a third
+/// of the time for most of them.
 ///
 /// # Errors
-/// The operating system's, or `InvalidData` for a file that is far too long.
+/// Errors of the operating system, or `InvalidData` for a file that is far too long.
 pub fn read(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
     /// A `memory.stat` has about 2 KiB.
     const ROOM: usize = 8192;
     buffer.clear();
     buffer.reserve(ROOM);
-    // Straight into the spare room: zeroing it first was a third of a tick's instructions.
+    // Reads into the spare capacity: zeroing it first took a third of a tick's instructions.
     rustix::io::pread(file, rustix::buffer::spare_capacity(buffer), 0)?;
     if buffer.len() == buffer.capacity() {
         return read_at_start(file, buffer);
@@ -135,7 +135,7 @@ fn controllers(path: PathBuf) -> Result<Option<String>, (PathBuf, io::Error)> {
 mod tests {
     use super::*;
 
-    /// What is found in a folder with these files.
+    /// The hierarchy found in a folder with these files.
     #[track_caller]
     fn check(files: &[(&str, &str)], expected: Result<(Version, &str), &str>) {
         let folder = tempfile::tempdir().unwrap();

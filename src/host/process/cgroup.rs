@@ -1,21 +1,22 @@
-//! `/proc/PID/cgroup` (cgroups(7)): one line a hierarchy.
+//! Parses `/proc/PID/cgroup` (cgroups(7)): one line per hierarchy.
 
 use std::borrow::Cow;
 
 use crate::host::cgroup_path::{self, Place};
 
-/// Which of a process's cgroups matter here.
+/// The relevant cgroups of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cgroups {
-    /// The path in the memory controller's hierarchy (v1), else in the unified one (v2).
+    /// The path in the memory controller's hierarchy (v1), otherwise in the unified one (v2).
     pub memory: Option<String>,
-    /// The path that names a job, pod or container in any hierarchy; else the service manager's; else `memory`.
+    /// The path that names a job, pod or container in any hierarchy; otherwise the service manager's;
+    /// otherwise `memory`.
     ///
-    /// A scheduler on v1 may confine jobs by `cpuset` or `devices` only, and leave `memory` alone.
+    /// On v1 a scheduler may confine jobs by `cpuset` or `devices` only, and not use `memory`.
     pub naming: Option<String>,
 }
 
-/// Reads the text of `/proc/PID/cgroup`; a line that is not understood is left out.
+/// Parses `/proc/PID/cgroup`; an invalid line is ignored.
 pub fn cgroups(text: &[u8]) -> Cgroups {
     let (mut memory, mut unified, mut manager, mut named) = (None, None, None, None);
     for line in text.split(|byte| *byte == b'\n') {
@@ -23,7 +24,7 @@ pub fn cgroups(text: &[u8]) -> Cgroups {
         let (Some(number), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
             continue;
         };
-        // The kernel appends this once the group was removed with its zombies still in it.
+        // The kernel appends this if the cgroup was removed while zombies were in it.
         let path = String::from_utf8_lossy(path.strip_suffix(b" (deleted)").unwrap_or(path));
         if !path.starts_with('/') {
             continue;

@@ -1,4 +1,4 @@
-//! Process trees for tests, written as the kernel would.
+//! Process trees for tests, in the kernel's formats.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::host::roots::Roots;
 pub(crate) struct Tree(TempDir);
 
 impl Tree {
-    /// An empty one, with a `/proc/stat`.
+    /// A fixture without processes, with a `/proc/stat`.
     pub(crate) fn new() -> Self {
         let tree = Self(TempDir::new().unwrap());
         std::fs::create_dir(tree.proc()).unwrap();
@@ -22,7 +22,7 @@ impl Tree {
         .unwrap();
         std::fs::create_dir(tree.0.path().join("cgroup")).unwrap();
         std::fs::write(tree.0.path().join("cgroup/cgroup.controllers"), "memory\n").unwrap();
-        // Whoever runs the tests owns the fixture.
+        // The user who runs the tests owns the fixture.
         let uid = rustix::process::getuid().as_raw();
         std::fs::write(tree.0.path().join("passwd"), format!("tester:x:{uid}:0::/:/bin/sh\n")).unwrap();
         tree
@@ -36,7 +36,7 @@ impl Tree {
         self.0.path().join("proc")
     }
 
-    /// Adds a process, or writes its files anew in place.
+    /// Adds a process, or writes its files again in place.
     pub(crate) fn add(&self, process: &Process) {
         let folder = self.proc().join(process.pid.to_string());
         std::fs::create_dir_all(&folder).unwrap();
@@ -62,7 +62,7 @@ impl Tree {
         self.0.path().join("cgroup").join(path.trim_start_matches('/'))
     }
 
-    /// Ends a process: what was kept open answers with no bytes, as the kernel answers ESRCH.
+    /// Ends a process: reading an open descriptor returns no bytes, where the kernel returns ESRCH.
     pub(crate) fn end(&self, pid: u32) {
         let folder = self.proc().join(pid.to_string());
         for entry in std::fs::read_dir(&folder).unwrap() {
@@ -153,7 +153,7 @@ impl Process {
         self
     }
 
-    /// `status` with these KiB of anonymous, file and shared memory, and this peak.
+    /// `status` with these KiB of anonymous, file and shared memory, and this peak in KiB.
     pub(crate) fn memory(self, anon: u64, file: u64, shmem: u64, peak: u64) -> Self {
         let text = format!(
             "Name:\tx\nVmHWM:\t{peak} kB\nRssAnon:\t{anon} kB\nRssFile:\t{file} kB\nRssShmem:\t{shmem} kB\n\

@@ -1,18 +1,18 @@
-//! `/proc/PID/io` (proc_pid_io(5)).
+//! Parses `/proc/PID/io` (proc_pid_io(5)).
 
 use super::{field, number};
 use crate::model::units::Bytes;
 
-/// What a process fetched from and sent to storage.
+/// Bytes that a process read from and wrote to storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Io {
-    /// `read_bytes`: fetched from storage, page-cache hits left out.
+    /// `read_bytes`: read from storage, without page cache hits.
     pub read: Option<Bytes>,
-    /// `write_bytes`: caused to be sent to storage.
+    /// `write_bytes`: caused to be written to storage.
     pub written: Option<Bytes>,
 }
 
-/// Reads the text of `/proc/PID/io`; a line that is not complete is left out.
+/// Parses `/proc/PID/io`; an incomplete line is ignored.
 pub fn io(text: &[u8]) -> Io {
     let mut found = Io::default();
     for line in text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n")) {

@@ -1,7 +1,7 @@
-//! Processes: listing them, keeping their files open, and reading what those say.
+//! Processes: lists them, keeps their files open, and parses these files.
 //!
-//! A descriptor kept on a file below `/proc/PID` answers `ESRCH` once that
-//! process has ended, also when another has its pid by then.
+//! Reading a descriptor of a file below `/proc/PID` returns `ESRCH` once that
+//! process has ended, even if another process has its pid.
 
 mod cgroup;
 mod io;
@@ -21,7 +21,7 @@ pub use root::{Listed, Population, ProcFile, ProcRoot, died};
 pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat, ticks};
 pub use status::{Status, pss, status, users};
 
-/// The kernel's number in `digits`, or nothing where it is none or does not fit.
+/// Parses a number in `digits`; nothing if it is invalid or does not fit.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -32,7 +32,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The rest of a `Name:   value` line, without the spaces around the value.
+/// The value of a `Name:   value` line, without surrounding spaces.
 fn field<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     line.strip_prefix(name)?.strip_prefix(b":").map(<[u8]>::trim_ascii)
 }

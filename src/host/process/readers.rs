@@ -1,10 +1,11 @@
-//! Reading what a process can hold up, on threads that may be lost to it.
+//! Reads that a process can delay indefinitely, on a pool of threads that may block in them.
 //!
-//! `cmdline`, `environ`, `io`, `smaps_rollup` and `perf_event_open` wait for locks or pages of the process: a page of a
-//! FUSE file system whose server does not answer is waited for in state D, for good, and no signal ends that. They are
-//! therefore read by the threads of a [`Pool`], and whoever asks waits for a bounded time. One thread works as long as
-//! it gets on; where a read is slow, another goes on with the rest. One user's processes can hold up a few threads
-//! only: after that this user's processes wait, and all others are read.
+//! `cmdline`, `environ`, `io`, `smaps_rollup` and `perf_event_open` wait for locks or pages of the process: a page
+//! of a FUSE file system whose server does not respond is waited for in state D indefinitely, and no signal ends
+//! that. They are therefore read by the threads of a [`Pool`], and the caller waits for a bounded time. One thread
+//! does all reads while they return quickly; if a read is slow, another thread continues with the rest. The
+//! processes of one user can block only a few threads: then further reads of this user's processes wait, and those
+//! of all others continue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -15,30 +16,31 @@ use std::time::Duration;
 use crate::host::clock;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
-/// Threads at most. One that is held up costs its stack, of which a few KiB are touched.
+/// Most threads. A blocked thread costs its stack, of which a few KiB are touched.
 pub const MOST: usize = 16;
-/// Threads that one user's processes can hold up, while no more than half of all are held up.
+/// Most threads that the processes of one user can block, while at most half of all threads are blocked.
 const MOST_OF_USER: usize = 3;
-/// Matching a pattern needs little.
+/// Stack size; matching a pattern needs little.
 const STACK: usize = 256 * 1024;
 
-/// How long what may take.
+/// Time limits of reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// From here on a read is slow: another thread goes on with the others, and nobody waits for it.
+    /// After this time a read is slow: another thread continues with the others, and callers no longer wait for it.
     pub slow: Duration,
-    /// From here on it hangs, which is stated.
+    /// After this time a read hangs, which is reported.
     pub deadline: Duration,
-    /// For so long a process that hung is left alone after it answered.
+    /// How long a process is not read after a read of it hung and then returned.
     pub rest: Duration,
-    /// The longest that one call waits for answers.
+    /// Longest wait of one call for results.
     pub patience: Duration,
 }
 
 impl Pace {
-    /// The daemon's.
+    /// The limits used by the daemon.
     pub const DAEMON: Self = Self {
         slow: Duration::from_millis(50),
         deadline: Duration::from_secs(2),
@@ -46,7 +48,7 @@ impl Pace {
         patience: Duration::from_millis(100),
     };
 
-    /// Waits for every answer: tests of what is read, on a busy machine.
+    /// Waits for every result: for tests of what is read, on a busy machine.
     #[cfg(test)]
     pub(crate) const PATIENT: Self = Self {
         slow: Duration::from_secs(60),
@@ -56,7 +58,7 @@ impl Pace {
     };
 }
 
-/// What is read, and whose it is.
+/// What is read, and of which process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The process.
@@ -65,27 +67,27 @@ pub struct Asked {
     pub uid: u32,
     /// Its name.
     pub comm: Label,
-    /// The file, or the call.
+    /// The file or system call.
     pub what: &'static str,
 }
 
-/// A read that does not answer.
+/// A read that does not return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hanging {
-    /// What is read, and whose it is.
+    /// What is read, and of which process.
     pub asked: Asked,
     /// When it began.
     pub since: Timestamp,
 }
 
-/// How reading goes.
+/// The state of the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// The reads that hang now, in the order of their processes.
+    /// The reads that currently hang, in the order of their processes.
     pub hanging: Vec<Hanging>,
-    /// Users whose processes hold up all threads that they may, and how many reads wait for that.
+    /// Users whose processes block all threads that they may, and how many of their reads wait.
     pub held_up: Vec<(u32, u64)>,
-    /// Reads that ever hung.
+    /// Number of reads that have hung so far.
     pub hung: u64,
 }
 
@@ -102,25 +104,25 @@ struct Running {
 
 #[derive(Default)]
 struct State {
-    /// By user, in the order of asking.
+    /// By user, in the order of requests.
     waiting: BTreeMap<u32, VecDeque<Job>>,
-    /// By the thread's number.
+    /// By the number of the thread.
     running: BTreeMap<u64, Running>,
-    /// The user who was served last.
+    /// The user whose read was started last.
     served: u32,
     threads: usize,
-    /// Threads that wait for a call.
+    /// Idle threads.
     free: usize,
-    /// Threads that were called or started and have not begun.
+    /// Threads that were woken or started and have not begun to work.
     called: usize,
-    /// Counts threads.
+    /// Number of the last thread.
     numbers: u64,
-    /// Processes that hung and answered, and until when each is left alone.
+    /// Processes of which a read hung and returned, and until when each is not read.
     resting: HashMap<ProcessKey, Timestamp>,
     hung: u64,
 }
 
-/// The threads. They are never waited for, also not at the end of the daemon.
+/// The pool of threads. Nothing waits for the threads to end, not even the shutdown of the daemon.
 pub struct Pool {
     pace: Pace,
     state: Mutex<State>,
@@ -134,7 +136,7 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// The daemon's threads: a source that is built anew must not lose as many again.
+/// The pool of the daemon: a source that is built again must not block further threads.
 pub fn shared() -> Arc<Pool> {
     static SHARED: OnceLock<Arc<Pool>> = OnceLock::new();
     Arc::clone(SHARED.get_or_init(|| Arc::new(Pool::new(Pace::DAEMON))))
@@ -149,12 +151,12 @@ impl State {
         self.slow(now, pace).filter(|running| running.asked.uid == uid).count()
     }
 
-    /// How many threads one user's processes may hold up.
+    /// Most threads that the processes of one user may block now.
     fn most_of_user(&self, now: Timestamp, pace: &Pace) -> usize {
         if self.slow(now, pace).count() * 2 >= MOST { 1 } else { MOST_OF_USER }
     }
 
-    /// Whose turn it is: users take turns, those whose processes are slow after all others.
+    /// The user whose read is next: users take turns, those with slow processes after all others.
     fn turn(&self, now: Timestamp, pace: &Pace) -> Option<u32> {
         let most = self.most_of_user(now, pace);
         let mut second = None;
@@ -169,7 +171,7 @@ impl State {
         second
     }
 
-    /// The next read. What would hang, or hung lately, is dropped, which its asker sees.
+    /// The next read. A read of a process that hangs or hung recently is dropped, which the caller can see.
     fn next(&mut self, now: Timestamp, pace: &Pace) -> Option<Job> {
         loop {
             let uid = self.turn(now, pace)?;
@@ -188,12 +190,12 @@ impl State {
         }
     }
 
-    /// Whether a thread gets on, or is about to.
+    /// Whether a thread makes progress or is about to start.
     fn moves(&self, now: Timestamp, pace: &Pace) -> bool {
         self.called > 0 || self.running.values().any(|running| now.since(running.since) < pace.slow)
     }
 
-    /// Whether something is on its way that is worth waiting for: of a user none of whose processes is slow.
+    /// Whether a read is pending that is worth waiting for: of a user without slow processes.
     fn awaited(&self, now: Timestamp, pace: &Pace) -> bool {
         let fresh = self.running.values().filter(|running| now.since(running.since) < pace.slow);
         let fresh = fresh.map(|running| running.asked.uid);
@@ -212,17 +214,17 @@ impl State {
 }
 
 impl Pool {
-    /// No thread yet: they are started as they are needed.
+    /// A pool without threads: they are started when needed.
     pub fn new(pace: Pace) -> Self {
         Self { pace, state: Mutex::default(), call: Condvar::new(), answered: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that is called under the lock panics half way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        // No code under the lock panics halfway through a change.
+        lock(&self.state)
     }
 
-    /// How reading goes now.
+    /// The current state of the pool.
     pub fn look(&self) -> Look {
         let now = clock::now();
         let mut state = self.lock();
@@ -253,7 +255,7 @@ impl Pool {
         });
     }
 
-    /// Sees to it that a thread gets on where there is something to do.
+    /// Makes sure that a thread makes progress if there is work.
     fn hire(self: &Arc<Self>, state: &mut State, now: Timestamp) {
         if state.moves(now, &self.pace) || state.turn(now, &self.pace).is_none() {
             return;
@@ -268,7 +270,7 @@ impl Pool {
                 .name("reader".to_owned())
                 .stack_size(STACK)
                 .spawn(move || pool.work(number));
-            // Without a thread the reads wait: the next call tries again.
+            // If no thread can be created, the reads wait: the next call tries again.
             if started.is_ok() {
                 state.numbers += 1;
                 state.threads += 1;
@@ -280,14 +282,14 @@ impl Pool {
     fn work(self: Arc<Self>, number: u64) {
         let mut state = self.lock();
         loop {
-            // Called, or just started.
+            // Woken, or just started.
             state.called = state.called.saturating_sub(1);
             let mut now = clock::now();
             while let Some(Job { asked, run }) = state.next(now, &self.pace) {
                 let key = asked.key;
                 state.running.insert(number, Running { asked, since: now, hangs: false });
                 drop(state);
-                // The asker sees that there is no answer.
+                // The caller sees that there is no result.
                 let _ = catch_unwind(AssertUnwindSafe(run));
                 state = self.lock();
                 now = clock::now();
@@ -300,7 +302,7 @@ impl Pool {
                 }
             }
             self.answered.notify_all();
-            // One is kept for the next call; the others were started because some were held up.
+            // One thread is kept for the next call; the others were started because some were blocked.
             if state.free + state.called > 0 {
                 state.threads -= 1;
                 return;
@@ -311,7 +313,7 @@ impl Pool {
         }
     }
 
-    /// Waits until nothing more is worth waiting for.
+    /// Waits until no further read is worth waiting for.
     fn wait(self: &Arc<Self>) {
         let begun = clock::now();
         let mut now = begun;
@@ -335,7 +337,7 @@ impl Pool {
 
 type Inbox<R> = Arc<Mutex<Vec<(ProcessKey, Option<R>)>>>;
 
-/// Asks a pool for one kind of answer, for each process at most once at a time.
+/// Requests one kind of read from a pool, with at most one pending read per process.
 pub struct ReadRequests<R> {
     pool: Arc<Pool>,
     asked: Vec<Job>,
@@ -349,7 +351,7 @@ impl<R> std::fmt::Debug for ReadRequests<R> {
     }
 }
 
-/// Tells the desk what became of a read, also where it was dropped or panicked.
+/// Delivers the result of a read to the desk, also if the read was dropped or panicked.
 struct Reply<R> {
     key: ProcessKey,
     answer: Option<R>,
@@ -359,27 +361,27 @@ struct Reply<R> {
 impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
         let answer = (self.key, self.answer.take());
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        lock(&self.inbox).push(answer);
     }
 }
 
 impl<R: Send + 'static> ReadRequests<R> {
-    /// Nothing is asked yet.
+    /// A desk without requests.
     pub fn new(pool: Arc<Pool>) -> Self {
         Self { pool, asked: Vec::new(), out: BTreeSet::new(), inbox: Arc::default() }
     }
 
-    /// The threads.
+    /// The pool.
     pub const fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// Whether an answer of this process is still to come.
+    /// Whether a read of this process is pending.
     pub fn waits_for(&self, key: ProcessKey) -> bool {
         self.out.contains(&key)
     }
 
-    /// Asks for one answer, where none of this process is still to come.
+    /// Requests a read, unless one of this process is pending.
     pub fn request(&mut self, asked: Asked, read: impl FnOnce() -> R + Send + 'static) {
         if !self.out.insert(asked.key) {
             return;
@@ -392,8 +394,8 @@ impl<R: Send + 'static> ReadRequests<R> {
         self.asked.push(Job { asked, run: Box::new(run) });
     }
 
-    /// The answers since the last call, after a bounded wait; nothing in place of an answer where none was tried.
-    /// What is late is among those of a later call.
+    /// The results since the last call, after a bounded wait; nothing as the result of a read that was dropped.
+    /// Late results are returned by a later call.
     pub fn answers(&mut self) -> Vec<(ProcessKey, Option<R>)> {
         if self.out.is_empty() {
             return Vec::new();
@@ -402,14 +404,14 @@ impl<R: Send + 'static> ReadRequests<R> {
             self.pool.take(std::mem::take(&mut self.asked));
         }
         self.pool.wait();
-        let answers = std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        let answers = std::mem::take(&mut *lock(&self.inbox));
         for (key, _) in &answers {
             self.out.remove(key);
         }
         answers
     }
 
-    /// Drops what was asked of processes that are no more.
+    /// Drops requests of processes that no longer exist.
     pub fn keep(&mut self, alive: impl Fn(ProcessKey) -> bool) {
         let gone: BTreeSet<_> = self.out.iter().copied().filter(|key| !alive(*key)).collect();
         if !gone.is_empty() {
@@ -424,7 +426,7 @@ mod tests {
 
     use super::*;
 
-    /// Little time for an answer, and much for whoever waits.
+    /// Short limits for a read, and long ones for the caller.
     const HASTY: Pace = Pace {
         slow: Duration::from_millis(1),
         deadline: Duration::from_millis(2),
@@ -436,7 +438,7 @@ mod tests {
         Asked { key: ProcessKey { pid, start: 1 }, uid, comm: "p".into(), what: "cmdline" }
     }
 
-    /// A read that answers only once the sender is gone.
+    /// A read that returns only once the sender is dropped.
     fn hang(requests: &mut ReadRequests<u32>, pid: u32, uid: u32) -> Sender<()> {
         let (release, held): (Sender<()>, Receiver<()>) = channel();
         requests.request(asked(pid, uid), move || {
@@ -446,7 +448,7 @@ mod tests {
         release
     }
 
-    /// Collects until `enough`; a busy machine makes an answer slow that is not.
+    /// Collects results until `enough`; on a busy machine a normal read may be slow.
     fn until(
         requests: &mut ReadRequests<u32>,
         mut enough: impl FnMut(&mut ReadRequests<u32>, &[(u32, Option<u32>)]) -> bool,
@@ -497,14 +499,14 @@ mod tests {
         assert_eq!(look.hanging[0].asked, asked(1, 1000));
         assert!(look.hung >= 1);
         assert!(requests.waits_for(asked(1, 1).key) && !requests.waits_for(asked(2, 1).key));
-        // Another question about it is not even tried.
+        // Another read of the process is not tried.
         let mut other = ReadRequests::new(Arc::clone(&pool));
         other.request(asked(1, 1000), || 0);
         assert_eq!(until(&mut other, |_, found| found.len() == 1), [(1, None)]);
         drop(release);
         assert_eq!(until(&mut requests, |_, found| !found.is_empty()), [(1, Some(1))]);
         until(&mut requests, |requests, _| requests.pool.look().hanging.is_empty());
-        // It may do so again.
+        // The process may be read again.
         requests.request(asked(1, 1000), || 0);
         assert_eq!(until(&mut requests, |_, found| found.len() == 1), [(1, None)]);
     }
@@ -518,7 +520,7 @@ mod tests {
         until(&mut requests, |requests, _| requests.pool.look().held_up == [(1000, 40 - many)]);
         requests.request(asked(99, 1001), || 99);
         assert_eq!(until(&mut requests, |_, found| !found.is_empty()), [(99, Some(99))]);
-        // Others hold up as many as they can: a thread is left for who does not.
+        // Others block as many threads as they can: one thread remains for users who block none.
         held.extend(
             (100..112).flat_map(|user| [user, user + 100]).map(|pid| hang(&mut requests, pid, pid % 100)),
         );

@@ -1,4 +1,4 @@
-//! The process file system: one descriptor to list it, one for each file that is kept.
+//! The process file system: one descriptor to list it, and one for each file that is kept open.
 
 use std::ffi::CStr;
 use std::io;
@@ -15,7 +15,7 @@ use crate::host::fs::LARGEST;
 /// The inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL: u64 = 0xEFFF_FFFC;
 
-/// Room for about 1,000 entries a call.
+/// Buffer for about 1,000 entries per call.
 const LISTING: usize = 32 * 1024;
 
 /// One process in the listing.
@@ -23,7 +23,7 @@ const LISTING: usize = 32 * 1024;
 pub struct Listed {
     /// Its pid.
     pub pid: u32,
-    /// Its folder's inode number, which changes when another process gets the pid.
+    /// Inode number of its folder, which changes when another process gets the pid.
     pub inode: u64,
 }
 
@@ -33,42 +33,42 @@ pub struct ProcRoot {
     path: PathBuf,
     folder: Option<OwnedFd>,
     listing: Vec<MaybeUninit<u8>>,
-    /// Whether it is the kernel's: a fixture's folders have a size that means nothing.
+    /// Whether it is the kernel's: the size of a fixture's folders has no meaning.
     real: bool,
-    /// Where to read the [`Population`], of the initial pid namespace only.
+    /// File of the [`Population`], in the initial pid namespace only.
     loadavg: Option<ProcFile>,
 }
 
-/// Two numbers of which one changes whenever a process is born or reaped.
+/// Two numbers, of which at least one changes whenever a process is created or reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Population {
-    /// Processes and threads on the host; falls with each that is reaped.
+    /// Number of processes and threads on the host; decreases with each that is reaped.
     threads: u64,
-    /// The newest pid or thread id, which changes with each that is born.
+    /// The newest pid or thread id; changes with each that is created.
     newest: u64,
 }
 
 impl ProcRoot {
-    /// The one at `path`, opened at the first listing.
+    /// The process file system at `path`, opened at the first listing.
     pub fn new(path: PathBuf) -> Self {
         Self { path, folder: None, listing: Vec::new(), real: false, loadavg: None }
     }
 
-    /// Where it is.
+    /// Path of the file system.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens it where that is still to be done.
+    /// Opens the file system if it is not open.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn connect(&mut self) -> io::Result<()> {
         if self.folder.is_none() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let folder = rfs::open(&self.path, flags, Mode::empty())?;
             self.real = rfs::fstatfs(&folder)?.f_type == rfs::PROC_SUPER_MAGIC;
-            // Elsewhere the newest pid is the namespace's own, and the threads are the host's.
+            // In other namespaces, the newest pid is the namespace's own, while the threads are the host's.
             let initial = || {
                 rfs::statat(&folder, "self/ns/pid", AtFlags::empty()).ok()?.st_ino.eq(&INITIAL).then_some(())
             };
@@ -81,9 +81,9 @@ impl ProcRoot {
         Ok(())
     }
 
-    /// What changes with every birth and every end; nothing where that cannot be told.
+    /// Numbers that change with every created and reaped process; nothing if they are not available.
     ///
-    /// Reading it costs a fiftieth of listing 300 processes.
+    /// Reading them takes a fiftieth of the time of listing 300 processes.
     pub fn population(&self, buffer: &mut Vec<u8>) -> Option<Population> {
         population(self.loadavg.as_ref()?.read(buffer).ok()?)
     }
@@ -91,7 +91,7 @@ impl ProcRoot {
     /// Lists every process, sorted by pid, into `found`, which is cleared first.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn list(&mut self, found: &mut Vec<Listed>) -> io::Result<()> {
         found.clear();
         self.connect()?;
@@ -113,7 +113,7 @@ impl ProcRoot {
     /// Opens a file of one process.
     ///
     /// # Errors
-    /// The operating system's; [`died`] tells the end of the process from others.
+    /// Errors of the operating system; [`died`] recognizes the end of the process.
     pub fn open(&self, pid: u32, name: &str) -> io::Result<ProcFile> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(ProcFile(rfs::openat(self.folder()?, format!("{pid}/{name}"), flags, Mode::empty())?))
@@ -127,29 +127,29 @@ impl ProcRoot {
         self.open(pid, name)?.read(buffer)
     }
 
-    /// The effective user of a process: its folder's owner, which is also right where the process is not dumpable.
+    /// The owner of a process's folder: its effective user, or root if the process is not dumpable.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn uid(&self, pid: u32) -> io::Result<u32> {
         Ok(rfs::statat(self.folder()?, format!("{pid}"), AtFlags::empty())?.st_uid)
     }
 
-    /// The target of a link of one process, such as `exe`.
+    /// The target of a symbolic link of one process, such as `exe`.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn link(&self, pid: u32, name: &str) -> io::Result<String> {
         let target = rfs::readlinkat(self.folder()?, format!("{pid}/{name}"), Vec::new())?;
         Ok(lossy(&target))
     }
 
-    /// How many descriptors a process has open.
+    /// Number of descriptors that a process has open.
     ///
-    /// Since 6.2 the kernel gives the number as the folder's size; before, and in fixtures, the entries are counted.
+    /// Since 6.2 the kernel reports the number as the folder's size; before, and in fixtures, the entries are counted.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn open_files(&self, pid: u32) -> io::Result<u64> {
         let path = format!("{pid}/fd");
         if self.real
@@ -181,13 +181,13 @@ impl ProcRoot {
 pub struct ProcFile(OwnedFd);
 
 impl ProcFile {
-    /// Reads it whole from its start; one call where the buffer is larger than the text.
+    /// Reads the whole file from its start; with a single call if the buffer is larger than the content.
     ///
-    /// The kernel makes these texts anew at each call, so that asking for
-    /// their end with a second call would double the cost.
+    /// The kernel generates the content at each call, so that a second call
+    /// to find the end would double the cost.
     ///
     /// # Errors
-    /// The operating system's; `ESRCH` also for a text of no bytes.
+    /// Errors of the operating system; `ESRCH` also for empty content.
     pub fn read<'b>(&self, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
         let filled = self.fill(buffer, LARGEST)?;
         if filled >= LARGEST {
@@ -196,16 +196,16 @@ impl ProcFile {
         Ok(&buffer[..filled])
     }
 
-    /// Reads its first `most` bytes.
+    /// Reads the first `most` bytes.
     ///
     /// # Errors
-    /// As [`ProcFile::read`], but for length.
+    /// As for [`ProcFile::read`], except the error about length.
     pub fn read_first<'b>(&self, buffer: &'b mut Vec<u8>, most: usize) -> io::Result<&'b [u8]> {
         let filled = self.fill(buffer, most)?;
         Ok(&buffer[..filled.min(most)])
     }
 
-    /// Fills `buffer` from the start, until the end or until there are at least `most` bytes.
+    /// Fills `buffer` from the start, until the end or at least `most` bytes.
     fn fill(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         /// `stat` has about 350 bytes, `status` 1,500.
         const FIRST: usize = 4096;
@@ -229,14 +229,14 @@ impl ProcFile {
     }
 }
 
-/// Reads the text of `/proc/loadavg`: three averages, running/all, newest.
+/// Parses `/proc/loadavg`: three averages, running/all, newest.
 fn population(text: &[u8]) -> Option<Population> {
     let mut fields = text.strip_suffix(b"\n")?.split(|byte| *byte == b' ').skip(3);
     let threads = fields.next()?.split(|byte| *byte == b'/').nth(1)?;
     Some(Population { threads: number(threads)?, newest: number(fields.next()?)? })
 }
 
-/// Whether an error means that the process has ended, which is no error.
+/// Whether an error means that the process has ended.
 pub fn died(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::SRCH | Errno::NOENT))
 }

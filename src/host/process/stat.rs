@@ -1,4 +1,4 @@
-//! `/proc/PID/stat` (proc_pid_stat(5)) and the two lines of `/proc/stat` that concern processes.
+//! Parses `/proc/PID/stat` (proc_pid_stat(5)) and the two lines of `/proc/stat` about processes.
 
 use std::time::Duration;
 
@@ -7,41 +7,41 @@ use super::number;
 /// `PF_KTHREAD` of the `flags` field.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// What `/proc/PID/stat` says.
+/// The content of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat<'t> {
-    /// The kernel's name of the process: any bytes, parentheses and newlines too.
+    /// The kernel's name of the process: any bytes, including parentheses and newlines.
     pub comm: &'t [u8],
     /// The state letter.
     pub state: u8,
-    /// The parent's pid; 0 for none in this namespace.
+    /// The parent's pid; 0 if it has none in this namespace.
     pub parent: u32,
-    /// The session's leader; 0 for none.
+    /// The pid of the session leader; 0 if there is none.
     pub session: u32,
-    /// The controlling terminal's device number; 0 for none.
+    /// Device number of the controlling terminal; 0 if there is none.
     pub terminal: i32,
-    /// Whether it is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
     /// Major page faults.
     pub major_faults: u64,
     /// User and system CPU time, in clock ticks.
     pub cpu_ticks: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
     /// Start time, in clock ticks after boot.
     pub start: u64,
-    /// Resident pages; since Linux 6.2 an estimate, whose error grows with the processors.
+    /// Resident pages; an estimate since Linux 6.2, whose error grows with the number of CPUs.
     pub rss_pages: u64,
 }
 
-/// Reads the text of `/proc/PID/stat`; nothing where it is truncated or no such text.
+/// Parses `/proc/PID/stat`; nothing if it is truncated or invalid.
 pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
-    // The name may hold parentheses of its own; what follows it never does.
+    // The name may contain parentheses; the text after it never does.
     let open = text.iter().position(|byte| *byte == b'(')?;
     let close = text.iter().rposition(|byte| *byte == b')')?;
     let comm = text.get(open + 1..close)?;
     let rest = text.get(close + 1..)?.strip_prefix(b" ")?;
-    // A complete line goes on after the resident pages; without that, their last digits may be missing.
+    // Text after the resident pages shows that their digits are complete.
     let mut fields = rest.split(|byte| *byte == b' ');
     let state = *fields.next()?.first()?;
     let parent = signed(fields.next()?)?;
@@ -70,7 +70,7 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     })
 }
 
-/// Pids of a process that is being reaped are written as -1.
+/// The pids of a process that is being reaped are written as -1.
 fn signed(digits: &[u8]) -> Option<i64> {
     match digits.strip_prefix(b"-") {
         Some(digits) => i64::try_from(number(digits)?).ok().map(|value| -value),
@@ -83,31 +83,31 @@ pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Clock ticks per second: 100 on every architecture we run on.
+/// Clock ticks per second: 100 on all supported architectures.
 pub fn clock_ticks() -> u64 {
     rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// A time since boot in clock ticks, as start times are told.
+/// Converts a time since boot to clock ticks, the unit of start times.
 pub fn ticks(since_boot: Duration) -> u64 {
     let ticks = since_boot.as_nanos() * u128::from(clock_ticks()) / 1_000_000_000;
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
-/// What `/proc/stat` says of the host's boot and processes.
+/// Boot time and process counter in `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
     /// When the host was booted, in seconds since 1970.
     pub time: Option<u64>,
-    /// Processes and threads created since.
+    /// Processes and threads created since boot.
     pub forks: Option<u64>,
 }
 
-/// Reads the text of `/proc/stat`; what is not there is absent.
+/// Parses `/proc/stat`; missing values are absent.
 pub fn boot(text: &[u8]) -> Boot {
     let mut found = Boot::default();
     for line in text.split_inclusive(|byte| *byte == b'\n') {
-        // Without its newline the last digits may be missing.
+        // Without newline, the last digits may be missing.
         let Some(line) = line.strip_suffix(b"\n") else { continue };
         if let Some(digits) = line.strip_prefix(b"btime ") {
             found.time = number(digits);

@@ -1,9 +1,9 @@
-//! `/proc/PID/status` (proc_pid_status(5)) and the one line we want of `smaps_rollup`.
+//! Parses `/proc/PID/status` (proc_pid_status(5)) and one line of `smaps_rollup`.
 
 use super::{field, number};
 use crate::model::units::Bytes;
 
-/// What `/proc/PID/status` says of memory and signals; a process without memory has no such lines.
+/// Memory and signals in `/proc/PID/status`; a process without memory has no memory lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// `RssAnon`.
@@ -14,13 +14,13 @@ pub struct Status {
     pub shmem: Option<Bytes>,
     /// `VmSwap`.
     pub swap: Option<Bytes>,
-    /// `VmHWM`, the most that was ever resident.
+    /// `VmHWM`, the peak resident memory.
     pub peak: Option<Bytes>,
-    /// Whether `SigPnd` or `ShdPnd` has a bit set: a signal is on its way.
+    /// Whether `SigPnd` or `ShdPnd` has a bit set: a signal is pending.
     pub signalled: bool,
 }
 
-/// Reads the text of `/proc/PID/status`; a line that is not understood is left out.
+/// Parses `/proc/PID/status`; an invalid line is ignored.
 pub fn status(text: &[u8]) -> Status {
     let mut found = Status::default();
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -52,14 +52,14 @@ pub fn status(text: &[u8]) -> Status {
     found
 }
 
-/// The real and the effective user in the text of `/proc/PID/status`.
+/// The real and the effective user id in `/proc/PID/status`.
 pub fn users(text: &[u8]) -> Option<[u32; 2]> {
     let line = text.split(|byte| *byte == b'\n').find_map(|line| field(line, b"Uid"))?;
     let mut ids = line.split(|byte| *byte == b'\t').map(|id| u32::try_from(number(id)?).ok());
     Some([ids.next()??, ids.next()??])
 }
 
-/// The proportional set size in the text of `smaps_rollup`.
+/// The proportional set size in `smaps_rollup`.
 pub fn pss(text: &[u8]) -> Option<Bytes> {
     text.split(|byte| *byte == b'\n').find_map(|line| field(line, b"Pss")).and_then(kib)
 }

@@ -1,4 +1,4 @@
-//! An open folder in which others may write.
+//! An open folder that others may be able to write.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, Permissions};
@@ -8,16 +8,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{self as rfs, AtFlags, Dir, Mode, OFlags, RenameFlags};
+use rustix::fs::{self as rfs, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::walk::{self, Last, Place};
 use super::{Refusal, regular};
 
-/// Names that are tried for a new file.
+/// Most names that are tried for a new file.
 const TRIES: u32 = 16;
 
-/// A folder. What is done in it is done in this one, whatever is put in its place later.
+/// An open folder. All operations apply to this folder, even if its path is replaced later.
 #[derive(Debug)]
 pub struct Folder {
     folder: OwnedFd,
@@ -32,16 +32,16 @@ impl Folder {
     /// Opens a folder.
     ///
     /// # Errors
-    /// A [`Refusal`], or the operating system's.
+    /// A [`Refusal`], or an error of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
         let Place { folder, trusted, name } = walk::place(path, Last::Followed)?;
         Self { folder, trusted }.enter(&name)
     }
 
-    /// Opens a folder, which is made where it is not there, with its parents.
+    /// Opens a folder, which is created if it does not exist, with its parents.
     ///
     /// # Errors
-    /// A [`Refusal`], or the operating system's.
+    /// A [`Refusal`], or an error of the operating system.
     pub fn make(path: &Path) -> io::Result<Self> {
         match (Self::open(path), path.parent(), path.file_name()) {
             (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
@@ -51,10 +51,10 @@ impl Folder {
         }
     }
 
-    /// Opens a folder of this folder, which is made where it is not there.
+    /// Opens a subfolder, which is created if it does not exist.
     ///
     /// # Errors
-    /// A [`Refusal`], or the operating system's.
+    /// A [`Refusal`], or an error of the operating system.
     pub fn make_inside(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = name.as_ref();
         match rfs::mkdirat(&self.folder, name, Mode::from_raw_mode(0o755)) {
@@ -69,10 +69,10 @@ impl Folder {
         Ok(Self { folder, trusted })
     }
 
-    /// The names of its entries, so many at most.
+    /// The names of its entries, at most `most`.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn names(&self, most: usize) -> io::Result<Vec<OsString>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listing = rfs::openat(&self.folder, ".", flags, Mode::empty())?;
@@ -90,18 +90,19 @@ impl Folder {
         Ok(names)
     }
 
-    /// What an entry is; of a link, the link.
+    /// Metadata of an entry; symbolic links are not followed.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn entry(&self, name: &OsStr) -> io::Result<Metadata> {
         walk::entry(&self.folder, name)
     }
 
-    /// Opens a file to append to, which is made where it is not there; it is ours and has no other name.
+    /// Opens a file to append to, which is created if it does not exist. It must belong to the calling user
+    /// and have no other hard link.
     ///
     /// # Errors
-    /// A [`Refusal`], or the operating system's.
+    /// A [`Refusal`], or an error of the operating system.
     pub fn append(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let name = name.as_ref();
         match self.entry(name) {
@@ -119,25 +120,24 @@ impl Folder {
         Ok(file)
     }
 
-    /// Replaces a file as a whole; what was there is not written through, whatever it was.
+    /// Replaces a file atomically; an existing file of any kind is not written through.
     ///
     /// # Errors
-    /// The operating system's or `write`'s; nothing is left beside it.
+    /// Errors of the operating system or of `write`; no other file remains.
     pub fn replace(
         &self,
         name: impl AsRef<OsStr>,
         mode: u32,
         write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.put(name.as_ref(), Some(mode), true, write)
+        self.put(name.as_ref(), Some(mode), write)
     }
 
-    /// Without a mode, the file gets that of new files.
+    /// Without a mode, the file gets the default mode of new files.
     pub(super) fn put(
         &self,
         name: &OsStr,
         mode: Option<u32>,
-        replace: bool,
         write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
     ) -> io::Result<()> {
         let (beside, file) = self.beside(name)?;
@@ -149,26 +149,15 @@ impl Folder {
             write(&mut out)?;
             out.flush()?;
             out.get_ref().sync_all()?;
-            if replace {
-                return Ok(rfs::renameat(&self.folder, &beside, &self.folder, name)?);
-            }
-            let moved = rfs::renameat_with(&self.folder, &beside, &self.folder, name, RenameFlags::NOREPLACE);
-            match moved {
-                // A file system that cannot: a link to a name that exists fails as well.
-                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                    rfs::linkat(&self.folder, &beside, &self.folder, name, AtFlags::empty())?;
-                    Ok(rfs::unlinkat(&self.folder, &beside, AtFlags::empty())?)
-                }
-                moved => Ok(moved?),
-            }
+            Ok(rfs::renameat(&self.folder, &beside, &self.folder, name)?)
         })();
         written.inspect_err(|_| {
-            // What cannot be removed was moved, or is another's by now.
+            // If it cannot be removed, it was moved or replaced.
             let _ = rfs::unlinkat(&self.folder, &beside, AtFlags::empty());
         })
     }
 
-    /// A new file under a name that did not exist.
+    /// Creates a file under a name that did not exist.
     fn beside(&self, name: &OsStr) -> io::Result<(OsString, File)> {
         let own = rustix::process::getpid().as_raw_nonzero();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
@@ -188,15 +177,15 @@ impl Folder {
     /// Renames an entry within the folder.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(rfs::renameat(&self.folder, from.as_ref(), &self.folder, to.as_ref())?)
     }
 
-    /// Removes an entry that is no folder.
+    /// Removes an entry that is not a folder.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(rfs::unlinkat(&self.folder, name.as_ref(), AtFlags::empty())?)
     }

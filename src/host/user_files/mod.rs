@@ -1,22 +1,22 @@
-//! Everything that a user of the node can name, or put where the configuration points: opened here and nowhere else.
+//! Opens files that a user of the node can name, or put where the configuration points. No other module may do so.
 //!
-//! A path is named by the configuration or by a person at a terminal, and users write in the folders on its way. So:
+//! Paths come from the configuration or the command line, and users can write folders in them. Therefore:
 //!
-//! - The walk begins at `/`, or at the current folder for a path that is not absolute. A symbolic link is followed
-//!   only in a **trusted** folder: one that belongs to root or to the user that this process runs as, in which nobody
-//!   else may create or rename anything (no right to write for others, nor for a group that is not root's), and whose
-//!   parents on the way were trusted as well. From the first other folder on no link is followed at all, and `..` is
-//!   refused: the rest is opened with `openat2(2)` and `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS`, or one component after
-//!   the other with `O_NOFOLLOW` where the kernel has no `openat2`.
-//! - Nothing but a regular file is opened, without waiting (`O_NONBLOCK`) and without taking a controlling terminal
-//!   (`O_NOCTTY`); what was opened is looked at again on the descriptor before the first byte is read or written.
-//! - Reading, in a folder that others can write: a file that not everybody may read counts only if it has one name (no
-//!   hard link to somebody's private file), and belongs neither to root nor to the user of this process. Nothing
-//!   becomes known through us that its owner keeps to itself.
-//! - A word that somebody waits for (`owned`) counts from the users that are given only; root's in a trusted folder.
-//! - Appending: the file belongs to the user of this process and has one name.
-//! - Replacing: a new file is made beside, under a name that did not exist, and takes the place of the old one by
-//!   `renameat` in the same open folder. Nothing is written through what was there before.
+//! - The walk begins at `/`, or at the current folder for a relative path. A symbolic link is followed
+//!   only in a **trusted** folder: one that belongs to root or to the user of this process, in which nobody
+//!   else may create or rename anything (not writable by others, nor by a group other than root's), and whose
+//!   parents on the path are trusted as well. From the first other folder on, no link is followed, and `..` is
+//!   refused: the rest is opened with `openat2(2)` and `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS`, or one component
+//!   at a time with `O_NOFOLLOW` if the kernel has no `openat2`.
+//! - Only regular files are opened, without blocking (`O_NONBLOCK`) and without acquiring a controlling terminal
+//!   (`O_NOCTTY`); the open descriptor is checked again before the first byte is read or written.
+//! - Reading in a folder that others can write: a file that is not readable by everybody is accepted only if it has a
+//!   single hard link (so that it is not a link to somebody's private file) and belongs neither to root nor
+//!   to the user of this process. So memwarden discloses nothing that the owner of a file keeps private.
+//! - Files that grant something (`owned`) are accepted only from the given users, and from root in a trusted folder.
+//! - Appending: the file must belong to the user of this process and have a single hard link.
+//! - Replacing: a new file is created beside, under a name that did not exist, and replaces the old one by
+//!   `renameat` in the same open folder. Nothing is written through an existing file.
 
 mod folder;
 mod walk;
@@ -31,38 +31,39 @@ use rustix::fs::OFlags;
 pub use self::folder::Folder;
 use self::walk::{Last, Place};
 
-/// Why something is not opened, although it is there.
+/// Why an existing file is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// It is a pipe, a device, a socket or a folder.
+    /// It is a FIFO, a device, a socket or a folder.
     #[error("it is not a regular file")]
     NotRegular,
-    /// It is a symbolic link, or lies behind one, and others could have put it there.
+    /// It is a symbolic link, or behind one, that others could have created.
     #[error(
-        "it is a symbolic link, or lies behind one, in a folder that others can write; give the path that it leads to, or \
-         take the right to write from the group and from others in that folder (chmod go-w)"
+        "it is a symbolic link, or is behind one, in a folder that others can write; use the path of its target, or \
+         remove the write permission of group and others from that folder (chmod go-w)"
     )]
     Link,
-    /// The rest of the path goes up, where others can write.
-    #[error("its path has `..` where others can write")]
+    /// The path contains `..` in a folder that others can write.
+    #[error("its path contains `..` in a folder that others can write")]
     Up,
-    /// It belongs to somebody whose file is not wanted here.
-    #[error("it belongs to another user than it should")]
+    /// It belongs to a user who is not accepted.
+    #[error("it belongs to another user than permitted")]
     Owner,
-    /// Not everybody may read it, and whoever named it need not be one of those who may.
+    /// It is not readable by everybody, and the user who named it may not be permitted to read it.
     #[error(
-        "it is a private file where others can write: not everybody may read it, and it is root's or has a second name; \
-         let everybody read it (chmod o+r), or take the right to write from the group and from others in each folder of \
+        "it is a private file in a folder that others can write: not everybody may read it, and it belongs to \
+         root or has a second hard link; \
+         let everybody read it (chmod o+r), or remove the write permission of group and others from each folder of \
          its path (chmod go-w)"
     )]
     Private,
-    /// It is larger than what is read.
-    #[error("it is larger than what is read")]
+    /// It exceeds the maximum size.
+    #[error("it is larger than the maximum size")]
     TooLarge,
 }
 
 impl Refusal {
-    /// The refusal in an error of this module; nothing in one of the operating system.
+    /// The refusal in an error of this module; nothing for an error of the operating system.
     pub fn of(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }
@@ -79,22 +80,22 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// What a path leads to, without opening it.
+/// Metadata of the file at a path, without opening it.
 ///
 /// # Errors
-/// A [`Refusal`], or the operating system's.
+/// A [`Refusal`], or an error of the operating system.
 pub fn status(path: &Path) -> io::Result<Metadata> {
     let Place { folder, name, .. } = walk::place(path, Last::Followed)?;
     let status = walk::entry(&folder, &name)?;
     if status.is_symlink() { Err(Refusal::Link.into()) } else { Ok(status) }
 }
 
-/// The first folder of a path in which others than root and the user of this process can create or rename files, with
-/// its owner, group and mode; nothing where there is none, or none can be looked at.
+/// The first folder of a path in which users other than root and the user of this process can create or
+/// rename files, with its owner, group and mode; nothing if there is none, or if it cannot be read.
 pub fn writable_folder(path: &Path) -> Option<String> {
     let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
     folders.reverse();
-    // As long as nobody else can write, no link on the way is a user's.
+    // As long as nobody else can write, no symbolic link on the path was created by another user.
     for folder in folders {
         let (owner, group, mode) = walk::owned(folder)?;
         if !walk::is_safe_mode(owner, group, mode) {
@@ -108,16 +109,16 @@ pub fn writable_folder(path: &Path) -> Option<String> {
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// A [`Refusal`], or the operating system's.
+/// A [`Refusal`], or an error of the operating system.
 pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let place = walk::place(path, Last::Followed)?;
     read_at(&place)
 }
 
-/// Opens a regular file of one of these users for reading; of root as well, where nobody else can write.
+/// Opens a regular file of one of these users for reading; also one of root if nobody else can write its path.
 ///
 /// # Errors
-/// A [`Refusal`], or the operating system's.
+/// A [`Refusal`], or an error of the operating system.
 pub fn owned(path: &Path, users: &[u32]) -> io::Result<(File, Metadata)> {
     let place = walk::place(path, Last::Followed)?;
     let (file, status) = read_at(&place)?;
@@ -125,10 +126,10 @@ pub fn owned(path: &Path, users: &[u32]) -> io::Result<(File, Metadata)> {
     if known { Ok((file, status)) } else { Err(Refusal::Owner.into()) }
 }
 
-/// Reads a whole regular file of at most `largest` bytes, where an owner is given as [`owned`] does.
+/// Reads a regular file of at most `largest` bytes; with `owner`, the file is checked as by [`owned`].
 ///
 /// # Errors
-/// A [`Refusal`], or the operating system's.
+/// A [`Refusal`], or an error of the operating system.
 pub fn read(path: &Path, owner: Option<u32>, largest: u64) -> io::Result<Vec<u8>> {
     let (file, status) = match owner {
         Some(owner) => owned(path, &[owner])?,
@@ -142,25 +143,23 @@ pub fn read(path: &Path, owner: Option<u32>, largest: u64) -> io::Result<Vec<u8>
     if bytes.len() as u64 > largest { Err(Refusal::TooLarge.into()) } else { Ok(bytes) }
 }
 
-/// Puts a file where a person wants it: a new one, or in the place of a regular file if `replace` is wanted.
+/// Writes a file for a user: a new one, or in place of a regular file.
 ///
 /// # Errors
-/// `AlreadyExists` where something is there and is not to be replaced; a [`Refusal`] where it is a link or no regular
-/// file; or the operating system's.
-pub fn put(path: &Path, bytes: &[u8], replace: bool) -> io::Result<()> {
+/// A [`Refusal`] if the path is a link or not a regular file; or an error of the operating system.
+pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let Place { folder, trusted, name } = walk::place(path, Last::Kept)?;
     let mode = match walk::entry(&folder, &name) {
-        Ok(_) if !replace => return Err(io::ErrorKind::AlreadyExists.into()),
         Ok(status) if status.is_symlink() => return Err(Refusal::Link.into()),
         Ok(status) if !status.is_file() => return Err(Refusal::NotRegular.into()),
-        // What others are allowed with their own file, they are not with ours.
+        // A replaced file keeps its permissions only if it belongs to the same user.
         Ok(status) if status.uid() == rustix::process::geteuid().as_raw() => Some(status.mode() & 0o777),
         Ok(_) => None,
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
     let folder = Folder::of(folder, trusted);
-    folder.put(&name, mode, replace, |out| out.write_all(bytes))
+    folder.put(&name, mode, |out| out.write_all(bytes))
 }
 
 fn read_at(place: &Place) -> io::Result<(File, Metadata)> {
@@ -171,7 +170,7 @@ fn read_at(place: &Place) -> io::Result<(File, Metadata)> {
     regular(&status)?;
     let ours = status.uid() == 0 || status.uid() == rustix::process::geteuid().as_raw();
     let everybodys = status.mode() & 0o004 != 0;
-    // What is in a folder of ours is there because we, or root, put it there, wherever the folder was moved to.
+    // A file in a trusted folder was put there by us or root, wherever the folder was moved to.
     let placed = place.trusted || walk::is_safe(&place.folder)?;
     if !placed && !everybodys && (ours || status.nlink() != 1) {
         return Err(Refusal::Private.into());

@@ -10,7 +10,7 @@ use crate::skip::skip;
 const ALICE: u32 = 61_001;
 const MALLORY: u32 = 61_002;
 
-/// A folder of Alice's, in which she alone writes; nothing without root.
+/// A folder that belongs to Alice and that only she can write; nothing without root.
 fn alices() -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() {
         skip("files of other users need root");
@@ -46,7 +46,7 @@ fn the_links_of_the_system_are_followed() {
     if !std::fs::metadata("/").is_ok_and(|root| root.uid() == 0 && root.mode() & 0o022 == 0) {
         return skip("/ does not belong to root alone");
     }
-    // On nearly all systems a link to a link, as are /var/run and /lib64.
+    // Symbolic links on nearly all systems, such as /var/run and /lib64.
     assert!(status(Path::new("/bin/sh")).unwrap().is_file());
     assert!(open(Path::new("/bin/../bin/sh")).is_ok());
     assert!(status(Path::new("/proc/self/exe")).unwrap().is_file());
@@ -65,7 +65,7 @@ fn a_users_link_is_not_followed_wherever_it_is_on_the_way() {
         let path = folder.path().join(way);
         refused(open(&path), Refusal::Link);
         refused(status(&path), Refusal::Link);
-        refused(put(&path, b"x", true), Refusal::Link);
+        refused(put(&path, b"x"), Refusal::Link);
     }
     refused(Folder::open(&folder.path().join("middle")), Refusal::Link);
     refused(Folder::make(&folder.path().join("middle/new/newer")), Refusal::Link);
@@ -97,12 +97,12 @@ fn nothing_but_a_regular_file_is_opened_and_nothing_is_waited_for() {
     let pipe = folder.path().join("pipe");
     fifo(&pipe);
     refused(open(&pipe), Refusal::NotRegular);
-    refused(put(&pipe, b"x", true), Refusal::NotRegular);
+    refused(put(&pipe, b"x"), Refusal::NotRegular);
     refused(Folder::open(folder.path()).unwrap().append("pipe"), Refusal::NotRegular);
     refused(open(folder.path()), Refusal::NotRegular);
     for device in ["/dev/null", "/dev/kmsg", "/dev/ptmx"].map(Path::new).iter().filter(|path| path.exists()) {
         refused(open(device), Refusal::NotRegular);
-        refused(put(device, b"x", true), Refusal::NotRegular);
+        refused(put(device, b"x"), Refusal::NotRegular);
     }
 }
 
@@ -119,7 +119,7 @@ fn nobodys_private_file_becomes_known() {
     refused(open(&link(&roots, "a")), Refusal::Private);
     let mallorys = file(elsewhere.path(), "mallorys", 0o600, MALLORY);
     refused(open(&link(&mallorys, "b")), Refusal::Private);
-    // Root's, moved to here.
+    // Root's file, moved here.
     refused(open(&file(folder.path(), "c", 0o640, 0)), Refusal::Private);
     assert!(open(&file(folder.path(), "d", 0o600, ALICE)).is_ok());
     assert!(open(&file(folder.path(), "e", 0o644, 0)).is_ok());
@@ -135,7 +135,7 @@ fn a_word_counts_from_those_it_is_expected_of() {
     let path = file(folder.path(), "saved", 0o644, ALICE);
     assert!(owned(&path, &[MALLORY, ALICE]).is_ok());
     refused(owned(&path, &[MALLORY]), Refusal::Owner);
-    // Alice can move a file of root's to here.
+    // Alice can move a file of root here.
     refused(owned(&file(folder.path(), "other", 0o644, 0), &[ALICE]), Refusal::Owner);
 }
 
@@ -143,17 +143,15 @@ fn a_word_counts_from_those_it_is_expected_of() {
 fn a_file_is_put_beside_and_then_in_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out");
-    put(&path, b"one", false).unwrap();
-    assert_eq!(put(&path, b"two", false).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-    assert_eq!(std::fs::read(&path).unwrap(), b"one");
+    put(&path, b"one").unwrap();
     std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     let other = folder.path().join("other");
     std::fs::hard_link(&path, &other).unwrap();
-    put(&path, b"two", true).unwrap();
+    put(&path, b"two").unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"two");
     assert_eq!(std::fs::read(&other).unwrap(), b"one", "nothing is written through a second name");
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
-    assert_eq!(put(&folder.path().join("no/out"), b"x", true).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(put(&folder.path().join("no/out"), b"x").unwrap_err().kind(), io::ErrorKind::NotFound);
 
     let open = Folder::open(folder.path()).unwrap();
     symlink(&other, folder.path().join("link")).unwrap();

@@ -1,4 +1,4 @@
-//! From a path to the open folder of its last component.
+//! Resolves a path to the open folder of its last component.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -13,34 +13,34 @@ use rustix::io::Errno;
 
 use super::Refusal;
 
-/// Links followed on one way, as many as the kernel follows.
+/// Most symbolic links followed in one path; the kernel's own limit.
 const LINKS: usize = 40;
 
-/// Opens a folder for walking on and nothing else; an automatic mount is made.
+/// Opens a folder only to walk on; automounts are triggered.
 const WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Nothing is waited for, and nothing becomes our terminal.
+/// Does not block, and does not acquire a controlling terminal.
 const CALM: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const INSIDE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// What to do with a link that is the last component, in a trusted folder.
+/// Whether to follow a link that is the last component, in a trusted folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Last {
     Followed,
     Kept,
 }
 
-/// Where a path leads.
+/// The result of resolving a path.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) folder: OwnedFd,
-    /// Whether nobody but root and ourselves could have changed anything on the way.
+    /// Whether nobody but root and the calling user could have changed anything on the path.
     pub(super) trusted: bool,
-    /// One component; `.` for the folder itself.
+    /// A single component; `.` for the folder itself.
     pub(super) name: OsString,
 }
 
-/// Walks to the folder of a path's last component, which need not be there.
+/// Resolves a path to the folder of its last component, which need not exist.
 pub(super) fn place(path: &Path, last: Last) -> io::Result<Place> {
     let mut left = components(path);
     let (mut folder, mut trusted) = start(path)?;
@@ -71,7 +71,7 @@ pub(super) fn place(path: &Path, last: Last) -> io::Result<Place> {
                     left = ahead;
                     continue;
                 }
-                // It is no link, or not there.
+                // It is not a link, or does not exist.
                 Err(Errno::INVAL | Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -100,7 +100,7 @@ fn components(path: &Path) -> VecDeque<OsString> {
     named.collect()
 }
 
-/// The rest of a way on which others can write.
+/// Resolves the rest of a path in which others can write.
 fn rest(folder: OwnedFd, first: OsString, left: VecDeque<OsString>) -> io::Result<Place> {
     let mut names: Vec<OsString> = std::iter::once(first).chain(left).collect();
     if names.iter().any(|name| name == "..") {
@@ -111,21 +111,21 @@ fn rest(folder: OwnedFd, first: OsString, left: VecDeque<OsString>) -> io::Resul
     Ok(Place { folder, trusted: false, name })
 }
 
-/// A folder below another, without links on the way.
+/// Opens a folder below another, without following links.
 fn inside(folder: &OwnedFd, names: &[OsString]) -> io::Result<OwnedFd> {
     let way: PathBuf = names.iter().collect();
     match rfs::openat2(folder, &way, WALK, Mode::empty(), INSIDE) {
         Ok(found) => return Ok(found),
         Err(Errno::LOOP) => return Err(Refusal::Link.into()),
-        // An old kernel, or a filter of system calls that does not know the call. And where the last is no folder, the
-        // steps tell whether it is a link.
+        // An old kernel, or a seccomp filter that does not know the call. And if the last component is not a
+        // folder, the steps find out whether it is a link.
         Err(Errno::NOSYS | Errno::PERM | Errno::NOTDIR) => {}
         Err(error) => return Err(error.into()),
     }
     by_steps(folder, names)
 }
 
-/// The same, one component after the other.
+/// Opens a folder below another, one component at a time.
 pub(super) fn by_steps(folder: &OwnedFd, names: &[OsString]) -> io::Result<OwnedFd> {
     let mut now = folder.try_clone()?;
     for name in names {
@@ -134,7 +134,7 @@ pub(super) fn by_steps(folder: &OwnedFd, names: &[OsString]) -> io::Result<Owned
     Ok(now)
 }
 
-/// Opens a folder of a folder; a link is refused.
+/// Opens a subfolder; a symbolic link is refused.
 pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     rfs::openat(folder, name, WALK, Mode::empty()).map_err(|error| match error {
         Errno::NOTDIR | Errno::LOOP if entry(folder, name).is_ok_and(|status| status.is_symlink()) => {
@@ -144,37 +144,37 @@ pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     })
 }
 
-/// Whether nobody but root and ourselves may change what is in a folder.
+/// Whether nobody but root and the calling user may change the entries of a folder.
 pub(super) fn is_safe(folder: impl AsFd) -> io::Result<bool> {
     let status = rfs::fstat(folder)?;
     Ok(is_safe_mode(status.st_uid, status.st_gid, status.st_mode))
 }
 
-/// The owner, the group and the mode of a folder; links are followed.
+/// The owner, group and mode of a folder; links are followed.
 pub(super) fn owned(folder: &Path) -> Option<(u32, u32, u32)> {
     let status = rfs::stat(folder).ok()?;
     Some((status.st_uid, status.st_gid, status.st_mode))
 }
 
-/// Whether nobody but root and ourselves may change what is in a folder with this owner, group and mode.
+/// Whether nobody but root and the calling user may change the entries of a folder with this owner, group and mode.
 pub(super) fn is_safe_mode(owner: u32, group: u32, mode: u32) -> bool {
     let owned = owner == 0 || owner == rustix::process::geteuid().as_raw();
-    // The rights of an access control list are in the group's bits.
+    // The permissions of an access control list are in the group's bits.
     owned && mode & 0o002 == 0 && (mode & 0o020 == 0 || group == 0)
 }
 
-/// What an entry of a folder is; of a link, the link.
+/// Metadata of an entry; symbolic links are not followed.
 pub(super) fn entry(folder: &OwnedFd, name: &OsStr) -> io::Result<Metadata> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     File::from(rfs::openat(folder, name, flags, Mode::empty())?).metadata()
 }
 
-/// Opens an entry of a folder that is not to be created.
+/// Opens an existing entry of a folder.
 pub(super) fn open(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<File> {
     create(folder, name, flags, Mode::empty())
 }
 
-/// Opens an entry of a folder, with a mode for one that is created.
+/// Opens an entry of a folder, which is created with this mode if `flags` request it.
 pub(super) fn create(folder: &OwnedFd, name: &OsStr, flags: OFlags, mode: Mode) -> io::Result<File> {
     let opened = match rfs::openat2(folder, name, flags | CALM, mode, INSIDE) {
         Err(Errno::NOSYS | Errno::PERM) => rfs::openat(folder, name, flags | CALM, mode),
@@ -183,7 +183,7 @@ pub(super) fn create(folder: &OwnedFd, name: &OsStr, flags: OFlags, mode: Mode) 
     match opened {
         Ok(file) => Ok(file.into()),
         Err(Errno::LOOP) => Err(Refusal::Link.into()),
-        // A pipe without a reader, or a socket.
+        // A FIFO without a reader, or a socket.
         Err(Errno::NXIO) => Err(Refusal::NotRegular.into()),
         Err(error) => Err(error.into()),
     }

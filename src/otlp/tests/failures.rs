@@ -87,13 +87,13 @@ fn the_reason_of_a_failure_is_told() {
         resolve(&config, &|_| None).unwrap().0.unwrap().hide(&why)
     };
     for (protocol, mood, reason) in [
-        (BOTH[0], Mood::TakesPart, "the collector refused 3 points of the push: too old"),
-        (BOTH[1], Mood::TakesPart, "the collector refused 3 points of the push: too old"),
-        (BOTH[1], Mood::Refuses(400, 3), "the collector answered 400 Bad Request: no access with (hidden)"),
+        (BOTH[0], Mood::TakesPart, "the collector rejected 3 points of the export: too old"),
+        (BOTH[1], Mood::TakesPart, "the collector rejected 3 points of the export: too old"),
+        (BOTH[1], Mood::Refuses(400, 3), "the collector responded 400 Bad Request: no access with (hidden)"),
         (BOTH[0], Mood::Refuses(400, 3), "InvalidArgument"),
-        (BOTH[1], Mood::Garbage, "is no OTLP collector"),
-        (BOTH[0], Mood::Silent, "no answer within 200ms"),
-        (BOTH[1], Mood::Silent, "no answer within 200ms"),
+        (BOTH[1], Mood::Garbage, "is not an OTLP collector"),
+        (BOTH[0], Mood::Silent, "no response within 200ms"),
+        (BOTH[1], Mood::Silent, "no response within 200ms"),
     ] {
         let text = reasons(protocol, mood.clone());
         assert!(text.contains(reason), "{protocol:?} {mood:?}: {text}");

@@ -164,9 +164,9 @@ fn files_that_cannot_be_used_are_named() {
         let missing = Otlp { certificate: Some(authority.file("gone.pem")), ..good.clone() };
         assert!(message(missing).ends_with("gone.pem"));
         let without = Otlp { certificate: Some(empty.clone()), ..good.clone() };
-        assert!(message(without).ends_with("empty.pem holds no certificate of an authority in PEM form"));
+        assert!(message(without).ends_with("empty.pem contains no CA certificate in PEM format"));
         let keyless = Otlp { client_key: Some(empty.clone()), ..good.clone() };
-        assert!(message(keyless).ends_with("empty.pem holds no private key in PEM form"));
+        assert!(message(keyless).ends_with("empty.pem contains no private key in PEM format"));
         let other = Authority::new();
         let mixed = Otlp { client_key: Some(other.file("client.key")), ..good };
         assert!(matches!(world.start(&mixed), Err(OtlpError::Tls(_))), "{protocol:?}");

@@ -74,7 +74,7 @@ fn pushing_is_off_until_somebody_asks() {
 
 #[test]
 fn the_environment_can_forbid_it() {
-    let off = "off\n! nothing is pushed: ";
+    let off = "off\n! the OTLP export is disabled: ";
     check(&on(), &[("SDK_DISABLED", "TRUE")], &format!("{off}OTEL_SDK_DISABLED is true"));
     check(&on(), &[("SDK_DISABLED", "false")], HTTP);
     check(
@@ -87,12 +87,12 @@ fn the_environment_can_forbid_it() {
     check(
         &on(),
         &[("METRICS_EXPORTER", "otlp, console")],
-        &format!("{HTTP}\n! OTEL_METRICS_EXPORTER: `console` is ignored: memwarden has otlp and none"),
+        &format!("{HTTP}\n! OTEL_METRICS_EXPORTER: `console` is ignored: memwarden supports otlp and none"),
     );
     check(
         &on(),
         &[("METRICS_EXPORTER", "prometheus")],
-        "off\n! OTEL_METRICS_EXPORTER: `prometheus` is ignored: memwarden has otlp and none\n! nothing is pushed: OTEL_METRICS_EXPORTER does not name otlp",
+        "off\n! OTEL_METRICS_EXPORTER: `prometheus` is ignored: memwarden supports otlp and none\n! the OTLP export is disabled: OTEL_METRICS_EXPORTER does not name otlp",
     );
 }
 
@@ -116,11 +116,11 @@ fn endpoints_are_taken_as_the_specification_says() {
         &generic("c:4318"),
         &ignored("c:4318", "has no scheme; write http:// or https:// before it"),
     );
-    check(&silent(), &generic("ftp://c"), &ignored("ftp://c", "has a scheme that is neither http nor https"));
+    check(&silent(), &generic("ftp://c"), &ignored("ftp://c", "has a scheme other than http and https"));
     check(
         &silent(),
         &generic("http://u:pw@c"),
-        &ignored("(hidden)@c", "has a user name in it; use the headers instead"),
+        &ignored("(hidden)@c", "contains a user name; use the headers instead"),
     );
     for wrong in ["http://c:99999999", "http://c:", "http://[::1]:x"] {
         assert!(show(&silent(), &generic(wrong)).starts_with(HTTP), "{wrong}");
@@ -134,7 +134,7 @@ fn endpoints_are_taken_as_the_specification_says() {
             .starts_with("http http://a:1/v1/metrics\n! OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
     );
     let error = resolve(&file("http://a b"), &|_| None).unwrap_err().to_string();
-    assert!(error.starts_with("otlp.endpoint `http://a b` is no URL"), "{error}");
+    assert!(error.starts_with("otlp.endpoint `http://a b` is not a valid URL"), "{error}");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn headers_are_decoded_merged_and_never_told() {
         &on(),
         &[("EXPORTER_OTLP_HEADERS", "s3cret,a=s3cret%,b c=s3cret,host=s3cret,d=s3cret%0A,,ok=1")],
         &format!(
-            "{HTTP}\nok: 1\n! OTEL_EXPORTER_OTLP_HEADERS: member 1 is ignored: it has no `=`\n! OTEL_EXPORTER_OTLP_HEADERS: member 2 is ignored: it is not percent-encoded\n! OTEL_EXPORTER_OTLP_HEADERS: member 3 is ignored: it has no valid header name\n! OTEL_EXPORTER_OTLP_HEADERS: member 4 is ignored: it sets a header that belongs to the transport\n! OTEL_EXPORTER_OTLP_HEADERS: member 5 is ignored: it has a value that no header can have"
+            "{HTTP}\nok: 1\n! OTEL_EXPORTER_OTLP_HEADERS: member 1 is ignored: it has no `=`\n! OTEL_EXPORTER_OTLP_HEADERS: member 2 is ignored: it is not percent-encoded\n! OTEL_EXPORTER_OTLP_HEADERS: member 3 is ignored: it has no valid header name\n! OTEL_EXPORTER_OTLP_HEADERS: member 4 is ignored: it sets a header that the transport controls\n! OTEL_EXPORTER_OTLP_HEADERS: member 5 is ignored: it has an invalid header value"
         ),
     );
     let (found, _) = resolved(&on(), &[("EXPORTER_OTLP_HEADERS", "authorization=Bearer%20s3cret")]);
@@ -264,7 +264,7 @@ fn certificates_follow_their_order() {
         &on(),
         &variables[2..3],
         &format!(
-            "{HTTP}\n! OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is ignored: OTEL_EXPORTER_OTLP_CLIENT_KEY is needed beside it"
+            "{HTTP}\n! OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is ignored: OTEL_EXPORTER_OTLP_CLIENT_KEY is required with it"
         ),
     );
     let (found, _) = resolved(&on(), &[("SSL_CERT_FILE", "/mine.pem")]);

@@ -1,4 +1,4 @@
-//! What is left of the host's and of a group's memory, read through kept descriptors without allocating.
+//! The memory left of the host and of a cgroup, read through kept descriptors without allocating.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,12 +12,12 @@ use crate::model::units::Bytes;
 /// A `memory.stat` has about 2 KiB; what is needed of `/proc/meminfo` is in its first lines.
 const ROOM: usize = 8192;
 
-/// What is left, of how much.
+/// The memory left, and the total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// Bytes until it is exhausted.
     pub headroom: Bytes,
-    /// All there is.
+    /// Total bytes.
     pub total: Bytes,
 }
 
@@ -34,17 +34,17 @@ impl HostMeter {
         Ok(Self(open(&proc.join("meminfo"))?))
     }
 
-    /// Reads it.
+    /// Reads the memory left.
     ///
     /// # Errors
-    /// The operating system's, or `InvalidData` for text that is not understood.
+    /// I/O errors, or `InvalidData` for text that cannot be parsed.
     pub fn read(&self) -> io::Result<Left> {
         let mut room = [0; ROOM];
         parse_host(text(&self.0, &mut room)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 
-/// A group, and every group above it that may have a limit.
+/// The limits of a cgroup and its ancestors.
 #[derive(Debug)]
 pub struct GroupMeter {
     version: Version,
@@ -59,11 +59,11 @@ struct Level {
 }
 
 impl GroupMeter {
-    /// Opens the files of the group at `path` and of all above it.
+    /// Opens the files of the cgroup at `path` and its ancestors.
     ///
     /// # Errors
-    /// The operating system's, where there is no such group; one without limits to read, as where the memory controller
-    /// is on further up only (v2), is left out.
+    /// If there is no such cgroup. A cgroup without limit files is skipped, for example where the memory controller is
+    /// enabled only further up (v2).
     pub fn open(hierarchy: &Hierarchy, path: &str) -> io::Result<Self> {
         let (limit, usage) = match hierarchy.version {
             Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -96,17 +96,17 @@ impl GroupMeter {
         Ok(Self { version: hierarchy.version, levels })
     }
 
-    /// The least that is left below any limit on the path; nothing where there is no limit that `host` does not have.
+    /// The smallest memory left below any limit on the path; absent where no limit is below `host`.
     ///
     /// # Errors
-    /// The operating system's, also once the group is gone, or `InvalidData`.
+    /// I/O errors, also once the cgroup is removed, or `InvalidData`.
     pub fn read(&self, host: Bytes) -> io::Result<Option<Left>> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidData);
         let mut least: Option<Left> = None;
         for level in &self.levels {
             let mut room = [0; ROOM];
             let limit = text(&level.limit, &mut room)?.trim_ascii();
-            // v1 says "none" with a number larger than any memory.
+            // v1 represents no limit by a number larger than any memory.
             let limit = if limit == b"max" { None } else { Some(number(limit).ok_or_else(wrong)?) };
             let Some(limit) = limit.filter(|limit| *limit < host.get()) else { continue };
             let usage = number(text(&level.usage, &mut room)?.trim_ascii()).ok_or_else(wrong)?;
@@ -120,7 +120,7 @@ impl GroupMeter {
         Ok(least)
     }
 
-    /// File cache that is given up first; v1 has it of the whole subtree under another name.
+    /// Page cache that is reclaimed first; v1 has it for the whole subtree under another name.
     const fn inactive(&self) -> &'static [u8] {
         match self.version {
             Version::V1 => b"total_inactive_file",

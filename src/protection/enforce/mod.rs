@@ -1,9 +1,8 @@
-//! The only code that signals, kills, freezes or starts a hook, and what it needs of the machine for that.
+//! The only code that signals, kills, freezes or starts a hook, and what it reads for that.
 //!
-//! [`executor`] carries out steps and checks each process immediately before;
-//! [`hooks`] start commands outside the job's cgroup; [`webhook`] calls web
-//! services; [`deaths`] sees how watched processes end; [`levels`] reads the
-//! headroom that decides.
+//! [`executor`] carries out steps and checks each process immediately before; [`hooks`] start commands outside the
+//! job's cgroup; [`webhook`] calls web services; [`deaths`] detects how watched processes ended; [`levels`] reads the
+//! memory left that decisions are based on.
 
 pub mod deaths;
 pub mod executor;

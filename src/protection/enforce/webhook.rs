@@ -1,4 +1,5 @@
-//! Calls web services for the executor, on a thread with a runtime of its own: a dead server holds nobody up.
+//! Calls web services for the executor, on a thread with its own runtime, so that an unresponsive server blocks no
+//! other thread.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,11 +14,11 @@ use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
 use crate::protection::words::step::{Finished, Outcome, Place, Step, StepDone, StepError, Ticket, Work};
 
-/// Calls that wait for their turn.
+/// Capacity of the queue of calls.
 const WAITING: usize = 32;
-/// A service that takes longer is given up.
+/// Time limit of a call.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What is read of an answer, in bytes.
+/// Bytes that are read of a response.
 const LARGEST: usize = 4096;
 
 /// Posts JSON to `http://` and `https://` addresses.
@@ -28,11 +29,11 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// Starts the thread; it ends with this. An `https` service must be certified by whom `trust` names, which is read
-    /// anew for each call.
+    /// Starts the thread, which ends when this is dropped. An `https` service must be certified by `trust`, which is
+    /// read again for each call.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread or no runtime.
+    /// If the thread or its runtime cannot be started.
     pub fn start(trust: Trust) -> io::Result<Self> {
         let (calls, inbox) = sync_channel(WAITING);
         let (report, ended) = sync_channel(2 * WAITING);
@@ -79,7 +80,7 @@ fn serve(
         if finished.said.len() > LARGEST {
             finished.said = "".into();
         }
-        // Nobody asks any more where the report is full.
+        // A full report channel means that the result is no longer needed.
         let _ = report.try_send(finished);
     }
 }
@@ -90,7 +91,7 @@ async fn post(trust: &Trust, url: &str, body: String) -> anyhow::Result<String> 
         .header(http::header::CONTENT_TYPE, "application/json")
         .header(http::header::USER_AGENT, concat!("memwarden/", env!("CARGO_PKG_VERSION")))
         .body(Full::from(body))?;
-    // One client a call: nothing is kept open for the next incident.
+    // One client per call: no connection is kept open until the next incident.
     let client = HttpClient::new(&uri, trust, LARGEST, PATIENCE)?;
     let (status, body) = client.exchange(request).await.map_err(|error| match error {
         HttpError::Certificate(_) => {
@@ -219,14 +220,14 @@ mod tests {
         secure(other.path());
         let url = secure(folder.path());
         let refused = called(Trust::File(other.path().join("ca.pem")), &url).result.unwrap_err().to_string();
-        assert!(refused.contains("its certificate is not trusted: "), "{refused}");
+        assert!(refused.contains("the server's certificate is not trusted: "), "{refused}");
         assert!(refused.ends_with("; protection.webhook_certificate can name its authority"), "{refused}");
         assert!(!refused.contains("s3cret"), "{refused}");
 
         // The name in the address must be one of the certificate's.
         let url = secure(folder.path()).replace("localhost", "127.0.0.1");
         let refused = called(Trust::File(ca), &url).result.unwrap_err().to_string();
-        assert!(refused.contains("its certificate is not trusted: "), "{refused}");
+        assert!(refused.contains("the server's certificate is not trusted: "), "{refused}");
 
         let missing = Trust::File(folder.path().join("none.pem"));
         let refused = called(missing, "https://localhost:1/").result.unwrap_err().to_string();

@@ -1,50 +1,51 @@
-//! Where alerts come in: from the HTTP server to whichever guard runs.
+//! Receives alerts from the HTTP server for the running guard.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::Shared;
 use crate::host::{clock, fs};
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::words::alert::ReceiveAlerts;
 
-/// A token has a few dozen bytes; more is another file.
+/// Maximum size of the token file in bytes; tokens have a few dozen.
 const LONGEST: u64 = 4096;
 
-/// The desk; what is behind it changes at a reload.
+/// The receiver of alerts; its guard changes at a reload.
 #[derive(Debug, Default)]
 pub struct AlertReceiver(Mutex<Behind>);
 
-/// Strangers may knock as often as they like, and are logged once in so long; all are counted.
+/// Minimum time between two log messages about refused alerts; all are counted.
 const LOGGED: Duration = Duration::from_secs(60);
 
-/// Who hears the alerts, and what they must bring.
+/// The guard that receives alerts, and the token that senders need.
 #[derive(Debug, Default)]
 struct Behind {
     shared: Option<Arc<Shared>>,
     token: Option<PathBuf>,
-    /// When it was logged last that somebody was refused.
+    /// When refused alerts were last logged.
     refused: Option<Timestamp>,
 }
 
 impl AlertReceiver {
-    /// Somebody else hears from now on.
+    /// Replaces the guard and the token.
     pub(super) fn hand_over(&self, shared: Option<Arc<Shared>>, token: Option<PathBuf>) {
-        let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut behind = lock(&self.0);
         (behind.shared, behind.token) = (shared, token);
     }
 
     fn shared(&self) -> Option<Arc<Shared>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).shared.clone()
+        lock(&self.0).shared.clone()
     }
 }
 
 impl ReceiveAlerts for AlertReceiver {
-    /// The file is read each time, so that a new token counts at once.
+    /// Reads the file each time, so that a new token is effective immediately.
     fn token(&self) -> Result<Option<String>, String> {
-        let path = self.0.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
+        let path = lock(&self.0).token.clone();
         let Some(path) = path else { return Ok(None) };
         let read = fs::read_bounded(&path, LONGEST)
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| std::io::ErrorKind::InvalidData.into()));
@@ -52,8 +53,8 @@ impl ReceiveAlerts for AlertReceiver {
             Ok(token) if token.is_empty() => Err("The token file is empty.".to_owned()),
             Ok(token) => Ok(Some(token)),
             Err(error) => {
-                tracing::error!(path = %path.display(), %error, "The token for alerts cannot be read.");
-                Err("The token file cannot be read; the log says why.".to_owned())
+                tracing::error!(path = %path.display(), %error, "Cannot read the alert token file; alerts are refused.");
+                Err("The token file cannot be read; see the log.".to_owned())
             }
         }
     }
@@ -65,14 +66,14 @@ impl ReceiveAlerts for AlertReceiver {
 
     fn refused(&self) {
         let now = clock::now();
-        let mut behind = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut behind = lock(&self.0);
         let due = behind.refused.is_none_or(|before| now.since(before) >= LOGGED);
         if due {
             behind.refused = Some(now);
         }
         drop(behind);
         if due {
-            tracing::warn!("Alerts were refused: nobody vouched for who sent them.");
+            tracing::warn!("Refused alerts: the sender is not authenticated.");
         }
         if let Some(shared) = self.shared() {
             shared.alerts.refused();

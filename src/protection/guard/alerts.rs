@@ -1,23 +1,24 @@
-//! Alerts that fire now, as Alertmanager told them, until it says that they are over.
+//! The firing alerts, from their notification by Alertmanager until they are resolved.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::options::target::Target;
 
-/// The most alerts remembered; more are refused.
+/// Maximum number of firing alerts; more are refused.
 const MOST: usize = 256;
-/// One that was not said again for so long is forgotten where there is no room: nobody said that it is over, and
-/// Alertmanager repeats what fires every few hours.
+/// Age after which an alert is dropped to make room: its resolution was lost, because Alertmanager repeats firing
+/// alerts every few hours.
 const OLD: Duration = Duration::from_secs(6 * 3600);
 
 /// Labels, sorted.
 pub type Labels = BTreeMap<String, String>;
 
-/// The alerts that fire.
+/// The firing alerts.
 #[derive(Debug, Default)]
 pub struct Alerts {
     firing: Mutex<BTreeMap<Labels, Timestamp>>,
@@ -26,9 +27,9 @@ pub struct Alerts {
 }
 
 impl Alerts {
-    /// An alert fires, or is over; whether it is for one of the targets.
+    /// Records that an alert fires or is resolved; returns whether it matches a target.
     pub fn receive(&self, labels: Labels, fires: bool, targets: &[Target], now: Timestamp) -> bool {
-        let mut firing = self.firing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut firing = lock(&self.firing);
         if !fires {
             return firing.remove(&labels).is_some();
         }
@@ -45,19 +46,19 @@ impl Alerts {
         heeded && room
     }
 
-    /// Somebody sent alerts and was refused.
+    /// Counts a refused message.
     pub fn refused(&self) {
         self.counts[2].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// When the newest of the alerts for this target was told.
+    /// When the newest of the firing alerts for this target was received.
     pub fn firing(&self, target: &Target) -> Option<Timestamp> {
-        let firing = self.firing.lock().unwrap_or_else(PoisonError::into_inner);
+        let firing = lock(&self.firing);
         let for_it = firing.iter().filter(|(labels, _)| heeds(target, labels)).map(|(_, at)| *at);
         for_it.max_by_key(|at| at.monotonic())
     }
 
-    /// How many were matched, unmatched and refused, with the words for it.
+    /// The numbers of matched, unmatched and refused alerts, with their labels.
     pub fn counts(&self) -> [(&'static str, u64); 3] {
         let count = |place: usize| self.counts[place].load(Ordering::Relaxed);
         [("matched", count(0)), ("unmatched", count(1)), ("refused", count(2))]

@@ -1,4 +1,4 @@
-//! A drill: the whole ladder against a live target, with signal 0 in the place of every signal.
+//! A drill: all steps of the escalation for a running target, with signal 0 instead of every signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,52 +28,52 @@ use crate::protection::status::{Name, Report};
 use crate::protection::words::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::sources::{Context, Registration, process, workload};
 
-/// What would happen, in order.
+/// The result of a drill.
 #[derive(Debug, Default)]
 pub struct Drill {
-    /// A job of the target's each: its name, and why nothing would be done for it.
+    /// The jobs of the target.
     pub jobs: Vec<Job>,
 }
 
 /// One job that the target names.
 #[derive(Debug)]
 pub struct Job {
-    /// The workload or cgroup; empty where the target names nobody now.
+    /// The workload or cgroup; empty where the target names no process now.
     pub name: String,
-    /// How many processes may be touched, and may not.
+    /// Number of processes that may be signalled.
     pub members: u32,
-    /// How many are left out: other users', the kernel's, our own.
+    /// Number of processes that may not be signalled: of other users, the kernel and memwarden.
     pub left_out: u32,
-    /// How many of them for each reason.
+    /// Their number, by reason.
     pub whys: Whys,
-    /// Why nothing may be done.
+    /// Why no action is allowed.
     pub unfit: Option<&'static str>,
-    /// Every step.
+    /// The steps, in order.
     pub steps: Vec<Walked>,
 }
 
-/// One step that was walked through.
+/// One step of a drill.
 #[derive(Debug)]
 pub struct Walked {
-    /// The rung.
+    /// The state that it belongs to.
     pub state: State,
-    /// What would be done.
+    /// The step, as text.
     pub what: String,
-    /// What would become of it.
+    /// Its result, as text.
     pub outcome: String,
     /// Whether it would fail.
     pub fails: bool,
-    /// How long asking took, in microseconds.
+    /// Duration of the check in microseconds.
     pub micros: u64,
 }
 
-/// The rungs, in order.
+/// The states, in order.
 const LADDER: [State; 5] = [State::Warn, State::Soft, State::Checkpoint, State::Term, State::Kill];
 
-/// Walks through the ladder of the target `name`.
+/// Checks all steps of the escalation of the target `name`.
 ///
 /// # Errors
-/// No such target, or nothing could be read.
+/// If there is no such target, or its processes cannot be read.
 pub fn walk(
     config: &Config,
     protection: &Protection,
@@ -83,10 +83,11 @@ pub fn walk(
     let known: Vec<&str> = protection.targets.iter().map(|target| target.name.as_str()).collect();
     let target = protection.targets.iter().find(|target| target.name.as_str() == name);
     let target = target.cloned().with_context(|| {
-        format!("there is no target `{name}` that is not off; there are: {}", known.join(", "))
+        format!("no target `{name}` is in mode observe or enforce; targets: {}", known.join(", "))
     })?;
     let roots = Arc::clone(&context.roots);
-    let never = executor::never(&roots.proc, &[]).context("who we are cannot be read")?;
+    let never =
+        executor::never(&roots.proc, &[]).context("cannot read memwarden's own processes and cgroup")?;
     let registries = Registries { sources: SOURCES, analyzers: &[] };
     let mut engine = Engine::new(registries, config, context, Arc::new(Events::new()));
     let frame = sample(&mut engine, &target);
@@ -94,7 +95,7 @@ pub fn walk(
     let mut input_builder = InputBuilder::new(targets, &roots, Some(never.clone()));
     let facts = input_builder
         .look(clock::now(), &frame.outlook, engine.facts(), &Alerts::default(), &Report::default())
-        .context("processes cannot be read")?;
+        .context("cannot read the processes")?;
     let mut machine = Machine::arm(
         executor::Mode::Drill,
         &roots.proc,
@@ -102,7 +103,7 @@ pub fn walk(
         never,
         BackgroundExecutors::default(),
     )
-    .context("nobody could be signalled")?;
+    .context("cannot set up the executor")?;
     let mut drill = Drill::default();
     let named = input_builder.names.slots.iter().zip(facts.slots);
     for (slot, (names, facts)) in named.enumerate() {
@@ -134,7 +135,7 @@ pub fn walk(
     Ok((target, drill))
 }
 
-/// What tells who belongs to whom.
+/// The sources that assign processes to workloads.
 const SOURCES: &[&Registration] = &[
     &process::REGISTRATION,
     #[cfg(feature = "gpu")]
@@ -142,8 +143,8 @@ const SOURCES: &[&Registration] = &[
     &workload::REGISTRATION,
 ];
 
-/// A sample in which the target names somebody, or the last one where it does not: what tells of GPUs takes a moment to
-/// start. Who is known only by speaking on the job socket is known to the daemon that listens there, and not here.
+/// A sample in which the target names a process, or the last one within 3 s: the GPU source takes a moment to start.
+/// Workloads that only the job socket identifies are known to the running daemon, and not here.
 fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
     const PATIENCE: Duration = Duration::from_secs(3);
     const STEP: Duration = Duration::from_millis(200);
@@ -161,7 +162,7 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
     }
 }
 
-/// Whether there may be GPUs that were not told yet: without a driver there is nothing to wait for.
+/// Whether GPU processes may still be reported: without a driver there is nothing to wait for.
 #[cfg(feature = "gpu")]
 fn may_tell(frame: &Frame, told: &Facts) -> bool {
     use crate::sources::gpu::REGISTRATION;
@@ -213,31 +214,31 @@ fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine)
     if let Some(hook) = &target.hook
         && let Err(error) = hooks::check::program(&hook.program)
     {
-        let what = format!("look at {}", hook.program.display());
+        let what = format!("check {}", hook.program.display());
         let outcome = format!("{:#}", anyhow::Error::new(error));
         steps.push(Walked { state: State::Soft, what, outcome, fails: true, micros: 0 });
     }
     steps
 }
 
-/// A step, with the name of its signal.
+/// A step as text, with the name of its signal.
 fn said(work: &Work) -> String {
     let Work::Signal { process, signal, only_if_caught } = work else { return work.to_string() };
     let condition = if *only_if_caught { ", if it has a handler" } else { "" };
     format!("send SIG{} to pid {}{condition}", signals::name(*signal), process.pid)
 }
 
-/// How a step would go, and whether that is a failure.
+/// The result of a step as text, and whether it is a failure.
 fn told_of(result: &Result<StepDone, StepError>) -> (String, bool) {
     match result {
         Ok(StepDone { outcome: Outcome::Skipped(why), .. }) => {
             (format!("skipped: {why:?}").to_lowercase(), false)
         }
         Ok(StepDone { outcome: Outcome::Started(_), processes, .. }) => {
-            (format!("{processes} are there"), false)
+            (format!("{processes} processes exist"), false)
         }
         Ok(StepDone { processes: 0, .. }) => ("would be done".to_owned(), false),
-        Ok(StepDone { processes, .. }) => (format!("would reach {processes}"), false),
+        Ok(StepDone { processes, .. }) => (format!("would affect {processes} processes"), false),
         Err(error) => (error.to_string(), true),
     }
 }

@@ -1,8 +1,7 @@
-//! What the analyzers and the sources state that concerns one job, found by identity.
+//! Forecasts, leaks and readings that concern one job, found by the identity of its processes.
 //!
-//! A figure counts only where the process that it is about is one of the job's
-//! verified members. No point and no label is read: what a series is called is a
-//! text that others may choose.
+//! A value counts only where its process is one of the job's verified members. No metric label is read, because users
+//! choose the names in labels.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,29 +14,29 @@ use crate::model::units::Bytes;
 use crate::protection::policy::{Forecast, Reading};
 use crate::protection::words::scope::within;
 
-/// A rank that said nothing for so long may have died, or hang; its client sends figures every second.
+/// Age of a rank's last message after which it may have died or hang; its client reports every second.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// What tells one job from others.
+/// The identity of a job, for the search.
 #[derive(Debug, Default)]
 pub(super) struct Traits<'f> {
     /// Its processes.
     pub(super) members: BTreeSet<ProcessKey>,
-    /// The workloads that are made of its members only, so that their sums are the job's own.
+    /// The workloads that consist of its members only, so that their sums are the job's own.
     pub(super) workloads: BTreeSet<&'f WorkloadKey>,
-    /// Whether others' processes are in a workload of its members: what is foreseen for such a one is not known.
+    /// Whether processes of others are in a workload of its members, so that the workload's forecast does not count.
     pub(super) mixed: bool,
-    /// Its group.
+    /// Its cgroup.
     pub(super) group: Option<&'f str>,
     /// The UUIDs of the GPUs that it uses.
     pub(super) gpus: BTreeSet<&'f str>,
-    /// Whether the host's memory, the GPUs' and its allocators' are watched for it.
+    /// Whether its policy watches the memory of the host, GPUs and allocators.
     pub(super) host: bool,
     pub(super) gpu: bool,
     pub(super) allocator: bool,
 }
 
-/// A headroom and its total, the smaller headroom of two.
+/// The reading with the smaller headroom.
 fn tighter(one: Option<(Bytes, Bytes)>, other: (Bytes, Bytes)) -> Option<(Bytes, Bytes)> {
     Some(one.filter(|one| one.0 <= other.0).unwrap_or(other))
 }
@@ -47,7 +46,7 @@ fn reading((headroom, total): (Bytes, Bytes)) -> Known {
 }
 
 impl Traits<'_> {
-    /// Whether what is foreseen of a resource is foreseen for this job.
+    /// Whether a forecast of a resource concerns this job.
     fn concerns(&self, resource: &outlook::Resource) -> bool {
         use outlook::Resource;
         match resource {
@@ -60,7 +59,7 @@ impl Traits<'_> {
         }
     }
 
-    /// Whether a leak of a resource is a leak of this job.
+    /// Whether a leak in a resource is a leak of this job.
     fn leaks(&self, resource: &outlook::Resource) -> bool {
         use outlook::Resource;
         match resource {
@@ -72,7 +71,7 @@ impl Traits<'_> {
         }
     }
 
-    /// The soonest exhaustion; the outer absence is that of anybody who looks.
+    /// The soonest predicted exhaustion; the outer option is absent where no analyzer observes the job.
     pub(super) fn forecast(&self, outlook: &Outlook) -> Option<Option<Forecast>> {
         let forecasts = outlook.forecasts.as_ref()?;
         let about = forecasts.iter().filter(|forecast| self.concerns(&forecast.resource));
@@ -80,19 +79,19 @@ impl Traits<'_> {
         let soonest = quantiles
             .map(|tte| Forecast { p10: tte.p10.get(), p50: tte.p50.get() })
             .reduce(|one, other| Forecast { p10: one.p10.min(other.p10), p50: one.p50.min(other.p50) });
-        // Nothing foreseen is a statement, which nobody makes of a workload that is not looked at.
+        // That no exhaustion is predicted is a result, which does not exist for a workload that no analyzer observes.
         (soonest.is_some() || !self.mixed).then_some(soonest)
     }
 
-    /// Whether a leak is confirmed; absent where nobody looks.
+    /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub(super) fn leak(&self, outlook: &Outlook) -> Option<bool> {
         let mut leaking = outlook.leaks.as_ref()?.iter().filter(|leak| leak.state == LeakState::Leaking);
         let leaks = leaking.any(|leak| self.leaks(&leak.resource));
         (leaks || !self.mixed).then_some(leaks)
     }
 
-    /// The allocator with least left of those that its processes tell of: what is free on the device, and what the
-    /// allocator has taken of it and given to no tensor. Not known where a process is silent for too long.
+    /// The allocator with the least memory left of those that its processes report: free memory of the device, and
+    /// reserved memory without a tensor. Unknown where a process has not reported for too long.
     pub(super) fn allocator_left(&self, told: &Facts) -> Known {
         let mut least = None;
         let ours =
@@ -105,7 +104,7 @@ impl Traits<'_> {
             let total = reserved.saturating_add(free);
             least = tighter(least, (total.saturating_sub(allocator.allocated), total));
         }
-        // What a log or a push says of the job's allocator has no process, and nothing says how old it is.
+        // Allocator figures of a log or a push have no process, and no age.
         let spoken_of = |allocator: &Allocator| {
             allocator.workload.as_ref().is_some_and(|workload| self.workloads.contains(workload))
         };
@@ -116,7 +115,7 @@ impl Traits<'_> {
         }
     }
 
-    /// The GPU with least left of those that it uses.
+    /// The GPU with the least memory left of those that the job uses.
     pub(super) fn gpu_left(&self, told: &Facts) -> Known {
         if self.gpus.is_empty() {
             return Known::Absent;

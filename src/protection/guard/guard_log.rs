@@ -1,4 +1,4 @@
-//! The daemon's log of what the guard does, written by a thread of its own.
+//! Log messages about the guard's transitions and steps, written by another thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use crate::protection::options::target::Target;
 use crate::protection::policy::{Mode, Resource, Transition};
 use crate::protection::words::step::{Outcome, Skip, StepDone, StepError, Work};
 
-/// Words that may wait: an incident has a few, and one for each process.
+/// Capacity of the queue: an incident has a few messages, and one per process.
 const QUEUE: usize = 2048;
 
-/// One word: nothing in it is allocated.
+/// One log message. Contains no allocation.
 #[derive(Clone, Copy, Debug)]
 enum LogEntry {
     Moved { target: usize, mode: Mode, transition: Transition, host: Option<Bytes>, limit: Option<Bytes> },
@@ -21,7 +21,7 @@ enum LogEntry {
     Ended { slot: usize, step: &'static str, how: How, micros: u64 },
 }
 
-/// How a step went.
+/// The result of a step.
 #[derive(Clone, Copy, Debug)]
 enum How {
     Went(Outcome),
@@ -47,20 +47,22 @@ impl How {
             Self::Went(Outcome::Done) => "done".to_owned(),
             Self::Went(Outcome::Started(_)) => "started".to_owned(),
             Self::Went(Outcome::Saving(_)) => "saving".to_owned(),
-            Self::Went(Outcome::WouldHave) => "would have".to_owned(),
-            Self::Went(Outcome::Skipped(Skip::Gone)) => "skipped: gone".to_owned(),
-            Self::Went(Outcome::Skipped(Skip::NotCaught)) => "skipped: not caught".to_owned(),
-            Self::Went(Outcome::Skipped(Skip::Unsupported)) => "skipped: unsupported".to_owned(),
-            Self::Went(Outcome::Skipped(Skip::Busy)) => "skipped: busy".to_owned(),
-            Self::Refused(pid) => format!("refused: pid {pid} is out of bounds"),
+            Self::Went(Outcome::WouldHave) => "would have been done".to_owned(),
+            Self::Went(Outcome::Skipped(Skip::Gone)) => "skipped: the process has ended".to_owned(),
+            Self::Went(Outcome::Skipped(Skip::NotCaught)) => "skipped: no handler for the signal".to_owned(),
+            Self::Went(Outcome::Skipped(Skip::Unsupported)) => "skipped: not supported".to_owned(),
+            Self::Went(Outcome::Skipped(Skip::Busy)) => {
+                "skipped: too many pending steps of this kind".to_owned()
+            }
+            Self::Refused(pid) => format!("refused: pid {pid} is outside the scope"),
             Self::Errno(errno) => format!("failed: errno {errno}"),
-            Self::Late(left) => format!("late: {left} are left"),
+            Self::Late(left) => format!("timed out: {left} processes have not ended"),
             Self::Failed => "failed".to_owned(),
         }
     }
 }
 
-/// The guard's end of the log.
+/// The guard's side of the log.
 #[derive(Debug)]
 pub(super) struct GuardLog {
     messages: SyncSender<LogEntry>,
@@ -71,7 +73,7 @@ impl GuardLog {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread.
+    /// If a thread cannot be started.
     pub(super) fn start(targets: Arc<[Target]>) -> std::io::Result<Self> {
         let (messages, received) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
@@ -139,16 +141,16 @@ fn write(received: &Receiver<LogEntry>, targets: &[Target], lost: &AtomicU64) {
                     outcome = how,
                     processes,
                     micros,
-                    "A step of protection."
+                    "Protection step carried out."
                 );
             }
             LogEntry::Ended { slot, step, how, micros } => {
-                tracing::info!(slot, step, outcome = how.text(), micros, "A step of protection has ended.");
+                tracing::info!(slot, step, outcome = how.text(), micros, "Protection step ended.");
             }
         }
         let count = lost.swap(0, Ordering::Relaxed);
         if count > 0 {
-            tracing::warn!(count, "Lines about protection were lost.");
+            tracing::warn!(count, "Lost log messages of the guard: the log thread was too slow.");
         }
     }
 }
@@ -171,7 +173,7 @@ fn log_transition(
     let verb = match (transition.acts(), mode) {
         (true, Mode::Enforce) => "acts",
         (true, _) => "would have acted",
-        (false, _) => "moved",
+        (false, _) => "changes state",
     };
     if transition.acts() || transition.to == transition.from {
         tracing::warn!(

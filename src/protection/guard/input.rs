@@ -1,4 +1,5 @@
-//! What the guard is told once a sample: who there is, and what takes longer to know than a read of a file.
+//! The input that the guard receives with each sample: jobs, their processes, and readings that the guard cannot make
+//! itself.
 
 use std::sync::Arc;
 
@@ -9,65 +10,65 @@ use crate::protection::policy::{Escalation, Forecast, Members, Reading};
 use crate::protection::status::Unfit;
 use crate::protection::words::scope::Scope;
 
-/// Jobs that are protected at once.
+/// Maximum number of jobs that are protected at once.
 pub const SLOTS: usize = 64;
 
-/// Everything, by seat.
+/// The input of one sample, by slot.
 #[derive(Debug)]
 pub struct GuardInput {
     /// When the sample was taken.
     pub at: Timestamp,
-    /// As many as [`SLOTS`].
+    /// [`SLOTS`] entries.
     pub slots: Vec<Option<JobInput>>,
 }
 
-/// What is known of a resource that the guard cannot read itself.
+/// The reading of a resource that the guard cannot read itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Known {
-    /// The target has no such thing.
+    /// The target does not have the resource.
     #[default]
     Absent,
-    /// It has, and nobody could say how much is left.
+    /// The target has the resource, and the memory left is unknown.
     Unknown,
-    /// What is left.
+    /// The reading.
     Read(Reading),
 }
 
-/// What is known of who sits in one seat.
+/// The input for the job in one slot.
 #[derive(Debug)]
 pub struct JobInput {
-    /// Tells this job from the one that sat there before.
+    /// Distinguishes the job from earlier jobs in the same slot.
     pub serial: u64,
-    /// The place of its target.
+    /// The index of its target.
     pub target: usize,
-    /// Whose job it is; absent where there is none.
+    /// The user of the job; absent where the target names no job.
     pub user: Option<u32>,
-    /// Its ladder, when it sits down.
+    /// The escalation of a job that is new in the slot.
     pub escalation: Option<Escalation>,
     /// Its processes.
     pub roster: Arc<Roster>,
-    /// How many there are; absent where nobody could say.
+    /// Number of processes; absent where it is unknown.
     pub members: Option<Members>,
-    /// Who may be touched, where that has changed.
+    /// The scope, where it has changed.
     pub scope: Option<Scope>,
-    /// What reads its group's limits, where that has changed; `Some(None)` where there is none any more.
+    /// The meter of its cgroup's limits, where it has changed; `Some(None)` where there is none any more.
     pub meter: Option<Option<GroupMeter>>,
-    /// The GPUs it uses.
+    /// The memory of its GPUs.
     pub gpu: Known,
-    /// Its allocator.
+    /// The memory of its allocator.
     pub allocator: Known,
-    /// What is foreseen; absent where nobody looks.
+    /// The forecast; absent where no analyzer observes the job.
     pub forecast: Option<Option<Forecast>>,
-    /// Whether a leak is confirmed; absent where nobody looks.
+    /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub leak: Option<bool>,
-    /// Whether an alert fires that is for it, and since when it was not said again.
+    /// When the newest alert for its target was received, while one fires.
     pub alert: Option<Timestamp>,
-    /// Why nothing may be done for it.
+    /// Why no action is allowed for the job.
     pub unfit: Option<Unfit>,
 }
 
 impl GuardInput {
-    /// Keeps from facts that were never read what comes only once.
+    /// Takes over from unread input what is sent only once.
     pub fn keep(&mut self, unread: &mut Self) {
         for (new, old) in self.slots.iter_mut().zip(&mut unread.slots) {
             if let (Some(new), Some(old)) = (new, old)

@@ -1,7 +1,6 @@
-//! From a sample to facts: which jobs the targets name, who belongs to them, and what is foreseen for them.
+//! Builds the guard's input from a sample: which jobs the targets name, their processes, and their forecasts.
 //!
-//! Runs on the sampler's thread after each frame, so that the guard allocates
-//! and searches nothing.
+//! Runs on the sampler's thread after each frame, so that the guard allocates and searches nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,53 +27,54 @@ use crate::protection::status::{Name, Names, Report, Unfit};
 use crate::protection::words::scope::{Member, Never, Scope};
 use crate::protection::words::step::Group;
 
-/// A job's name, its processes and those that go by its name and may not be touched.
+/// A job's name and its processes, those included that have its name and may not be signalled.
 type Named<'t> = (Label, Vec<&'t ProcessRow>);
 
-/// Makes facts of frames.
+/// Builds the guard's input from frames.
 #[derive(Debug)]
 pub struct InputBuilder {
     targets: Arc<[Target]>,
-    /// By target; the first unknown user's name where one is.
+    /// User ids by target, or the name of the first unknown user.
     users: Vec<Result<Vec<u32>, String>>,
     never: Option<Never>,
-    /// The only user whose processes we may signal, where we may not signal all.
+    /// The only user whose processes memwarden may signal, without CAP_KILL.
     only: Option<u32>,
     hierarchy: Option<Hierarchy>,
     slots: JobSlots,
-    /// Who was asked for a checkpoint before, also by an earlier run.
+    /// Earlier checkpoint requests, those of earlier runs included.
     remembered: Remembered,
-    /// Whether another daemon protects with the same folder of state.
+    /// Whether another daemon uses the same state directory.
     other_daemon: bool,
-    /// What the seats are called, for the labels.
+    /// The names of targets and jobs, for labels.
     pub names: Names,
-    /// Why processes are left out, by seat.
+    /// Processes that may not be signalled, by slot.
     pub whys: BTreeMap<usize, Whys>,
 }
 
-/// How many processes are left out, by why.
+/// Number of processes that may not be signalled, by reason.
 pub type Whys = BTreeMap<&'static str, u32>;
 
-/// The members of one job, raw and sifted.
+/// The processes of one job, and those that may not be signalled.
 #[derive(Debug, Default)]
 struct JobMembers {
     processes: Vec<ProcessInfo>,
     left_out: u32,
-    /// How many of them for each reason.
+    /// Their number, by reason.
     whys: Whys,
-    /// Whether init, or we ourselves, are among those that the target names.
+    /// Whether the target names init or memwarden itself.
     wide: bool,
-    /// Whether there are some whom we may not signal.
+    /// Whether memwarden has no permission to signal some of them.
     beyond: bool,
 }
 
 impl InputBuilder {
-    /// One for these targets; `never` is absent where we do not know who we are, and nobody is touched then.
+    /// A builder for these targets. Without `never`, the processes that must not be signalled are unknown and no
+    /// action is allowed.
     pub fn new(targets: Arc<[Target]>, roots: &Roots, never: Option<Never>) -> Self {
         Self::with(targets, roots, never, Remembered::default(), false)
     }
 
-    /// The same, with what is remembered of earlier incidents; no target may act where there is a `other_daemon`.
+    /// A builder that knows earlier incidents; with `other_daemon`, no action is allowed.
     pub fn with(
         targets: Arc<[Target]>,
         roots: &Roots,
@@ -106,14 +106,14 @@ impl InputBuilder {
         }
     }
 
-    /// The targets whose users are not all known here, with the first unknown one.
+    /// The targets with a user that does not exist on this host, with the first such user.
     pub fn strangers(&self) -> impl Iterator<Item = (&Target, &str)> {
         let unknown = self.targets.iter().zip(&self.users);
         unknown.filter_map(|(target, users)| Some((target, users.as_ref().err()?.as_str())))
     }
 
-    /// What this sample says. Nothing where the processes are not known any more: old facts are better than none. Where
-    /// they never were, every target is said to be unfit.
+    /// The input of this sample. Absent where the processes are not known any more: old input is better than none.
+    /// Where they never were known, every target is unfit.
     pub fn look(
         &mut self,
         now: Timestamp,
@@ -171,7 +171,7 @@ impl InputBuilder {
         Some(GuardInput { at: now, slots })
     }
 
-    /// What a job is called in labels: with its user where another user's has the same name.
+    /// The name of a job in labels: with its user where a job of another user has the same name.
     fn shown(&self, job: &JobSlot) -> Label {
         let Claim { target, user, .. } = job.claim;
         let alike = |other: &JobSlot| {
@@ -183,10 +183,10 @@ impl InputBuilder {
         }
     }
 
-    /// The jobs that the targets name now, each with its processes and those that go by its name and may not be touched.
+    /// The jobs that the targets name now, with their processes, those included that may not be signalled.
     ///
-    /// A job is one user's, and a user whom the target does not allow has none. A target that names nobody has one
-    /// without a name.
+    /// A job belongs to one user; a user whom the target does not allow has none. A target that names no process has
+    /// one job without a name.
     fn jobs<'t>(&self, table: &'t ProcessTable, told: &Facts) -> BTreeMap<Claim, Named<'t>> {
         let mut jobs: BTreeMap<Claim, Named<'_>> = BTreeMap::new();
         for (target, selector) in self.targets.iter().map(|target| &target.selector).enumerate() {
@@ -225,15 +225,15 @@ impl InputBuilder {
                     nobodys.extend(others);
                     continue;
                 }
-                // A group is one job, of who began it, and so is what a scheduler's group makes one; any other
-                // workload is one of each user.
+                // A cgroup is one job, of the user who started it, and so is a scheduler's workload; any other
+                // workload is one job per user.
                 let one = match &what {
                     What::Workload(key) => key.user.is_none(),
                     What::Group(_) | What::Nobody => true,
                 };
                 let occupied = self.slots.all.iter().flatten().map(|job| &job.claim);
                 let known = occupied.filter(|claim| claim.target == target && claim.what == what);
-                // It stays the same job when the process that began it ends.
+                // It remains the same job when its first process ends.
                 let first = known.filter_map(|claim| claim.user).next().or_else(|| {
                     allowed.iter().min_by_key(|row| (row.key.start, row.key.pid)).map(|row| row.uid)
                 });
@@ -251,12 +251,12 @@ impl InputBuilder {
         jobs
     }
 
-    /// Whether the user of a process is one whom the target allows.
+    /// Whether the target allows the user of a process.
     fn may_be_touched(&self, target: usize, row: &ProcessRow) -> bool {
         self.users[target].as_ref().is_ok_and(|users| users.contains(&row.uid))
     }
 
-    /// Sifts the processes of a job: who may be touched, and who may not.
+    /// Divides the processes of a job into those that may be signalled and those that may not.
     fn crowd(&self, job: &JobSlot, rows: &[&ProcessRow], told: &Facts) -> JobMembers {
         let mut crowd = JobMembers::default();
         let target = job.claim.target;
@@ -264,7 +264,7 @@ impl InputBuilder {
         for row in rows {
             let ours = never.pids.contains(&row.key.pid);
             crowd.wide |= ours || row.key.pid <= 2;
-            // What has ended and was not waited for has no memory and hears nothing.
+            // A zombie has no memory and receives no signal.
             if matches!(row.state, b'Z' | b'X') {
                 continue;
             }
@@ -274,11 +274,11 @@ impl InputBuilder {
             let why = if ours {
                 Some("memwarden itself")
             } else if row.key.pid <= 2 || row.kernel {
-                Some("init or a thread of the kernel")
+                Some("init or kernel threads")
             } else if !self.may_be_touched(target, row) {
-                Some("of a user that the target does not name")
+                Some("of users not in allow_users")
             } else {
-                beyond.then_some("of a user whom memwarden has no right to signal")
+                beyond.then_some("of users whose processes memwarden has no permission to signal")
             };
             if let Some(why) = why {
                 crowd.left_out += 1;
@@ -372,8 +372,8 @@ impl InputBuilder {
         }
     }
 
-    /// The workloads whose sums are those of the members, and whether there are others that are not: some other user's
-    /// process goes by the same name. What root runs for a job belongs to it.
+    /// The workloads that consist of the members only, so that their sums are the job's own, and whether there are
+    /// others, with a process of another user. Processes that root runs for a job belong to it.
     fn workloads<'t>(
         &self,
         target: usize,
@@ -403,8 +403,8 @@ impl InputBuilder {
         Some(Group { path, inode })
     }
 
-    /// What reads the limits of a group, where it is another than before: also one made anew at the same path, since
-    /// descriptors of the one before it never say anything again.
+    /// The meter of a cgroup's limits, where the cgroup has changed, also for one created again at the same path,
+    /// because descriptors of a removed cgroup cannot be read.
     fn meter(&self, job: &mut JobSlot, path: Option<&str>) -> Option<Option<GroupMeter>> {
         let group = path.and_then(|path| self.group(path.into()));
         if job.group == group {
@@ -413,14 +413,16 @@ impl InputBuilder {
         let meter = group.as_ref().zip(self.hierarchy.as_ref()).and_then(|(group, hierarchy)| {
             let path = group.path.as_str();
             let opened = GroupMeter::open(hierarchy, path);
-            opened.inspect_err(|error| tracing::debug!(path, %error, "A group's limits cannot be read.")).ok()
+            opened
+                .inspect_err(|error| tracing::debug!(path, %error, "Cannot read the limits of a cgroup."))
+                .ok()
         });
         job.group = group;
         Some(meter)
     }
 
-    /// Who may be touched. Of a target that names cgroups: whoever is in the job's, by then; of one that names workloads:
-    /// the job's own group as a whole, and each process that is known with what descends from it.
+    /// The scope of a job. For a target that names cgroups: whatever is in the job's cgroup when a signal is sent. For
+    /// one that names workloads: the job's own cgroup as a whole, and each known process with its descendants.
     fn scope(
         &self,
         job: &JobSlot,
@@ -448,7 +450,8 @@ impl InputBuilder {
     }
 }
 
-/// The hierarchy's root, where all are in groups that have nothing else in common: it has a limit inside a container.
+/// The root of the hierarchy, where the processes' cgroups have no other common ancestor: inside a container it has a
+/// limit.
 fn root(processes: &[ProcessInfo]) -> Option<&'static str> {
     (!processes.is_empty() && processes.iter().all(|process| process.group.is_some())).then_some("/")
 }
@@ -574,7 +577,7 @@ mod tests {
         assert_eq!((facts.unfit, facts.members.unwrap().count), (Some(Unfit::NoPermission), 0));
         assert!(facts.roster.end.is_empty() && facts.scope.is_none());
         let whys: Vec<_> = world.input_builder.whys.values().flatten().collect();
-        assert_eq!(whys, [(&"of a user whom memwarden has no right to signal", &1)]);
+        assert_eq!(whys, [(&"of users whose processes memwarden has no permission to signal", &1)]);
     }
 
     #[test]
@@ -593,7 +596,7 @@ mod tests {
         assert_eq!(group.path.as_str(), "/jobs/a");
     }
 
-    /// The names, users, members and left out of all seats.
+    /// The names, users, members and left-out processes of all slots.
     fn occupied(world: &World) -> Vec<(String, Option<u32>, u32, u32)> {
         let names = world.input_builder.names.slots.iter().flatten();
         names.map(|name| (name.workload.to_string(), name.user, name.members, name.left_out)).collect()

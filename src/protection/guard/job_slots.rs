@@ -1,4 +1,4 @@
-//! Who sits where: each job that a target names has a seat of its own, and keeps it. Users share the seats.
+//! Assignment of jobs to slots: each job that a target names keeps its slot, and users share the slots.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::model::time::Timestamp;
 use crate::protection::words::scope::Scope;
 use crate::protection::words::step::Group;
 
-/// A job that is not there any more keeps its seat for this long: its incident, and the quiet time after it, are its own.
+/// Time for which a job that has ended keeps its slot, for its incident and the cooldown.
 const KEPT: Duration = Duration::from_secs(120);
 
-/// What makes a job one. Names are not it: others may choose them.
+/// The identity of a job. Names do not identify it, because users choose them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
-    /// The target names nobody now.
+    /// The target names no process now.
     Nobody,
     /// A workload.
     Workload(WorkloadKey),
-    /// The topmost group that the target names.
+    /// The topmost cgroup that the target names.
     Group(Label),
 }
 
@@ -30,57 +30,57 @@ pub(super) enum What {
 pub(super) struct Claim {
     pub(super) target: usize,
     pub(super) what: What,
-    /// Whose job it is; absent where there is none.
+    /// The user of the job; absent where the target names no job.
     pub(super) user: Option<u32>,
 }
 
-/// One job that has a seat.
+/// A job that has a slot.
 #[derive(Debug)]
 pub(super) struct JobSlot {
     pub(super) claim: Claim,
-    /// What it is called now; empty for nobody.
+    /// Its current name; empty where the target names no process.
     pub(super) name: Label,
     pub(super) serial: u64,
     pub(super) seen: Timestamp,
-    /// Whether the guard was given a ladder for it.
+    /// Whether its escalation was handed to the guard.
     pub(super) begun: bool,
     pub(super) scope: Option<Scope>,
-    /// The group whose limits are read.
+    /// The cgroup whose limits are read.
     pub(super) group: Option<Group>,
 }
 
-/// Every seat.
+/// All slots.
 #[derive(Debug)]
 pub(super) struct JobSlots {
     pub(super) all: Vec<Option<JobSlot>>,
     last: u64,
-    /// When it was looked at before.
+    /// When slots were last assigned.
     looked: Option<Timestamp>,
-    /// Jobs that found none in this sample, by user.
+    /// Jobs without a slot in this sample, by user.
     pub(super) without_slot: BTreeMap<Option<u32>, u64>,
 }
 
-/// Who asks for a place, in the order in which a user's own have one.
+/// The priority of a job among those of its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// Something is being done for it: it is never sent away.
+    /// An incident is in progress: the job always keeps its slot.
     Busy,
-    /// It sits there.
+    /// The job has a slot.
     Occupied,
-    /// It has none yet.
+    /// The job has no slot yet.
     New,
-    /// It is not there any more, and keeps its seat for a while.
+    /// The job has ended and keeps its slot for a while.
     Away,
 }
 
 #[derive(Debug)]
 struct Ask {
     rank: Rank,
-    /// Those who sat down first come first.
+    /// Jobs with older slots come first.
     serial: u64,
     user: Option<u32>,
     place: Option<usize>,
-    /// Its number among those who claim one now.
+    /// Its index among the jobs of this sample.
     number: Option<usize>,
 }
 
@@ -90,8 +90,8 @@ impl JobSlots {
         Self { all, last: 0, looked: None, without_slot: BTreeMap::new() }
     }
 
-    /// The seat of each job of this sample, divided between users; nothing where a job has none. `busy` is asked whether
-    /// an incident is under way in a seat.
+    /// The slot of each job of this sample, divided between users; absent where a job has none. `busy` returns whether
+    /// an incident is in progress in a slot.
     pub(super) fn assign(
         &mut self,
         now: Timestamp,
@@ -166,7 +166,7 @@ impl JobSlots {
         job.seen = now;
     }
 
-    /// Takes the seats of those who have been away for long, and of nobody once the target names somebody.
+    /// Clears slots of jobs that ended long ago, and those of targets without a process once they have one.
     fn clear(&mut self, now: Timestamp, busy: impl Fn(usize) -> bool) {
         let before = self.looked.replace(now);
         for (place, slot) in self.all.iter_mut().enumerate() {
@@ -181,7 +181,7 @@ impl JobSlots {
     }
 }
 
-/// Which of them have a place: as users share them, and whoever something is being done for in any case.
+/// Which jobs have a slot: those of each user's share, and those with an incident in any case.
 fn keep(asks: &[Ask]) -> Vec<bool> {
     let owners: Vec<Option<u32>> = asks.iter().map(|ask| ask.user).collect();
     let mut kept = fair::divide(&owners, SLOTS);
@@ -278,7 +278,7 @@ mod tests {
         let at = Timestamp::from_secs;
         let mut slots = JobSlots::new();
         slots.assign(at(1), &many(64, MALLORY), NOBODY);
-        // Mallory's jobs have ended, and their seats would be kept for two minutes.
+        // Mallory's jobs have ended, and would keep their slots for two minutes.
         assert_eq!(slots.assign(at(2), &claims(&[(0, "train", ALICE)]), NOBODY).iter().flatten().count(), 1);
         assert!(slots.without_slot.is_empty(), "who is not there is missed by nobody");
     }

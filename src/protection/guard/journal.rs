@@ -1,4 +1,4 @@
-//! What the guard tells of what it does: each move, and each step before and after it.
+//! The journal of the guard: each transition, and each step before and after it.
 
 use std::sync::Arc;
 
@@ -15,64 +15,64 @@ use crate::protection::words::audit::Reading;
 use crate::protection::words::incident::Sample;
 use crate::protection::words::step::{Finished, Step, StepDone, StepError, TargetId, Touched, Work};
 
-/// A move, with what it was decided on.
+/// A transition, with the observations that it is based on.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
-    /// The seat and who sits there.
+    /// The slot of the job.
     pub slot: usize,
-    /// Tells this job from the one that sat there before.
+    /// Distinguishes the job from earlier jobs in the same slot.
     pub serial: u64,
-    /// The place of its target.
+    /// The index of its target.
     pub target: usize,
-    /// Whether it acts.
+    /// Whether the target is observed or acted on.
     pub mode: Mode,
-    /// The move.
+    /// The transition.
     pub transition: Transition,
-    /// Whether an incident is under way with it.
+    /// Whether an incident is in progress after it.
     pub under_way: bool,
-    /// What was observed.
+    /// The observations.
     pub observed: Observed,
-    /// Condition by condition.
+    /// The truth of each condition.
     pub conditions: Conditions,
 }
 
-/// Somebody who writes down what the guard does. Nothing here may wait.
+/// Records what the guard does. No method may block, unless stated.
 pub trait Journal: Send {
-    /// A ladder moves; its steps come after.
+    /// Records a transition, before its steps.
     fn moved(&mut self, moved: &Moved);
-    /// These are about to be asked for a checkpoint, which must not be forgotten. It may wait for that for a moment: 50 ms
-    /// at the most, and nothing where a disk hangs.
+    /// Records a checkpoint request, before it is sent. May block for at most 50 ms until it is written, and not at
+    /// all where an earlier write hangs.
     fn requests_checkpoint(&mut self, _at: Timestamp, _roster: &Arc<Roster>) {}
-    /// A job is about to be ended, which the rate limits count.
+    /// Records that a job is about to be terminated, for the rate limits.
     fn terminates(&mut self, _at: Timestamp, _target: usize, _user: Option<u32>) {}
-    /// A step is about to be carried out. Returns its number.
+    /// Records a step before it is carried out. Returns its number.
     fn before(&mut self, at: Timestamp, step: &Step) -> u64;
-    /// It was carried out, or was not, in so many microseconds.
+    /// Records the result of a step.
     fn after(&mut self, at: Timestamp, moved: &Moved, done: &CompletedStep<'_>);
-    /// A step that went on has ended, or has something to say.
+    /// Records the result of a step that has ended later, or that the job is saving.
     fn ended(&mut self, at: Timestamp, slot: usize, step: &'static str, finished: &Finished);
-    /// The job in a seat is gone for good, whatever was under way there.
+    /// Records that the job has left its slot, an incident or not.
     fn left(&mut self, _at: Timestamp, _seat: TargetId) {}
-    /// What is left of the group of a job was read.
+    /// Records a reading of the memory left below a job's cgroup limit.
     fn read(&mut self, _at: Timestamp, _target: usize, _reading: &policy::Reading) {}
-    /// What is left of the host was read.
+    /// Records a reading of the host's memory.
     fn read_host(&mut self, _at: Timestamp, _reading: &policy::Reading) {}
-    /// A round is over: what had to wait can be tried again.
+    /// Ends a round: lines that could not be handed over are tried again.
     fn settle(&mut self) {}
 }
 
-/// A step and what became of it.
+/// A step that was carried out, and its result.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletedStep<'d> {
-    /// The number that it was given before.
+    /// The number from [`Journal::before`].
     pub number: u64,
     /// The step.
     pub step: &'d Step,
-    /// How it went.
+    /// The result.
     pub result: &'d Result<StepDone, StepError>,
     /// How long it took, in microseconds.
     pub micros: u64,
-    /// Whom it reached.
+    /// The processes that it reached.
     pub touched: &'d [Touched],
 }
 
@@ -83,9 +83,9 @@ pub(super) struct GuardJournal {
     log: GuardLog,
     flight: SharedFlight,
     targets: Arc<[Target]>,
-    /// Each target's policy as a sentence, by place.
+    /// Each target's policy as a sentence, by index.
     policies: Box<[Arc<str>]>,
-    /// What the host is called among what was read; absent where no target watches it.
+    /// The subject of readings of the host; absent where no target watches it.
     host: Option<Label>,
     memory: Memory,
 }
@@ -189,7 +189,7 @@ impl Journal for GuardJournal {
     }
 }
 
-/// What a move rests on, as the audit log has it; returns how many there are.
+/// The readings that a transition is based on, for the audit log; returns their number.
 fn read(target: &Target, moved: &Moved, out: &mut [Reading; 6]) -> usize {
     let observed = &moved.observed;
     const WHAT: [&str; 4] =
@@ -197,7 +197,7 @@ fn read(target: &Target, moved: &Moved, out: &mut [Reading; 6]) -> usize {
     let mut count = 0;
     for (resource, levels) in target.limits.watched() {
         let reading = observed.reading(resource);
-        // The level that it is about: the hard one where that was crossed.
+        // The hard level where that was crossed, otherwise the soft one.
         let level = match (moved.transition.reason, levels.hard) {
             (Reason::Hard(crossed), Some(hard)) if crossed == resource => hard,
             _ => levels.soft,

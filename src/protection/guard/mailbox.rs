@@ -1,11 +1,12 @@
-//! A place where one thread leaves what is newest for another that never waits.
+//! A mailbox for one value: one thread puts the newest value, another takes it without blocking.
 //!
-//! What the taker is done with goes back to the giver, so that the taker
-//! neither allocates nor frees.
+//! Values that the receiver no longer needs go back to the sender, so that the receiver neither allocates nor frees.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-/// The place.
+use crate::model::lock::lock;
+
+/// A mailbox for one value.
 #[derive(Debug)]
 pub(super) struct Mailbox<T>(Mutex<Both<T>>);
 
@@ -22,9 +23,9 @@ impl<T> Default for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Leaves something; `merge` is given what nobody took, to keep what must not be lost.
+    /// Puts a value; `merge` takes over from a value that was not taken what must not be lost.
     pub(super) fn give(&self, mut new: Box<T>, merge: impl FnOnce(&mut T, &mut T)) {
-        let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut both = lock(&self.0);
         if let Some(mut unread) = both.fresh.take() {
             merge(&mut new, &mut unread);
         }
@@ -34,7 +35,8 @@ impl<T> Mailbox<T> {
         drop(used);
     }
 
-    /// Takes what is newest in exchange for what was taken before; leaves things as they are where the giver is there.
+    /// Takes the newest value in exchange for the one held before; changes nothing while the sender holds the lock.
+    /// Returns whether a value was taken.
     pub(super) fn take(&self, held: &mut Option<Box<T>>) -> bool {
         let Ok(mut both) = self.0.try_lock() else { return false };
         if both.fresh.is_none() || both.used.is_some() {

@@ -1,8 +1,8 @@
-//! The guard: the thread that protects, and how it is fed and heard.
+//! The guard: the thread that protects, and how it receives input and is reported.
 //!
-//! [`input_builder`] makes facts of each frame on the sampler's thread; `mailbox` hands
-//! them over without a wait; [`watch`] decides and acts, round by round, on a
-//! thread with locked memory that waits for nobody; `log` logs.
+//! [`input_builder`] builds the guard's input from each frame on the sampler's thread; `mailbox` hands it over without
+//! blocking; [`guard_loop`] decides and acts, round by round, on a thread with locked memory that never blocks;
+//! `guard_log` writes log messages on another thread.
 
 pub mod alert_receiver;
 pub mod alerts;
@@ -24,7 +24,7 @@ mod users;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ use crate::host::{clock, memory, priority};
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::Reporter;
 use crate::model::time::Timestamp;
@@ -57,15 +58,15 @@ use crate::protection::metrics;
 use crate::protection::options::Protection;
 use crate::protection::policy::Mode;
 
-/// The stack of the guard's thread: what it needs is in the heap, taken before.
+/// The stack size of the guard's thread in bytes: its working memory is on the heap, allocated beforehand.
 const STACK: usize = 512 * 1024;
 
-/// What the guard shares with the rest of the daemon.
+/// The state that the guard shares with the rest of the daemon.
 #[derive(Debug)]
 pub struct Shared {
-    /// The targets that are not off.
+    /// The targets whose mode is not `off`.
     pub targets: Arc<[Target]>,
-    /// The alerts that fire.
+    /// The firing alerts.
     pub alerts: Arc<Alerts>,
     report: Mutex<Report>,
     names: Mutex<Names>,
@@ -73,12 +74,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What the guard said last.
+    /// The newest report of the guard.
     pub fn newest(&self) -> Report {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.report).clone()
     }
 
-    /// Whether something is being done for a target, which must not be cut short.
+    /// Whether an incident that must not be interrupted is in progress.
     pub fn incident(&self) -> bool {
         let enforces = |target: usize| {
             self.targets.get(target).is_some_and(|target| target.limits.mode == Mode::Enforce)
@@ -89,7 +90,7 @@ impl Shared {
 
 impl Reporter for Shared {
     fn report(&self, at: Timestamp, out: &mut Batch) {
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let names = lock(&self.names).clone();
         status::put(&self.newest(), &names, at, out);
         for (outcome, count) in self.alerts.counts() {
             out.put(&metrics::ALERTS, &[outcome.into()], Count(count));
@@ -97,7 +98,7 @@ impl Reporter for Shared {
     }
 }
 
-/// The sampler's end: what it calls after each frame.
+/// The sampler's side: builds the guard's input after each frame.
 #[derive(Debug)]
 pub struct Feed {
     input_builder: InputBuilder,
@@ -106,17 +107,13 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Tells the guard what a frame says.
+    /// Hands the data of a frame to the guard.
     pub fn look(&mut self, frame: &Frame, told: &Facts) {
         let report = self.shared.newest();
         if let Some(facts) =
             self.input_builder.look(frame.at, &frame.outlook, told, &self.shared.alerts, &report)
         {
-            self.shared
-                .names
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone_from(&self.input_builder.names);
+            lock(&self.shared.names).clone_from(&self.input_builder.names);
             let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
             self.death_watch.watch(jobs.map(|slot| (&targets[slot.target].name, &*slot.roster.largest)));
@@ -134,11 +131,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts guarding what the configuration names; nothing where it names nobody. `alerts` fire from one guard to the
-    /// next; acknowledgements of jobs are read from `checkpoints`.
+    /// Starts the guard; absent where no target is configured. `alerts` outlast the guard; acknowledgements of jobs
+    /// are read from `checkpoints`.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread.
+    /// If a thread cannot be started.
     pub fn start(
         protection: &Protection,
         roots: &Roots,
@@ -162,7 +159,7 @@ impl Guard {
         let helpers: Vec<u32> = hooks.iter().filter_map(Hooks::pid).collect();
         let never = executor::never(&roots.proc, &helpers);
         let never = never
-            .inspect_err(|error| tracing::error!(%error, "Who we are is not known; nobody is touched."))
+            .inspect_err(|error| tracing::error!(%error, "Cannot read memwarden's own processes and cgroup; no action is taken."))
             .ok();
         let remembered = records.remembered();
         let ends = remembered.ends(clock::now());
@@ -178,7 +175,7 @@ impl Guard {
             tracing::error!(
                 target_name = target.name.as_str(),
                 user,
-                "There is no such user; the target is disarmed."
+                "Unknown user in allow_users; the target is disarmed."
             );
         }
         let enforce = targets.iter().any(|target| target.limits.mode == Mode::Enforce);
@@ -189,15 +186,14 @@ impl Guard {
         };
         let machine = never.clone().filter(|_| enforce && !records.other_daemon()).and_then(|never| {
             let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, never, background);
-            armed.inspect_err(|error| tracing::error!(%error, "Nobody can be signalled.")).ok()
+            armed.inspect_err(|error| tracing::error!(%error, "Cannot set up the executor; targets in mode enforce are disarmed.")).ok()
         });
         let hands = Executors {
             enforce: machine.map(|machine| Box::new(machine) as _),
             observe: Box::new(Observer::new(never.unwrap_or_default())),
         };
         let meter = HostMeter::open(&roots.proc);
-        let meter =
-            meter.inspect_err(|error| tracing::warn!(%error, "The host's memory cannot be read.")).ok();
+        let meter = meter.inspect_err(|error| tracing::warn!(%error, "Cannot read the host's memory.")).ok();
         let log = GuardLog::start(Arc::clone(&targets))?;
         let ledger = records.ledger(&format!("{:08x}", digest(protection)));
         let flight = Arc::clone(records.flight());
@@ -206,7 +202,7 @@ impl Guard {
         let mailbox = Arc::clone(&shared.mailbox);
         let mut watch =
             GuardLoop::new(targets, protection.max_kills_per_hour, mailbox, meter, hands, checkpoints, book);
-        // A restart, or a reload, is no new hour.
+        // The rate limits outlast a restart and a reload.
         watch.recall(&ends);
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn({
@@ -220,23 +216,23 @@ impl Guard {
         Ok(Some((Self { shared, stop, thread: Some(thread) }, feed)))
     }
 
-    /// What is shared with the rest of the daemon.
+    /// The state shared with the rest of the daemon.
     pub const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Whether a round was made lately.
+    /// Whether the guard has made a round within the last 15 s.
     pub fn alive(&self, now: Timestamp) -> bool {
-        /// Many times the longest pause.
+        /// Many times the longest time between two rounds.
         const STUCK: Duration = Duration::from_secs(15);
         self.shared.newest().at.is_none_or(|at| now.since(at) < STUCK)
     }
 }
 
 impl Drop for Guard {
-    /// Ends the thread; a round that hangs is left behind.
+    /// Ends the thread; a round that hangs is abandoned.
     fn drop(&mut self) {
-        /// Rounds take microseconds; letting paused groups go on takes one write each.
+        /// Rounds take microseconds; thawing a cgroup takes one write.
         const PATIENCE: Duration = Duration::from_millis(300);
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return };
@@ -248,7 +244,7 @@ impl Drop for Guard {
     }
 }
 
-/// Who calls web services, where a target that may act has one.
+/// The executor of webhooks, where a target in mode `enforce` has one.
 fn webhooks(targets: &[Target], certificate: Option<PathBuf>) -> Option<Box<dyn BackgroundExecutor>> {
     let wanted = |target: &Target| target.webhook.is_some() && target.limits.mode == Mode::Enforce;
     targets.iter().any(wanted).then_some(())?;
@@ -257,25 +253,29 @@ fn webhooks(targets: &[Target], certificate: Option<PathBuf>) -> Option<Box<dyn 
     if targets.iter().any(|target| wanted(target) && secure(target))
         && let Err(error) = trust.roots()
     {
-        // They are read again for each call.
-        tracing::error!(%error, "No https webhook can be called.");
+        // The certificates are read again for each call.
+        tracing::error!(%error, "Cannot load the certificates for https webhooks; calls to them fail.");
     }
     let started = Webhooks::start(trust);
-    let started = started.inspect_err(|error| tracing::error!(%error, "No web service can be called."));
+    let started = started.inspect_err(
+        |error| tracing::error!(%error, "Cannot start the webhook thread; no webhook is called."),
+    );
     Some(Box::new(started.ok()?))
 }
 
-/// Tells one configuration of protection from another, in records: FNV-1a of everything it says.
+/// The hash that identifies a configuration of protection in records: FNV-1a of its debug format.
 fn digest(protection: &Protection) -> u32 {
     let said = format!("{protection:?}");
     said.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The helper that starts hooks, where a target that may act has one.
+/// The hook helper, where a target in mode `enforce` has a hook.
 fn hooks(targets: &[Target], helper: Option<WorkerCommand>, proc: &Path) -> Option<Hooks> {
     let wanted = |target: &Target| target.hook.is_some() && target.limits.mode == Mode::Enforce;
     let helper = helper.filter(|_| targets.iter().any(wanted))?;
-    Hooks::start(helper, proc).inspect_err(|error| tracing::error!(%error, "No hook can be started.")).ok()
+    Hooks::start(helper, proc)
+        .inspect_err(|error| tracing::error!(%error, "Cannot start the hook helper; no hook is run."))
+        .ok()
 }
 
 /// The guard's thread.
@@ -283,13 +283,13 @@ fn run(mut watch: GuardLoop, shared: &Shared, stop: &AtomicBool) {
     watch.report().locked = match memory::lock() {
         Ok(()) => true,
         Err(error) => {
-            tracing::info!(%error, "The guard's memory is not locked; it wants CAP_IPC_LOCK or a larger limit.");
+            tracing::info!(%error, "Cannot lock the guard's memory; this requires CAP_IPC_LOCK or a higher RLIMIT_MEMLOCK.");
             false
         }
     };
     if !priority::go_first() {
         tracing::info!(
-            "The guard waits for its turn where the processors are busy; it wants CAP_SYS_NICE or LimitNICE."
+            "Cannot raise the priority of the guard's thread; this requires CAP_SYS_NICE or RLIMIT_NICE."
         );
     }
     let mut due = clock::now();

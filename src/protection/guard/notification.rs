@@ -1,4 +1,4 @@
-//! What hooks and webhooks are told: one JSON object a move.
+//! The JSON object that hooks and webhooks receive for each transition.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Condition, Resource, Truth};
 
-/// The JSON of a move.
+/// The JSON of a transition.
 pub(super) fn json(target: &Target, moved: &Moved, roster: &Roster) -> Arc<str> {
     let transition = &moved.transition;
     let mut resources = serde_json::Map::new();

@@ -1,7 +1,7 @@
-//! The guard over reloads: the one that runs, the sampler's way to it, and the configuration that waits for its turn.
+//! Starts, restarts and reloads the guard, and keeps a new configuration until an incident is over.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::alert_receiver::AlertReceiver;
 use super::alerts::Alerts;
@@ -11,35 +11,36 @@ use crate::host::roots::Roots;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::Reporter;
 use crate::model::time::Timestamp;
 use crate::protection::options::Protection;
 use crate::protection::record::Records;
 
-/// The sampler's way to whichever guard runs.
+/// The sampler's handle to the running guard.
 #[derive(Debug, Default)]
 pub struct FeedHandle(Mutex<Option<Feed>>);
 
 impl FeedHandle {
-    /// Tells the guard what a frame says.
+    /// Hands the data of a frame to the guard.
     pub fn look(&self, frame: &Frame, told: &Facts) {
-        let mut feed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut feed = lock(&self.0);
         let looked = catch_unwind(AssertUnwindSafe(|| {
             if let Some(feed) = &mut *feed {
                 feed.look(frame, told);
             }
         }));
-        // The guard goes on with what it knows; its facts grow old, which it says.
+        // The guard continues with older input, and exposes its age.
         if looked.is_err() {
-            tracing::error!("The guard was told nothing of this sample: a defect.");
+            tracing::error!("The guard did not receive this sample: the code that prepares it panicked.");
         }
     }
 }
 
 impl Reporter for FeedHandle {
     fn report(&self, at: Timestamp, out: &mut Batch) {
-        if let Some(feed) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(feed) = &*lock(&self.0) {
             feed.shared.report(at, out);
         }
     }
@@ -55,13 +56,13 @@ pub struct GuardSupervisor {
     alert_receiver: Arc<AlertReceiver>,
     helper: fn() -> Option<WorkerCommand>,
     records: Arc<Records>,
-    /// What fires is told again in hours only, so that a reload must not forget it.
+    /// Alertmanager repeats a firing alert only after hours, so alerts outlast a reload.
     alerts: Arc<Alerts>,
     checkpoints: Arc<Checkpoints>,
 }
 
 impl GuardSupervisor {
-    /// Nothing is guarded yet; `helper` tells how the process that starts hooks is started, and `checkpoints` has the
+    /// A supervisor without a guard. `helper` returns the command of the hook helper; `checkpoints` holds the
     /// acknowledgements of jobs.
     pub fn new(
         helper: fn() -> Option<WorkerCommand>,
@@ -82,37 +83,39 @@ impl GuardSupervisor {
         }
     }
 
-    /// What the sampler is given.
+    /// The handle for the sampler.
     pub const fn feed(&self) -> &Arc<FeedHandle> {
         &self.feed
     }
 
-    /// Where alerts come in.
+    /// The receiver of alerts.
     pub const fn alert_receiver(&self) -> &Arc<AlertReceiver> {
         &self.alert_receiver
     }
 
-    /// Whether the guard makes its rounds.
+    /// Whether the guard makes rounds, or none is configured.
     pub fn alive(&self, now: Timestamp) -> bool {
         self.guard.as_ref().is_none_or(|guard| guard.alive(now))
     }
 
-    /// Takes over a configuration; while an incident is under way it waits for [`GuardSupervisor::catch_up`].
+    /// Applies a configuration; during an incident it is kept for [`GuardSupervisor::catch_up`].
     pub fn configure(&mut self, protection: Protection, roots: &Roots) {
         let wanted = (protection, roots.clone());
         if self.running.as_ref() == Some(&wanted) {
             self.waiting = None;
             return;
         }
-        if self.guard.as_ref().is_some_and(|guard| guard.shared().incident()) {
-            tracing::warn!("An incident is under way; the new protection takes effect after it.");
+        if self.in_incident() {
+            tracing::warn!(
+                "An incident is in progress; the new protection configuration takes effect after it."
+            );
             self.waiting = Some(wanted);
             return;
         }
         self.start(wanted);
     }
 
-    /// Begins anew with other records: what could not act for want of them may from now on.
+    /// Restarts the guard with other records, so that targets disarmed for lack of them may act.
     pub fn rearm(&mut self, records: Arc<Records>) {
         self.records = records;
         if let Some(wanted) = self.waiting.take().or_else(|| self.running.take()) {
@@ -120,15 +123,22 @@ impl GuardSupervisor {
         }
     }
 
-    /// Takes over the configuration that waits, where its time has come.
+    /// Applies the kept configuration, unless an incident is in progress.
     pub fn catch_up(&mut self) {
+        if self.in_incident() {
+            return;
+        }
         if let Some((protection, roots)) = self.waiting.take() {
             self.configure(protection, &roots);
         }
     }
 
+    fn in_incident(&self) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.shared().incident())
+    }
+
     fn start(&mut self, wanted: (Protection, Roots)) {
-        let put = |feed| *self.feed.0.lock().unwrap_or_else(PoisonError::into_inner) = feed;
+        let put = |feed| *lock(&self.feed.0) = feed;
         put(None);
         self.guard = None;
         let alerts = Arc::clone(&self.alerts);
@@ -139,7 +149,7 @@ impl GuardSupervisor {
                 self.guard = Some(guard);
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "Nothing is protected: the guard cannot be started."),
+            Err(error) => tracing::error!(%error, "Cannot start the guard; no target is protected."),
         }
         let shared = self.guard.as_ref().map(|guard| Arc::clone(guard.shared()));
         self.alert_receiver.hand_over(shared, wanted.0.alert_token.clone());

@@ -305,26 +305,26 @@ fn a_job_is_asked_then_told_to_end() {
     world.check(expect![[r#"
         ok → warn: cgroup memory is near its soft level
         warn → soft: the soft level of cgroup memory is crossed
-        enforce: write down what is known
+        enforce: write the incident record
         soft → checkpoint: the soft level of cgroup memory is crossed
         remember that 3 are asked
-        enforce: write down what is known
+        enforce: write the incident record
         enforce: send signal 10 to pid 10, if it has a handler"#]]);
     world.rounds(40);
     world.tell(&[], false);
     world.uses(10);
     world.rounds(200);
     world.check(expect![[r#"
-        checkpoint → term: the time to save is over
+        checkpoint → term: the time limit of the checkpoint is over
         remember that a job of target 0 and user Some(7) is ended
-        enforce: write down what is known
+        enforce: write the incident record
         enforce: send signal 15 to pid 12
         enforce: send signal 15 to pid 11
         enforce: send signal 15 to pid 10
         enforce: wait up to 10 s for 3 processes to end
-        term → verify: no victim is left
-        verify → cooldown: memory is back
-        cooldown → ok: the quiet time is over"#]]);
+        term → verify: all victims have ended
+        verify → cooldown: the shortage is over
+        cooldown → ok: the cooldown is over"#]]);
     let report = world.watch.report();
     assert_eq!(report.targets[0].trips, 1);
     assert!(report.targets[0].latency.is_some());
@@ -341,10 +341,10 @@ fn the_hard_level_kills_in_the_same_round() {
     world.check(expect![[r#"
         ok → kill: the hard level of cgroup memory is crossed
         remember that a job of target 0 and user Some(7) is ended
-        enforce: kill 2 processes and their children
-        enforce: take back the memory of 2 processes
+        enforce: kill 2 processes and their descendants
+        enforce: release the memory of 2 processes
         enforce: wait up to 10 s for 2 processes to end
-        enforce: write down what is known"#]]);
+        enforce: write the incident record"#]]);
     assert_eq!(world.state(), Some(State::Kill));
 }
 
@@ -443,12 +443,12 @@ fn who_was_asked_to_end_is_who_is_killed() {
     world.tell(&[10, 11, 12], false);
     world.rounds(40);
     world.check(expect![[r#"
-        term → kill: the time to end is over
-        enforce: kill 1 processes and their children
+        term → kill: the time limit after SIGTERM is over
+        enforce: kill 1 processes and their descendants
         which is pid 11
-        enforce: take back the memory of 1 processes
+        enforce: release the memory of 1 processes
         enforce: wait up to 10 s for 1 processes to end
-        enforce: write down what is known
+        enforce: write the incident record
         kill → verify: the kill was carried out"#]]);
 }
 
@@ -467,13 +467,13 @@ fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
     world.uses(940);
     world.rounds(25);
     let notes = world.notes.take();
-    assert_eq!(notes.last().unwrap(), "enforce: stop /job", "{notes:#?}");
+    assert_eq!(notes.last().unwrap(), "enforce: freeze /job", "{notes:#?}");
     world.tell(&[10, 11], false);
     world.uses(10);
     world.rounds(40);
     world.check(expect![[r#"
-        soft → warn: memory is back
-        enforce: let /job go on"#]]);
+        soft → warn: the shortage is over
+        enforce: thaw /job"#]]);
 }
 
 #[test]
@@ -488,9 +488,9 @@ fn who_was_stopped_goes_on_when_the_hook_had_its_time_though_memory_stays_short(
     world.uses(940);
     world.rounds(25);
     let notes = world.notes.take();
-    assert_eq!(notes.last().unwrap(), "enforce: stop /job", "{notes:#?}");
+    assert_eq!(notes.last().unwrap(), "enforce: freeze /job", "{notes:#?}");
     world.rounds(60);
-    world.check(expect![[r#"enforce: let /job go on"#]]);
+    world.check(expect![[r#"enforce: thaw /job"#]]);
 }
 
 #[test]
@@ -504,11 +504,11 @@ fn a_kill_comes_before_what_is_told_of_it() {
     world.check(expect![[r#"
         ok → kill: the hard level of cgroup memory is crossed
         remember that a job of target 0 and user Some(7) is ended
-        enforce: kill 2 processes and their children
-        enforce: take back the memory of 2 processes
+        enforce: kill 2 processes and their descendants
+        enforce: release the memory of 2 processes
         enforce: wait up to 10 s for 2 processes to end
-        enforce: write down what is known
-        enforce: tell http://chat"#]]);
+        enforce: write the incident record
+        enforce: call webhook http://chat"#]]);
 }
 
 #[test]

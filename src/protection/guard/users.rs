@@ -1,10 +1,10 @@
-//! Users of the configuration as numbers: those of the password file by name, any by number.
+//! Converts users of the configuration to numbers: users of the password file by name, any user by number.
 
 use std::path::Path;
 
 use crate::host::fs;
 
-/// The numbers of these users, or the first that is not known.
+/// The numbers of these users, or the first unknown one.
 pub(super) fn numbers(users: &[String], passwd: &Path) -> Result<Vec<u32>, String> {
     let text = fs::read_text(passwd).unwrap_or_default();
     users.iter().map(|user| number(user, &text).ok_or_else(|| user.clone())).collect()

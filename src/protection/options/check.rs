@@ -1,4 +1,4 @@
-//! What is wrong with a `protection` section whose values are each right.
+//! Checks a `protection` section whose values are valid one by one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::model::units::Amount;
 use crate::protection::policy::{Limits, MaxState, Mode, Resource};
 use crate::protection::words::step::Place;
 
-/// More would make a step of the guard long; the guard has room for so many.
+/// Maximum number of targets, for which the guard has room.
 pub(super) const MOST_TARGETS: usize = 64;
 
-/// Every mistake, by its key within the section.
+/// Every error, with its key within the section.
 pub fn check(settings: &Settings) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
@@ -50,7 +50,7 @@ fn names_itself(target: &Target, complain: Complain<'_>) {
     }
 }
 
-/// A target that names everything on the machine is an accident waiting to happen.
+/// A pattern that matches everything on the machine is rejected as a mistake.
 fn names_somebody(target: &Target, complain: Complain<'_>) {
     let (key, pattern) = match &target.selector {
         Selector::Workload(pattern) => ("workload", pattern),

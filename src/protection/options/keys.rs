@@ -12,8 +12,8 @@ macro_rules! opts {
     };
 }
 
-/// What is done when memory runs out. Nothing is touched that no target names, and nothing at all before a target's mode
-/// and this one are `enforce`.
+/// The section `protection`. Only configured targets are acted on, and only when both the target's mode and this mode
+/// are `enforce`.
 pub static PROTECTION: Opt = Opt {
     key: "protection",
     help: "Protection: the actions taken before memory is exhausted. Only configured targets are acted on, and only when both this mode and the target's mode are `enforce`.",

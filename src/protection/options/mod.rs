@@ -18,34 +18,34 @@ use super::policy::{Levels, Limits, MaxState, Mode, Trigger};
 use super::words::step::{Acknowledgement, Hook};
 use crate::model::setting::{Opt, Settings};
 
-/// A reading of the guard itself that is older is not acted on: three times its longest interval.
+/// Maximum age of the guard's own readings: three times its longest interval.
 const OWN_AGE: Duration = Duration::from_secs(3);
-/// What comes with the frame, such as GPU memory, may be this old: ten samples at the default interval, and three where
-/// they are further apart.
+/// Maximum age of the readings of a frame, such as GPU memory: ten samples at the default interval, and three at
+/// longer intervals.
 fn frame_age(interval: Duration) -> Duration {
     (3 * interval).max(Duration::from_secs(10))
 }
 
-/// Alertmanager repeats a firing alert every few hours, and resolves it after 5 min without news; its end is told.
+/// Maximum age of an alert: Alertmanager repeats a firing alert every few hours, and sends its resolution.
 const ALERT_AGE: Duration = Duration::from_secs(6 * 3600);
 
-/// Everything the section says.
+/// The section `protection`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Protection {
-    /// The most that any target may do.
+    /// The most severe mode of any target.
     pub mode: Mode,
-    /// The most incidents of the whole host in an hour that end a job.
+    /// Maximum number of terminations per hour on the host.
     pub max_kills_per_hour: u32,
     /// The file with the bearer token of `POST /api/v1/alerts`.
     pub alert_token: Option<PathBuf>,
     /// The authorities that certify the `https://` services of webhooks; without it the distribution's.
     pub webhook_certificate: Option<PathBuf>,
-    /// The targets that are not off, in the order of the file.
+    /// The targets whose mode is not `off`, in the order of the file.
     pub targets: Vec<Target>,
 }
 
 impl Default for Protection {
-    /// Nobody is protected.
+    /// No target.
     fn default() -> Self {
         Self {
             mode: Mode::Off,
@@ -58,7 +58,7 @@ impl Default for Protection {
 }
 
 impl Protection {
-    /// Reads a section that was checked; what [`check()`] complains about is left out. A sample is taken each `interval`.
+    /// Reads a checked section; targets that [`check()`] rejects are left out. `interval` is the sampling interval.
     pub fn new(settings: &Settings, interval: Duration) -> Self {
         let mode = Mode::of(&settings.choice(&keys::MODE)).unwrap_or(Mode::Observe);
         let count = |opt| u32::try_from(settings.count(opt)).unwrap_or(u32::MAX);

@@ -1,9 +1,8 @@
-//! The names of the signals that can be sent to ask for a checkpoint.
+//! The names of the signals that can request a checkpoint.
 
 use crate::protection::words::step::SignalNumber;
 
-/// Names and numbers (signal(7); the same on x86-64 and aarch64). What stops, continues or kills is left out: it asks for
-/// nothing.
+/// Names and numbers (signal(7); the same on x86-64 and aarch64), without the signals that stop, continue or kill.
 const NAMES: &[(&str, u8)] = &[
     ("HUP", 1),
     ("INT", 2),

@@ -1,4 +1,4 @@
-//! A target: who is protected, who may end for it, and how it is asked.
+//! A target: which processes are protected, which are terminated, and how a checkpoint is requested.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::model::pattern;
 use crate::protection::policy::{Limits, MaxState, Mode, Trigger};
 use crate::protection::words::step::{Acknowledgement, Hook, SignalNumber};
 
-/// How a target names its processes. Patterns have the wildcards `*` and `?`.
+/// The pattern that selects a target's processes, with the wildcards `*` and `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// Workloads, by name.
@@ -21,28 +21,29 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Whether a workload is meant, by the name that is shown or by the one without what tells it from others: else
-    /// whoever makes one that looks like it first would take it from its target.
+    /// Whether the pattern matches a workload, by its displayed name or by its name without the suffix that makes it
+    /// unique: otherwise a user who starts a workload of the same name first would remove the real one from the
+    /// target.
     pub fn names_workload(&self, workload: &Workload) -> bool {
         let fits = |wanted: &str, name: &Label| pattern::fits(wanted, name.as_str());
         matches!(self, Self::Workload(wanted) if fits(wanted, &workload.name) || fits(wanted, &workload.plain))
     }
 
-    /// Whether a cgroup, or one it is in, is meant; the topmost one that is.
+    /// The topmost cgroup on a path that the pattern matches.
     pub fn names_group<'p>(&self, path: &'p str) -> Option<&'p str> {
         let Self::Cgroup(wanted) = self else { return None };
         let ends = path.match_indices('/').map(|(place, _)| place).filter(|place| *place > 0);
         let mut tops = ends.chain(std::iter::once(path.len())).map(|end| &path[..end]);
-        // A star takes slashes too, so the first path that fits is the topmost.
+        // `*` matches slashes too, so the first prefix that matches is the topmost.
         tops.find(|top| top.len() > 1 && pattern::fits(wanted, top))
     }
 }
 
-/// Who ends for the target.
+/// The processes of a target that are terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Victims {
-    /// All of it: a training job is of no use without one of its ranks.
+    /// All processes: a training job cannot continue without one of its ranks.
     Whole,
     /// The process with most resident memory.
     Largest,
@@ -51,10 +52,10 @@ pub enum Victims {
 }
 
 impl Victims {
-    /// The words of the configuration.
+    /// The values in the configuration.
     pub const WORDS: &'static [&'static str] = &["whole", "largest", "newest"];
 
-    /// The choice of a word; nothing where it is none of [`Victims::WORDS`].
+    /// The choice of a value; absent where it is none of [`Victims::WORDS`].
     pub fn of(word: &str) -> Option<Self> {
         [Self::Whole, Self::Largest, Self::Newest].into_iter().find(|victims| victims.label() == word)
     }
@@ -69,14 +70,14 @@ impl Victims {
     }
 }
 
-/// How a job is asked to save itself, and how it answers.
+/// How a checkpoint is requested, and how the job acknowledges it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The signal.
     pub signal: Option<SignalNumber>,
-    /// The file it writes when it has saved.
+    /// The file that it writes when the checkpoint is saved.
     pub file: Option<Arc<Acknowledgement>>,
-    /// Whether it may answer over the job socket.
+    /// Whether messages on the job socket count as acknowledgement.
     pub job: bool,
 }
 
@@ -85,28 +86,28 @@ pub struct Ask {
 pub struct Target {
     /// Its name.
     pub name: Label,
-    /// Whom it names.
+    /// The pattern of its processes.
     pub selector: Selector,
-    /// The users whose processes may be touched, by name or number.
+    /// The users whose processes may be signalled, by name or number.
     pub users: Vec<String>,
-    /// Who ends.
+    /// The processes that are terminated.
     pub victims: Victims,
-    /// How it is asked to save itself.
+    /// How a checkpoint is requested.
     pub ask: Ask,
-    /// What is started at the soft level.
+    /// The hook, started at the soft level.
     pub hook: Option<Arc<Hook>>,
-    /// What is told each move.
+    /// The webhook's URL, called for each transition.
     pub webhook: Option<Arc<str>>,
-    /// Whether it is frozen while the hook tries.
+    /// Whether its cgroup is frozen while the hook runs.
     pub freeze: bool,
-    /// The labels of the alerts that are for it; none where no alert is.
+    /// The labels of matching alerts; empty where no alert matches.
     pub alert: BTreeMap<String, String>,
-    /// When it acts.
+    /// The limits of the policy.
     pub limits: Limits,
 }
 
 impl Target {
-    /// Whether an alert with these labels is for it.
+    /// Whether an alert with these labels matches the target.
     pub fn heeds<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         let fits = |(name, wanted): (&String, &String)| {
             label(name).is_some_and(|value| pattern::fits(wanted, value))
@@ -115,15 +116,13 @@ impl Target {
     }
 }
 
-/// The policy as a sentence for people.
+/// The policy as a sentence.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Limits { mode, max_state, .. } = self.limits;
-        let verb = match mode {
-            Mode::Off => return write!(f, "{}: off.", self.name),
-            Mode::Observe => "would be",
-            Mode::Enforce => "is",
-        };
+        if mode == Mode::Off {
+            return write!(f, "{}: off.", self.name);
+        }
         let whom = match &self.selector {
             Selector::Workload(pattern) => format!("workload {pattern}"),
             Selector::Cgroup(pattern) => format!("cgroup {pattern}"),
@@ -148,7 +147,7 @@ impl fmt::Display for Target {
             _ => Some(String::new()),
         };
         if let Some(most) = within(self.limits.forecast) {
-            when.push(format!("exhaustion is foreseen within {}{most}", time(self.limits.soft_within)));
+            when.push(format!("exhaustion is predicted within {}{most}", time(self.limits.soft_within)));
         }
         if let Some(most) = within(self.limits.leak) {
             when.push(format!("a leak is confirmed{most}"));
@@ -158,9 +157,9 @@ impl fmt::Display for Target {
             when.push(format!("the alert {} fires{most}", labels.collect::<Vec<_>>().join(" ")));
         }
         write!(f, "{} ({}): {whom} of {}", self.name, mode.label(), self.users.join(", "))?;
-        write!(f, " {verb} helped when {}:", when.join(", or "))?;
+        write!(f, ". When {}:", when.join(", or "))?;
         if let Some(hook) = &self.hook {
-            write!(f, " {} is run;", hook.program.display())?;
+            write!(f, " run {};", hook.program.display())?;
         }
         if max_state >= MaxState::Checkpoint
             && let Some(signal) = self.ask.signal
@@ -168,27 +167,27 @@ impl fmt::Display for Target {
             let (grace, longest) = (time(self.limits.grace), time(self.limits.longest_grace));
             write!(
                 f,
-                " SIG{} asks it to save, with {grace} ({longest} if it says it is saving);",
+                " request a checkpoint by SIG{}, time limit {grace} ({longest} while saving);",
                 signals::name(signal)
             )?;
         }
         if max_state >= MaxState::Term {
-            write!(f, " SIGTERM, with {};", time(self.limits.term_grace))?;
+            write!(f, " send SIGTERM, time limit {};", time(self.limits.term_grace))?;
         }
         if max_state == MaxState::Kill {
             let who = match self.victims {
-                Victims::Whole => "all of it",
+                Victims::Whole => "the whole target",
                 Victims::Largest => "its largest process",
                 Victims::Newest => "its newest process",
             };
-            write!(f, " SIGKILL to {who}")?;
+            write!(f, " send SIGKILL to {who}")?;
             if self.limits.watched().any(|(_, levels)| levels.hard.is_some()) {
-                write!(f, ", at once when {} is left", levels(true))?;
+                write!(f, ", immediately when {} is left", levels(true))?;
             }
         } else {
-            write!(f, " nothing beyond {}", max_state.label())?;
+            write!(f, " nothing beyond state {}", max_state.label())?;
         }
-        write!(f, "; at most {} times an hour.", self.limits.max_kills_per_hour)
+        write!(f, "; at most {} times per hour.", self.limits.max_kills_per_hour)
     }
 }
 

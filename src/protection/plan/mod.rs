@@ -1,4 +1,4 @@
-//! What a move means in steps: each action of the rung adds its own, in order.
+//! The steps of a transition: each action of the stage adds its steps, in order.
 
 pub mod actions;
 pub mod victim;
@@ -10,27 +10,27 @@ use super::options::target::Target;
 use super::policy::{Mode, Reason, State, Transition};
 use super::words::step::{Stage, Step, TargetId, Work};
 
-/// A policy that fired: what a plan is made from.
+/// The input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanInput<'t> {
-    /// The target's place in the configuration.
+    /// The id of the slot.
     pub id: TargetId,
     /// The target.
     pub target: &'t Target,
-    /// The move.
+    /// The transition.
     pub transition: &'t Transition,
-    /// The rung it is on.
+    /// The stage.
     pub stage: Stage,
-    /// Who is asked, and who ends.
+    /// The processes, in the orders of their signals.
     pub roster: &'t Roster,
-    /// What hooks and webhooks are told: a JSON document; absent where it could not be made.
+    /// The JSON document for hooks and webhooks; absent where there is none.
     pub notification: Option<&'t Arc<str>>,
 }
 
-/// What can be done on a rung; each in a file of its own.
+/// An action of a stage; each is in its own file.
 ///
-/// `plan` is pure: it names steps and does nothing. It must name nobody but
-/// those on the roster, and adds at most a step for each of them.
+/// `plan` is pure: it adds steps and has no effect. It must name only processes of the roster, and adds at most one
+/// step for each of them.
 pub trait Action: Sync {
     /// Adds the steps that are due.
     fn plan(&self, input: &PlanInput<'_>, out: &mut Plan);
@@ -39,13 +39,13 @@ pub trait Action: Sync {
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// What.
+    /// The step.
     pub step: Step,
-    /// It is passed over where the step at this place was carried out.
+    /// The step is skipped where the step at this index was carried out.
     pub unless: Option<u16>,
 }
 
-/// The steps of one move; its room is kept from one to the next.
+/// The steps of one transition. The allocation is kept from one plan to the next.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     steps: Vec<Planned>,
@@ -57,7 +57,7 @@ impl Plan {
         Self { steps: Vec::with_capacity(processes + 8) }
     }
 
-    /// The plan of a move, in the place of the one before.
+    /// Makes the plan of a transition, in place of the one before.
     pub fn make(&mut self, input: &PlanInput<'_>) {
         self.steps.clear();
         for action in actions::on(input.stage) {
@@ -70,7 +70,7 @@ impl Plan {
         self.push_unless(input, work, None);
     }
 
-    /// Adds a step that is passed over where the one at the place `unless` was carried out.
+    /// Adds a step that is skipped where the one at the index `unless` was carried out.
     pub fn push_unless(&mut self, input: &PlanInput<'_>, work: Work, unless: Option<u16>) {
         self.steps.push(Planned { step: Step { target: input.id, stage: input.stage, work }, unless });
     }
@@ -81,7 +81,7 @@ impl Plan {
     }
 }
 
-/// The rung whose actions a move calls for; nothing where it calls for none.
+/// The stage whose actions a transition requires; absent where it requires none.
 pub fn stage_of(transition: &Transition) -> Option<Stage> {
     let Transition { from, to, reason, .. } = *transition;
     if reason == Reason::Fresh {
@@ -91,20 +91,20 @@ pub fn stage_of(transition: &Transition) -> Option<Stage> {
         State::Warn => Some(Stage::Warn),
         State::Soft => Some(Stage::Soft),
         State::Checkpoint => Some(Stage::Checkpoint),
-        // Who stays is not asked again; only that it stays is said.
+        // Victims that stay are not signalled again; the transition only reports them.
         State::Term | State::Verify if from == to => Some(Stage::Verify),
         State::Term => Some(Stage::Term),
         State::Kill => Some(Stage::Kill),
         State::Cooldown => Some(Stage::Cooldown),
-        // It is only said that something is withheld.
+        // The transition only reports that the rate limit forbids an action.
         State::Disarmed if from == to => None,
-        // Whoever was paused must go on, whatever ends the incident.
+        // A frozen cgroup must be thawed, whatever ends the incident.
         State::Ok | State::Disarmed | State::Blind => Some(Stage::Cooldown),
         State::Verify => None,
     }
 }
 
-/// Whether steps that touch somebody may be carried out.
+/// Whether steps that act on processes may be carried out.
 pub const fn may_touch(target: &Target) -> bool {
     matches!(target.limits.mode, Mode::Enforce)
 }

@@ -95,31 +95,31 @@ fn the_plain_ladder() {
         &target(""),
         false,
         expect![[r#"
-        ok → warn
-        warn → soft
-          write down what is known
-        soft → checkpoint
-          write down what is known
-          send signal 10 to pid 11, if it has a handler
-          send signal 10 to pid 12, if it has a handler unless 1
-          send signal 10 to pid 13, if it has a handler unless 1
-          send signal 10 to pid 14, if it has a handler unless 2
-        checkpoint → term
-          write down what is known
-          send signal 15 to pid 14
-          send signal 15 to pid 13
-          send signal 15 to pid 12
-          send signal 15 to pid 11
-          wait up to 10 s for 4 processes to end
-        term → kill
-          kill 4 processes and their children
-          take back the memory of 4 processes
-          wait up to 18 s for 4 processes to end
-          write down what is known
-        kill → verify
-        verify → verify
-        verify → cooldown
-    "#]],
+            ok → warn
+            warn → soft
+              write the incident record
+            soft → checkpoint
+              write the incident record
+              send signal 10 to pid 11, if it has a handler
+              send signal 10 to pid 12, if it has a handler unless 1
+              send signal 10 to pid 13, if it has a handler unless 1
+              send signal 10 to pid 14, if it has a handler unless 2
+            checkpoint → term
+              write the incident record
+              send signal 15 to pid 14
+              send signal 15 to pid 13
+              send signal 15 to pid 12
+              send signal 15 to pid 11
+              wait up to 10 s for 4 processes to end
+            term → kill
+              kill 4 processes and their descendants
+              release the memory of 4 processes
+              wait up to 18 s for 4 processes to end
+              write the incident record
+            kill → verify
+            verify → verify
+            verify → cooldown
+        "#]],
     );
 }
 
@@ -131,45 +131,45 @@ fn with_a_group_a_hook_and_a_webhook() {
         true,
         expect![[r#"
             ok → warn
-              let /jobs/a go on
-              tell http://x
+              thaw /jobs/a
+              call webhook http://x
             warn → soft
-              write down what is known
-              stop /jobs/a
+              write the incident record
+              freeze /jobs/a
               run /bin/save (at most 5 s)
-              tell http://x
+              call webhook http://x
             soft → checkpoint
-              write down what is known
-              let /jobs/a go on
+              write the incident record
+              thaw /jobs/a
               send signal 10 to pid 11, if it has a handler
               send signal 10 to pid 12, if it has a handler unless 2
               send signal 10 to pid 13, if it has a handler unless 2
               send signal 10 to pid 14, if it has a handler unless 3
               wait up to 600 s for /tmp/saved
-              tell http://x
+              call webhook http://x
             checkpoint → term
-              write down what is known
-              let /jobs/a go on
+              write the incident record
+              thaw /jobs/a
               send signal 15 to pid 14
               send signal 15 to pid 13
               send signal 15 to pid 12
               send signal 15 to pid 11
               wait up to 10 s for 4 processes to end
-              tell http://x
+              call webhook http://x
             term → kill
-              kill everything in /jobs/a
-              kill 4 processes and their children unless 0
-              take back the memory of 4 processes
+              kill all processes in /jobs/a
+              kill 4 processes and their descendants unless 0
+              release the memory of 4 processes
               wait up to 18 s for 4 processes to end
-              write down what is known
-              tell http://x
+              write the incident record
+              call webhook http://x
             kill → verify
             verify → verify
               run /bin/save (at most 5 s)
-              tell http://x
+              call webhook http://x
             verify → cooldown
-              let /jobs/a go on
-              tell http://x
+              thaw /jobs/a
+              call webhook http://x
         "#]],
     );
 }
@@ -180,28 +180,28 @@ fn only_the_largest() {
         &target(", victims: largest"),
         true,
         expect![[r#"
-        ok → warn
-        warn → soft
-          write down what is known
-        soft → checkpoint
-          write down what is known
-          send signal 10 to pid 11, if it has a handler
-          send signal 10 to pid 12, if it has a handler unless 1
-          send signal 10 to pid 13, if it has a handler unless 1
-          send signal 10 to pid 14, if it has a handler unless 2
-        checkpoint → term
-          write down what is known
-          send signal 15 to pid 13
-          wait up to 10 s for 1 processes to end
-        term → kill
-          kill 1 processes and their children
-          take back the memory of 1 processes
-          wait up to 14 s for 1 processes to end
-          write down what is known
-        kill → verify
-        verify → verify
-        verify → cooldown
-    "#]],
+            ok → warn
+            warn → soft
+              write the incident record
+            soft → checkpoint
+              write the incident record
+              send signal 10 to pid 11, if it has a handler
+              send signal 10 to pid 12, if it has a handler unless 1
+              send signal 10 to pid 13, if it has a handler unless 1
+              send signal 10 to pid 14, if it has a handler unless 2
+            checkpoint → term
+              write the incident record
+              send signal 15 to pid 13
+              wait up to 10 s for 1 processes to end
+            term → kill
+              kill 1 processes and their descendants
+              release the memory of 1 processes
+              wait up to 14 s for 1 processes to end
+              write the incident record
+            kill → verify
+            verify → verify
+            verify → cooldown
+        "#]],
     );
 }
 

@@ -1,7 +1,7 @@
-//! Who is asked, who ends, and in which order.
+//! Which processes receive the checkpoint signal, which are terminated, and in which order.
 //!
-//! Ranks are asked before what launched them, so that a launcher does not end
-//! them first. Leaves end before what they hang from; launchers end last.
+//! Ranks receive the checkpoint signal before their launchers, so that a launcher does not end them first. Leaves are
+//! terminated before their parents; launchers last.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::protection::options::target::Victims;
 use crate::protection::words::scope::within;
 use crate::protection::words::step::Group;
 
-/// One process that may be touched for a target.
+/// A process that may be signalled for a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// Which process.
+    /// The process.
     pub key: ProcessKey,
     /// Its parent's pid.
     pub parent: u32,
@@ -24,40 +24,40 @@ pub struct ProcessInfo {
     pub resident: Bytes,
     /// Its cgroup's path.
     pub group: Option<Label>,
-    /// Whether it is known to be a rank: it uses a GPU, or said so itself.
+    /// Whether it is known to be a rank: it uses a GPU, or reported to be one.
     pub rank: bool,
 }
 
-/// One who may be asked to save.
+/// A process that may receive the checkpoint signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The process.
     pub key: ProcessKey,
-    /// The place of the nearest one above it that is asked before; once that one was asked, this one is not: a child
-    /// that was forked has its parent's handlers, and no state of its own to save.
+    /// The index of its nearest ancestor that is signalled before; once that one was signalled, this one is not: a
+    /// forked child has its parent's handlers, and no state of its own to save.
     pub above: Option<u16>,
 }
 
-/// A target's processes in the orders in which they are needed, made ready before they are.
+/// A target's processes in the orders in which steps need them, prepared beforehand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roster {
-    /// Who may be asked to save, in this order.
+    /// The processes that may receive the checkpoint signal, in this order.
     pub ask: Vec<Asked>,
-    /// Who is asked to end, in this order.
+    /// The processes that receive SIGTERM, in this order.
     pub end: Vec<ProcessKey>,
     /// The victims, the largest first.
     pub largest: Arc<[ProcessKey]>,
-    /// The group that holds all victims and nobody else.
+    /// The cgroup that holds all victims and no other process.
     pub group: Option<Group>,
-    /// What the victims have resident.
+    /// The resident memory of the victims.
     pub resident: Bytes,
 }
 
-/// The most processes of one target that are signalled one by one; a kill reaches all.
+/// Maximum number of processes of one target that are signalled one by one; a kill reaches all.
 pub const MOST: usize = 4096;
 
 impl Roster {
-    /// The orders for a target with these members; `group` is the one that they have for themselves.
+    /// The roster of a target with these processes; `group` is the cgroup that holds only them.
     pub fn new(processes: &[ProcessInfo], victims: Victims, group: Option<Group>) -> Self {
         let family = Family::new(processes);
         let chosen = family.chosen(victims);
@@ -80,10 +80,10 @@ impl Roster {
     }
 }
 
-/// Who is whose child.
+/// The family tree of the processes.
 struct Family<'p> {
     processes: &'p [ProcessInfo],
-    /// By place.
+    /// By index.
     parent: Vec<Option<usize>>,
     depth: Vec<usize>,
 }
@@ -93,7 +93,7 @@ impl<'p> Family<'p> {
         let places: HashMap<u32, usize> =
             processes.iter().enumerate().map(|(place, process)| (process.key.pid, place)).collect();
         let parent_of = |process: &ProcessInfo| {
-            // A parent is older; a pid that was used again is not the parent.
+            // A parent is older: a reused pid is not the parent.
             let place = *places.get(&process.parent)?;
             (processes[place].key.start <= process.key.start && processes[place].key != process.key)
                 .then_some(place)
@@ -120,7 +120,7 @@ impl<'p> Family<'p> {
             .collect()
     }
 
-    /// Known ranks where there are any; otherwise everybody, the topmost first.
+    /// Known ranks where there are any; otherwise all processes, the topmost first.
     fn asked(&self) -> Vec<Asked> {
         let ranks = self.processes.iter().any(|process| process.rank);
         let mut order: Vec<usize> =
@@ -142,12 +142,12 @@ impl<'p> Family<'p> {
     }
 }
 
-/// The places above one, the nearest first; as many as there can be, so that a circle ends.
+/// The indices of ancestors, the nearest first; bounded, so that a cycle ends.
 fn above(parent: &[Option<usize>], place: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(parent[place], |above| parent[*above]).take(parent.len())
 }
 
-/// The deepest group that holds all members.
+/// The deepest cgroup that holds all members.
 pub fn common_group(processes: &[ProcessInfo]) -> Option<&str> {
     let mut paths = processes.iter().map(|process| process.group.as_ref().map(Label::as_str));
     let first = paths.next()??;
@@ -161,7 +161,7 @@ pub fn common_group(processes: &[ProcessInfo]) -> Option<&str> {
     Some(&first[..shared]).filter(|group| !group.is_empty())
 }
 
-/// The deepest group that holds all members, where nobody else is in it.
+/// The deepest cgroup that holds all members, where it holds no other process.
 pub fn own_group<'o>(processes: &[ProcessInfo], mut others: impl Iterator<Item = &'o str>) -> Option<Label> {
     let group = common_group(processes)?;
     (!others.any(|other| within(other, group))).then(|| group.into())

@@ -1,8 +1,7 @@
-//! The ladders of all targets, side by side.
+//! The escalations of all jobs.
 //!
-//! One ladder stands in each seat: a target that names several jobs has one
-//! for each. Seats are stepped in order, each seeing what those before it did
-//! in the same step: so one shortage takes one victim.
+//! Each slot has one escalation: a target that names several jobs has one for each. Slots are stepped in order, and
+//! each step sees what the steps before it decided, so that one shortage terminates one job.
 
 use super::escalation::{Escalation, Gate};
 use super::observed::Observed;
@@ -10,18 +9,18 @@ use super::rate::Rate;
 use super::state::{Mode, Transition};
 use crate::model::time::Timestamp;
 
-/// Who is in a seat.
+/// The job in a slot.
 #[derive(Clone, Debug)]
 pub struct Occupied {
-    /// The place of its target.
+    /// The index of its target.
     pub target: usize,
-    /// Whose job it is; absent where there is none.
+    /// The user of the job; absent where the target names no job.
     pub user: Option<u32>,
-    /// Its ladder.
+    /// The escalation of the job.
     pub escalation: Escalation,
 }
 
-/// Which limits an hour have nothing left for a job.
+/// Which rate limits are used up for a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsedUp {
     /// The target's, or the user's share of it.
@@ -30,27 +29,27 @@ pub struct UsedUp {
     pub host: bool,
 }
 
-/// Every ladder of the host.
+/// All escalations of the host.
 #[derive(Clone, Debug)]
 pub struct Board {
     slots: Vec<Option<Occupied>>,
-    /// By target, over all its ladders.
+    /// By target, over all its jobs.
     rates: Vec<Rate>,
     host: Rate,
 }
 
 impl Board {
-    /// So many empty seats; `most` is how many incidents of each target may end a job in an hour, and `host` how many of
-    /// all together.
+    /// A board of `slots` empty slots. `most` is the maximum number of terminations per hour of each target, `host`
+    /// that of the host.
     pub fn new(slots: usize, most: impl IntoIterator<Item = u32>, host: u32) -> Self {
         let rates = most.into_iter().map(|most| Rate::new(most, slots)).collect();
         Self { slots: vec![None; slots], rates, host: Rate::new(host, slots) }
     }
 
-    /// Puts a ladder of a target into a seat, or empties it; returns what was there, so that nothing is freed here.
+    /// Fills or empties a slot; returns its former content, so that nothing is freed here.
     ///
     /// # Panics
-    /// Where there is no such seat or target.
+    /// If there is no such slot or target.
     pub fn set_slot(&mut self, slot: usize, occupied: Option<Occupied>) -> Option<Occupied> {
         assert!(
             occupied.as_ref().is_none_or(|occupied| occupied.target < self.rates.len()),
@@ -66,8 +65,7 @@ impl Board {
         before
     }
 
-    /// A job of a target was ended at that time, before this board was made: the limits are those of the hour, whoever
-    /// counts.
+    /// Counts a termination at a time before the board was made: the rate limits outlast a restart.
     pub fn recall(&mut self, target: usize, user: Option<u32>, at: Timestamp) {
         if let Some(rate) = self.rates.get_mut(target) {
             rate.count(at, user);
@@ -75,36 +73,37 @@ impl Board {
         self.host.count(at, user);
     }
 
-    /// The ladder in a seat.
+    /// The escalation in a slot.
     pub fn escalation(&self, slot: usize) -> Option<&Escalation> {
         self.slots.get(slot)?.as_ref().map(|occupied| &occupied.escalation)
     }
 
-    /// Incidents of a target that may still end a job in this hour.
+    /// Terminations left for a target in the current hour.
     pub fn left(&self, target: usize, now: Timestamp) -> u32 {
         self.rates.get(target).map_or(0, |rate| rate.left(now))
     }
 
-    /// Incidents of all targets that may still end a job in this hour.
+    /// Terminations left for the host in the current hour.
     pub fn host_left(&self, now: Timestamp) -> u32 {
         self.host.left(now)
     }
 
-    /// How often it may still happen now to the one in a seat: what its user has left of the target's limit and of the host's.
-    /// A user who comes late has its share of the target's limit, but never more than the host has left.
+    /// Terminations left for the job in a slot: its user's share of the target's limit, and of the host's. A user that
+    /// comes late has its share of the target's limit, but never more than the host has left.
     fn left_for(&self, occupied: &Occupied, now: Timestamp) -> (u32, u32) {
         let target = self.rates[occupied.target].left_for(now, occupied.user);
         (target, self.host.left_for(now, occupied.user).min(self.host.left(now)))
     }
 
-    /// The limits of which nothing is left for the one in a seat.
+    /// The rate limits that are used up for the job in a slot.
     pub fn used_up(&self, slot: usize, now: Timestamp) -> UsedUp {
         let Some(occupied) = self.slots.get(slot).and_then(Option::as_ref) else { return UsedUp::default() };
         let (target, host) = self.left_for(occupied, now);
         UsedUp { target: target == 0, host: host == 0 }
     }
 
-    /// Whether somebody else's memory is on its way back, within the time it has. Where nothing is done, nobody's is.
+    /// Whether another job is terminating within its time limit, so that memory will be freed. In mode observe none
+    /// is.
     fn busy(&self, but: usize, now: Timestamp) -> bool {
         let ending = |occupied: &Occupied| {
             occupied.escalation.ending(now) && occupied.escalation.limits().mode == Mode::Enforce
@@ -112,7 +111,7 @@ impl Board {
         self.slots.iter().enumerate().any(|(place, slot)| place != but && slot.as_ref().is_some_and(ending))
     }
 
-    /// Steps the ladder in one seat; an empty seat never moves.
+    /// Steps the escalation in one slot; an empty slot has no transitions.
     pub fn step(&mut self, slot: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
         let busy = self.busy(slot, now);
         let (of_target, of_host) = self.left_for(self.slots.get(slot)?.as_ref()?, now);
@@ -122,7 +121,7 @@ impl Board {
         if transition.counts {
             let enforces = escalation.limits().mode == Mode::Enforce;
             self.rates[*target].count(now, *user);
-            // What would have been done to one must not keep another from being protected.
+            // A target in mode observe must not keep another from being protected.
             if enforces {
                 self.host.count(now, *user);
             }
@@ -141,7 +140,7 @@ mod tests {
     use crate::protection::policy::Limits;
     use std::time::Duration;
 
-    /// Less than the hard level is left of the limit.
+    /// Less memory than the hard level is left below the limit.
     fn short() -> Observed {
         let (headroom, total) = (Bytes::ZERO, Bytes::new(8 * GIB));
         let mut observed = Observed { fit: true, ..Observed::default() };
@@ -173,7 +172,7 @@ mod tests {
         assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (2, 2, 0));
     }
 
-    /// Two users' jobs of one target, in seats 0 and 1, all at their hard level.
+    /// Two users' jobs of one target, in slots 0 and 1, both at their hard level.
     fn two_users(now: Timestamp, limits: &Limits) -> Board {
         let mut board = Board::new(3, [3], 5);
         for (slot, user) in [(0, 1002), (1, 1001)] {
@@ -189,7 +188,7 @@ mod tests {
         let limits = Limits { verify_timeout: Duration::ZERO, cooldown: Duration::ZERO, ..limits() };
         let mut board = two_users(now, &limits);
         let mut ended = 0;
-        // Mallory's jobs end one after the other; its ladder is a new one each time.
+        // Mallory's jobs end one after the other; each has a new escalation.
         for _ in 0..6 {
             now = now.plus(Duration::from_secs(10));
             ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));

@@ -1,4 +1,4 @@
-//! Each condition by itself, so that "why did it not act" has an answer.
+//! The conditions of a policy, one by one, so that "why did it not act" has an answer.
 
 use super::observed::Resource;
 
@@ -6,14 +6,14 @@ use super::observed::Resource;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Truth {
-    /// The policy does not ask for it.
+    /// The policy does not evaluate it.
     #[default]
     Unasked,
     /// It holds.
     Met,
     /// It does not hold.
     NotMet,
-    /// Nobody knows: what it rests on is missing or too old.
+    /// Unknown: its readings are missing or too old.
     Unknown,
 }
 
@@ -23,7 +23,7 @@ impl Truth {
         if met { Self::Met } else { Self::NotMet }
     }
 
-    /// Met, not met, or unknown where there is nothing to tell by.
+    /// Met, not met, or unknown for `None`.
     pub const fn known(met: Option<bool>) -> Self {
         match met {
             Some(met) => Self::of(met),
@@ -49,7 +49,7 @@ impl Truth {
 
 macro_rules! conditions {
     ($($(#[doc = $doc:literal])+ $id:ident: $label:literal;)+) => {
-        /// What a policy asks before it acts.
+        /// A condition that a policy evaluates before it acts.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Condition {
             $($(#[doc = $doc])+ $id,)+
@@ -72,7 +72,7 @@ macro_rules! conditions {
 conditions! {
     /// The self-tests passed.
     Fit: "fit";
-    /// Everything that is watched was read lately.
+    /// All watched readings are recent.
     Fresh: "fresh";
     /// The mode is `enforce`.
     Enforced: "enforced";
@@ -94,37 +94,37 @@ conditions! {
     AllocatorSoft: "allocator_soft";
     /// The allocator's headroom is below the hard level.
     AllocatorHard: "allocator_hard";
-    /// Exhaustion is foreseen within the time of a warning.
+    /// Exhaustion is predicted within `warn_within`.
     ForecastWarn: "forecast_warn";
-    /// Exhaustion is foreseen within the time that a checkpoint takes.
+    /// Exhaustion is predicted within `soft_within`.
     ForecastSoft: "forecast_soft";
-    /// At the present rate there is no time left for anything but a kill.
+    /// At the current rate, the time to exhaustion is below `kill_margin`.
     NoTimeLeft: "no_time_left";
     /// A leak is confirmed.
     Leak: "leak";
     /// An alert that names the policy fires.
     Alert: "alert";
-    /// What asks for action has held for long enough.
+    /// A trigger has held for the time `for`.
     Held: "held";
-    /// Memory is back above every soft level with the margin, and nothing else asks for action.
+    /// Every headroom is above its soft level plus the hysteresis, and no other trigger holds.
     Recovered: "recovered";
-    /// A process catches the checkpoint signal.
+    /// A process has a handler for the checkpoint signal.
     Catches: "catches_checkpoint";
-    /// No checkpoint was asked for lately.
+    /// No checkpoint was requested within `request_interval`.
     MayAsk: "may_ask";
-    /// The job says that it is saving.
+    /// The job reports that it is saving a checkpoint.
     Saving: "saving";
-    /// The job says that it has saved.
+    /// The job reports that its checkpoint is saved.
     Saved: "saved";
-    /// The time to save is over.
+    /// The time limit of the checkpoint is over.
     GraceOver: "grace_over";
-    /// The time to end is over.
+    /// The time limit after SIGTERM is over.
     TermOver: "term_over";
-    /// The rate limits leave room for an incident.
+    /// The rate limits allow a termination.
     RateLeft: "rate_left";
-    /// No victim of another target holds up a shared resource.
+    /// No other target is freeing a shared resource.
     AloneOnHost: "alone_on_host";
-    /// The victims are gone.
+    /// All victims have ended.
     VictimsGone: "victims_gone";
 }
 
@@ -151,17 +151,17 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// Whether one is met.
+    /// The truth of a condition.
     pub const fn get(&self, condition: Condition) -> Truth {
         self.0[condition as usize]
     }
 
-    /// Notes one.
+    /// Sets a condition.
     pub const fn set(&mut self, condition: Condition, truth: Truth) {
         self.0[condition as usize] = truth;
     }
 
-    /// Every condition that the policy asks for, with its truth.
+    /// Every condition that the policy evaluates, with its truth.
     pub fn evaluated(&self) -> impl Iterator<Item = (Condition, Truth)> + '_ {
         Condition::ALL
             .iter()

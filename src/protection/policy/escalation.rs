@@ -1,8 +1,7 @@
-//! The ladder of one target: where it stands, and the next rung.
+//! The escalation of one job: its state, and the next transition.
 //!
-//! One call of [`Escalation::step`] makes at most one move, and from any state
-//! that is not yet killing the hard level makes it a kill. Everything that a
-//! move does is decided elsewhere from the [`Transition`].
+//! One call of [`Escalation::step`] makes at most one transition, and a crossed hard level leads to a kill from any
+//! state but those after one. The steps that a transition causes are planned elsewhere, from the [`Transition`].
 
 use std::time::Duration;
 
@@ -13,64 +12,64 @@ use super::observed::{AckKind, Observed};
 use super::state::{MaxState, Mode, Reason, State, Transition};
 use crate::model::time::Timestamp;
 
-/// A burst that has ended is in the fast rate for another second; a job that loads its data is not killed for it. One
-/// that goes on comes to the hard level first.
+/// The fast rate contains a burst for a second after its end, so that a job that has just loaded its data is not
+/// killed. A burst that continues reaches the hard level first.
 const BURST: Duration = Duration::from_millis(1_500);
 
-/// What the other ladders of the host leave for this one.
+/// What the other escalations of the host leave for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
-    /// Whether another target is ending, so that its memory is on its way back.
+    /// Whether another job is terminating, so that its memory will be freed.
     pub busy: bool,
-    /// Incidents that may still end a job in this hour: the least of the target's and the host's.
+    /// Terminations left in the current hour, by the limits of the target and the host.
     pub left: u32,
 }
 
 impl Gate {
-    /// Nobody else is there.
+    /// No other escalation.
     pub const OPEN: Self = Self { busy: false, left: u32::MAX };
 }
 
-/// One shortage, from its first step to its end.
+/// One shortage, from its first transition to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Incident {
     number: u64,
-    /// When the job was given time to save; whether or not a signal was sent.
+    /// When the time limit of the checkpoint began, whether or not a signal was sent.
     grace_from: Option<Timestamp>,
-    /// Whether the signal was sent in this incident.
+    /// Whether the checkpoint signal was sent in this incident.
     asked: bool,
     /// When SIGTERM was due.
     term_from: Option<Timestamp>,
     /// Whether it counts against the rate limits.
     counted: bool,
-    /// Whether it was said that the victims stay, or that their memory does.
+    /// Whether it was reported that the victims, or their memory, exceed the time limit.
     overdue: bool,
 }
 
-/// The ladder of one target.
+/// The escalation of one job.
 #[derive(Clone, Debug)]
 pub struct Escalation {
     limits: Limits,
     state: State,
     since: Timestamp,
-    /// Since when something has asked for action without a pause.
+    /// Since when a trigger has held without interruption.
     pushed: Option<Timestamp>,
-    /// Since when memory has been back without a pause.
+    /// Since when the shortage has been over without interruption.
     back: Option<Timestamp>,
-    /// Since when too little time has been left without a pause.
+    /// Since when the time to exhaustion has been below `kill_margin` without interruption.
     short: Option<Timestamp>,
-    /// Where BLIND goes back to.
+    /// The state to which BLIND returns.
     resume: State,
     incident: Option<Incident>,
     incidents: u64,
     asked: Option<Timestamp>,
-    /// Whether it was said that the rate limit withholds what is due.
+    /// Whether it was reported that the rate limit forbids a due action.
     withheld: bool,
     conditions: Conditions,
 }
 
 impl Escalation {
-    /// A ladder that stands at OK since `now`.
+    /// An escalation in state OK since `now`.
     pub fn new(limits: Limits, now: Timestamp) -> Self {
         Self {
             state: State::Ok,
@@ -88,18 +87,18 @@ impl Escalation {
         }
     }
 
-    /// The job was asked for a checkpoint then, before this ladder was made.
+    /// Sets the time of the last checkpoint request to the job, made before this escalation existed.
     #[must_use]
     pub const fn asked_before(self, at: Option<Timestamp>) -> Self {
         Self { asked: at, ..self }
     }
 
-    /// What the policy says.
+    /// The limits of the policy.
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Where it stands.
+    /// The current state.
     pub const fn state(&self) -> State {
         self.state
     }
@@ -109,13 +108,13 @@ impl Escalation {
         &self.conditions
     }
 
-    /// The incident that is under way.
+    /// The number of the current incident.
     pub fn incident(&self) -> Option<u64> {
         self.incident.map(|incident| incident.number)
     }
 
-    /// Whether victims, or their memory, are waited for within the time that they have. Whoever takes longer may never
-    /// go, and must not keep others from being protected.
+    /// Whether the end of victims, or their memory, is awaited within its time limit. Victims that exceed it may never
+    /// end, and must not keep other targets from being protected.
     pub fn ending(&self, now: Timestamp) -> bool {
         let blind = self.state == State::Blind;
         let state = if blind { self.resume } else { self.state };
@@ -127,12 +126,12 @@ impl Escalation {
         matches!(state, State::Term | State::Kill | State::Verify) && !self.overdue() && !late
     }
 
-    /// Whether the time for the victims to go is over.
+    /// Whether the victims exceed their time limit.
     pub fn overdue(&self) -> bool {
         self.incident.is_some_and(|incident| incident.overdue)
     }
 
-    /// Looks once, and moves at most once.
+    /// Evaluates one step, and makes at most one transition.
     pub fn step(&mut self, now: Timestamp, observed: &Observed, gate: Gate) -> Option<Transition> {
         let mut judged = judge(&self.limits, observed, gate);
         hold(&mut self.pushed, judged.push.0 >= MaxState::Soft, now);
@@ -151,7 +150,7 @@ impl Escalation {
         Some(self.go(now, to, reason))
     }
 
-    /// The conditions that rest on what was before.
+    /// Sets the conditions that depend on the state.
     fn note(&self, now: Timestamp, observed: &Observed, rate_left: bool, conditions: &mut Conditions) {
         conditions.set(Condition::RateLeft, Truth::of(rate_left));
         let known = conditions.get(Condition::Fresh) != Truth::NotMet;
@@ -243,8 +242,8 @@ impl Escalation {
 
     fn soft(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
         if empty || self.back_for(now, self.limits.for_time) {
-            // Where the hook is the highest rung, it is not started again and again; where there are others, a job that
-            // grows again at once must have the time to be asked.
+            // With max_state soft, the cooldown keeps the hook from being started repeatedly. Otherwise a job that
+            // grows again at once must have the time for a checkpoint request.
             let to = if self.limits.max_state > MaxState::Soft { State::Warn } else { State::Cooldown };
             return Some((to, if empty { Reason::Gone } else { Reason::Recovered }));
         }
@@ -300,7 +299,7 @@ impl Escalation {
             return None;
         }
         if judged.back {
-            // It was asked to end and holds nothing up any more: it may take its time.
+            // The job has received SIGTERM and the shortage is over: it may take longer.
             return Some((State::Cooldown, Reason::Recovered));
         }
         if judged.held_up {
@@ -310,7 +309,7 @@ impl Escalation {
         if self.limits.max_state == MaxState::Kill {
             return Some((State::Kill, Reason::TermOver));
         }
-        // Nothing more may be done; that it stays is said once.
+        // The policy allows nothing more; that the job has not ended is reported once.
         let incident = self.incident.as_mut().filter(|incident| !incident.overdue)?;
         incident.overdue = true;
         Some((State::Term, Reason::Unkillable))
@@ -332,7 +331,7 @@ impl Escalation {
         let gone = observed.alive == Some(0);
         let empty = self.conditions.get(Condition::HasMembers) == Truth::NotMet;
         let done = if self.limits.mode == Mode::Enforce {
-            // Where somebody of the target is left, there is no second victim before the first one's memory is back.
+            // While processes of the target are left, there is no second victim before the first one's memory is free.
             gone && (judged.back || (empty && over && !judged.returning))
         } else {
             judged.back || empty
@@ -362,7 +361,7 @@ impl Escalation {
         }
     }
 
-    /// A kill, where exhaustion would come before anything gentler has an effect.
+    /// A kill, where exhaustion is predicted before a checkpoint request or SIGTERM would have an effect.
     fn no_time(&self, judged: &Judged) -> Option<(State, Reason)> {
         (self.conditions.get(Condition::NoTimeLeft).met() && judged.push.0 == MaxState::Kill)
             .then_some((State::Kill, Reason::NoTimeLeft))
@@ -400,7 +399,7 @@ impl Escalation {
         if ask {
             self.asked = Some(now);
         }
-        // That an incident is cut short says already what is withheld.
+        // The end of an incident by the rate limit has already been reported.
         self.withheld = to == State::Disarmed && (reason == Reason::Withheld || from.acts());
         match to {
             State::Blind => self.resume = from,
@@ -414,7 +413,7 @@ impl Escalation {
         Transition { at: now, from, to, reason, incident: number.unwrap_or(0), ask, counts }
     }
 
-    /// Whether too little time is left, for long enough that it is not the end of a burst.
+    /// Whether the time to exhaustion is below `kill_margin` for longer than a burst stays in the rate.
     fn is_short(&self, now: Timestamp) -> bool {
         self.short.is_some_and(|since| now.since(since) >= BURST)
     }
@@ -432,24 +431,25 @@ impl Escalation {
             && self.asked.is_none_or(|before| now.since(before) >= self.limits.request_interval)
     }
 
-    /// An incident that is counted goes on; a new one needs room.
+    /// An incident that already counts may continue; a new one needs a termination left.
     fn rate_left(&self, gate: Gate) -> bool {
         self.incident.is_some_and(|incident| incident.counted) || gate.left > 0
     }
 
-    /// What the job said since it was given time to save.
+    /// The acknowledgement since the time limit of the checkpoint began.
     fn ack(&self, observed: &Observed) -> Option<AckKind> {
         let since = self.incident.and_then(|incident| incident.grace_from)?;
         observed.ack.filter(|ack| ack.at.monotonic() >= since.monotonic()).map(|ack| ack.kind)
     }
 
-    /// Measured teardown is 1.15 to 1.7 GiB a second without help (under load); a second a GiB is slower than all of it.
+    /// Teardown without process_mrelease(2) was measured at 1.15 to 1.7 GiB per second under load; one second per GiB
+    /// is slower than that.
     fn verify_timeout(&self, observed: &Observed) -> Duration {
         self.limits.verify_timeout + Duration::from_secs(observed.victims.get() >> 30)
     }
 }
 
-/// Keeps the time since which something holds.
+/// Keeps the time since which a condition holds.
 fn hold(since: &mut Option<Timestamp>, holds: bool, now: Timestamp) {
     if !holds {
         *since = None;

@@ -1,4 +1,4 @@
-//! How fast a resource goes, over two windows, in room that is taken once.
+//! Rates of growth of a resource, over two windows. Allocates nothing after construction.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub const FAST: Duration = Duration::from_secs(1);
 /// The window of the slow rate.
 pub const SLOW: Duration = Duration::from_secs(30);
 
-/// What was used at the end of the last few parts of a window.
+/// The use at the end of the last few parts of a window.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     length: Duration,
@@ -53,7 +53,7 @@ impl Window {
 pub struct Flow {
     fast: Window,
     slow: Window,
-    /// The fastest it ever went.
+    /// The highest rate so far.
     fastest: f64,
 }
 
@@ -64,7 +64,7 @@ impl Default for Flow {
 }
 
 impl Flow {
-    /// Notes what is used now, and returns the fast and the slow rate in bytes per second, where they are known.
+    /// Records the current use, and returns the fast and the slow rate in bytes per second, where they are known.
     pub fn record(&mut self, now: Timestamp, used: Bytes) -> (Option<f64>, Option<f64>) {
         let used = used.get();
         let rates = (self.fast.rate(now, used), self.slow.rate(now, used));
@@ -74,7 +74,7 @@ impl Flow {
         rates
     }
 
-    /// The fastest rate so far, in bytes per second; 0 before one is known.
+    /// The highest rate so far, in bytes per second; 0 before one is known.
     pub const fn fastest(&self) -> f64 {
         self.fastest
     }

@@ -1,7 +1,6 @@
-//! From what was observed to which conditions are met, without a memory of its own.
+//! Evaluates the conditions of one step from the observations of that step. Stateless.
 //!
-//! A value that is missing or too old makes its conditions unknown, and what
-//! is unknown never asks for anything.
+//! A value that is missing or too old makes its conditions unknown, and an unknown condition triggers nothing.
 
 use std::time::Duration;
 
@@ -11,28 +10,28 @@ use super::limits::{Levels, Limits, Trigger};
 use super::observed::{Aged, Observed, Reading, Resource};
 use super::state::{MaxState, Mode, Reason};
 
-/// Memory that comes back faster than this, in bytes per second, is the victim's: a teardown frees over 1 GiB a second,
-/// and what slows it down by a hundred is still above what a host's noise looks like.
+/// Memory that is freed faster than this, in bytes per second, belongs to the victim: a teardown frees over 1 GiB per
+/// second, and a hundredth of that is still above the noise of a host.
 const RETURNING: f64 = 10.0 * 1_048_576.0;
 
-/// What one step's observations come to.
+/// The result of evaluating one step.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged {
-    /// Condition by condition.
+    /// The truth of each condition.
     pub conditions: Conditions,
-    /// Whether nothing that is watched was read lately.
+    /// Whether no watched reading is recent.
     pub blind: bool,
-    /// The resource whose hard level is crossed, and the target may be killed for it.
+    /// The resource whose hard level is crossed, where the target may be killed for it.
     pub hard: Option<Resource>,
-    /// How far what asks for action may lead, and what it is.
+    /// The strongest trigger: its maximum state and its reason.
     pub push: (MaxState, Reason),
-    /// Why a warning is due.
+    /// The reason for a warning, where one is due.
     pub warn: Option<Reason>,
     /// Whether a soft level is crossed.
     pub low: bool,
-    /// Whether memory is back and nothing asks for action.
+    /// Whether the shortage is over and no trigger holds.
     pub back: bool,
-    /// Whether memory is on its way back, not yet all of it.
+    /// Whether memory is being freed and the shortage is not over.
     pub returning: bool,
     /// Whether another target's memory is on its way back, and no level that is this target's alone is crossed.
     pub held_up: bool,
@@ -40,7 +39,7 @@ pub struct Judged {
     pub left: Option<f64>,
 }
 
-/// What a reading says of its levels; nothing where it cannot be trusted.
+/// A reading compared with its levels.
 struct Level {
     soft: bool,
     hard: bool,
@@ -51,7 +50,7 @@ struct Level {
     slow: Option<f64>,
 }
 
-/// Judges one step.
+/// Evaluates one step.
 pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let mut judged = Judged {
         conditions: Conditions::default(),
@@ -99,12 +98,12 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         slow = sooner(slow, level.slow);
     }
     judged.blind &= !seen;
-    // Nobody can say which resource these are about, so they wait for a victim's memory like a shared level does.
+    // The resource of these triggers is unknown, so they wait for a victim's memory as a shared level does.
     let most = if gate.busy { MaxState::Checkpoint } else { MaxState::Kill };
     waits |= judged.forecast(limits, observed, slow, most);
     waits |= judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, (Reason::Leak, most));
     waits |= judged.trigger(limits, Condition::Alert, limits.alert, observed.alert, (Reason::Alert, most));
-    // The rungs below a push are its warning too.
+    // A trigger that leads further than a warning is a warning too.
     if judged.push.0 >= MaxState::Warn {
         judged.warn = judged.warn.or(Some(judged.push.1));
     }
@@ -139,8 +138,8 @@ impl Judged {
         }
     }
 
-    /// The analyzers know a ramp from a leak, so the plain rate speaks only where they are silent for too long.
-    /// Returns whether it would lead further than `most`.
+    /// The analyzers distinguish a ramp from a leak, so the current rate counts only without a recent forecast.
+    /// Returns whether the forecast would lead further than `most`.
     fn forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>, most: MaxState) -> bool {
         if limits.forecast.max_state == MaxState::Ignore {
             return false;
@@ -167,7 +166,7 @@ impl Judged {
         max_state > most
     }
 
-    /// Returns whether it would lead further than it may now.
+    /// Returns whether the trigger would lead further than is allowed now.
     fn trigger(
         &mut self,
         limits: &Limits,
@@ -190,7 +189,7 @@ impl Judged {
     }
 }
 
-/// What a reading comes to; nothing where it is missing, too old, or says more than there can be.
+/// A reading compared with its levels; absent where it is missing, too old, or larger than the total.
 fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> Option<Level> {
     let Aged { value, age } = reading?;
     let Reading { headroom, total, fast, slow } = *value;

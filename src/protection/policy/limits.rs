@@ -1,4 +1,4 @@
-//! What a policy allows: levels, times, how far each trigger may lead.
+//! The limits of a policy: levels, times, and the maximum state of each trigger.
 
 use std::time::Duration;
 
@@ -9,79 +9,80 @@ use crate::model::units::Amount;
 /// The levels of one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Levels {
-    /// At or below this headroom the ladder begins.
+    /// At or below this headroom the escalation begins.
     pub soft: Amount,
-    /// At or below this headroom the victims are killed at once; absent where no level kills.
+    /// At or below this headroom the victims are killed immediately; absent where no level kills.
     pub hard: Option<Amount>,
-    /// A reading that is older is not acted on.
+    /// An older reading triggers nothing.
     pub max_age: Duration,
 }
 
-/// How far a trigger that is no level may lead, and how old it may be.
+/// The limits of a trigger other than a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// How far.
+    /// Last state that it can lead to.
     pub max_state: MaxState,
-    /// What is older is not acted on.
+    /// An older value triggers nothing.
     pub max_age: Duration,
 }
 
-/// Everything a policy says about one target.
+/// The limits of one target's policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Whether it acts.
+    /// Whether the target is observed or acted on.
     pub mode: Mode,
-    /// The highest rung, whatever triggers it.
+    /// Last state of the escalation, whatever triggers it.
     pub max_state: MaxState,
     /// By [`Resource::place`]; absent where the resource is not watched.
     pub levels: [Option<Levels>; 4],
-    /// How much more than the soft level must be left before memory counts as back.
+    /// Memory above the soft level that must be left before the shortage counts as over.
     pub hysteresis: Amount,
-    /// How long the soft level, or a forecast, must hold before the ladder begins.
+    /// Time for which a trigger must hold before the escalation begins.
     pub for_time: Duration,
-    /// How long memory must be back before the ladder goes down from its warning.
+    /// Time for which the shortage must be over before a warning ends.
     pub clear_for: Duration,
-    /// The analyzers' forecast and the present rate.
+    /// The analyzers' forecast, or the current rate.
     pub forecast: Trigger,
-    /// A warning is given when exhaustion is foreseen within this time.
+    /// Predicted time to exhaustion below which a warning is issued.
     pub warn_within: Duration,
-    /// The ladder begins when exhaustion is foreseen within this time: what a checkpoint takes, and a margin.
+    /// Predicted time to exhaustion below which the escalation begins: the time that a checkpoint takes, plus a
+    /// margin.
     pub soft_within: Duration,
     /// A confirmed leak.
     pub leak: Trigger,
     /// An alert.
     pub alert: Trigger,
-    /// How long the hook has before the checkpoint is asked for.
+    /// Time that the hook has before a checkpoint is requested.
     pub hook_wait: Duration,
-    /// How long a job that says nothing has for its checkpoint.
+    /// Time limit for a checkpoint while the job reports nothing.
     pub grace: Duration,
-    /// How long a job that says it is saving has.
+    /// Time limit for a checkpoint while the job reports that it is saving.
     pub longest_grace: Duration,
-    /// Time between two requests for a checkpoint, over all incidents.
+    /// Minimum time between two checkpoint requests, over all incidents.
     pub request_interval: Duration,
-    /// With less than this until exhaustion, and below the soft level, only a kill is left.
+    /// Time to exhaustion at the current rate, below the soft level, under which the job is killed immediately.
     pub kill_margin: Duration,
-    /// How long a job has to end after SIGTERM.
+    /// Time between SIGTERM and SIGKILL.
     pub term_grace: Duration,
-    /// How long victims may take to go, beside a second for each GiB they had.
+    /// Time that victims have to end, in addition to one second for each GiB of their memory.
     pub verify_timeout: Duration,
-    /// How long it is quiet after an incident, at least.
+    /// Minimum time after an incident in which nothing is done.
     pub cooldown: Duration,
-    /// The most incidents in an hour that end a job.
+    /// Maximum number of terminations per hour.
     pub max_kills_per_hour: u32,
-    /// Whether the hard level acts when the rate limit is used up.
+    /// Whether the hard level kills although the rate limit is used up.
     pub hard_ignores_rate: bool,
 }
 
 impl Limits {
-    /// What is watched.
+    /// The watched resources, with their levels.
     pub fn watched(&self) -> impl Iterator<Item = (Resource, &Levels)> + Clone {
         Resource::ALL
             .into_iter()
             .filter_map(|resource| Some((resource, self.levels[resource.place()].as_ref()?)))
     }
 
-    /// A reach within what the policy allows.
+    /// A maximum state, limited to that of the policy.
     pub fn within(&self, max_state: MaxState) -> MaxState {
         max_state.min(self.max_state)
     }

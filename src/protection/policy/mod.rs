@@ -1,9 +1,8 @@
-//! When to act, and how far: a state machine that is given everything, time included.
+//! When protection acts, and how far: a pure state machine that receives everything, time included.
 //!
-//! [`observed`] goes in, [`judge`] says of each condition whether it is met,
-//! [`escalation`] goes up or down one rung, [`board`] keeps the ladders of all
-//! targets from taking two victims for one shortage. Nothing here reads a
-//! clock or a file, and nothing allocates once it is built.
+//! [`observed`] holds the input, [`judge`] evaluates the conditions, [`escalation`] changes the state of one job, and [`board`]
+//! keeps the escalations of all jobs from terminating two jobs for one shortage. Nothing here reads a clock or a file, and
+//! nothing allocates after construction.
 
 pub mod board;
 pub mod condition;

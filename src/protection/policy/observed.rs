@@ -1,11 +1,11 @@
-//! What a ladder is told at each step: plain values, each with its age.
+//! The observations of one step: plain values, each with its age.
 
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
-/// What can run out for a target.
+/// A resource of a target that can be exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
@@ -13,9 +13,9 @@ pub enum Resource {
     Host,
     /// The smallest limit on the path of the target's cgroup.
     Cgroup,
-    /// The memory of the GPU that has least left of those the target uses.
+    /// The memory of the GPU with the least memory left of those that the target uses.
     Gpu,
-    /// What the job's own allocator can still get, as the job says.
+    /// The memory that the job's allocator can still allocate, as the job reports.
     Allocator,
 }
 
@@ -33,18 +33,18 @@ impl Resource {
         }
     }
 
-    /// Its place in arrays.
+    /// Its index in arrays.
     pub const fn place(self) -> usize {
         self as usize
     }
 
-    /// Whether another target's end can give it back.
+    /// Whether terminating another target can free it.
     pub const fn shared(self) -> bool {
         matches!(self, Self::Host | Self::Gpu)
     }
 }
 
-/// A value and how long ago it was true.
+/// A value and its age.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Aged<T> {
     /// The value.
@@ -54,97 +54,98 @@ pub struct Aged<T> {
 }
 
 impl<T> Aged<T> {
-    /// A value of this instant.
+    /// A value of age zero.
     pub const fn now(value: T) -> Self {
         Self { value, age: Duration::ZERO }
     }
 
-    /// A value of that long ago.
+    /// A value of that age.
     pub const fn of(value: T, age: Duration) -> Self {
         Self { value, age }
     }
 }
 
-/// What is left of one resource.
+/// The memory left of one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
     /// Bytes until it is exhausted.
     pub headroom: Bytes,
-    /// All there is of it.
+    /// Total bytes.
     pub total: Bytes,
-    /// How fast it goes lately (about 1 s), in bytes per second; absent before that is known.
+    /// Rate of growth over about 1 s, in bytes per second; absent before it is known.
     pub fast: Option<f64>,
-    /// How fast it goes over half a minute, in bytes per second; absent before that is known.
+    /// Rate of growth over 30 s, in bytes per second; absent before it is known.
     pub slow: Option<f64>,
 }
 
-/// Time to exhaustion by the analyzers, in seconds; the shortest of the target's resources.
+/// The analyzers' time to exhaustion in seconds, the shortest of the target's resources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// One in ten is earlier.
+    /// The 10 % quantile.
     pub p10: f64,
-    /// As likely earlier as later.
+    /// The median.
     pub p50: f64,
 }
 
 /// The processes of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// How many there are.
+    /// Number of processes.
     pub count: u32,
-    /// How many of them have a handler for the checkpoint signal; absent where that was not looked at yet.
+    /// Processes with a handler for the checkpoint signal; absent before it was sent.
     pub catching: Option<u32>,
 }
 
-/// What the job said about its checkpoint.
+/// An acknowledgement of a checkpoint request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// What it said.
+    /// The state of the checkpoint.
     pub kind: AckKind,
-    /// When it was heard.
+    /// When it was received.
     pub at: Timestamp,
 }
 
 /// The states of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AckKind {
-    /// It has begun: the job may take up to the longest grace.
+    /// The job is saving: the time limit is `longest_grace`.
     Saving,
-    /// It could not be saved; the job gets the grace of one that says nothing.
+    /// The checkpoint failed: the time limit is `grace`, as for a job that reports nothing.
     Failed,
-    /// It is complete.
+    /// The checkpoint is complete.
     Saved,
 }
 
-/// Everything a ladder is told at one step. What is not known is absent.
+/// The observations of one step. Unknown values are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observed {
     /// By [`Resource::place`].
     pub readings: [Option<Aged<Reading>>; 4],
-    /// By [`Resource::place`]: the target has no such resource, so that nothing is missing where nothing is read.
+    /// By [`Resource::place`]: whether the target does not have the resource, so that a missing reading is expected.
     pub absent: [bool; 4],
-    /// The analyzers' forecast; the value is absent where nothing is foreseen.
+    /// The analyzers' forecast; the value is absent where no exhaustion is predicted.
     pub forecast: Option<Aged<Option<Forecast>>>,
     /// Whether a leak in the target is confirmed.
     pub leak: Option<Aged<bool>>,
     /// Whether an alert that names the policy fires; the age is that of the newest notification.
     pub alert: Option<Aged<bool>>,
-    /// Who would be signalled. They are identified again before each signal, so their age is shown and not judged.
+    /// The processes that would be signalled. Their age is not limited, because each is identified again before a
+    /// signal.
     pub members: Option<Aged<Members>>,
-    /// The newest word of the job about its checkpoint.
+    /// The newest acknowledgement.
     pub ack: Option<Ack>,
-    /// Victims that are not gone yet; absent before there are any, or where that is not known.
+    /// Victims that have not ended; absent before there are any, or where that is unknown.
     pub alive: Option<u32>,
-    /// What the victims had resident when they were killed.
+    /// Resident memory of the victims when they were killed.
     pub victims: Bytes,
-    /// Whether a stage is still being carried out.
+    /// Whether a kill is still being carried out.
     pub busy: bool,
-    /// Whether everything that must hold to act holds: the self-tests.
+    /// Whether the self-tests passed.
     pub fit: bool,
 }
 
 impl Observed {
-    /// What is known of one resource.
+    /// The reading of one resource.
     pub const fn reading(&self, resource: Resource) -> Option<&Aged<Reading>> {
         self.readings[resource.place()].as_ref()
     }

@@ -1,4 +1,4 @@
-//! How often something may happen within an hour, divided between users.
+//! A rate limit: a maximum number of events per hour, divided between users.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::model::time::Timestamp;
 /// The window of the rate limits.
 const WINDOW: Duration = Duration::from_secs(3600);
 
-/// The last times something happened, each with the user whose job it was.
+/// The times of the last events, each with the user of the job.
 #[derive(Clone, Debug)]
 pub struct Rate {
     /// The newest, oldest first; its capacity is taken at the start.
@@ -40,7 +40,7 @@ impl Rate {
         self.times.iter().filter(move |(time, _)| now.since(*time) < WINDOW).map(|(_, user)| *user)
     }
 
-    /// How often it may still happen now, whoever it happens to.
+    /// Events left in the current hour, for all users together.
     pub fn left(&self, now: Timestamp) -> u32 {
         u32::try_from(self.most.saturating_sub(self.lately(now).count())).unwrap_or(u32::MAX)
     }

@@ -1,4 +1,4 @@
-//! The words of the ladder: where it stands, how far it may go, why it moved.
+//! The states of the escalation, its modes, and the reasons of its transitions.
 
 use std::fmt;
 
@@ -36,23 +36,23 @@ impl Mode {
     }
 }
 
-/// Where a ladder stands.
+/// The state of an escalation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Not fit to act: a self-test failed, or the rate limit is used up.
     Disarmed,
-    /// Nothing that is watched was read lately.
+    /// No watched reading is recent.
     Blind,
     /// Nothing is wrong.
     Ok,
-    /// Memory runs low, or is foreseen to.
+    /// Memory is near a level, or predicted to be exhausted.
     Warn,
     /// It is low: the record is written and the hook runs.
     Soft,
-    /// The job was asked to save itself.
+    /// A checkpoint was requested.
     Checkpoint,
-    /// The job was asked to end.
+    /// SIGTERM was sent.
     Term,
     /// The job is being killed.
     Kill,
@@ -93,17 +93,17 @@ impl State {
         }
     }
 
-    /// Whether something may be done on entering it.
+    /// Whether entering the state can carry out steps.
     pub const fn acts(self) -> bool {
         matches!(self, Self::Soft | Self::Checkpoint | Self::Term | Self::Kill)
     }
 }
 
-/// How far up the ladder something may lead.
+/// The last state that a trigger or a policy can lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MaxState {
-    /// Nowhere.
+    /// To no state: the trigger is ignored.
     Ignore,
     /// To a warning.
     Warn,
@@ -133,7 +133,7 @@ impl MaxState {
         }
     }
 
-    /// The reach of a word; nothing where it is none of [`MaxState::WORDS`].
+    /// The maximum state of a word; absent where it is none of [`MaxState::WORDS`].
     pub fn of(word: &str) -> Option<Self> {
         [Self::Ignore, Self::Warn, Self::Soft, Self::Checkpoint, Self::Term, Self::Kill]
             .into_iter()
@@ -141,57 +141,57 @@ impl MaxState {
     }
 }
 
-/// Why a ladder moved.
+/// The reason of a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The hard level of a resource is crossed.
     Hard(Resource),
-    /// The soft level of a resource is crossed, for long enough.
+    /// The soft level of a resource is crossed for the time `for`.
     Level(Resource),
     /// A resource is near its soft level.
     Near(Resource),
-    /// Exhaustion is foreseen.
+    /// Exhaustion is predicted.
     Forecast,
     /// A leak is confirmed.
     Leak,
     /// An alert that names this policy fires.
     Alert,
-    /// The hook had its time.
+    /// The waiting time of the hook is over.
     HookWait,
-    /// Too little time is left for anything but a kill.
+    /// The time to exhaustion is below `kill_margin`.
     NoTimeLeft,
-    /// The time to save is over.
+    /// The time limit of the checkpoint is over.
     GraceOver,
-    /// The job says that its checkpoint is complete.
+    /// The job reports that its checkpoint is complete.
     Saved,
-    /// No process catches the checkpoint signal.
+    /// No process has a handler for the checkpoint signal.
     NobodyCatches,
-    /// The time to end is over.
+    /// The time limit after SIGTERM is over.
     TermOver,
     /// The kill was carried out.
     Killed,
-    /// No victim is left.
+    /// All victims have ended.
     Gone,
-    /// Memory is back.
+    /// The shortage is over.
     Recovered,
-    /// Victims, or whoever was asked to end and may not be killed, are still there after their time.
+    /// Victims, or processes that received SIGTERM and may not be killed, have not ended within their time limit.
     Unkillable,
-    /// The victims are gone and their memory is not back after its time.
+    /// The victims have ended and the shortage is not over within the time limit.
     NotBack,
-    /// Nothing that is watched was read lately.
+    /// No watched reading is recent.
     Stale,
-    /// It can be read again.
+    /// Readings are recent again.
     Fresh,
     /// A self-test failed.
     Unfit,
     /// The rate limit is used up.
     RateUsed,
-    /// Something is due, and the rate limit withholds it.
+    /// An action is due and the rate limit forbids it.
     Withheld,
-    /// Fit to act again.
+    /// Actions are allowed again.
     Rearmed,
-    /// The quiet time is over.
+    /// The cooldown is over.
     Quiet,
 }
 
@@ -241,52 +241,53 @@ impl fmt::Display for Reason {
             Self::Hard(of) => write!(f, "the hard level of {} memory is crossed", of.label()),
             Self::Level(of) => write!(f, "the soft level of {} memory is crossed", of.label()),
             Self::Near(of) => write!(f, "{} memory is near its soft level", of.label()),
-            Self::Forecast => f.write_str("exhaustion is foreseen"),
+            Self::Forecast => f.write_str("exhaustion is predicted"),
             Self::Leak => f.write_str("a leak is confirmed"),
             Self::Alert => f.write_str("an alert fires"),
-            Self::HookWait => f.write_str("the hook had its time"),
-            Self::NoTimeLeft => f.write_str("too little time is left for anything but a kill"),
-            Self::GraceOver => f.write_str("the time to save is over"),
+            Self::HookWait => f.write_str("the waiting time of the hook is over"),
+            Self::NoTimeLeft => f.write_str("time to exhaustion is below kill_margin"),
+            Self::GraceOver => f.write_str("the time limit of the checkpoint is over"),
             Self::Saved => f.write_str("the checkpoint is complete"),
-            Self::NobodyCatches => f.write_str("no process catches the checkpoint signal"),
-            Self::TermOver => f.write_str("the time to end is over"),
+            Self::NobodyCatches => f.write_str("no process has a handler for the checkpoint signal"),
+            Self::TermOver => f.write_str("the time limit after SIGTERM is over"),
             Self::Killed => f.write_str("the kill was carried out"),
-            Self::Gone => f.write_str("no victim is left"),
-            Self::Recovered => f.write_str("memory is back"),
-            Self::Unkillable => f.write_str("victims are still there after their time"),
-            Self::NotBack => f.write_str("the victims are gone and their memory is not back"),
-            Self::Stale => f.write_str("nothing that is watched was read lately"),
-            Self::Fresh => f.write_str("it can be read again"),
+            Self::Gone => f.write_str("all victims have ended"),
+            Self::Recovered => f.write_str("the shortage is over"),
+            Self::Unkillable => f.write_str("victims have not ended within their time limit"),
+            Self::NotBack => f.write_str("the victims have ended and the shortage is not over"),
+            Self::Stale => f.write_str("no watched reading is recent"),
+            Self::Fresh => f.write_str("readings are recent again"),
             Self::Unfit => f.write_str("a self-test failed"),
             Self::RateUsed => f.write_str("the rate limit is used up"),
-            Self::Withheld => f.write_str("help is due, and the rate limit withholds it"),
-            Self::Rearmed => f.write_str("fit to act again"),
-            Self::Quiet => f.write_str("the quiet time is over"),
+            Self::Withheld => f.write_str("an action is due and the rate limit forbids it"),
+            Self::Rearmed => f.write_str("actions are allowed again"),
+            Self::Quiet => f.write_str("the cooldown is over"),
         }
     }
 }
 
-/// One move of a ladder.
+/// One transition of an escalation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Transition {
     /// When.
     pub at: Timestamp,
-    /// Where it stood.
+    /// The state before.
     pub from: State,
-    /// Where it stands; the same as before where only something is said ([`Reason::Unkillable`], [`Reason::Withheld`]).
+    /// The state after; the same as before where the transition only reports ([`Reason::Unkillable`],
+    /// [`Reason::Withheld`]).
     pub to: State,
     /// Why.
     pub reason: Reason,
-    /// The incident it belongs to, counted from 1; 0 outside incidents.
+    /// The number of its incident, from 1; 0 outside incidents.
     pub incident: u64,
-    /// Whether the checkpoint signal is due: at most once in an incident.
+    /// Whether the checkpoint signal is due: at most once per incident.
     pub ask: bool,
-    /// Whether it is the first of its incident that ends the job, which the rate limits count.
+    /// Whether it is the first of its incident that terminates the job, which the rate limits count.
     pub counts: bool,
 }
 
 impl Transition {
-    /// Whether something may be done because of it; a return from BLIND repeats nothing.
+    /// Whether it carries out steps; a return from BLIND repeats none.
     pub fn acts(&self) -> bool {
         self.to.acts() && self.to != self.from && self.reason != Reason::Fresh
     }

@@ -1,4 +1,4 @@
-//! The last minutes of what is watched, at the rate it was read: a fixed room, the newest samples win.
+//! The readings of the last minutes, at the rate of reading: a ring buffer of fixed size.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::words::incident::Sample;
 
-/// The newest samples of everything that is watched.
+/// The newest samples of all watched subjects.
 #[derive(Debug)]
 pub struct Flight {
     samples: Vec<Kept>,
     next: usize,
 }
 
-/// Samples that are kept: five minutes at 50 a second, or four hours at one.
+/// Capacity in samples: five minutes at 50 per second, or four hours at one.
 pub const KEPT: usize = 16_384;
 
-/// A sample in 48 bytes, as there are many: a daemon that only watches fills them for hours.
+/// A sample in 48 bytes, because there are many.
 #[derive(Debug)]
 struct Kept {
     /// Nanoseconds on both clocks.
@@ -29,7 +29,7 @@ struct Kept {
     limit: u64,
 }
 
-/// What is not known.
+/// The value for unknown.
 const NONE: u64 = u64::MAX;
 
 impl From<Sample> for Kept {
@@ -65,12 +65,12 @@ impl Default for Flight {
 }
 
 impl Flight {
-    /// One that keeps so many; its memory is taken here.
+    /// A buffer of this capacity, which is allocated here.
     pub fn new(most: usize) -> Self {
         Self { samples: Vec::with_capacity(most.max(1)), next: 0 }
     }
 
-    /// Takes a sample in, in place of the oldest where there is no room.
+    /// Adds a sample, in place of the oldest where the buffer is full.
     pub fn push(&mut self, sample: Sample) {
         if self.samples.len() < self.samples.capacity() {
             self.samples.push(sample.into());

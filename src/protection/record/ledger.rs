@@ -1,7 +1,7 @@
-//! Where the guard puts what it does: each move, and each step before and after it.
+//! Takes the guard's records: each transition, and each step before and after it.
 //!
-//! Nothing here waits or takes memory: lines are written in a buffer that is
-//! there, into the audit log's room, and folders are somebody else's work.
+//! Nothing here blocks or allocates: lines are written into a preallocated buffer and from there into the audit log's
+//! memory; another thread writes the folders.
 
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
@@ -17,35 +17,35 @@ use crate::protection::words::step::{
     Finished, Outcome, Step, StepDone, StepError, TargetId, Ticket, Touched,
 };
 
-/// Targets whose incidents are told apart.
+/// Maximum number of slots with an incident.
 const SEATS: usize = 256;
-/// Room for the name of an incident, in bytes.
+/// Maximum length of an incident's id in bytes.
 const NAME: usize = 96;
-/// Room for lines that wait, in bytes.
+/// Capacity for lines that could not be handed over yet, in bytes.
 const SPILL: usize = 256 * 1024;
-/// Steps that go on at a time.
+/// Maximum number of pending steps.
 const GOING: usize = 1024;
 
-/// A move of a target's ladder.
+/// A transition for the audit log.
 #[derive(Clone, Copy)]
 pub struct LoggedTransition<'a> {
     /// When.
     pub at: Timestamp,
-    /// Whose, as the executor calls it.
+    /// The id of the slot.
     pub slot: TargetId,
     /// The target's name.
     pub target: &'a Label,
     /// `observe`, `enforce` or `drill`.
     pub mode: &'static str,
-    /// Where it stood.
+    /// The state before.
     pub from: &'static str,
-    /// Where it stands.
+    /// The state after.
     pub to: &'static str,
     /// Why.
     pub reason: &'a dyn Display,
-    /// What that rests on.
+    /// The readings that it is based on.
     pub readings: &'a [Reading],
-    /// Whether an incident is under way with this move.
+    /// Whether an incident is in progress after it.
     pub under_way: bool,
     /// The policy as a sentence.
     pub policy: &'a Arc<str>,
@@ -65,22 +65,22 @@ struct Seat {
     id: TargetId,
     target: Label,
     mode: &'static str,
-    /// The incident's name; empty while there is none.
+    /// The incident's id; empty while there is none.
     incident: String,
 }
 
-/// The guard's book.
+/// The ledger of the guard.
 #[derive(Debug)]
 pub struct Ledger {
     audit: AuditLog,
     recorder: Arc<Recorder>,
     config: String,
     line: Vec<u8>,
-    /// Lines that wait for a reader of the log to let go of it.
+    /// Lines that wait until a reader of the log releases the lock.
     spill: Vec<u8>,
     reason: String,
     slots: Vec<Seat>,
-    /// Room for the names of incidents.
+    /// Memory for ids of incidents.
     names: Vec<String>,
     number: u64,
     going: Vec<(Ticket, TargetId, u64)>,
@@ -102,7 +102,8 @@ impl Ledger {
         }
     }
 
-    /// A ladder moved. An incident begins with the first move that is under way, and ends with the first that is not.
+    /// Records a transition. An incident begins with the first transition that is in progress, and ends with the first
+    /// that is not.
     pub fn moved(&mut self, turn: &LoggedTransition<'_>) {
         let place = self.slot(turn);
         let begins = turn.under_way && self.slots[place].incident.is_empty();
@@ -128,7 +129,7 @@ impl Ledger {
         }
     }
 
-    /// Whoever was in a seat is gone: an incident that is under way there is over, and is not the next one's.
+    /// Ends the incident of a slot whose job has left.
     pub fn left(&mut self, at: Timestamp, slot: TargetId) {
         let slot = self.slots.iter_mut().find(|known| known.id == slot && !known.incident.is_empty());
         if let Some(slot) = slot {
@@ -137,14 +138,14 @@ impl Ledger {
         }
     }
 
-    /// A step is about to be carried out. Returns its number, for [`Ledger::after`].
+    /// Records a step before it is carried out. Returns its number, for [`Ledger::after`].
     pub fn before(&mut self, at: Timestamp, step: &Step) -> u64 {
         self.number += 1;
         self.put(at, step.target, &Entry::Before { number: self.number, step });
         self.number
     }
 
-    /// It was carried out, or was not, in so many microseconds.
+    /// Records the result of a step, and its duration in microseconds.
     pub fn after(
         &mut self,
         at: Timestamp,
@@ -160,14 +161,14 @@ impl Ledger {
         }
         if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = result {
             if self.going.len() == GOING {
-                // Nobody is told the end of what is not waited for any more: the oldest are such.
+                // The end of dropped steps is not recorded: the oldest ones are dropped.
                 self.going.remove(0);
             }
             self.going.push((*ticket, step.target, number));
         }
     }
 
-    /// A step that went on has ended, or the job says that it is saving.
+    /// Records that a step has ended later, or that the job is saving.
     pub fn ended(&mut self, at: Timestamp, finished: &Finished) {
         let known = self.going.iter().position(|(ticket, ..)| *ticket == finished.ticket);
         let (slot, number) = known.map_or((TargetId(u16::MAX), None), |place| {
@@ -181,7 +182,7 @@ impl Ledger {
         }
     }
 
-    /// The name of the incident that is under way for a target.
+    /// The id of the current incident of a slot.
     pub fn incident(&self, slot: TargetId) -> Option<&str> {
         let slot = self.slots.iter().find(|known| known.id == slot)?;
         Some(slot.incident.as_str()).filter(|incident| !incident.is_empty())
@@ -219,12 +220,12 @@ impl Ledger {
         if waits && self.spill.len() + self.line.len() <= SPILL {
             self.spill.extend_from_slice(&self.line);
         } else if waits {
-            // Only a reader that stands still for long can bring this about.
+            // This requires a reader that holds the lock for long.
             self.audit.put(&self.line);
         }
     }
 
-    /// Hands over the lines that wait, in their order, where that can be done at once; called now and then.
+    /// Hands over waiting lines, in order, if that does not block; called in each round.
     pub fn settle(&mut self) {
         let mut done = 0;
         for line in self.spill.split_inclusive(|byte| *byte == b'\n') {
@@ -240,7 +241,7 @@ impl Ledger {
 }
 
 impl Drop for Ledger {
-    /// What is under way has nobody any more who could tell of it.
+    /// Incidents in progress are left without an end.
     fn drop(&mut self) {
         for slot in self.slots.iter().filter(|slot| !slot.incident.is_empty()) {
             self.recorder.left(clock::now(), &slot.incident);

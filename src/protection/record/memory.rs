@@ -1,9 +1,7 @@
-//! What protection did and must not forget: whom it asked for a checkpoint, whose jobs it ended, whom it killed.
+//! Actions of protection that outlast a restart: checkpoint requests, terminated jobs, killed processes.
 //!
-//! Each is a line of a file in the folder of state. A thread of its own writes
-//! it: into the page cache, which outlives this process, and no further, so
-//! that nobody waits for a disk. Times are those of the clock that counts from
-//! the boot, with the boot's id.
+//! Each is a line of a file in the state directory. Another thread writes it into the page cache, which outlasts this
+//! process, without fsync, so that no thread waits for a disk. Times count from the boot, with the boot's id.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -12,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -21,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::{clock, fs};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
 use crate::protection::words::step::Touched;
@@ -29,50 +28,50 @@ use crate::protection::words::step::Touched;
 const HOUR: Duration = Duration::from_secs(3600);
 /// The longest time between two requests that can be configured.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Words that wait: the processes of one kill are 128 words.
+/// Capacity of the queue: the processes of one kill are 128 messages.
 const WAITING: usize = 256;
-/// Processes in one word.
+/// Processes per message.
 const CHUNK: usize = 32;
-/// How long a request waits for its line at most: a thread that is woken up, and a write into the page cache.
+/// Time limit for the line of a checkpoint request: waking a thread, and a write into the page cache.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The largest file that is read.
+/// Maximum size of the file that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
-/// When so much was added to the file it is written anew, without what is too old.
+/// Bytes added to the file after which it is rewritten without old lines.
 const ADDED: usize = 4 << 20;
 
-/// A job that was ended.
+/// A job that was terminated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// Its target's name.
     pub target: String,
-    /// Whose it was, where that is known.
+    /// The user of the job, where known.
     pub user: Option<u32>,
     /// When.
     pub at: Timestamp,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fact {
-    /// These are about to be asked for a checkpoint: pid and start time.
+    /// A checkpoint request to these processes: pid and start time.
     Asked(Vec<(u32, u64)>),
-    /// A job is about to be ended.
+    /// A job is about to be terminated.
     Ended { target: String, user: Option<u32> },
-    /// These were killed.
+    /// Processes were killed.
     Killed(Vec<(u32, u64)>),
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Line {
-    /// The boot that the next figure counts from.
+    /// The id of the boot that `boot_milliseconds` counts from.
     boot: String,
     boot_milliseconds: u64,
     unix_milliseconds: u64,
     fact: Fact,
 }
 
-/// What the guard says. Nothing in it is allocated for it.
+/// A message of the guard. Contains no allocation of its own.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated during a kill")]
 enum Message {
@@ -91,21 +90,21 @@ struct Known {
 #[derive(Debug, Default)]
 struct Shared {
     known: Mutex<Known>,
-    /// Words that were said, and that were written down or could not be.
+    /// Number of messages that were sent, and that were written or failed.
     said: AtomicU64,
     written: AtomicU64,
 }
 
-/// What is remembered, for whoever asks.
+/// The remembered actions, for reading.
 #[derive(Clone, Debug, Default)]
 pub struct Remembered(Arc<Shared>);
 
 impl Remembered {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.known)
     }
 
-    /// When one of these processes was asked for a checkpoint last.
+    /// When one of these processes last received a checkpoint request.
     pub fn asked<'k>(&self, keys: impl Iterator<Item = &'k ProcessKey>) -> Option<Timestamp> {
         let known = self.known();
         keys.filter_map(|key| known.asked.get(key).copied()).max_by_key(|at| at.monotonic())
@@ -116,7 +115,7 @@ impl Remembered {
         self.known().killed.contains_key(&key)
     }
 
-    /// What was ended within the hour, oldest first.
+    /// Terminations within the last hour, oldest first.
     pub fn ends(&self, now: Timestamp) -> Vec<End> {
         let known = self.known();
         let mut ends: Vec<End> = known.ended.iter().filter(|end| now.since(end.at) < HOUR).cloned().collect();
@@ -125,18 +124,18 @@ impl Remembered {
     }
 }
 
-/// The guard's way to it.
+/// The guard's handle, for recording.
 #[derive(Debug)]
 pub struct Memory {
     messages: SyncSender<Message>,
     shared: Arc<Shared>,
-    /// Whether the last line was waited for in vain.
+    /// Whether the last line was not written within the time limit.
     behind: bool,
 }
 
 impl Memory {
-    /// These are about to be asked for a checkpoint. Waits until that is written down, for a moment at most, and not at
-    /// all while an earlier line is not written: a disk that hangs must not keep a job from being asked.
+    /// Records a checkpoint request before it is sent. Waits for at most 50 ms until it is written, and not at all
+    /// while an earlier line is not written: a disk that hangs must not prevent a checkpoint request.
     pub fn asked(&mut self, at: Timestamp, roster: &Arc<Roster>) {
         let number = self.send(Message::Asked(at, Arc::clone(roster)));
         let written = || self.shared.written.load(Ordering::Acquire);
@@ -155,12 +154,12 @@ impl Memory {
         };
     }
 
-    /// A job is about to be ended, which the rate limits count. Waits for nothing.
+    /// Records that a job is about to be terminated, for the rate limits. Does not block.
     pub fn ended(&self, at: Timestamp, target: &Label, user: Option<u32>) {
         self.send(Message::Ended(at, target.clone(), user));
     }
 
-    /// These were killed. Waits for nothing.
+    /// Records killed processes. Does not block.
     pub fn killed(&self, at: Timestamp, touched: &[Touched]) {
         let mut keys = [ProcessKey { pid: 0, start: 0 }; CHUNK];
         for chunk in touched.chunks(CHUNK) {
@@ -170,7 +169,8 @@ impl Memory {
         }
     }
 
-    /// Says a word, and how many were said by then. One that finds no room is lost: the disk hangs.
+    /// Sends a message; returns the number of messages sent so far. A message without room in the queue is lost: the
+    /// disk hangs.
     fn send(&self, word: Message) -> u64 {
         let before = self.shared.said.fetch_add(1, Ordering::AcqRel);
         if self.messages.try_send(word).is_err() {
@@ -180,17 +180,17 @@ impl Memory {
     }
 }
 
-/// The thread that writes, for the whole life of the daemon.
+/// The handle of the writing thread, which runs as long as the daemon.
 #[derive(Debug)]
 pub(super) struct MemoryThread {
     messages: SyncSender<Message>,
     shared: Arc<Shared>,
-    /// Told once what an earlier run wrote was read.
+    /// Receives one message, after the file of the earlier run was read.
     read: Mutex<Receiver<()>>,
 }
 
 impl MemoryThread {
-    /// Starts it, for a file in the folder of state, if there is one; `boot` is the id of this boot.
+    /// Starts the thread, for a file in the state directory, if there is one; `boot` is the id of this boot.
     pub(super) fn start(path: Option<PathBuf>, boot: String) -> io::Result<Self> {
         let (messages, received) = sync_channel(WAITING);
         let (tell, read) = sync_channel(1);
@@ -199,34 +199,34 @@ impl MemoryThread {
             Writer { path, boot, shared: Arc::clone(&shared), file: None, added: 0, failing: false };
         std::thread::Builder::new().name("remember".to_owned()).spawn(move || {
             writer.read();
-            // Whoever started us may have given up.
+            // The receiver may have given up.
             let _ = tell.send(());
             drop(tell);
-            // Without what is too old.
+            // Drops old lines.
             writer.renew();
             writer.serve(&received);
         })?;
         Ok(Self { messages, shared, read: Mutex::new(read) })
     }
 
-    /// What is remembered. Waits for the file to be read, for a moment: a disk that hangs must not keep the node from
-    /// being protected.
+    /// The remembered actions. Waits for at most 2 s until the file is read: a disk that hangs must not prevent
+    /// protection.
     pub(super) fn remembered(&self) -> Remembered {
         const PATIENCE: Duration = Duration::from_secs(2);
-        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        // It is told once; later on nobody tells, and nobody is left who could.
+        let read = lock(&self.read);
+        // Later calls return at once, because the sender is dropped after one message.
         if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = read.recv_timeout(PATIENCE) {
-            tracing::warn!("What was done before the start cannot be read; the rate limits begin anew.");
+            tracing::warn!("Cannot read the actions of earlier runs; the rate limits start from zero.");
         }
         self.known()
     }
 
-    /// What is remembered by now.
+    /// The remembered actions, without waiting for the file.
     pub(super) fn known(&self) -> Remembered {
         Remembered(Arc::clone(&self.shared))
     }
 
-    /// The guard's way to it.
+    /// The guard's handle, for recording.
     pub(super) fn memory(&self) -> Memory {
         Memory { messages: self.messages.clone(), shared: Arc::clone(&self.shared), behind: false }
     }
@@ -237,13 +237,13 @@ struct Writer {
     boot: String,
     shared: Arc<Shared>,
     file: Option<File>,
-    /// Bytes since it was written anew.
+    /// Bytes added since the file was rewritten.
     added: usize,
     failing: bool,
 }
 
 impl Writer {
-    /// Reads what an earlier run wrote.
+    /// Reads the file of earlier runs.
     fn read(&self) {
         let Some(path) = &self.path else { return };
         let now = clock::now();
@@ -252,7 +252,7 @@ impl Writer {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(
                 path = %path.display(), %error,
-                "What was done before the start cannot be read; the rate limits begin anew."
+                "Cannot read the actions of earlier runs; the rate limits start from zero."
             ),
         }
     }
@@ -271,7 +271,7 @@ impl Writer {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.known)
     }
 
     fn write(&mut self, at: Timestamp, fact: Fact) {
@@ -279,7 +279,7 @@ impl Writer {
             return;
         }
         if self.file.is_none() || self.added > ADDED {
-            // This fact is known by now, and comes with the others.
+            // This fact is already known, and written with the others.
             self.renew();
             return;
         }
@@ -294,7 +294,7 @@ impl Writer {
         self.log_result(written);
     }
 
-    /// Writes the whole file anew, and opens it for what comes.
+    /// Rewrites the file, and opens it for appending.
     fn renew(&mut self) {
         let Some(path) = self.path.clone() else { return };
         self.file = None;
@@ -313,23 +313,23 @@ impl Writer {
         self.log_result(told);
     }
 
-    /// Says once that writing fails, and once that it does no more.
+    /// Logs once that writing fails, and once that it works again.
     fn log_result(&mut self, written: io::Result<()>) {
         match written {
             Ok(()) if std::mem::take(&mut self.failing) => {
-                tracing::info!("What protection does is kept over a restart again.");
+                tracing::info!("The actions of protection are stored on disk again.");
             }
             Ok(()) => {}
             Err(error) if !std::mem::replace(&mut self.failing, true) => tracing::error!(
                 %error,
-                "What protection does cannot be kept over a restart: after one, jobs may be asked again too early."
+                "Cannot store the actions of protection: after a restart, checkpoint requests may be repeated too early."
             ),
             Err(_) => {}
         }
     }
 }
 
-/// Opens the file itself, never what a link in its place names.
+/// Opens a regular file, without following a link.
 fn open(path: &Path, how: &mut std::fs::OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = how.custom_flags(i32::try_from(flags.bits()).unwrap_or(0)).open(path)?;
@@ -380,8 +380,8 @@ fn line(boot: &str, at: Timestamp, fact: Fact) -> Line {
 }
 
 impl Line {
-    /// When it was, on this boot's clock. What was before the last boot has only the clock that may be set; what that has
-    /// in the future was just now.
+    /// Its time on this boot's clock. For lines of an earlier boot only the wall clock is known; a time in the future
+    /// counts as now.
     fn at(&self, boot: &str, now: Timestamp) -> Timestamp {
         let (then, unix) =
             (Duration::from_millis(self.boot_milliseconds), Duration::from_millis(self.unix_milliseconds));
@@ -393,7 +393,7 @@ impl Line {
     }
 }
 
-/// The processes of each time, as one line has them.
+/// The processes by time, for one line each.
 fn together(
     times: &HashMap<ProcessKey, Timestamp>,
 ) -> impl Iterator<Item = (Timestamp, Vec<(u32, u64)>)> + use<> {
@@ -405,12 +405,12 @@ fn together(
 }
 
 impl Known {
-    /// Takes in the lines of a file; what is no line is passed over, such as the last one of a run that was killed.
+    /// Adds the lines of a file; skips invalid ones, such as the last line of a run that was killed.
     fn take_all(&mut self, text: &str, boot: &str, now: Timestamp) {
         for line in text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
             let old = now.unix().saturating_sub(Duration::from_millis(line.unix_milliseconds)) >= HOUR;
             match &line.fact {
-                // Processes do not outlive a boot; nor does an hour begin anew with it.
+                // Processes do not outlast a boot; the rate limits do.
                 Fact::Ended { .. } if line.boot != boot && old => {}
                 Fact::Asked(_) | Fact::Killed(_) if line.boot != boot => {}
                 fact => self.take(line.at(boot, now), fact),
@@ -433,12 +433,12 @@ impl Known {
 
     fn forget_old(&mut self, now: Timestamp) {
         self.asked.retain(|_, at| now.since(*at) < DAY);
-        // Whoever was killed may stay for long before it ends.
+        // A killed process may take long to end.
         self.killed.retain(|_, at| now.since(*at) < DAY);
         self.ended.retain(|end| now.since(end.at) < HOUR);
     }
 
-    /// Everything, as a file has it.
+    /// All facts, as lines of the file.
     fn lines(&self, boot: &str) -> Vec<u8> {
         let mut facts: Vec<(Timestamp, Fact)> = Vec::new();
         facts.extend(
@@ -449,7 +449,7 @@ impl Known {
         facts.sort_by_key(|(at, _)| at.monotonic());
         let mut text = Vec::new();
         for (at, fact) in facts {
-            // A text takes every byte, and every key is a text.
+            // Serialization cannot fail: the buffer accepts all bytes and every key is a string.
             let _ = serde_json::to_writer(&mut text, &line(boot, at, fact));
             text.push(b'\n');
         }

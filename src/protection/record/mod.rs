@@ -1,8 +1,7 @@
-//! What is written down of protection: the audit log, and a folder for each incident.
+//! The records of protection: the audit log, and a folder per incident.
 //!
-//! [`ledger`] is where the guard puts what it does, without a wait; `recorder`
-//! makes folders of it on a thread of its own; `oom_kills` sees what the kernel's
-//! OOM killer did, so that there is a record even when nobody else acted.
+//! [`ledger`] takes the guard's records without blocking; `recorder` writes incident folders on another thread;
+//! `oom_kills` detects kills by the kernel's OOM killer, so that they have records too.
 
 pub mod audit;
 pub mod flight;
@@ -17,7 +16,7 @@ mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use self::audit::{AuditLog, Place};
@@ -37,9 +36,10 @@ use crate::events::{Events, RecordsState};
 use crate::host::{capability, clock, fs, lock};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::protection::words::incidents::Incidents;
 
-/// Says what of the system protection has to do without; `proc` is where processes are.
+/// Reports the features of the system that protection lacks; `proc` is the process file system.
 pub fn report_missing_capabilities(proc: &Path, events: &Events) {
     let psi = proc.join("pressure/memory").exists();
     let mut needs = vec![("psi", psi, "pressure is not told (the kernel may want psi=1 at boot)")];
@@ -50,20 +50,20 @@ pub fn report_missing_capabilities(proc: &Path, events: &Events) {
     events.protection_needs(&needs);
 }
 
-/// How often a daemon that found a rival looks whether that has ended.
+/// Interval at which a daemon checks whether another daemon with the same state directory has ended.
 pub const TRY_AGAIN: Duration = Duration::from_secs(10);
-/// Incidents that are kept.
+/// Maximum number of incidents that are kept.
 const INCIDENTS: usize = 100;
-/// All incidents together.
+/// Maximum size of all incidents in bytes.
 const INCIDENT_BYTES: u64 = 512 << 20;
-/// One file of the audit log, and how many older ones are kept.
+/// Maximum size of a file of the audit log in bytes, and the number of older files that are kept.
 const AUDIT_BYTES: u64 = 16 << 20;
 const AUDIT_FILES: u32 = 4;
 
-/// The last minutes of what is watched, for whoever adds to it; nobody may wait for it.
+/// The last minutes of the watched readings. Callers must not block on the lock.
 pub type SharedFlight = Arc<Mutex<Flight>>;
 
-/// Sees how watched processes end.
+/// Detects how watched processes end.
 #[derive(Clone, Debug)]
 pub struct DeathWatch {
     deaths: Arc<Mutex<Deaths>>,
@@ -71,18 +71,18 @@ pub struct DeathWatch {
 }
 
 impl DeathWatch {
-    /// Watches how the processes of these jobs end, each with the name of its target; one that `SIGKILL` ends is an
-    /// incident.
+    /// Watches the processes of these jobs, each with the name of its target; a process that is terminated by
+    /// `SIGKILL` is an incident.
     pub fn watch<'k>(&self, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
-        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).watch(&self.proc, jobs);
+        lock(&self.deaths).watch(&self.proc, jobs);
     }
 
     fn poll(&self) -> Vec<Death> {
-        self.deaths.lock().unwrap_or_else(PoisonError::into_inner).poll()
+        lock(&self.deaths).poll()
     }
 }
 
-/// Everything that writes down.
+/// All records.
 #[derive(Debug)]
 pub struct Records {
     audit: AuditLog,
@@ -93,41 +93,41 @@ pub struct Records {
     death_watch: DeathWatch,
     archive: MemoryThread,
     hold: Hold,
-    /// Whether it was said that the audit log cannot be written.
+    /// Whether a failure of the audit log has been reported.
     audit_troubled: AtomicBool,
 }
 
-/// The folder beside the state file, or the one that systemd gives; nothing where there is neither.
+/// The state directory: the folder of the state file, or the one that systemd sets; absent where there is neither.
 pub fn folder(config: &Config) -> Option<PathBuf> {
     let given = || std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     config.state_file.as_deref().and_then(Path::parent).map(Path::to_owned).or_else(given)
 }
 
-/// The incidents below a folder of state.
+/// The incidents in a state directory.
 pub fn store(folder: &Path) -> Store {
     Store::new(folder.join("incidents"), INCIDENTS, INCIDENT_BYTES)
 }
 
-/// The incidents in a folder that has nothing else, to be read only.
+/// The incidents in a folder that contains nothing else, for reading.
 pub fn incidents(folder: PathBuf) -> Box<dyn Incidents> {
     Box::new(Store::new(folder, 1, u64::MAX))
 }
 
-/// What this process has of the folder of state.
+/// Whether this process has locked the state directory.
 #[derive(Debug)]
 enum Hold {
-    /// There is no folder, or none that can be locked.
+    /// There is no state directory, or it cannot be locked.
     Nothing,
-    /// The lock, for as long as the process lives.
+    /// The lock, held until the process ends.
     Alone(#[expect(dead_code, reason = "held, and never looked at")] std::fs::File),
-    /// Another process has it.
+    /// Another process has locked it.
     OtherDaemon,
 }
 
 impl Hold {
-    /// Takes the lock of the folder; one who ends just now is waited for.
+    /// Locks the folder; waits for a daemon that is just ending.
     fn of(folder: &Path) -> Self {
-        /// Most daemons end within a moment.
+        /// Time that most daemons take to end.
         const PATIENCE: Duration = Duration::from_secs(3);
         let begun = clock::now();
         loop {
@@ -139,16 +139,16 @@ impl Hold {
                 Ok(None) => {
                     tracing::error!(
                         folder = %folder.display(),
-                        "Another memwarden uses this folder of state. Two would ask and end the same jobs: nothing is \
-                         protected by this one, and its incidents and audit log are kept in memory only, until the \
-                         other has ended, which is tried every {} s. Give it another state.file and its own targets \
-                         if both are to run.",
+                        "Another memwarden uses this state directory. Both would act on the same jobs: this one protects \
+                         nothing, and keeps its incident records and audit log in memory only, until the other has \
+                         ended, which is checked every {} s. To run both, configure another state.file and \
+                         different targets.",
                         TRY_AGAIN.as_secs()
                     );
                     return Self::OtherDaemon;
                 }
                 Err(error) => {
-                    tracing::warn!(folder = %folder.display(), %error, "The folder of state cannot be locked.");
+                    tracing::warn!(folder = %folder.display(), %error, "Cannot lock the state directory.");
                     return Self::Nothing;
                 }
             }
@@ -157,19 +157,19 @@ impl Hold {
 }
 
 impl Records {
-    /// Opens the audit log and starts the threads; says so where something cannot be written.
+    /// Opens the audit log and starts the threads; logs what cannot be written.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread.
+    /// If a thread cannot be started.
     pub fn start(config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
         let hold = folder(config).map_or(Hold::Nothing, |folder| Hold::of(&folder));
         Self::with(hold, config, events)
     }
 
-    /// Starts in the place of those of a daemon that found a rival; nothing while the rival has not ended.
+    /// Starts again after another daemon has ended; absent while it has not.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread, or no lock for another reason.
+    /// If a thread cannot be started, or the lock fails for another reason.
     pub fn retry(config: &Config, events: Arc<Events>) -> std::io::Result<Option<Self>> {
         let Some(folder) = folder(config) else { return Ok(None) };
         let Some(file) = lock::take(&folder)? else { return Ok(None) };
@@ -177,7 +177,7 @@ impl Records {
     }
 
     fn with(hold: Hold, config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
-        // Two that write into the same files would spoil them for both.
+        // Two daemons that write into the same files would damage them.
         let folder = folder(config).filter(|_| !matches!(hold, Hold::OtherDaemon));
         if let Some(folder) = &folder {
             paused::let_go(folder.join("audit.jsonl"), config.paths.cgroup.clone());
@@ -194,12 +194,17 @@ impl Records {
             Some(store) => {
                 if let Err(error) = store.check() {
                     let error = format!("{:#}", anyhow::Error::new(error));
-                    tracing::error!(error, "Incidents cannot be written; it is tried again with each.");
+                    tracing::error!(
+                        error,
+                        "Cannot write incident records; the next incident is tried again."
+                    );
                     trouble = Some(error);
                 }
             }
             None => {
-                tracing::info!("Incidents and the audit log are kept in memory only: there is no state.file.")
+                tracing::info!(
+                    "Incident records and the audit log are kept in memory only: state.file is not set."
+                )
             }
         }
         let boot = fs::read_text(&config.paths.proc.join("sys/kernel/random/boot_id")).unwrap_or_default();
@@ -211,7 +216,9 @@ impl Records {
             Recorder::start(store.clone(), audit.clone(), proc.clone(), Arc::clone(&flight), trouble);
         let recorder = Arc::new(written?);
         if !Deaths::supported() {
-            tracing::info!("How watched processes end is not known here: the kernel tells it since 6.15.");
+            tracing::info!(
+                "Cannot detect watched processes that were killed: this requires Linux 6.15 or later."
+            );
         }
         let records = Self {
             audit,
@@ -228,29 +235,26 @@ impl Records {
         Ok(records)
     }
 
-    /// Whether another memwarden protects with the same folder of state: this one must not act then.
+    /// Whether another memwarden uses the same state directory: this one must not act then.
     pub const fn other_daemon(&self) -> bool {
         matches!(self.hold, Hold::OtherDaemon)
     }
 
-    /// Where incidents are; nothing where they are kept in memory only.
+    /// The incident folders; absent where incidents are kept in memory only.
     pub fn store(&self) -> Option<&Store> {
         self.store.as_ref()
     }
 
-    /// Says how writing fares.
+    /// Reports whether the records are written.
     fn report_status(&self) {
         let (audit, incidents) = (self.audit.status(), self.recorder.status());
         let troubled = audit.trouble.is_some();
         if self.audit_troubled.swap(troubled, Ordering::Relaxed) != troubled {
             match &audit.trouble {
                 Some(error) => {
-                    tracing::error!(
-                        error,
-                        "The audit log of protection cannot be written; it is tried again."
-                    );
+                    tracing::error!(error, "Cannot write the audit log; writing is tried again.");
                 }
-                None => tracing::info!("The audit log of protection is written again."),
+                None => tracing::info!("The audit log is written again."),
             }
         }
         self.events.records(RecordsState {
@@ -263,53 +267,55 @@ impl Records {
         });
     }
 
-    /// What protection did before, also in an earlier run.
+    /// The actions of protection so far, those of earlier runs included.
     pub fn remembered(&self) -> Remembered {
         self.archive.remembered()
     }
 
-    /// Where the guard puts what must not be forgotten.
+    /// The store of actions that outlast a restart, for the guard.
     pub fn memory(&self) -> Memory {
         self.archive.memory()
     }
 
-    /// Where the guard puts what it does; `config` is the first digits of the configuration's hash.
+    /// The ledger for the guard; `config` is the first digits of the configuration's hash.
     pub fn ledger(&self, config: &str) -> Ledger {
         Ledger::new(self.audit.clone(), Arc::clone(&self.recorder), config)
     }
 
-    /// Where the guard puts what it reads.
+    /// The readings of the guard.
     pub fn flight(&self) -> &SharedFlight {
         &self.flight
     }
 
-    /// Who carries out the step that writes down what is known.
+    /// The executor of the step that writes the incident record.
     pub fn executor(&self) -> Box<dyn BackgroundExecutor> {
         Box::new(RecordExecutor::new(Arc::clone(&self.recorder)))
     }
 
-    /// Who writes folders.
+    /// The recorder of incident folders.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
     }
 
-    /// Who sees how processes end.
+    /// The watcher of processes.
     pub fn death_watch(&self) -> DeathWatch {
         self.death_watch.clone()
     }
 
-    /// Has everything written down, and waits for it at most so long.
+    /// Writes all records; waits for at most this time.
     pub fn finish(&self, within: Duration) {
         let begun = clock::now();
         if !self.recorder.flush(within) {
-            tracing::warn!("The last of what is known of incidents could not be written in time.");
+            tracing::warn!(
+                "Cannot write all incident records in time; the end of an incident may be missing."
+            );
         }
         if self.store.is_some() {
             self.audit.flush(within.saturating_sub(clock::now().since(begun)));
         }
     }
 
-    /// Looks at every frame for what the kernel did, and keeps what it says of the host, until there are no more.
+    /// Reads OOM kills and the host's memory from every frame, until there are no more frames.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
         let (mut oom_kills, mut kills) = (OomKills::default(), KilledProcesses::default());
         let remembered = self.archive.known();
@@ -325,7 +331,7 @@ impl Records {
                 tracing::warn!(incident = incident.id, "{}", incident.summary);
                 self.recorder.record(incident);
             }
-            // After the strikes, whose victims are told better there.
+            // After the OOM kills, whose records have more details.
             for incident in kills.look(&frame, self.death_watch.poll(), |key| remembered.killed(key)) {
                 self.recorder.record(incident);
             }

@@ -1,6 +1,6 @@
-//! Sees in the frames what the kernel's OOM killer did, and tells of watched processes that `SIGKILL` ended.
+//! Incidents of the kernel's OOM killer, and of watched processes that were terminated by `SIGKILL`.
 //!
-//! Who sent the signal is not known: the kernel tells nobody.
+//! The sender of the signal is unknown: the kernel does not report it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -17,20 +17,20 @@ use crate::protection::enforce::deaths::Death;
 use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample, name};
 use crate::sources::{kmsg, memory};
 
-/// The fact that names a victim's pid.
+/// The fact with a victim's pid.
 pub(super) const VICTIM: &str = "victim_pid";
 
-/// What was counted so far.
+/// The number of OOM kills so far.
 #[derive(Debug, Default)]
 pub(super) struct OomKills {
-    /// Absent before the first frame that has the counter: what it says then was before us.
+    /// Absent before the first frame with the counter, whose value is from before the start.
     kills: Option<f64>,
 }
 
-/// The host as a subject: thousands of samples share the text.
+/// The subject of the host, shared by thousands of samples.
 static HOST: LazyLock<Label> = LazyLock::new(|| "host".into());
 
-/// What a frame says of the host.
+/// The host's memory in a frame.
 pub(super) fn host(frame: &Frame) -> Option<Sample> {
     let bytes = |name: &str| frame.value(name, &[]).map(bytes);
     let used = bytes(memory::metrics::USED.desc.name);
@@ -44,7 +44,7 @@ fn bytes(value: f64) -> Bytes {
 }
 
 impl OomKills {
-    /// An incident where the kernel killed since the frame before.
+    /// An incident, if the OOM killer killed since the last frame.
     pub(super) fn look(&mut self, frame: &Frame) -> Option<Incident> {
         let counted = family(frame, kmsg::metrics::OOM_KILLS.desc.name)?;
         let kills: f64 = counted.points.iter().map(|point| point.value).sum();
@@ -95,33 +95,33 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
         target: cgroup.to_owned(),
         began_unix_seconds: unix,
         ended_unix_seconds: Some(unix),
-        summary: format!("The kernel killed {who}: {whose} memory had run out."),
+        summary: format!("The kernel killed {who}: {whose} memory was exhausted."),
         facts,
         ..Incident::default()
     }
 }
 
-/// Watched processes that `SIGKILL` ended, told once for all of a job that go together.
+/// Watched processes that were terminated by `SIGKILL`, reported once per job.
 #[derive(Debug, Default)]
 pub(super) struct KilledProcesses {
-    /// Those whose killer may still be told: by protection, which writes down a kill after it was done, or by the kernel.
+    /// Processes whose sender may still become known: protection records a kill after it, and so does the kernel.
     waiting: Vec<(Timestamp, Death)>,
-    /// When each target's were told last.
+    /// When an incident of each target was last reported.
     told: BTreeMap<Label, Timestamp>,
 }
 
 impl KilledProcesses {
-    /// The incidents of what ended, one for each target, and none for a target that has just had one. Whoever is `ours`
-    /// was killed by protection, and told of there.
+    /// The incidents of killed processes, one per target, and none for a target that has just had one. Processes that
+    /// are `ours` were killed by protection, which has recorded them.
     pub(super) fn look(
         &mut self,
         frame: &Frame,
         deaths: Vec<Death>,
         ours: impl Fn(ProcessKey) -> bool,
     ) -> Vec<Incident> {
-        /// Many times what any kill takes from the signal to the line about it.
+        /// Many times the time from a kill to its line in the audit log.
         const SETTLED: Duration = Duration::from_secs(2);
-        /// How long a job of many processes takes to be gone after the first one.
+        /// Time that a job with many processes takes to end after the first one.
         const LULL: Duration = Duration::from_secs(30);
         /// `SIGKILL`.
         const KILL: i32 = 9;
@@ -139,7 +139,11 @@ impl KilledProcesses {
         }
         let mut incidents = Vec::new();
         for (owner, pids) in killed {
-            tracing::warn!(target_name = owner.as_str(), ?pids, "Watched processes were ended by SIGKILL.");
+            tracing::warn!(
+                target_name = owner.as_str(),
+                ?pids,
+                "Watched processes were terminated by SIGKILL that protection did not send."
+            );
             if self.told.insert(owner.clone(), frame.at).is_none() {
                 incidents.push(killed_of(frame, owner, &pids));
             }
@@ -163,7 +167,7 @@ fn killed_of(frame: &Frame, owner: &Label, pids: &[u32]) -> Incident {
         target: owner.as_str().to_owned(),
         began_unix_seconds: unix,
         ended_unix_seconds: Some(unix),
-        summary: format!("{who} ended by SIGKILL; who sent it is not known."),
+        summary: format!("{who} terminated by SIGKILL; the sender is unknown."),
         facts: facts.into_iter().collect(),
         ..Incident::default()
     }
@@ -206,7 +210,7 @@ mod tests {
         assert_eq!(oom_kills.look(&frame(2, Some(3))), None, "what was before us is not ours to tell");
         assert_eq!(oom_kills.look(&frame(3, Some(3))), None);
         let incident = oom_kills.look(&frame(4, Some(5))).unwrap();
-        assert_eq!(incident.summary, "The kernel killed python3 (pid 77): a cgroup's memory had run out.");
+        assert_eq!(incident.summary, "The kernel killed python3 (pid 77): a cgroup's memory was exhausted.");
         assert_eq!(
             (incident.id.as_str(), incident.target.as_str()),
             ("19700101T000004.000Z-jobs-a", "/jobs/a")
@@ -232,7 +236,7 @@ mod tests {
         let [incident] = &told[..] else { panic!("{told:?}") };
         assert_eq!((incident.id.as_str(), incident.cause), ("19700101T000009.000Z-job-5", Cause::Killed));
         assert_eq!(incident.facts[VICTIM], json!("5 6"));
-        assert_eq!(incident.summary, "2 processes of job were ended by SIGKILL; who sent it is not known.");
+        assert_eq!(incident.summary, "2 processes of job were terminated by SIGKILL; the sender is unknown.");
         assert_eq!(look(10, &[death(8, Some(9))]), []);
         assert_eq!(look(12, &[]), []);
         assert_eq!(look(60, &[death(9, Some(9))]), []);
@@ -249,7 +253,7 @@ mod tests {
         assert_eq!(kills.look(&frame(10, None), vec![], |_| false), []);
         let told = kills.look(&frame(11, None), vec![], |killed| killed == key(5));
         let [incident] = &told[..] else { panic!("{told:?}") };
-        assert_eq!(incident.summary, "Process 6 of job was ended by SIGKILL; who sent it is not known.");
+        assert_eq!(incident.summary, "Process 6 of job was terminated by SIGKILL; the sender is unknown.");
         // Also long after its incident is over.
         assert_eq!(kills.look(&frame(900, None), vec![death(5)], |killed| killed == key(5)), []);
         assert_eq!(kills.look(&frame(902, None), vec![], |killed| killed == key(5)), []);

@@ -1,6 +1,6 @@
-//! Groups that an earlier run stopped and did not let go on: it was killed while their hook tried.
+//! Thaws cgroups that an earlier run froze and did not thaw, because it was killed while their hook ran.
 //!
-//! The audit log tells: a freeze that was about to be done, and no thaw that was.
+//! The audit log contains them: a freeze that was begun, without a later thaw.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use serde_json::Value;
 use crate::protection::enforce::executor;
 use crate::protection::words::step::Group;
 
-/// Whether a line is about stopping somebody or letting somebody go on; most are not, and are not taken apart.
+/// Whether a line concerns freezing or thawing; other lines are not parsed.
 fn concerns(line: &str) -> bool {
     line.contains("\"do\":\"freeze\"") || line.contains("\"do\":\"thaw\"")
 }
 
-/// The groups that stand still, by the lines of an audit log, oldest first.
+/// The cgroups that are still frozen, by the lines of an audit log, oldest first.
 fn left(lines: &str) -> Vec<Group> {
     let mut left: Vec<Group> = Vec::new();
-    // The step that was begun last and concerns us: its number, and what becomes of the group if it is done.
+    // The freeze or thaw that was begun last: its number, whether it freezes, and the cgroup.
     let mut open: Option<(u64, bool, Group)> = None;
     for line in lines.lines() {
         let ends = |(number, ..): &(u64, bool, Group)| line.contains(&format!("\"number\":{number},"));
@@ -36,7 +36,7 @@ fn left(lines: &str) -> Vec<Group> {
                 };
                 let group = Group { path: path.into(), inode };
                 let freezes = line["step"]["do"] == "freeze";
-                // Whoever died before it could say so may have done it.
+                // A daemon that died before it recorded the result may have done it.
                 if freezes && !left.contains(&group) {
                     left.push(group.clone());
                 }
@@ -56,20 +56,20 @@ fn left(lines: &str) -> Vec<Group> {
     left
 }
 
-/// What the files of an audit log say, the older one first; `length` is how much of the newer one is not our own.
+/// The lines of an audit log's files, the older one first; `length` is the size of the newer one before this run.
 fn read(path: &Path, length: u64) -> String {
     let older = PathBuf::from(format!("{}.1", path.display()));
     let mut bytes = Vec::new();
     for (path, most) in [(older.as_path(), u64::MAX), (path, length)] {
-        // Without one there is nothing to let go.
+        // Without a file there is nothing to thaw.
         let _ = std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Lets everybody go on whom an earlier run left standing, by the audit log at `path` as it is now.
+/// Thaws all cgroups that an earlier run left frozen, by the audit log at `path` as it is now.
 ///
-/// On a thread of its own, for the disk may hang.
+/// Runs on another thread, because the disk may hang.
 pub(super) fn let_go(path: PathBuf, cgroup: PathBuf) {
     let Ok(length) = std::fs::metadata(&path).map(|metadata| metadata.len()) else { return };
     let work = move || {
@@ -77,17 +77,17 @@ pub(super) fn let_go(path: PathBuf, cgroup: PathBuf) {
             match executor::let_go(&cgroup, &group) {
                 Ok(()) => tracing::warn!(
                     group = group.path.as_str(),
-                    "Whom an earlier run had stopped may go on: it ended before it could let go."
+                    "Thawed a cgroup that an earlier run froze and did not thaw before it ended."
                 ),
-                // Most often it is gone.
+                // Usually the cgroup was removed.
                 Err(error) => {
-                    tracing::info!(group = group.path.as_str(), %error, "A group that was stopped is not let go.");
+                    tracing::info!(group = group.path.as_str(), %error, "Cannot thaw a cgroup that an earlier run froze.");
                 }
             }
         }
     };
     if let Err(error) = std::thread::Builder::new().name("paused".to_owned()).spawn(work) {
-        tracing::error!(%error, "Whom an earlier run stopped is not let go on.");
+        tracing::error!(%error, "Cannot start the thread that thaws cgroups frozen by an earlier run.");
     }
 }
 

@@ -1,12 +1,12 @@
-//! Makes a folder of each incident, on a thread that may wait for a disk.
+//! Writes a folder for each incident, on a thread that may block on a disk.
 //!
-//! A folder is written as soon as its incident begins, again every few seconds
-//! while it goes on, and at its end: whatever happens to us, there is one.
+//! A folder is written when its incident begins, again every few seconds while it is in progress, and at its end:
+//! whatever happens to the daemon, there is a record.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::SharedFlight;
@@ -17,6 +17,7 @@ use super::store::{self, Store};
 use super::summary::summary;
 use crate::host::clock;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::printable;
 use crate::model::time::Timestamp;
 use crate::plot::{self, Theme, svg};
@@ -25,19 +26,19 @@ use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample};
 use crate::protection::words::incidents::{Incidents as _, RECORD};
 use crate::protection::words::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 
-/// How often an incident that goes on is written anew.
+/// Interval at which an incident in progress is written again.
 const EVERY: Duration = Duration::from_secs(2);
-/// Words that wait.
+/// Capacity of the queue of messages.
 const WAITING: usize = 64;
-/// Lines of one incident that are kept, in bytes.
+/// Maximum size of the lines of one incident in bytes.
 const LINES: usize = 4 << 20;
-/// Victims of the kernel that are remembered.
+/// Maximum number of remembered OOM victims.
 const VICTIMS: usize = 64;
-/// Pixels of the chart.
+/// Size of the chart in pixels.
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 600;
 
-/// The name of an incident, in room of its own; names have less than 96 bytes of ASCII.
+/// The id of an incident, stored inline; ids have less than 96 bytes of ASCII.
 #[derive(Clone, Copy, Debug)]
 struct Id {
     bytes: [u8; 96],
@@ -59,7 +60,7 @@ impl Id {
 
 #[derive(Debug)]
 enum Message {
-    /// A policy's incident. This and its end take no memory, since the guard says them.
+    /// A policy's incident begins. This and its end allocate nothing, since the guard sends them.
     Began {
         id: Id,
         at: Timestamp,
@@ -71,40 +72,36 @@ enum Message {
         id: Id,
         at: Timestamp,
     },
-    /// Nobody looks after an incident that goes on.
+    /// An incident in progress has lost its guard.
     Left {
         id: Id,
         at: Timestamp,
     },
     Record(Box<Incident>),
-    /// Write all that is open, and say so.
+    /// Write all open incidents, and report it.
     Flush(SyncSender<()>),
-    /// The same, as a step of a plan.
+    /// Write all open incidents, as a step of a plan.
     Step(Ticket, SyncSender<Finished>),
 }
 
-/// How the writing of folders fares.
+/// The status of writing folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Folders that were written to their end.
+    /// Folders that were written completely.
     pub written: u64,
-    /// Words that were lost because the disk is too slow.
+    /// Messages lost because the disk is too slow.
     pub lost: u64,
-    /// Why the last folder could not be written; nothing where it could.
+    /// Why the last folder could not be written; absent where it was.
     pub trouble: Option<String>,
 }
 
-/// Who is told of incidents.
+/// The handle of the recorder's thread.
 #[derive(Debug)]
 pub struct Recorder {
     messages: SyncSender<Message>,
     status: Arc<Mutex<Status>>,
-    /// Beside the status: who is told of a lost word must not wait for it.
+    /// Outside the status, so that counting a lost message does not block on its lock.
     lost: AtomicU64,
-}
-
-fn locked(status: &Mutex<Status>) -> std::sync::MutexGuard<'_, Status> {
-    status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recorder {
@@ -134,7 +131,7 @@ impl Recorder {
         Ok(Self { messages, status, lost: AtomicU64::new(0) })
     }
 
-    /// An incident begins.
+    /// Reports that an incident begins.
     pub(super) fn began(
         &self,
         at: Timestamp,
@@ -147,30 +144,30 @@ impl Recorder {
         self.send(Message::Began { id: Id::of(id), at, target, mode, policy });
     }
 
-    /// An incident is over.
+    /// Reports that an incident is over.
     pub(super) fn ended(&self, at: Timestamp, id: &str) {
         self.send(Message::Ended { id: Id::of(id), at });
     }
 
-    /// Nobody looks after an incident any more, which went on: the daemon ends, or its configuration is another.
+    /// Reports that an incident in progress has lost its guard: the daemon ends, or its configuration has changed.
     pub(super) fn left(&self, at: Timestamp, id: &str) {
         self.send(Message::Left { id: Id::of(id), at });
     }
 
-    /// Something that is over already.
+    /// Records an incident that is already over.
     pub fn record(&self, incident: Incident) {
         self.send(Message::Record(Box::new(incident)));
     }
 
-    /// Has everything written, and waits for it at most so long; whether it was.
+    /// Writes all open incidents, and waits for at most this time; returns whether they were written.
     pub fn flush(&self, within: Duration) -> bool {
         let (done, received) = sync_channel(1);
         self.messages.try_send(Message::Flush(done)).is_ok() && received.recv_timeout(within).is_ok()
     }
 
-    /// How it fares.
+    /// The status.
     pub fn status(&self) -> Status {
-        Status { lost: self.lost.load(Ordering::Relaxed), ..locked(&self.status).clone() }
+        Status { lost: self.lost.load(Ordering::Relaxed), ..lock(&self.status).clone() }
     }
 
     fn send(&self, word: Message) {
@@ -180,7 +177,7 @@ impl Recorder {
     }
 }
 
-/// Carries out the step that writes down what is known.
+/// The executor of the step that writes the incident record.
 #[derive(Debug)]
 pub(super) struct RecordExecutor {
     recorder: Arc<Recorder>,
@@ -205,30 +202,30 @@ impl BackgroundExecutor for RecordExecutor {
     }
 }
 
-/// The fact that says why nobody saw the end of an incident.
+/// The fact with the reason why an incident has no end.
 const INTERRUPTED: &str = "interrupted";
 
-/// An incident that goes on.
+/// An incident in progress.
 struct Open {
     incident: Incident,
     processes: String,
     lines: Vec<u8>,
-    /// Whether there is more to write than the last time.
+    /// Whether it has changed since it was last written.
     news: bool,
-    /// Whether it is over and its last lines are still on their way.
+    /// Whether it is over and its last lines are missing.
     late: bool,
 }
 
 struct Writer {
     store: Option<Store>,
     audit: AuditLog,
-    /// Up to where the audit log was read.
+    /// The position up to which the audit log was read.
     place: u64,
     proc: PathBuf,
     flight: SharedFlight,
     host: String,
     open: Vec<Open>,
-    /// The pids that the kernel killed, the newest last.
+    /// The pids that the OOM killer killed, the newest last.
     victims: Vec<String>,
     status: Arc<Mutex<Status>>,
 }
@@ -253,11 +250,11 @@ impl Writer {
                 Ok(Message::Left { id, at }) => {
                     let known = self.open.iter_mut().find(|open| open.incident.id == id.as_str());
                     if let Some(open) = known {
-                        let why = "memwarden ended, or was given another configuration, while it went on";
+                        let why = "memwarden ended, or its configuration changed, during the incident";
                         open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
                     }
                     self.end(id.as_str(), at);
-                    // No last move comes, which would be waited for.
+                    // No last transition follows.
                     if let Some(place) = self.open.iter().position(|open| open.incident.id == id.as_str()) {
                         self.close(place);
                     }
@@ -269,11 +266,11 @@ impl Writer {
                 }
                 Ok(Message::Flush(done)) => {
                     self.write_news();
-                    // Whoever asked may have given up.
+                    // The caller may have given up.
                     let _ = done.send(());
                 }
                 Ok(Message::Step(ticket, report)) => {
-                    // Nobody asks any more where the report is full.
+                    // A full report channel means that the result is no longer needed.
                     let _ = report.try_send(Finished::new(ticket, self.write_step()));
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -292,7 +289,7 @@ impl Writer {
         }
     }
 
-    /// Whether a death belongs to an incident that is told anyway: a policy's, or the kernel's.
+    /// Whether a killed process belongs to an incident that is recorded anyway: a policy's, or an OOM kill.
     fn already_recorded(&mut self, incident: &Incident) -> bool {
         let victim = incident.facts.get(VICTIM).and_then(|pid| pid.as_str());
         if incident.cause != Cause::Killed {
@@ -308,7 +305,7 @@ impl Writer {
         by_kernel || self.open.iter().any(by_policy)
     }
 
-    /// Closes the records that an earlier run left open: it ended, or was ended, while they went on.
+    /// Completes the records of incidents that were in progress when an earlier run ended.
     fn finish_old(&mut self) {
         let Some(store) = &self.store else { return };
         for (id, _) in store.names().unwrap_or_default() {
@@ -320,11 +317,11 @@ impl Writer {
             let moves = incident.moves.iter().map(|step| step.unix_seconds);
             let last = moves.chain(incident.steps.iter().map(|step| step.unix_seconds));
             incident.ended_unix_seconds = Some(last.fold(incident.began_unix_seconds, f64::max));
-            incident.facts.insert(INTERRUPTED.to_owned(), "memwarden ended while it went on".into());
+            incident.facts.insert(INTERRUPTED.to_owned(), "memwarden ended during the incident".into());
             tracing::warn!(incident = id, "memwarden ended in the middle of an incident.");
             let files = vec![record_of(&incident), ("report.md".to_owned(), report(&incident).into_bytes())];
             if let Err(error) = store.write(&id, &files) {
-                tracing::warn!(%error, "The record of an earlier run cannot be closed.");
+                tracing::warn!(%error, "An incident record of an earlier run cannot be completed.");
             }
         }
     }
@@ -339,7 +336,7 @@ impl Writer {
         let processes = store::processes(&self.proc);
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
         self.open.push(Open { incident, processes, lines: Vec::new(), news: true, late: false });
-        // What was said before the word came is read once more, for this one alone; what came since then is read next.
+        // Reads again the lines before the message, for this incident only; later lines are read next.
         let (lines, head) = self.audit.since(0);
         let unread = usize::try_from(head - self.place).unwrap_or(usize::MAX);
         let last = self.open.len() - 1;
@@ -347,7 +344,7 @@ impl Writer {
         self.write_news();
     }
 
-    /// Hands every open incident the lines that are new.
+    /// Adds new lines to every open incident.
     fn read(&mut self) {
         let (lines, place) = self.audit.since(self.place);
         self.place = place;
@@ -356,7 +353,8 @@ impl Writer {
         }
     }
 
-    /// Closes an incident, at once where the line of its last move is there: the guard never waits to put one in.
+    /// Completes an incident, immediately where the line of its last transition was read; otherwise later, because the
+    /// guard does not block on writing it.
     fn end(&mut self, id: &str, at: Timestamp) {
         let Some(place) = self.open.iter().position(|open| open.incident.id == id) else { return };
         let open = &mut self.open[place];
@@ -374,8 +372,8 @@ impl Writer {
         let written = self.write(place);
         let closed = self.open.remove(place);
         if written {
-            locked(&self.status).written += 1;
-            tracing::info!(incident = closed.incident.id, "An incident is recorded.");
+            lock(&self.status).written += 1;
+            tracing::info!(incident = closed.incident.id, "Wrote an incident record.");
         }
     }
 
@@ -385,7 +383,7 @@ impl Writer {
             return Ok(StepDone { outcome: Outcome::Skipped(Skip::Unsupported), processes: 0, micros: 0 });
         }
         self.write_news();
-        match &locked(&self.status).trouble {
+        match &lock(&self.status).trouble {
             Some(trouble) => Err(StepError::Outside { what: trouble.as_str().into() }),
             None => {
                 let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
@@ -407,11 +405,11 @@ impl Writer {
         let open = &mut self.open[place];
         open.incident.lost_lines = self.audit.status().lost;
         open.incident.summary = summary(&open.incident);
-        let samples = self.flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = lock(&self.flight);
         let samples: Vec<_> = samples.samples().collect();
         let files = files(open, &samples);
         let written = store.write(&open.incident.id, &files);
-        let mut status = locked(&self.status);
+        let mut status = lock(&self.status);
         match written {
             Ok(_) => {
                 open.news = false;
@@ -421,7 +419,7 @@ impl Writer {
             Err(error) => {
                 let error = format!("{:#}", anyhow::Error::new(error));
                 if status.trouble.replace(error.clone()).is_none() {
-                    tracing::error!(error, "An incident cannot be written.");
+                    tracing::error!(error, "Cannot write an incident record.");
                 }
                 false
             }
@@ -448,7 +446,7 @@ fn record_of(incident: &Incident) -> (String, Vec<u8>) {
 
 fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
     let incident = &open.incident;
-    // Other targets' memory is not part of the story, unless nobody knows whose story it is.
+    // Memory of other targets is left out, unless the target is unknown.
     let own = |sample: &Sample| sample.subject.as_str() == incident.target;
     let known = samples.iter().any(own);
     let told = |sample: &&Sample| !known || own(sample) || sample.subject.as_str() == "host";
@@ -459,7 +457,7 @@ fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
         ("report.md".to_owned(), report(incident).into_bytes()),
         ("processes.csv".to_owned(), open.processes.clone().into_bytes()),
         ("audit.jsonl".to_owned(), open.lines.clone()),
-        ("memory.svg".to_owned(), svg::render(&picture).into_bytes()),
+        ("memory.svg".to_owned(), svg::render(&picture, printable::is_hidden).into_bytes()),
     ];
     files.extend(csv(&samples));
     files
@@ -618,7 +616,7 @@ mod tests {
         assert!(room.recorder.flush(Duration::from_secs(20)));
         let closed = read(&room.store, "i1");
         assert_eq!(closed.ended_unix_seconds, Some(8.0));
-        assert_eq!(closed.facts["interrupted"], "memwarden ended while it went on");
+        assert_eq!(closed.facts["interrupted"], "memwarden ended during the incident");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! What happened in an incident, in one sentence: what was really done, not what was due.
+//! The summary of an incident in one sentence. It states what was done, not what was due.
 
 use crate::protection::policy::{Reason, State};
 use crate::protection::words::incident::{Incident, Move, StepRecord};
 use crate::protection::words::step::Stage;
 
-/// The sentence, from the moves of the ladder; what was said before where there are none.
+/// The summary, from the transitions; the existing one where there are none.
 pub(super) fn summary(incident: &Incident) -> String {
     if incident.moves.is_empty() {
         return incident.summary.clone();
@@ -16,10 +16,10 @@ pub(super) fn summary(incident: &Incident) -> String {
     }
     let target = &incident.target;
     match (enforced, said.is_empty()) {
-        (_, true) => format!("Memory of {target} ran low; it was watched closely."),
+        (_, true) => format!("Memory of {target} ran low; no signal is recorded."),
         (true, false) => format!("Memory of {target} ran low; it {}.", list(&said)),
         (false, false) => {
-            format!("Memory of {target} ran low; nothing was done. Protection would have {}.", list(&said))
+            format!("Memory of {target} ran low; no action was taken. Protection would have {}.", list(&said))
         }
     }
 }
@@ -32,16 +32,16 @@ fn because(step: &Move, reason: Reason) -> bool {
     step.reason == reason.to_string()
 }
 
-/// What became of the steps of a rung that reach processes.
+/// Whether the steps of a stage reached processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reached {
-    /// At least one process was.
+    /// At least one process was reached.
     Some,
-    /// None was: they were skipped, refused, or failed.
+    /// No process was reached: the steps were skipped, refused, or failed.
     None,
-    /// None was meant to be.
+    /// The stage had no such steps.
     Unmeant,
-    /// It is not known: the record breaks off before the end of a step.
+    /// Unknown: the record ends before the end of a step.
     Unknown,
 }
 
@@ -63,25 +63,25 @@ fn reached(incident: &Incident, stage: Stage) -> Reached {
     }
 }
 
-/// What a move did to the job.
+/// The effects of a transition on the job.
 fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
     if goes(step, State::Checkpoint) {
         return match reached(incident, Stage::Checkpoint) {
-            Reached::Some => &["was asked to save itself"],
-            Reached::None => &["could not be asked to save itself"],
-            Reached::Unmeant => &["was given time to save itself"],
+            Reached::Some => &["received a checkpoint request"],
+            Reached::None => &["could not be sent a checkpoint request"],
+            Reached::Unmeant => &["was given time for a checkpoint"],
             Reached::Unknown => &[],
         };
     }
     if goes(step, State::Term) {
         let saved = because(step, Reason::Saved);
         return match (saved, reached(incident, Stage::Term)) {
-            (true, Reached::Some) => &["saved", "was asked to end"],
-            (true, Reached::Unknown) => &["saved"],
-            (true, _) => &["saved", "could not be asked to end"],
-            (false, Reached::Some) => &["was asked to end"],
+            (true, Reached::Some) => &["saved its checkpoint", "received SIGTERM"],
+            (true, Reached::Unknown) => &["saved its checkpoint"],
+            (true, _) => &["saved its checkpoint", "could not be sent SIGTERM"],
+            (false, Reached::Some) => &["received SIGTERM"],
             (false, Reached::Unknown) => &[],
-            (false, _) => &["could not be asked to end"],
+            (false, _) => &["could not be sent SIGTERM"],
         };
     }
     if goes(step, State::Kill) {
@@ -95,16 +95,16 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
         return &["ended"];
     }
     let went_on = step.from != State::Verify.label() && because(step, Reason::Recovered);
-    if went_on { &["has its memory back"] } else { &[] }
+    if went_on { &["recovered"] } else { &[] }
 }
 
-/// What it would have done.
+/// The effects that a transition would have had.
 fn would(step: &Move) -> &'static [&'static str] {
     if goes(step, State::Checkpoint) {
-        return &["asked it to save itself"];
+        return &["sent it a checkpoint request"];
     }
     if goes(step, State::Term) {
-        return &["asked it to end"];
+        return &["sent it SIGTERM"];
     }
     if goes(step, State::Kill) { &["killed it"] } else { &[] }
 }
@@ -164,7 +164,7 @@ mod tests {
     fn the_ladder_is_told_in_a_sentence() {
         use State::{Checkpoint, Cooldown, Kill, Soft, Term, Verify, Warn};
         let level = Reason::Level(Resource::Cgroup);
-        check("enforce", &[(Warn, Soft, level)], &expect!["Memory of job ran low; it was watched closely."]);
+        check("enforce", &[(Warn, Soft, level)], &expect!["Memory of job ran low; no signal is recorded."]);
         let saved = [
             (Warn, Soft, level),
             (Soft, Checkpoint, level),
@@ -176,7 +176,7 @@ mod tests {
             "enforce",
             &saved,
             &expect![
-                "Memory of job ran low; it was asked to save itself, saved, was asked to end and ended."
+                "Memory of job ran low; it received a checkpoint request, saved its checkpoint, received SIGTERM and ended."
             ],
         );
         let deaf = [
@@ -189,20 +189,22 @@ mod tests {
         check(
             "enforce",
             &deaf,
-            &expect!["Memory of job ran low; it was asked to save itself, was asked to end and was killed."],
+            &expect![
+                "Memory of job ran low; it received a checkpoint request, received SIGTERM and was killed."
+            ],
         );
         check(
             "observe",
             &deaf,
             &expect![
-                "Memory of job ran low; nothing was done. Protection would have asked it to save itself, asked it to \
-                 end and killed it."
+                "Memory of job ran low; no action was taken. Protection would have sent it a checkpoint request, sent \
+                 it SIGTERM and killed it."
             ],
         );
         check(
             "enforce",
             &[(Soft, Checkpoint, level), (Checkpoint, Cooldown, Reason::Recovered)],
-            &expect!["Memory of job ran low; it was asked to save itself and has its memory back."],
+            &expect!["Memory of job ran low; it received a checkpoint request and recovered."],
         );
     }
 
@@ -225,20 +227,22 @@ mod tests {
             &moves,
             &[(record, "done"), (ask, not_caught), (ask, not_caught), (term, "done"), (kill, "done")],
             &expect![
-                "Memory of job ran low; it could not be asked to save itself, was asked to end and was killed."
+                "Memory of job ran low; it could not be sent a checkpoint request, received SIGTERM and was killed."
             ],
         );
         check_steps(
             "enforce",
             &moves,
             &[(ask, not_caught), (ask, "done"), (term, r#"{"skipped":"gone"}"#), (kill, "null")],
-            &expect!["Memory of job ran low; it was asked to save itself and could not be asked to end."],
+            &expect![
+                "Memory of job ran low; it received a checkpoint request and could not be sent SIGTERM."
+            ],
         );
         check_steps(
             "enforce",
             &moves[..1],
             &[(record, "done")],
-            &expect!["Memory of job ran low; it was given time to save itself."],
+            &expect!["Memory of job ran low; it was given time for a checkpoint."],
         );
     }
 }

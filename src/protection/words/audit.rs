@@ -1,9 +1,8 @@
-//! The lines of the audit log: what is about to be done, and what became of it.
+//! The lines of the audit log: steps before they are carried out, and their results.
 //!
-//! One JSON object a line. Of each step there is one `before` and one `after`
-//! with the same number; what went on after it ends with an `ended`. A line is
-//! written into a buffer of the caller's, so that none has to be found when
-//! there is no memory.
+//! Each line is one JSON object. Each step has a `before` and an `after` line with the same number; a step that ends
+//! later has an `ended` line. A line is written into the caller's buffer, so that no memory is needed during a
+//! shortage.
 
 use serde::Serialize;
 
@@ -11,17 +10,17 @@ use super::step::{Finished, Outcome, Step, StepDone, StepError, Touched};
 use crate::model::printable::is_hidden;
 use crate::model::time::Timestamp;
 
-/// The version of the lines' shape.
+/// The version of the line format.
 const SCHEMA: &str = "memwarden.audit/1";
-/// Processes in one line; more come in the next.
+/// Maximum number of processes per line; more are in the next line.
 pub const PROCESSES_A_LINE: usize = 32;
 
-/// What every line of an incident has.
+/// The fields of every line of an incident.
 #[derive(Clone, Copy, Debug)]
 pub struct Occasion<'a> {
     /// When.
     pub at: Timestamp,
-    /// The incident's name; empty outside incidents.
+    /// The incident's id; empty outside incidents.
     pub incident: &'a str,
     /// The target's name.
     pub target: &'a str,
@@ -31,66 +30,66 @@ pub struct Occasion<'a> {
     pub config: &'a str,
 }
 
-/// One thing that a decision rests on.
+/// A reading that a decision is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Reading {
-    /// What it is, with its unit as the last word: `headroom_bytes`.
+    /// Its name, with the unit as last word: `headroom_bytes`.
     pub what: &'static str,
-    /// How much, where it is known.
+    /// The value, where it is known.
     pub value: Option<f64>,
-    /// The threshold it is held against, where there is one.
+    /// The threshold that it is compared with, where there is one.
     pub threshold: Option<f64>,
-    /// How old it is, in seconds.
+    /// Its age in seconds.
     pub age_seconds: Option<f64>,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry<'a> {
-    /// The ladder moves.
+    /// A transition.
     Moved {
-        /// Where it stood.
+        /// The state before.
         from: &'a str,
-        /// Where it stands.
+        /// The state after.
         to: &'a str,
-        /// Why, one sentence.
+        /// The reason, one sentence.
         reason: &'a str,
-        /// What that rests on.
+        /// The readings that it is based on.
         readings: &'a [Reading],
     },
-    /// A step is about to be carried out.
+    /// A step, before it is carried out.
     Before {
-        /// Its number in the log's life.
+        /// Its number, counted since the log was opened.
         number: u64,
         /// The step.
         step: &'a Step,
     },
-    /// It was carried out, or not.
+    /// The result of a step.
     After {
         /// Its number.
         number: u64,
-        /// What became of it.
+        /// The result.
         result: &'a Result<StepDone, StepError>,
-        /// How long it took, in microseconds, whatever became of it.
+        /// Its duration in microseconds, whatever the result.
         micros: u64,
     },
-    /// Whom it reached; at most [`PROCESSES_A_LINE`].
+    /// The processes that a step reached; at most [`PROCESSES_A_LINE`].
     Reached {
         /// The step's number.
         number: u64,
         /// The processes.
         processes: &'a [Touched],
     },
-    /// What went on has ended.
+    /// A step has ended later.
     Ended {
         /// The step's number, where it is known.
         number: Option<u64>,
-        /// How.
+        /// The result.
         finished: &'a Finished,
     },
-    /// So many lines before this one could be written nowhere.
+    /// Lines before this one were lost.
     Lost {
-        /// How many.
+        /// Their number.
         lines: u64,
     },
 }
@@ -146,7 +145,7 @@ enum Content<'a> {
     },
 }
 
-/// How a step went, in one shape for both ways.
+/// The result of a step, in one format for success and failure.
 #[derive(Serialize)]
 struct End<'a> {
     result: &'static str,
@@ -160,7 +159,7 @@ struct End<'a> {
     error: Option<Displayed<'a>>,
 }
 
-/// An error, written as it is shown, without a text of its own.
+/// An error, serialized by its `Display` without allocation.
 struct Displayed<'a>(&'a StepError);
 
 impl Serialize for Displayed<'_> {
@@ -177,7 +176,7 @@ impl Serialize for Shown<'_> {
     }
 }
 
-/// A process that was reached, as records show it.
+/// A process that was reached, in records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Process<'a> {
     /// Its pid.
@@ -315,13 +314,13 @@ mod tests {
                 r#""entry":"moved","from":"ok","to":"warn","reason":"low","readings":[{"what":"headroom_bytes","value":5.0,"threshold":null,"age_seconds":0.01}]}"#
             ]],
         );
-        let error = StepError::Outside { what: "the hook ended with code 3".into() };
+        let error = StepError::Outside { what: "the hook exited with code 3".into() };
         let mut finished = Finished::new(Ticket(1), Err(error));
         finished.said = "no \"room\"\n".into();
         check(
             &Entry::Ended { number: Some(3), finished: &finished },
             &expect_test::expect![[
-                r#""entry":"ended","number":3,"said":"no \"room\"\n","result":"failed","error":"the hook ended with code 3"}"#
+                r#""entry":"ended","number":3,"said":"no \"room\"\n","result":"failed","error":"the hook exited with code 3"}"#
             ]],
         );
     }

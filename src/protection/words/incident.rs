@@ -1,4 +1,4 @@
-//! What happened in an incident, put together from the lines of the audit log.
+//! The record of an incident, built from lines of the audit log.
 
 use std::fmt::Write as _;
 
@@ -10,26 +10,26 @@ use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
-/// The version of the record's shape.
+/// The version of the record format.
 pub const SCHEMA: &str = "memwarden.incident/1";
 
 /// 9999-12-31 23:59:59 UTC, the last second that a date is written for.
 const LAST_SECOND: i64 = UtcDateTime::MAX.unix_timestamp();
 
-/// One reading of what is watched.
+/// One reading of a watched resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// When.
     pub at: Timestamp,
-    /// Of what: `host`, or a target's name.
+    /// The subject: `host`, or a target's name.
     pub subject: Label,
-    /// What is used, where it is known.
+    /// Bytes used, where known.
     pub used: Option<Bytes>,
-    /// The most that can be.
+    /// The limit in bytes.
     pub limit: Option<Bytes>,
 }
 
-/// A name for what begins now: its time in UTC, and whom it is about. Names sort by time.
+/// The id of an incident that begins at `at`: the time in UTC, and its subject. Ids sort by time.
 pub fn name(at: Timestamp, about: &str) -> String {
     let mut out = String::new();
     name_into(at, about, &mut out);
@@ -58,12 +58,12 @@ pub fn name_into(at: Timestamp, about: &str, out: &mut String) {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// A policy acted, or would have.
+    /// A policy acted, or would have acted.
     #[default]
     Policy,
-    /// The kernel's OOM killer struck.
+    /// The kernel's OOM killer killed a process.
     KernelOom,
-    /// A watched process was ended by `SIGKILL`, by whomever.
+    /// A watched process was terminated by `SIGKILL` from an unknown sender.
     Killed,
 }
 
@@ -78,51 +78,51 @@ impl Cause {
     }
 }
 
-/// One move of the ladder.
+/// One transition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Move {
     /// When, in seconds since 1970.
     pub unix_seconds: f64,
-    /// Where it stood.
+    /// The state before.
     pub from: String,
-    /// Where it stands.
+    /// The state after.
     pub to: String,
     /// Why.
     pub reason: String,
-    /// What that rested on, with age and threshold.
+    /// The readings that it is based on, with age and threshold.
     pub readings: Vec<Value>,
 }
 
-/// One step, from before to its end.
+/// One step, from its start to its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// Its number in the audit log.
     pub number: u64,
     /// When it began, in seconds since 1970.
     pub unix_seconds: f64,
-    /// What was asked for, as in the audit log.
+    /// The step, as in the audit log.
     pub step: Value,
-    /// `ok` or `failed`; nothing where the record breaks off before.
+    /// `ok` or `failed`; absent where the record ends before.
     pub result: Option<String>,
-    /// How it went, as in the audit log.
+    /// The outcome, as in the audit log.
     pub outcome: Value,
     /// How long the call took, in microseconds.
     pub took_us: Option<u64>,
-    /// How many processes it reached, or would have.
+    /// Number of processes that it reached, or would have reached.
     pub processes: Option<u64>,
     /// The error's number (errno(3)).
     pub errno: Option<i64>,
     /// Why it failed.
     pub error: Option<String>,
-    /// Seconds from the beginning to the end, of a step that went on.
+    /// Seconds from the start to the end, for a step that ended later.
     pub ended_after_seconds: Option<f64>,
-    /// What a hook said.
+    /// The output of a hook.
     pub said: String,
-    /// Whom it reached.
+    /// The processes that it reached.
     pub reached: Vec<Value>,
 }
 
-/// All that is known of an incident.
+/// The record of an incident.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
     /// [`SCHEMA`].
@@ -143,24 +143,24 @@ pub struct Incident {
     pub config: String,
     /// When it began, in seconds since 1970.
     pub began_unix_seconds: f64,
-    /// When it was over; nothing while it goes on.
+    /// When it ended, in seconds since 1970; absent while it is in progress.
     pub ended_unix_seconds: Option<f64>,
     /// What happened, one sentence.
     pub summary: String,
     /// The policy as a sentence.
     pub policy: String,
-    /// The moves.
+    /// The transitions.
     pub moves: Vec<Move>,
     /// The steps.
     pub steps: Vec<StepRecord>,
-    /// Numbers that belong to it, such as what the kernel said of its victim.
+    /// Further facts, such as the kernel's figures of its victim.
     pub facts: serde_json::Map<String, Value>,
-    /// Lines of the audit log that could be written nowhere, up to now.
+    /// Lines of the audit log that were lost so far.
     pub lost_lines: u64,
 }
 
 impl Incident {
-    /// Takes in the lines of the audit log that name this incident; others, and what is no line, are passed over.
+    /// Adds the lines of the audit log that name this incident; skips others and invalid lines.
     pub fn read(&mut self, lines: &[u8]) {
         for line in lines.split(|byte| *byte == b'\n') {
             let Ok(Value::Object(line)) = serde_json::from_slice(line) else { continue };
@@ -222,7 +222,7 @@ impl Incident {
         }
     }
 
-    /// Every process that was reached, each once, with the steps that did.
+    /// Every process that was reached, once, with the steps that reached it.
     pub fn processes(&self) -> Vec<(&Value, Vec<u64>)> {
         let mut found: Vec<(&Value, Vec<u64>)> = Vec::new();
         for step in &self.steps {

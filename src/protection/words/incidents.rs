@@ -1,4 +1,4 @@
-//! Incidents as those who show them see them: over HTTP and on the command line.
+//! The list of incidents, for HTTP and the command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use super::incident::{Cause, Incident};
 /// The file of an incident that has its record.
 pub const RECORD: &str = "incident.json";
 
-/// The version of the list's shape: it grows when a key changes its meaning or is removed.
+/// The version of the list format: it grows when a key changes its meaning or is removed.
 const SCHEMA_VERSION: u32 = 1;
 
-/// What could not be done with which folder.
+/// An incident that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum IncidentError {
-    /// It is no name of an incident.
-    #[error("`{0}` is no incident's name")]
+    /// The name is not an incident id.
+    #[error("`{0}` is not an incident id")]
     Name(String),
     /// A file or folder cannot be read or written.
     #[error("cannot {what} {path}")]
     Io {
-        /// What was attempted.
+        /// The operation.
         what: &'static str,
         /// Where.
         path: PathBuf,
@@ -35,9 +35,9 @@ pub enum IncidentError {
 /// One incident of a list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
-    /// Its name, which is its folder's.
+    /// Its id, which is the name of its folder.
     pub id: String,
-    /// All its files together.
+    /// The size of all its files in bytes.
     pub bytes: u64,
     /// Whether its record can be read; the rest is absent where not.
     pub complete: bool,
@@ -49,20 +49,20 @@ pub struct Entry {
     pub mode: Option<String>,
     /// When it began, in seconds since 1970.
     pub began_unix_seconds: Option<f64>,
-    /// When it was over; absent while it goes on.
+    /// When it ended, in seconds since 1970; absent while it is in progress.
     pub ended_unix_seconds: Option<f64>,
-    /// What happened, one sentence.
+    /// The summary, one sentence.
     pub summary: Option<String>,
-    /// How many steps were carried out.
+    /// The number of steps carried out.
     pub steps: Option<usize>,
 }
 
-/// Reads incidents. May wait for a disk.
+/// Reads incidents. May block on a disk.
 pub trait Incidents: std::fmt::Debug + Send + Sync {
-    /// The folder that has one folder for each.
+    /// The folder with one folder per incident.
     fn folder(&self) -> &Path;
 
-    /// The name of each and the bytes of all its files, oldest first.
+    /// The id of each incident and the size of its files in bytes, oldest first.
     ///
     /// # Errors
     /// Where the folder is there and cannot be read.

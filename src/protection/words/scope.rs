@@ -1,53 +1,53 @@
-//! Who may be reached: the bounds of a target, and what is never touched.
+//! The scope of a target: which processes may be signalled, and which never.
 //!
-//! Pure: whoever asks brings what the kernel says of the process. The plan
-//! asks when it chooses, and the executor asks again before it signals.
+//! Pure: the caller supplies what the kernel reports of a process. The plan checks when it selects, and the executor
+//! checks again before it signals.
 
 use super::step::Group;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 
-/// Who belongs to a target.
+/// A member of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Member {
-    /// A group and everything below it.
+    /// A cgroup and its descendants.
     Group(Group),
-    /// A process and everything that descends from it.
+    /// A process and its descendants.
     Tree(ProcessKey),
     /// One process.
     Process(ProcessKey),
 }
 
-/// The bounds of one target.
+/// The scope of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// The target's name.
     pub name: Label,
-    /// The users whose processes may be reached; root is no exception and must be named.
+    /// The users whose processes may be signalled; root must be named like any other.
     pub users: Vec<u32>,
-    /// Who belongs to it.
+    /// The members of the target.
     pub members: Vec<Member>,
 }
 
-/// What no target may reach: ourselves, who started us, and the group that we are in.
+/// What no target may signal: memwarden, its ancestors, and its cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Never {
-    /// Our own pid: whoever descends from us is a helper of ours, whenever it was started. 0 where nobody is.
+    /// memwarden's pid: its descendants are its helpers. 0 for none.
     pub own: u32,
-    /// Our own pid, those of our helpers, and of our ancestors.
+    /// The pids of memwarden, its helpers and its ancestors.
     pub pids: Vec<u32>,
-    /// Our own group's path, for each hierarchy, beginning with `/`.
+    /// The path of memwarden's cgroup in each hierarchy, beginning with `/`.
     pub groups: Vec<Label>,
 }
 
-/// What the kernel says of a process, just now.
+/// What the kernel reports of a process at this moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'c> {
     /// Which process it is.
     pub key: ProcessKey,
     /// Its real, effective and saved user.
     pub users: [u32; 3],
-    /// Whether it is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
     /// Its group's path in the hierarchy of the target.
     pub group: Option<&'c str>,
@@ -55,27 +55,27 @@ pub struct Candidate<'c> {
     pub ancestors: &'c [ProcessKey],
 }
 
-/// Why a process is out of bounds.
+/// Why a process is outside the scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// It is pid 1, or no pid at all.
+    /// It is pid 1, or not a pid.
     #[error("it is init")]
     Init,
-    /// It is a thread of the kernel.
-    #[error("it is a thread of the kernel")]
+    /// It is a kernel thread.
+    #[error("it is a kernel thread")]
     Kernel,
-    /// It is memwarden, a helper of its, or one of its ancestors.
+    /// It is memwarden, one of its helpers, or one of its ancestors.
     #[error("it is memwarden or one of its ancestors")]
     Ourselves,
-    /// It is in the group that memwarden is in, or the group is that one or above it.
-    #[error("it is in the group of memwarden")]
+    /// It is in memwarden's cgroup, or the cgroup is memwarden's or an ancestor of it.
+    #[error("it is in memwarden's cgroup")]
     OurGroup,
-    /// Another user's, in any of the user ids it has.
-    #[error("its user is not allowed")]
+    /// One of its user ids is not in `allow_users`.
+    #[error("its user is not in allow_users")]
     User,
-    /// It does not belong to the target.
-    #[error("it does not belong to the target")]
+    /// It is not a member of the target.
+    #[error("it is not a member of the target")]
     NoMember,
 }
 
@@ -100,7 +100,7 @@ pub fn within(path: &str, top: &str) -> bool {
 }
 
 impl Never {
-    /// Whether a group may be acted on as a whole: not the root, not ours, nothing above ours.
+    /// Whether a cgroup may be acted on as a whole: not the root, not memwarden's, no ancestor of it.
     ///
     /// # Errors
     /// Why not.
@@ -116,7 +116,7 @@ impl Never {
 }
 
 impl Scope {
-    /// Whether a process may be reached.
+    /// Whether a process may be signalled.
     ///
     /// # Errors
     /// The first reason why not.
@@ -136,7 +136,7 @@ impl Scope {
         if !candidate.users.iter().all(|user| self.users.contains(user)) {
             return Err(Refusal::User);
         }
-        // Who is named, or descends from who is, may share a group with a memwarden that was started by hand.
+        // A named process, or a descendant, may share a cgroup with a memwarden that was started by hand.
         let named = self.members.iter().any(|member| match member {
             Member::Group(_) => false,
             Member::Tree(root) => *root == candidate.key || candidate.ancestors.contains(root),
@@ -152,7 +152,7 @@ impl Scope {
             }
             Member::Tree(_) | Member::Process(_) => false,
         });
-        // A group that is the hierarchy's root holds everybody who is in no group: it is not "ours".
+        // The root cgroup holds all processes that are in no other cgroup: it does not count as memwarden's.
         let in_ours =
             !path.trim_matches('/').is_empty() && never.groups.iter().any(|own| own.as_str() == path);
         match (in_target, in_ours) {
@@ -162,10 +162,10 @@ impl Scope {
         }
     }
 
-    /// Whether the bounds themselves are sound: no member is memwarden, what started it, init, or a group above it.
+    /// Whether the scope is sound: no member is memwarden, an ancestor of it, init, or a cgroup above memwarden's.
     ///
     /// # Errors
-    /// Why they must not be used at all.
+    /// Why the scope must not be used.
     pub fn sound(&self, never: &Never) -> Result<(), Refusal> {
         for member in &self.members {
             match member {
@@ -180,7 +180,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Whether a group may be acted on as a whole: it is one of the target's groups, or below one, and not ours.
+    /// Whether a cgroup may be acted on as a whole: it is one of the target's, or a descendant, and not memwarden's.
     ///
     /// # Errors
     /// The first reason why not.

@@ -1,8 +1,7 @@
-//! What protection may ask for, and what became of it.
+//! The steps of protection, and their results.
 //!
-//! A plan is a list of [`Step`]s and does nothing by itself; an [`Executor`]
-//! carries steps out one at a time, and checks each against the target's
-//! [`Scope`] once more, so that a wrong plan reaches nobody outside it.
+//! A plan is a list of [`Step`]s and has no effect by itself; an [`Executor`] carries steps out one at a time, and
+//! checks each against the target's [`Scope`] again, so that a wrong plan cannot signal a process outside it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,12 +12,12 @@ use super::scope::{Refusal, Scope};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 
-/// A target of the configuration, by its place in the list; its [`Scope`] is given to the executor before.
+/// The id of a slot for the executor, which must have received its [`Scope`] before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(transparent)]
 pub struct TargetId(pub u16);
 
-/// A cgroup: a path means nothing without its inode, since a new group may have the name of an old one.
+/// A cgroup, identified by path and inode, since a new cgroup may have the path of a removed one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Group {
     /// The path below the root of the hierarchy, beginning with `/`.
@@ -27,7 +26,7 @@ pub struct Group {
     pub inode: u64,
 }
 
-/// Which rung of the ladder asks.
+/// The stage of the escalation that a step belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -35,15 +34,15 @@ pub enum Stage {
     Warn,
     /// The soft level was crossed.
     Soft,
-    /// The job is asked to write a checkpoint.
+    /// A checkpoint is requested.
     Checkpoint,
-    /// The job is asked to end.
+    /// SIGTERM is sent.
     Term,
-    /// The job is ended.
+    /// SIGKILL is sent.
     Kill,
-    /// What was ended is waited for.
+    /// The end of the victims is awaited.
     Verify,
-    /// It is over.
+    /// The incident is over.
     Cooldown,
 }
 
@@ -81,7 +80,7 @@ impl SignalNumber {
     /// `SIGTERM`.
     pub const TERM: Self = Self(15);
 
-    /// The signal with that number, or nothing where there is none.
+    /// The signal with that number; absent where there is none.
     pub const fn new(number: u8) -> Option<Self> {
         if number >= 1 && number <= 31 { Some(Self(number)) } else { None }
     }
@@ -99,31 +98,31 @@ pub struct Hook {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// When its whole session is killed; at most 60 s.
+    /// Time after which its whole session is killed; at most 60 s.
     pub timeout: Duration,
 }
 
-/// How a job says that its checkpoint is being written, or is written.
+/// How a job acknowledges a checkpoint request.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acknowledgement {
-    /// A file it writes after the request: `saving` in it means that more time is needed, anything else `saved`.
+    /// A file that it writes after the request: the content `saving` extends the time limit, any other means saved.
     File(PathBuf),
-    /// A message on the job socket from the workload; whoever reads the socket tells.
+    /// A message of the workload on the job socket.
     Job(Label),
 }
 
-/// What is to be done.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum Work {
-    /// Write what is known to the disk, before anything else happens.
+    /// Write the incident record to the disk.
     Record,
-    /// Start a hook; what it is told is the JSON on its input.
+    /// Start a hook.
     Hook {
-        /// Which.
+        /// The hook.
         hook: Arc<Hook>,
-        /// The JSON.
+        /// The JSON on its standard input.
         input: Arc<str>,
     },
     /// Send one process one signal.
@@ -132,62 +131,62 @@ pub enum Work {
         process: ProcessKey,
         /// The signal.
         signal: SignalNumber,
-        /// Send nothing where the process has no handler for it: most signals would end it.
+        /// Whether to send nothing where the process has no handler: most signals would terminate it.
         only_if_caught: bool,
     },
-    /// Wait until the job says that its checkpoint is written.
+    /// Wait for the checkpoint acknowledgement.
     Await {
-        /// How it says so.
+        /// How the job acknowledges.
         by: Arc<Acknowledgement>,
-        /// For how long.
+        /// The time limit.
         within: Duration,
     },
-    /// Kill every process of a group at once.
+    /// Kill all processes of a cgroup at once.
     KillGroup {
         /// The group.
         group: Group,
     },
-    /// Kill processes and whatever descends from them, and look again until there is nobody left.
+    /// Kill processes and their descendants, repeatedly until none is left.
     KillTree {
-        /// The roots, and whoever else is known to belong to them.
+        /// The roots, and other known members.
         roots: Arc<[ProcessKey]>,
     },
-    /// Take a killed process's memory away (process_mrelease(2)), on a thread of its own.
+    /// Release the memory of killed processes (process_mrelease(2)), on another thread.
     Release {
         /// The processes, largest first.
         processes: Arc<[ProcessKey]>,
     },
-    /// Stop a group where it stands.
+    /// Freeze a cgroup.
     Freeze {
         /// The group.
         group: Group,
     },
-    /// Let a stopped group go on.
+    /// Thaw a cgroup.
     Thaw {
         /// The group.
         group: Group,
     },
     /// Send a JSON document to a web service.
     Webhook {
-        /// Where; shown by its host only, since the rest is often a secret.
+        /// The URL; displayed and recorded by its host only, since the rest is often a secret.
         #[serde(serialize_with = "place")]
         url: Arc<str>,
-        /// What.
+        /// The document.
         body: Arc<str>,
     },
-    /// Wait until processes are gone and a group is empty.
+    /// Wait until processes have ended and a cgroup is empty.
     AwaitEnd {
         /// The processes.
         processes: Arc<[ProcessKey]>,
         /// The group.
         group: Option<Group>,
-        /// For how long.
+        /// The time limit.
         within: Duration,
     },
 }
 
 impl Work {
-    /// A word for it: the value of the `step` label.
+    /// The value of the `step` label.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Record => "record",
@@ -204,7 +203,7 @@ impl Work {
         }
     }
 
-    /// Whether it can end or stop a process, or reach one at all.
+    /// Whether it acts on processes.
     pub const fn touches(&self) -> bool {
         !matches!(
             self,
@@ -217,59 +216,60 @@ impl Work {
     }
 }
 
-/// One thing that a plan asks for.
+/// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Step {
-    /// For which target.
+    /// The slot.
     pub target: TargetId,
-    /// On which rung.
+    /// The stage.
     pub stage: Stage,
-    /// What.
+    /// The document.
     #[serde(flatten)]
     pub work: Work,
 }
 
-/// A step that goes on after [`Executor::perform`] has returned; [`Executor::poll`] tells its end.
+/// A step that has not ended when [`Executor::perform`] returns; [`Executor::poll`] returns its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Ticket(pub u64);
 
-/// Why a step had nothing to do.
+/// Why a step was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Skip {
-    /// The process ended before, or its pid is another's by now.
+    /// The process has ended, or its pid belongs to another process.
     Gone,
     /// The process has no handler for the signal.
     NotCaught,
-    /// This kernel or group has no such thing.
+    /// The kernel or cgroup does not support it.
     Unsupported,
-    /// As many of its kind are under way as there may be.
+    /// The maximum number of pending steps of its kind is reached.
     Busy,
 }
 
-/// How a step went that did not fail.
+/// The outcome of a step that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It is done.
     Done,
-    /// It goes on; [`Executor::poll`] tells the end.
+    /// It has started; [`Executor::poll`] returns its end.
     Started(Ticket),
-    /// The job says that it is writing its checkpoint; the step goes on.
+    /// The job reports that it is saving its checkpoint; the step has not ended.
     Saving(Ticket),
-    /// Nothing was to be done.
+    /// It was skipped.
     Skipped(Skip),
-    /// It would have been done, if this were not to observe or a drill.
+    /// It would have been done in mode `enforce`.
     WouldHave,
 }
 
-/// What became of a step that did not fail.
+/// The result of a step that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StepDone {
     /// How it went.
     pub outcome: Outcome,
-    /// How many processes were signalled, or would have been; of a group that was killed at once, how many it had.
+    /// Number of processes that were signalled, or would have been; for a cgroup that was killed at once, its
+    /// processes.
     pub processes: u32,
     /// How long it took, in microseconds.
     pub micros: u64,
@@ -279,7 +279,7 @@ pub struct StepDone {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
     /// The target's scope does not allow it.
-    #[error("pid {pid} is out of bounds: {refusal}")]
+    #[error("pid {pid} is outside the scope: {refusal}")]
     Refused {
         /// The process, 0 for a group.
         pid: u32,
@@ -289,8 +289,8 @@ pub enum StepError {
     /// No scope was given for the target.
     #[error("target {} has no scope", .0.0)]
     NoScope(TargetId),
-    /// The group at that path is another one by now, or none.
-    #[error("cgroup {path} is not the one that was meant")]
+    /// The cgroup was removed, or replaced by another at the same path.
+    #[error("cgroup {path} has been removed or replaced")]
     OtherGroup {
         /// The path.
         path: Label,
@@ -305,18 +305,18 @@ pub enum StepError {
         /// The error's number (errno(3)).
         errno: i32,
     },
-    /// It took longer than it may.
-    #[error("not within {} s: {left} processes are still there", .within.as_secs_f64())]
+    /// It exceeded its time limit.
+    #[error("not done within {} s, {left} processes have not ended", .within.as_secs_f64())]
     TimedOut {
-        /// How long it had.
+        /// The time limit.
         within: Duration,
-        /// How many are left, where it is about processes.
+        /// Number of processes that have not ended; 0 for other steps.
         left: u32,
     },
     /// A hook or web service failed.
     #[error("{what}")]
     Outside {
-        /// What happened, one sentence, cut to a few hundred bytes.
+        /// The failure as one sentence, cut to a few hundred bytes.
         what: Box<str>,
     },
 }
@@ -338,40 +338,39 @@ pub struct Touched {
     pub key: ProcessKey,
     /// Its real user.
     pub uid: u32,
-    /// The kernel's name of it, filled up with zeros.
+    /// Its name (comm), padded with zeros.
     pub comm: [u8; 16],
-    /// Its resident memory, in bytes, as `stat` tells.
+    /// Its resident memory in bytes, from `stat`.
     pub resident: u64,
     /// The error's number (errno(3)), 0 for none.
     pub errno: i32,
 }
 
-/// The end of a step that went on.
+/// The result of a step that ended later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Which.
+    /// The hook.
     pub ticket: Ticket,
-    /// How it ended; [`Outcome::Saving`] is no end.
+    /// The result; [`Outcome::Saving`] is not an end.
     pub result: Result<StepDone, StepError>,
-    /// What a hook or a web service said, at most 4 KiB; empty otherwise.
+    /// The output of a hook or web service, at most 4 KiB; empty otherwise.
     pub said: Box<str>,
 }
 
 impl Finished {
-    /// An end without words.
+    /// A result without output.
     pub fn new(ticket: Ticket, result: Result<StepDone, StepError>) -> Self {
         Self { ticket, result, said: "".into() }
     }
 }
 
-/// Carries steps out: the one thing that can signal, kill and start.
+/// Carries steps out: the only code that signals processes, kills them and starts hooks.
 ///
-/// `perform` never waits: what takes longer than the calls it makes is started
-/// and told by `poll`. It must check every process against the scope that was
-/// given for the step's target immediately before it signals, whatever the
-/// plan says, and must signal nobody for a target without one.
+/// `perform` never blocks: what takes longer than its calls is started, and its end returned by `poll`. It must check
+/// every process against the scope of the step's slot immediately before it signals, whatever the plan contains, and
+/// must signal no process for a slot without a scope.
 pub trait Executor: Send {
-    /// Gives the scope of a target, in place of the one before; none takes it away.
+    /// Replaces the scope of a slot; `None` removes it.
     ///
     /// # Errors
     /// Why the scope must not be used ([`Scope::sound`]); the target then has none.
@@ -380,16 +379,16 @@ pub trait Executor: Send {
     /// Carries out one step.
     ///
     /// # Errors
-    /// Why it could not be done. A step on many processes that failed for some is done, and `touched` tells.
+    /// Why it could not be done. A step on many processes that failed for some is done; `touched` has their errors.
     fn perform(&mut self, step: &Step) -> Result<StepDone, StepError>;
 
     /// The processes that the last `perform` reached.
     fn touched(&self) -> &[Touched];
 
-    /// Tells the steps that ended since, into `finished`.
+    /// Adds the steps that have ended since the last call to `finished`.
     fn poll(&mut self, finished: &mut Vec<Finished>);
 
-    /// The incident of a target is over: whatever still goes on for it is not waited for.
+    /// The incident of a slot is over: its pending steps are dropped.
     fn forget(&mut self, target: TargetId);
 }
 
@@ -417,7 +416,7 @@ fn place<S: serde::Serializer>(url: &Arc<str>, serializer: S) -> Result<S::Ok, S
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Record => f.write_str("write down what is known"),
+            Self::Record => f.write_str("write the incident record"),
             Self::Hook { hook, .. } => {
                 write!(f, "run {} (at most {} s)", hook.program.display(), hook.timeout.as_secs())
             }
@@ -429,14 +428,16 @@ impl fmt::Display for Work {
                 Acknowledgement::File(path) => {
                     write!(f, "wait up to {} s for {}", within.as_secs(), path.display())
                 }
-                Acknowledgement::Job(job) => write!(f, "wait up to {} s for {job} to say", within.as_secs()),
+                Acknowledgement::Job(job) => {
+                    write!(f, "wait up to {} s for the acknowledgement of {job}", within.as_secs())
+                }
             },
-            Self::KillGroup { group } => write!(f, "kill everything in {}", group.path),
-            Self::KillTree { roots } => write!(f, "kill {} processes and their children", roots.len()),
-            Self::Release { processes } => write!(f, "take back the memory of {} processes", processes.len()),
-            Self::Freeze { group } => write!(f, "stop {}", group.path),
-            Self::Thaw { group } => write!(f, "let {} go on", group.path),
-            Self::Webhook { url, .. } => write!(f, "tell {}", Place(url)),
+            Self::KillGroup { group } => write!(f, "kill all processes in {}", group.path),
+            Self::KillTree { roots } => write!(f, "kill {} processes and their descendants", roots.len()),
+            Self::Release { processes } => write!(f, "release the memory of {} processes", processes.len()),
+            Self::Freeze { group } => write!(f, "freeze {}", group.path),
+            Self::Thaw { group } => write!(f, "thaw {}", group.path),
+            Self::Webhook { url, .. } => write!(f, "call webhook {}", Place(url)),
             Self::AwaitEnd { processes, within, .. } => {
                 write!(f, "wait up to {} s for {} processes to end", within.as_secs(), processes.len())
             }
@@ -458,6 +459,6 @@ mod tests {
         let work = Work::Webhook { url: "http://chat/s3cret".into(), body: "{}".into() };
         let json = serde_json::to_string(&work).unwrap();
         assert_eq!(json, r#"{"do":"webhook","url":"http://chat","body":"{}"}"#);
-        assert_eq!(work.to_string(), "tell http://chat");
+        assert_eq!(work.to_string(), "call webhook http://chat");
     }
 }

@@ -1,7 +1,6 @@
-//! `POST /api/v1/alerts`: what Alertmanager's webhook sends, for those who may.
+//! `POST /api/v1/alerts`: receives Alertmanager's webhook messages from authenticated senders.
 //!
-//! An alert can end a job, so nobody is heard whom neither a user of the
-//! web-config file nor a bearer token vouches for.
+//! An alert can end a job, so a sender must be authenticated by the web-config file or by a bearer token.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +10,12 @@ use http::{HeaderMap, StatusCode, header};
 use super::answer::Answer;
 use crate::protection::words::alert::ReceiveAlerts;
 
-/// The most that is read; a group of 500 alerts has about 256 KiB.
+/// Maximum size of a body in bytes; a group of 500 alerts has about 256 KiB.
 pub(super) const BODY: usize = 512 * 1024;
-/// The most labels of an alert, and alerts of a message.
+/// Maximum number of labels of an alert, and of alerts in a message.
 const MOST: usize = 1_000;
 
-/// The webhook's message (Alertmanager, "webhook_config", version 4); what else it has is not needed.
+/// The fields of the webhook's message that are used (Alertmanager, "webhook_config", version 4).
 #[derive(Debug, serde::Deserialize)]
 struct Message {
     version: String,
@@ -30,7 +29,7 @@ struct Alert {
     labels: BTreeMap<String, String>,
 }
 
-/// The answer to a message; `vouched` is whether the web-config file knows who sent it.
+/// The response to a message; `vouched` is whether the web-config file authenticated the sender.
 pub(super) async fn answer(
     desk: &Arc<dyn ReceiveAlerts>,
     vouched: bool,
@@ -38,15 +37,17 @@ pub(super) async fn answer(
     body: Vec<u8>,
 ) -> Answer {
     if !headers.get(header::CONTENT_TYPE).is_some_and(json) {
-        // A page of another site can send text and forms without asking first, and JSON only after asking.
-        let why = "Alerts are taken as application/json only.";
+        // A page of another site can send text and forms without a CORS preflight, but not JSON.
+        let why = "The Content-Type of alerts must be application/json.";
         return Answer::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).closing();
     }
     let bearer = headers.get(header::AUTHORIZATION).and_then(bearer);
     let desk = Arc::clone(desk);
     // The token is in a file, and its file system may hang.
     let heard = tokio::task::spawn_blocking(move || receive(&*desk, vouched, bearer.as_deref(), &body)).await;
-    heard.unwrap_or_else(|_| Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The alerts could not be read."))
+    heard.unwrap_or_else(|_| {
+        Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The alerts could not be processed.")
+    })
 }
 
 fn receive(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>, body: &[u8]) -> Answer {
@@ -70,12 +71,12 @@ fn receive(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>, body: 
         Err(error) => {
             return Answer::text(
                 StatusCode::BAD_REQUEST,
-                format!("This is no message of Alertmanager: {error}."),
+                format!("The body is not a message of Alertmanager: {error}."),
             );
         }
     };
     if message.version != "4" || message.alerts.len() > MOST {
-        let why = "Messages of version 4 with at most 1000 alerts are understood.";
+        let why = "Only messages of version 4 with at most 1000 alerts are accepted.";
         return Answer::text(StatusCode::BAD_REQUEST, why);
     }
     let mut heeded = 0;
@@ -83,7 +84,7 @@ fn receive(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>, body: 
         heeded +=
             u32::from(alert.labels.len() <= MOST && desk.receive(alert.labels, alert.status == "firing"));
     }
-    Answer::text(StatusCode::OK, format!("{heeded} heeded."))
+    Answer::text(StatusCode::OK, format!("Accepted alerts: {heeded}."))
 }
 
 /// Whether a Content-Type is JSON, with parameters or without.
@@ -97,7 +98,7 @@ fn bearer(value: &http::HeaderValue) -> Option<String> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
 }
 
-/// Compares in a time that does not tell how much was right.
+/// Compares in a time that does not depend on the number of equal bytes.
 fn same(given: &str, wanted: &str) -> bool {
     let differs = given.bytes().zip(wanted.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
     !wanted.is_empty() && given.len() == wanted.len() && differs == 0

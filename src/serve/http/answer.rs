@@ -1,4 +1,4 @@
-//! Answers: a status, headers, and a body that is one shared buffer.
+//! HTTP responses: a status, headers, and a body that is one shared buffer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::meter::Request;
 
-/// What goes back to the client.
+/// A response to the client.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: StatusCode,
@@ -21,13 +21,13 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// A body of that type, with status 200.
+    /// A response with status 200 and a body of this Content-Type.
     pub(super) fn page(content_type: &'static str, body: Bytes) -> Self {
         let headers = vec![(header::CONTENT_TYPE, HeaderValue::from_static(content_type))];
         Self { status: StatusCode::OK, headers, body, close: false }
     }
 
-    /// A sentence for people.
+    /// A response with one sentence as its text body.
     pub(super) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Self {
         let body = format!("{sentence}\n").into();
         Self { status, ..Self::page("text/plain; charset=utf-8", body) }
@@ -39,13 +39,13 @@ impl Answer {
         self
     }
 
-    /// Sets a header from the web-config file, in the place of our own.
+    /// Sets a header from the web-config file, which replaces memwarden's own.
     pub(super) fn set(&mut self, name: HeaderName, value: HeaderValue) {
         self.headers.retain(|(known, _)| *known != name);
         self.headers.push((name, value));
     }
 
-    /// Ends the connection after this answer: what the client still sends is not worth reading.
+    /// Closes the connection after this response, without reading what the client still sends.
     pub(super) fn closing(mut self) -> Self {
         self.close = true;
         self
@@ -56,10 +56,11 @@ impl Answer {
         self.status.as_u16()
     }
 
-    /// The response; without a body but with its length where the request was `HEAD`.
+    /// The response for hyper; for a `HEAD` request without a body but with its length.
     pub(super) fn finish(self, mut request: Request, head: bool, http2: bool) -> Response<Sent> {
         if http2 {
-            // HTTP/1 takes the body at once. A stream takes it when its client opens the window, which may be never.
+            // HTTP/1 takes the body at once. An HTTP/2 stream takes it when its client opens the window, which may be
+            // never.
             request.made();
         }
         let length = self.body.len();
@@ -77,7 +78,7 @@ impl Answer {
     }
 }
 
-/// A body whose end is the end of its request.
+/// A body that ends its request when it is dropped.
 #[derive(Debug)]
 pub(super) struct Sent {
     body: Full<Bytes>,

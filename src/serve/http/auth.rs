@@ -1,14 +1,13 @@
 //! Basic authentication by the bcrypt hashes of the web-config file.
 //!
-//! bcrypt is slow by design, so it runs on a thread for blocking work, one at a
-//! time, and a success is remembered: not the password, but its HMAC under a
-//! random key that lives as long as the process. A failure is never remembered,
-//! so guessing pays in full and cannot push out who is known; and an unknown
-//! user costs what a known one does, so that time does not tell who exists.
-//! Few may wait for their turn, so that guessing cannot take every connection.
+//! bcrypt is slow by design, so it runs on a thread for blocking work, one check at a time, and a success is cached:
+//! not the password, but its HMAC under a random key that exists as long as the process. A failure is never cached,
+//! so that each guess costs a full check and cannot evict known users; an unknown user costs as much as a known one,
+//! so that the response time does not reveal which users exist. The number of waiting checks is limited, so that
+//! guessing cannot occupy every connection.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,33 +17,34 @@ use tokio_rustls::rustls::crypto::{self, tls13::OkmBlock};
 use tokio_rustls::rustls::{CipherSuite, SupportedCipherSuite};
 
 use super::meter::Request;
+use crate::model::lock::lock;
 
-/// Successes remembered; a node has a handful of scrapers.
+/// Cached successes; a node has a handful of scrapers.
 const REMEMBERED: usize = 100;
-/// Checks that wait for their turn; at the usual cost of 10 the last of them waits for less than a second.
+/// Checks that may wait; at the usual bcrypt cost of 10 the last one waits for less than a second.
 const QUEUE: usize = 8;
-/// A header longer than this holds no password that bcrypt reads, which stops at 72 bytes.
+/// Maximum length of the header in bytes; bcrypt reads at most 72 bytes of a password.
 const LONGEST: usize = 2 * 1024;
 
-/// Whether a request may go on.
+/// Result of the authentication of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It may.
+    /// The request is authenticated, or no users are listed.
     Welcome,
     /// The user or the password is wrong, or missing.
     Stranger,
-    /// Too many wait to be judged.
+    /// Too many checks are waiting.
     Crowded,
 }
 
-/// Who may ask; nobody listed means everybody.
+/// The users of the web-config file; an empty list allows every client.
 #[derive(Debug)]
 pub(super) struct Users {
     hashes: BTreeMap<String, String>,
     memory: Arc<Memory>,
 }
 
-/// What outlives a change of the users' file.
+/// State that is kept when the web-config file changes.
 #[derive(Debug)]
 pub(super) struct Memory {
     key: [u8; 32],
@@ -68,7 +68,8 @@ impl Memory {
         }
     }
 
-    /// The HMAC of user, hash and password; each with its length before it, so that no two triples are one text.
+    /// The HMAC of user, hash and password, each preceded by its length, so that different triples never give the
+    /// same input.
     fn tag(&self, user: &str, hash: &str, password: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for part in [user.as_bytes(), hash.as_bytes(), password] {
@@ -88,7 +89,7 @@ impl Memory {
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, VecDeque<Vec<u8>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 
@@ -97,37 +98,37 @@ impl Users {
         Self { hashes, memory }
     }
 
-    /// Whether anybody is listed.
+    /// Whether any user is listed.
     pub(super) fn anybody(&self) -> bool {
         !self.hashes.is_empty()
     }
 
-    /// Judges the `Authorization` header of a request.
+    /// Checks the `Authorization` header of a request.
     pub(super) async fn check(&self, headers: &HeaderMap, open: &Request) -> Verdict {
         let Some(example) = self.hashes.values().next() else { return Verdict::Welcome };
         let Some((user, password)) = headers.get(header::AUTHORIZATION).and_then(credentials) else {
             return Verdict::Stranger;
         };
-        // For an unknown user the hash of another is computed all the same, and its result not looked at.
+        // For an unknown user the hash of another user is computed too, and its result ignored.
         let hash = self.hashes.get(&user);
         let tag = self.memory.tag(&user, hash.unwrap_or(example), &password);
         if hash.is_some() && self.memory.known().contains(&tag) {
             return Verdict::Welcome;
         }
         let turn = {
-            // Known user or not, so that being turned away does not tell either.
+            // Applies to known and unknown users, so that a refusal does not reveal whether the user exists.
             let Ok(_place) = self.memory.queue.try_acquire() else { return Verdict::Crowded };
             let _waits = open.waits();
             Arc::clone(&self.memory.one_at_a_time).acquire_owned().await
         };
         let Ok(turn) = turn else { return Verdict::Stranger };
-        // Another connection may have been let in with the same password meanwhile.
+        // Another connection may have been authenticated with the same password meanwhile.
         if hash.is_some() && self.memory.known().contains(&tag) {
             return Verdict::Welcome;
         }
         let tried = hash.unwrap_or(example).clone();
         let right = tokio::task::spawn_blocking(move || {
-            // The turn ends with the work, not with the client that may have given up on it.
+            // The permit is released when the work ends, even if the client has disconnected before.
             let _turn = turn;
             bcrypt::verify(password, &tried).unwrap_or(false)
         });

@@ -1,4 +1,4 @@
-//! One client, from the handshake to the end of its connection.
+//! Serves one client connection, from the handshake to its end.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -22,14 +22,14 @@ use super::routes::Routes;
 use crate::config::Web;
 use crate::events::{Events, HttpLimit};
 
-/// The most bytes of one request's line and headers. Prometheus sends 400, browsers with cookies 4 KiB.
+/// Maximum bytes of the request line and headers of one request. Prometheus sends 400, browsers with cookies 4 KiB.
 const HEADER_BYTES: usize = 16 * 1024;
-/// The most headers of one request.
+/// Maximum number of headers of one request.
 const HEADERS: usize = 64;
-/// The most requests at once on one HTTP/2 connection.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 16;
 
-/// What clients are held to.
+/// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     times: Times,
@@ -43,7 +43,7 @@ impl Limits {
     }
 }
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
@@ -52,7 +52,7 @@ pub(super) struct Shared {
     pub(super) routes: Routes,
 }
 
-/// A place in the lobby, given back when dropped.
+/// A slot for one connection, released when dropped.
 #[derive(Debug)]
 pub(super) struct Guest {
     shared: Arc<Shared>,
@@ -67,7 +67,7 @@ impl Drop for Guest {
 }
 
 impl Shared {
-    /// A place for a new connection; nothing where every connection is being served.
+    /// A slot for a new connection; absent where every connection is serving a request.
     pub(super) fn admit(self: &Arc<Self>) -> Option<Guest> {
         let meter = Arc::new(Meter::new(self.limits.times));
         let number = match self.lobby.admit(&meter) {
@@ -84,7 +84,7 @@ impl Shared {
         Some(Guest { shared: Arc::clone(self), number, meter })
     }
 
-    /// Closes an idle connection, because the process has no descriptor left for a new one.
+    /// Closes an idle connection, because the process has no file descriptor left for a new one.
     pub(super) fn make_room(&self) {
         if self.lobby.make_room() {
             self.events.http_limited(HttpLimit::Connections);
@@ -92,9 +92,9 @@ impl Shared {
     }
 }
 
-/// Returns once the server is to stop.
+/// Returns when the server is to stop.
 pub(super) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
-    // An error means that nobody is left to say so, which says so too.
+    // An error means that the sender was dropped, which also stops the server.
     let _ = shutdown.wait_for(|stop| *stop).await;
 }
 
@@ -105,7 +105,7 @@ pub(super) async fn serve(
     shared: Arc<Shared>,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    // An answer is written at once, so there is nothing to wait for to fill a packet.
+    // A response is written at once, so Nagle's algorithm would only delay it.
     let _ = stream.set_nodelay(true);
     let meter = Arc::clone(&guest.meter);
     let Ok(local) = stream.local_addr().map(|address| address.ip()) else { return };
@@ -159,7 +159,7 @@ async fn plain(
     shared: Arc<Shared>,
     shutdown: watch::Receiver<bool>,
 ) {
-    /// What a client may still have on its way when its answer is sent.
+    /// Time to read what a client still sends after its response.
     const LINGER: Duration = Duration::from_millis(500);
     let service = service_fn(|request| {
         let (shared, answered) = (Arc::clone(&shared), meter.request());
@@ -168,7 +168,7 @@ async fn plain(
     let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        // The meter has its own, which also counts the time before the first byte rightly.
+        // The meter has its own deadline, which also covers the time before the first byte.
         .header_read_timeout(None)
         .max_headers(HEADERS)
         .max_buf_size(HEADER_BYTES)
@@ -176,7 +176,8 @@ async fn plain(
     let ended =
         drive(Pin::new(&mut connection), http1::Connection::graceful_shutdown, &meter, &shared, shutdown);
     if let End::Closing = ended.await {
-        // Closing a socket with unread bytes resets it, and the client loses an answer it has not read yet.
+        // Closing a socket with unread bytes resets the connection, and the client loses a response that it has not
+        // read yet.
         let mut stream = connection.into_parts().io.into_inner();
         tokio::select! {
             _ = timeout(LINGER, discard(&mut stream)) => {}
@@ -185,9 +186,9 @@ async fn plain(
     }
 }
 
-/// Reads what still comes, up to a limit, and drops it.
+/// Reads and discards remaining bytes, up to a limit.
 async fn discard(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> std::io::Result<()> {
-    /// Many times the headers and body we take; a client that sends more is not waiting for an answer.
+    /// Many times the accepted headers and body; a client that sends more is not waiting for a response.
     const MOST: u64 = 256 * 1024;
     stream.shutdown().await?;
     tokio::io::copy(&mut stream.take(MOST), &mut tokio::io::sink()).await.map(|_| ())
@@ -195,13 +196,13 @@ async fn discard(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> std::io:
 
 /// How a connection ended.
 enum End {
-    /// The last answer is sent, and the client may not know that it is over.
+    /// The last response is sent; the client may still be sending.
     Closing,
-    /// It was cut off, or the server stops.
+    /// It was interrupted, or the server stops.
     Cut,
 }
 
-/// Polls a connection until it ends, is too slow, has to make room, or the server stops.
+/// Polls a connection until it ends, misses a deadline, is evicted, or the server stops.
 async fn drive<C: Future<Output = hyper::Result<()>>>(
     mut connection: Pin<&mut C>,
     graceful: impl FnOnce(Pin<&mut C>),
@@ -216,7 +217,7 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Some(ended));
             }
-            // Polling may have moved the deadline either way.
+            // Polling may have moved the deadline in either direction.
             let deadline = meter.deadline();
             if alarm.deadline() != deadline {
                 alarm.as_mut().reset(deadline);
@@ -231,7 +232,7 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
                         note(ended, &shared.events);
                         return if graceful.is_some() { End::Closing } else { End::Cut };
                     }
-                    // A connection kept open in vain is no client held to a limit.
+                    // Closing an idle connection does not count as a reached limit.
                     None if meter.phase().0 == Phase::Idle => {}
                     None => shared.events.http_limited(HttpLimit::Time),
                 }
@@ -247,7 +248,7 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
     }
 }
 
-/// Counts what hyper answered by itself: requests it could not read.
+/// Counts the requests that hyper could not parse and answered itself.
 fn note(ended: hyper::Result<()>, events: &Events) {
     let Err(error) = ended else { return };
     tracing::debug!(error = %error, "A connection ended.");

@@ -1,13 +1,14 @@
-//! How long ago the newest frame came, by the clock of this server.
+//! Age of the newest frame, by the monotonic clock of this server.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::model::frame::Frame;
+use crate::model::lock::lock;
 
-/// Remembers when the newest frame was first seen.
+/// Records when the newest frame was first seen.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
     newest: Mutex<Option<(u64, Duration, Instant)>>,
@@ -16,7 +17,7 @@ pub(super) struct Freshness {
 impl Freshness {
     /// The time since `frame` was first seen here.
     pub(super) fn age(&self, frame: &Frame) -> Duration {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = lock(&self.newest);
         match *newest {
             Some((sequence, at, seen)) if (sequence, at) == (frame.sequence, frame.at.monotonic()) => {
                 seen.elapsed()

@@ -1,11 +1,9 @@
-//! Refuses what a web page of another site can make a browser send.
+//! Refuses requests that a web page of another site makes a browser send.
 //!
-//! Two ways lead from such a page to this server. The page names it by its
-//! address and sends a request whose answer it cannot read, but whose effect
-//! stays (cross-site request forgery): a browser adds `Origin` to those, and
-//! `Sec-Fetch-Site` where it has it. Or the page's own name is pointed at this
-//! server's address (DNS rebinding), and the browser takes both for one site:
-//! then `Host` has that name.
+//! There are two such attacks. In cross-site request forgery the page addresses this server and sends a request whose
+//! response it cannot read, but whose effect remains: a browser adds `Origin` to such requests, and `Sec-Fetch-Site`
+//! where it supports it. In DNS rebinding the page's own name is resolved to this server's address, and the browser
+//! takes both for one site: then `Host` has that name.
 
 use std::net::IpAddr;
 use std::str::FromStr as _;
@@ -15,7 +13,7 @@ use http::{Method, StatusCode, header, request};
 
 use super::answer::Answer;
 
-/// Which names this server answers to.
+/// The host names that this server accepts.
 #[derive(Debug)]
 pub(super) struct Gate {
     /// `web.allowed_hosts`, lower case.
@@ -32,17 +30,22 @@ impl Gate {
         }
     }
 
-    /// The answer to a request that is not let through; `local` is the address that its connection came to.
+    /// The response to a refused request; absent for an accepted one. `local` is the local address of the connection.
     pub(super) fn refusal(&self, request: &request::Parts, local: IpAddr) -> Option<Answer> {
         let host = match host(request) {
             Ok(host) => host,
-            Err(()) => return Some(refuse(StatusCode::BAD_REQUEST, "The Host header is not one host name.")),
+            Err(()) => {
+                return Some(refuse(
+                    StatusCode::BAD_REQUEST,
+                    "The Host header must contain exactly one host name.",
+                ));
+            }
         };
         if let Some(host) = &host
             && !self.answers_to(host.host(), local)
         {
-            let sentence = "This server does not answer to the name in the Host header; \
-                            web.allowed_hosts lists the names it answers to.";
+            let sentence = "The host name in the Host header is not allowed; \
+                            web.allowed_hosts lists the allowed names.";
             return Some(refuse(StatusCode::MISDIRECTED_REQUEST, sentence));
         }
         let cross_site = request.headers.get_all("sec-fetch-site").iter().any(|site| site == "cross-site")
@@ -51,17 +54,14 @@ impl Gate {
             let same = origin.to_str().is_ok_and(|origin| same_site(origin, host.as_ref()));
             !same
         });
-        (cross_site || foreign).then(|| {
-            refuse(StatusCode::FORBIDDEN, "Requests that a page of another site makes are not answered.")
-        })
+        (cross_site || foreign).then(|| refuse(StatusCode::FORBIDDEN, "Cross-site requests are refused."))
     }
 
     /// Whether `name` can be this server's name.
     ///
-    /// An address or `localhost` needs no DNS, so no page can have it as its
-    /// own name. Any other name could be anybody's; on addresses that other
-    /// hosts reach, Prometheus may know this node by a name that it does not
-    /// know itself, so there only a configured list refuses one.
+    /// An address or `localhost` needs no DNS, so it cannot be the name of a foreign page. Any other name can. On
+    /// addresses that other hosts reach, Prometheus may know this node by a name that the node itself does not know,
+    /// so that there only a configured list refuses a name.
     fn answers_to(&self, name: &str, local: IpAddr) -> bool {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
@@ -74,7 +74,7 @@ impl Gate {
     }
 }
 
-/// The host that a request names; nothing where it names none, which no browser does.
+/// The host that a request names; absent where it names none, which no browser does.
 fn host(request: &request::Parts) -> Result<Option<Authority>, ()> {
     if let Some(authority) = request.uri.authority() {
         return Ok(Some(authority.clone()));
@@ -86,13 +86,13 @@ fn host(request: &request::Parts) -> Result<Option<Authority>, ()> {
     }
     let text = first.to_str().map_err(drop)?;
     let authority = Authority::from_str(text).map_err(drop)?;
-    // A host and a port, and nothing before, between or after them.
+    // Only a host and an optional port are allowed.
     let port = text.strip_prefix(authority.host()).ok_or(())?;
     let plain = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
     if plain { Ok(Some(authority)) } else { Err(()) }
 }
 
-/// Whether an `Origin` is the site that was asked.
+/// Whether an `Origin` is the requested host.
 fn same_site(origin: &str, host: Option<&Authority>) -> bool {
     let Some((_, origin)) = origin.split_once("://") else { return false };
     host.is_some_and(|host| host.as_str().eq_ignore_ascii_case(origin))

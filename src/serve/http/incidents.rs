@@ -1,8 +1,7 @@
-//! `/api/v1/incidents`: what protection did and why, for those who may.
+//! `/api/v1/incidents`: the records of protection, for authenticated clients.
 //!
-//! The records are readable by their owner only, and what a hook printed is
-//! among them. Over HTTP they go to nobody whom the web-config file does not
-//! authenticate, by a password or by a client certificate.
+//! The record files are readable by their owner only and include the output of hooks. Over HTTP they are served only
+//! to clients that the web-config file authenticates, by a password or by a client certificate.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -13,21 +12,21 @@ use super::answer::Answer;
 use crate::protection::words::incidents::{self, IncidentError, Incidents, RECORD};
 use crate::serve::page;
 
-/// What is asked for.
+/// The requested object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The list of incidents.
     List,
-    /// The record of one.
+    /// The record of one incident, by its ID.
     Record(String),
-    /// One file of one.
+    /// One file of an incident, by ID and file name.
     File(String, String),
 }
 
 impl Wanted {
     const LIST: &'static str = "/api/v1/incidents";
 
-    /// What a path asks for; nothing where it is no path of incidents.
+    /// Parses a path; absent where it is not a path of incidents.
     pub(super) fn of(path: &str) -> Option<Self> {
         let rest = path.strip_prefix(Self::LIST)?;
         if rest.is_empty() {
@@ -51,7 +50,7 @@ impl Wanted {
     }
 }
 
-/// The answer; `known` is whether the client is authenticated.
+/// The response; `known` is whether the client is authenticated.
 pub(super) async fn answer(store: Option<Arc<dyn Incidents>>, wanted: Wanted, known: bool) -> Answer {
     if !known {
         return Answer::text(
@@ -62,7 +61,7 @@ pub(super) async fn answer(store: Option<Arc<dyn Incidents>>, wanted: Wanted, kn
     }
     let content_type = wanted.content_type();
     let listing = wanted == Wanted::List;
-    // A disk may take its time, and the request's time limit ends only the wait for it.
+    // A disk may be slow; the request's time limit ends only the wait for it.
     let read = tokio::task::spawn_blocking(move || match wanted {
         Wanted::List => incidents::json(store.as_deref()),
         Wanted::Record(id) => read(store.as_deref(), &id, RECORD),
@@ -77,8 +76,8 @@ pub(super) async fn answer(store: Option<Arc<dyn Incidents>>, wanted: Wanted, kn
             none()
         }
         Ok(Err(error)) => {
-            tracing::warn!(%error, "Incidents cannot be read.");
-            Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "Incidents cannot be read; the log says why.")
+            tracing::warn!(%error, "The incidents cannot be read.");
+            Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The incidents cannot be read; see the log.")
         }
         Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
     }
@@ -90,7 +89,7 @@ fn read(store: Option<&dyn Incidents>, id: &str, file: &str) -> Result<Vec<u8>, 
 }
 
 fn none() -> Answer {
-    Answer::text(StatusCode::NOT_FOUND, "There is no such incident.")
+    Answer::text(StatusCode::NOT_FOUND, "Incident not found.")
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
-/// Connections the kernel holds until we accept them; the standard library's 128 are
-/// fewer than a burst of scrapers, and the others would wait a second for their retry.
+/// Connections that the kernel queues until they are accepted; the standard library's 128 are fewer than a burst of
+/// scrapers, and the others would wait a second for their retry.
 const BACKLOG: i32 = 1024;
 
 /// A socket that listens on `address`.

@@ -1,21 +1,21 @@
-//! Who is connected, and who has to go when it is full.
+//! The open connections, and which of them is closed when the limit is reached.
 //!
-//! At the limit the connection that is idle longest is closed, so that idle
-//! connections, however many, cannot keep a scrape out. One whose request waits
-//! for its body, for others, for a reload, or for its HTTP/2 client to let the
-//! answer come counts as idle, and after a moment one whose client does not
-//! take its answer.
+//! At the limit the connection that has been idle longest is closed, so that idle connections, however many, cannot
+//! block a scrape. A connection also counts as idle while its request waits for its body, for other requests, for a
+//! reload, or for its HTTP/2 client to accept the response; and, after a second, if its client does not read the
+//! response.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::meter::{Meter, Phase};
+use crate::model::lock::lock;
 
-/// A reader on the same network takes a whole exposition in less.
+/// A client on the same network reads a whole exposition in less time.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// The connections there are.
+/// The open connections.
 #[derive(Debug)]
 pub(super) struct Lobby {
     guests: Mutex<Guests>,
@@ -28,12 +28,12 @@ struct Guests {
     here: HashMap<u64, Arc<Meter>>,
 }
 
-/// Whether there was room.
+/// Result of admitting a connection.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// There was.
+    /// There was a free slot.
     Free(u64),
-    /// There is now: another connection was asked to end.
+    /// Another connection was told to close.
     Instead(u64),
     /// Every connection is being served.
     Full,
@@ -44,9 +44,9 @@ impl Lobby {
         Self { guests: Mutex::default(), most }
     }
 
-    /// Takes in one connection.
+    /// Admits one connection.
     pub(super) fn admit(&self, meter: &Arc<Meter>) -> Admission {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = lock(&self.guests);
         let full = guests.here.len() >= self.most;
         if full && !evict(&mut guests) {
             return Admission::Full;
@@ -57,13 +57,13 @@ impl Lobby {
         if full { Admission::Instead(number) } else { Admission::Free(number) }
     }
 
-    /// Closes the connection that is idle longest; false where none is idle.
+    /// Closes the connection that has been idle longest; false if none is idle.
     pub(super) fn make_room(&self) -> bool {
-        evict(&mut self.guests.lock().unwrap_or_else(PoisonError::into_inner))
+        evict(&mut lock(&self.guests))
     }
 
     pub(super) fn leave(&self, number: u64) {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner).here.remove(&number);
+        lock(&self.guests).here.remove(&number);
     }
 }
 

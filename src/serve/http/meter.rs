@@ -1,11 +1,10 @@
-//! What one connection is doing since when, and until when it may.
+//! Phase of one connection, with its start and its deadline.
 //!
-//! Fed by what is read and written and by the requests themselves, so that a
-//! client that sends its headers byte by byte, never reads its answer, or
-//! stays away is found by the same deadline.
+//! Updated by reads, writes and requests, so that one deadline covers a client that sends its headers byte by byte,
+//! one that never reads its response, and one that is silent.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,18 +12,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long each phase may take.
+use crate::model::lock::lock;
+
+/// Time limits of the phases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// The TLS handshake, and the headers of one request.
     pub(super) header: Duration,
-    /// One request from its first byte to the last byte of its answer.
+    /// One request, from its first byte to the last byte of its response.
     pub(super) request: Duration,
     /// A connection without a request.
     pub(super) idle: Duration,
 }
 
-/// What a connection is doing.
+/// Phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The TLS handshake.
@@ -33,11 +34,11 @@ pub(super) enum Phase {
     Idle,
     /// A request has begun to arrive.
     Head,
-    /// That many requests are being answered.
+    /// This many requests are being answered.
     Busy(usize),
-    /// Requests have come, and each waits: for the client, or for others before it.
+    /// Every open request waits: for the client, or for other requests.
     Waiting,
-    /// The answers are made and not yet sent.
+    /// The responses are ready and not yet sent.
     Sending,
 }
 
@@ -51,12 +52,12 @@ pub(super) struct Meter {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Never `Waiting`, which is when all that are open wait.
+    /// Never `Waiting`, which is derived: all open requests wait.
     phase: Phase,
     since: Instant,
-    /// Of the requests being answered, those that wait.
+    /// Number of the requests being answered that wait.
     waiting: usize,
-    /// Whether bytes that arrive begin a request: not so in HTTP/2, whose control frames come at any time.
+    /// Whether received bytes begin a request; false for HTTP/2, whose control frames arrive at any time.
     bytes_begin: bool,
 }
 
@@ -66,7 +67,7 @@ impl Meter {
         Self { state: Mutex::new(state), times, evicted: Notify::new() }
     }
 
-    /// What it is doing, and since when.
+    /// The phase, and when it began.
     pub(super) fn phase(&self) -> (Phase, Instant) {
         let state = self.state();
         let phase = match state.phase {
@@ -76,7 +77,7 @@ impl Meter {
         (phase, state.since)
     }
 
-    /// When the present phase has taken too long.
+    /// The deadline of the current phase.
     pub(super) fn deadline(&self) -> Instant {
         let (phase, since) = self.phase();
         since
@@ -96,17 +97,17 @@ impl Meter {
         self.enter(Phase::Idle);
     }
 
-    /// Asks the connection to end, because room is needed.
+    /// Tells the connection to close, because its slot is needed.
     pub(super) fn evict(&self) {
         self.evicted.notify_one();
     }
 
-    /// Returns once the connection is asked to end.
+    /// Returns when the connection is told to close.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// A request's headers are complete; it ends when the answer's body is dropped.
+    /// Begins a request whose headers are complete; it ends when the body of its response is dropped.
     pub(super) fn request(self: &Arc<Self>) -> Request {
         let mut state = self.state();
         match state.phase {
@@ -139,7 +140,7 @@ impl Meter {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -147,18 +148,18 @@ impl Meter {
 #[derive(Debug)]
 pub(super) struct Request {
     meter: Arc<Meter>,
-    /// Whether it waits for its answer to be taken.
+    /// Whether it waits for its client to read the response.
     made: bool,
 }
 
 impl Request {
-    /// Until the result is dropped nothing is done for this request, so that its connection may make room.
+    /// Marks the request as waiting until the result is dropped, so that its connection can be evicted.
     pub(super) fn waits(&self) -> Waiting<'_> {
         self.meter.state().waiting += 1;
         Waiting(&self.meter)
     }
 
-    /// The answer is made, and only the client can end this request: it has to let the answer come.
+    /// The response is ready, and the request ends when the client reads it.
     pub(super) fn made(&mut self) {
         if !std::mem::replace(&mut self.made, true) {
             self.meter.state().waiting += 1;
@@ -166,7 +167,7 @@ impl Request {
     }
 }
 
-/// A request that waits.
+/// A waiting request; dropping it ends the wait.
 #[derive(Debug)]
 pub(super) struct Waiting<'a>(&'a Meter);
 
@@ -182,7 +183,7 @@ impl Drop for Request {
         let mut state = self.meter.state();
         state.waiting = state.waiting.saturating_sub(usize::from(self.made));
         match state.phase {
-            // Of several streams one got done, so the connection makes progress.
+            // One of several streams has ended, so the connection makes progress.
             Phase::Busy(open) if open > 1 => {
                 (state.phase, state.since) = (Phase::Busy(open - 1), Instant::now())
             }
@@ -191,7 +192,7 @@ impl Drop for Request {
     }
 }
 
-/// A stream that tells its meter.
+/// A stream that reports reads and writes to its meter.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     stream: S,
@@ -240,7 +241,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes only once all it has buffered is written, so this is the end of an answer.
+    /// hyper flushes only when all buffered bytes are written, so this is the end of a response.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
         if let Poll::Ready(Ok(())) = polled {

@@ -1,8 +1,8 @@
 //! The HTTP server: routes, limits, TLS and users.
 //!
-//! `connection` serves one client within `meter`'s deadlines, `lobby`
-//! keeps room for the next one, `gate` refuses requests made by pages of other
-//! sites, `routes` answers, `web_config` says who may ask. No client can hold up another: every wait has an end.
+//! `connection` serves one client within the deadlines of `meter`, `lobby` limits the number of connections, `gate`
+//! refuses cross-site requests, `routes` answers requests, `web_config` authenticates clients. Every wait has a time
+//! limit, so that no client can block another.
 
 mod alerts;
 mod answer;
@@ -42,29 +42,29 @@ use connection::{Limits, Shared};
 use routes::Routes;
 use web_config::WebConfig;
 
-/// How a reload is asked for; the application answers once it is done.
+/// Requests a reload from the application.
 pub trait Reload: Send + Sync {
-    /// Asks for a reload. The receiver gets its outcome, an error as the sentence to show.
+    /// Requests a reload. The receiver gets the result; an error is a sentence for the client.
     fn request(&self) -> oneshot::Receiver<Result<(), String>>;
 }
 
-/// What a server needs.
+/// Dependencies of a server.
 pub struct Setup {
     /// Addresses, limits and switches.
     pub web: Web,
-    /// What is served.
+    /// Receives the frames to serve.
     pub frames: Frames,
-    /// Where answers and limits are counted.
+    /// Counts responses and reached limits.
     pub events: Arc<Events>,
-    /// What `/-/reload` calls.
+    /// Called by `/-/reload`.
     pub reload: Box<dyn Reload>,
-    /// Who hears what is posted to `/api/v1/alerts`.
+    /// Receives the alerts that are posted to `/api/v1/alerts`.
     pub alerts: Arc<dyn ReceiveAlerts>,
-    /// The host's own name, which requests may name beside addresses; nothing where it is not known.
+    /// The host's own name, accepted in `Host`; absent where it is unknown.
     pub host_name: Option<String>,
-    /// Where incidents are; nothing where none is kept.
+    /// The store of incidents; absent where none are kept.
     pub incidents: watch::Receiver<Option<Arc<dyn Incidents>>>,
-    /// From which age of the newest frame on `/-/ready` says 503.
+    /// Age of the newest frame above which `/-/ready` responds 503.
     pub stale_after: watch::Receiver<Duration>,
 }
 
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Setup {
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// An address cannot be had.
+    /// An address cannot be bound.
     #[error("cannot listen on {address}{}", hint(*.address, .source))]
     Listen {
         /// The address.
@@ -90,7 +90,7 @@ pub enum ServeError {
     WebConfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         source: WebConfigError,
     },
 }
@@ -98,13 +98,13 @@ pub enum ServeError {
 fn hint(address: SocketAddr, source: &std::io::Error) -> String {
     match source.kind() {
         std::io::ErrorKind::AddrInUse => {
-            format!("; port {} is taken, set web.listen_addresses to another", address.port())
+            format!("; port {} is in use, set web.listen_addresses to another port", address.port())
         }
         _ => String::new(),
     }
 }
 
-/// A server whose addresses are bound; it answers once [`Server::run`] is awaited.
+/// A server whose addresses are bound; it responds while [`Server::run`] is awaited.
 #[derive(Debug)]
 pub struct Server {
     listeners: Vec<std::net::TcpListener>,
@@ -112,14 +112,14 @@ pub struct Server {
     frames: Frames,
 }
 
-/// How long requests in flight may go on after the shutdown; the caller is promised 2 s in all.
+/// Time for requests in flight to finish after the shutdown; the caller may rely on 2 s in total.
 const DRAIN: Duration = Duration::from_millis(1_800);
 
 impl Server {
     /// Binds every address and reads the web-config file.
     ///
     /// # Errors
-    /// [`ServeError`], for the first address that cannot be had or a web-config file that is refused.
+    /// [`ServeError`] for the first address that cannot be bound, or for an invalid web-config file.
     pub fn bind(setup: Setup) -> Result<Self, ServeError> {
         let web_config = match &setup.web.config_file {
             Some(path) => WebConfig::read(path)
@@ -142,12 +142,13 @@ impl Server {
         Ok(Self { listeners, shared: Arc::new(shared), frames })
     }
 
-    /// The addresses in fact, where port 0 has become a number.
+    /// The bound addresses, with the actual port in place of port 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// Serves until `shutdown` says true or its sender is gone; then requests in flight get to finish, for under 2 s.
+    /// Serves until `shutdown` is true or its sender is dropped; then requests in flight have less than 2 s to
+    /// finish.
     pub async fn run(self, shutdown: watch::Receiver<bool>) {
         let Self { listeners, shared, mut frames } = self;
         let mut acceptors = JoinSet::new();
@@ -161,7 +162,8 @@ impl Server {
         }
         let watch = async {
             loop {
-                // Noting each frame as it comes keeps `/-/ready` right when nobody asks for long.
+                // Each frame is noted as it arrives, so that `/-/ready` is correct even if there were no requests for
+                // a long time.
                 let frame = frames.borrow_and_update().clone();
                 shared.routes.note(frame.as_ref()).await;
                 if frames.changed().await.is_err() {
@@ -178,7 +180,7 @@ impl Server {
 
 /// Accepts on one socket until the shutdown, then waits for its connections.
 async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
-    /// Long enough for a descriptor to be given back, short enough for a scrape to wait.
+    /// Long enough for a descriptor to be released, short enough for a scrape to wait.
     const PAUSE: Duration = Duration::from_millis(50);
     let mut connections = JoinSet::new();
     loop {
@@ -202,7 +204,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut shut
     }
     drop(listener);
     let finished = async { while connections.join_next().await.is_some() {} };
-    // What is still running after that is aborted with the set.
+    // Connections that are still open after that are aborted with the set.
     let _ = tokio::time::timeout(DRAIN, finished).await;
 }
 

@@ -1,9 +1,8 @@
-//! What is answered to which request.
+//! Routing: checks requests and answers them.
 //!
-//! The order of the checks: web-config file in order, rate limit, site, user, body
-//! size, path, method, and for what takes work a free place. A request that
-//! finds no place waits up to half of the request's time, so that a burst of
-//! scrapes is served rather than refused; health is answered without a place.
+//! Order of the checks: valid web-config file, rate limit, site, user, body size, path, method, and for requests that
+//! take work a free slot. A request waits for a slot up to half of its time limit, so that a burst of scrapes is
+//! served rather than refused; health checks need no slot.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,7 +37,7 @@ use crate::serve::prometheus::negotiate;
 use crate::serve::prometheus::pages::{Form, Pages};
 use crate::serve::{page, timeline};
 
-/// No request but one needs a body; this much is read and dropped so that the connection can go on.
+/// Maximum body of a request that needs none; it is read and discarded so that the connection can be reused.
 const BODY: usize = 4 * 1024;
 
 /// Answers requests.
@@ -66,17 +65,17 @@ impl std::fmt::Debug for Routes {
     }
 }
 
-/// What is proven of the client.
+/// How the client is authenticated.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// Users are listed, and it is one of them.
+    /// The client is a listed user.
     user: bool,
-    /// It has a certificate of an authority that the web-config file names.
+    /// The client has a certificate of a CA that the web-config file names.
     certificate: bool,
 }
 
 impl Known {
-    /// Whether it is somebody whom the web-config file lets in.
+    /// Whether the web-config file authenticates the client.
     const fn client(self) -> bool {
         self.user || self.certificate
     }
@@ -149,7 +148,7 @@ impl Routes {
         }
     }
 
-    /// Notes that this is the newest frame now.
+    /// Records the newest frame.
     pub(super) async fn note(&self, frame: Option<&Arc<Frame>>) {
         if let Some(frame) = frame {
             self.freshness.age(frame);
@@ -157,12 +156,12 @@ impl Routes {
         }
     }
 
-    /// Whether connections begin with a TLS handshake; fixed when the server is bound.
+    /// Whether connections begin with a TLS handshake; set when the server is bound.
     pub(super) fn tls_on(&self) -> bool {
         self.web_config.tls_on()
     }
 
-    /// The TLS handshake by the certificates that are on disk now.
+    /// Performs the TLS handshake with the certificates that are currently on disk.
     pub(super) async fn handshake(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         let Some(config) = self.web_config.tls() else {
             return Err(std::io::Error::other("no certificate was ever loaded"));
@@ -170,7 +169,7 @@ impl Routes {
         tokio_rustls::TlsAcceptor::from(config).accept(stream).await
     }
 
-    /// The answer to one request; never fails.
+    /// The response to one request; never fails.
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
@@ -179,12 +178,12 @@ impl Routes {
     ) -> Response<Sent> {
         let head = request.method() == Method::HEAD;
         let http2 = request.version() == http::Version::HTTP_2;
-        // Making an answer may take three quarters of the request's time; the rest is for sending it.
+        // Creating a response may take three quarters of the request's time; the rest is for sending it.
         let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request, &open, local)).await {
             Ok(answer) => answer,
             Err(_) => {
                 self.events.http_limited(HttpLimit::Time);
-                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The answer took too long.").closing()
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The response was not ready in time.").closing()
             }
         };
         self.events.http_answered(answer.code());
@@ -197,7 +196,7 @@ impl Routes {
             Err(()) => {
                 return Answer::text(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    "The web-config file is broken; the log says how.",
+                    "The web-config file is invalid; see the log.",
                 )
                 .closing();
             }
@@ -236,10 +235,10 @@ impl Routes {
             Err(refusal) => return refusal,
         };
         let Some(route) = route else {
-            return Answer::text(StatusCode::NOT_FOUND, "There is no such page.");
+            return Answer::text(StatusCode::NOT_FOUND, "Page not found.");
         };
         if !route.allows(&parts.method) {
-            let sentence = format!("This page answers {} only.", route.allow());
+            let sentence = format!("This page accepts only {}.", route.allow());
             return Answer::text(StatusCode::METHOD_NOT_ALLOWED, sentence).with(header::ALLOW, route.allow());
         }
         match route {
@@ -258,7 +257,7 @@ impl Routes {
             let _waits = open.waits();
             timeout(self.request_timeout / 2, self.places.acquire()).await
         };
-        // The place is given back before the answer is sent: it is for work, and sending a shared buffer is none.
+        // The slot is released before the response is sent: sending a shared buffer takes no work.
         let Ok(Ok(_place)) = place else {
             self.events.http_limited(HttpLimit::Requests);
             return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "Too many requests at once.")
@@ -284,28 +283,28 @@ impl Routes {
     /// Reads a body within the limit.
     ///
     /// # Errors
-    /// An answer where it is refused.
+    /// A response, if the body is refused.
     async fn read(&self, body: Incoming, open: &meter::Request, most: usize) -> Result<Vec<u8>, Answer> {
-        // Only the client can end this, so it must not keep others out.
+        // Only the client can end this wait, so the connection can be evicted meanwhile.
         let _waits = open.waits();
         match timeout(self.header_timeout, Limited::new(body, most).collect()).await {
             Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
                 self.events.http_limited(HttpLimit::Size);
-                let sentence = format!("A body has at most {most} bytes.");
+                let sentence = format!("The body must not exceed {most} bytes.");
                 Err(Answer::text(StatusCode::PAYLOAD_TOO_LARGE, sentence).closing())
             }
-            Ok(Err(_)) => Err(Answer::text(StatusCode::BAD_REQUEST, "The body ended early.").closing()),
+            Ok(Err(_)) => Err(Answer::text(StatusCode::BAD_REQUEST, "The body is incomplete.").closing()),
             Err(_) => {
                 self.events.http_limited(HttpLimit::Time);
-                Err(Answer::text(StatusCode::REQUEST_TIMEOUT, "The body took too long.").closing())
+                Err(Answer::text(StatusCode::REQUEST_TIMEOUT, "The body was not received in time.").closing())
             }
         }
     }
 
     async fn page(&self, form: Form, headers: &http::HeaderMap) -> Answer {
         let Some(frame) = self.frame() else {
-            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "No sample has been taken yet.")
                 .with(header::RETRY_AFTER, "1");
         };
         let encoding = negotiate::encoding(values(headers, header::ACCEPT_ENCODING));
@@ -320,14 +319,14 @@ impl Routes {
         }
     }
 
-    /// Made for each who asks: hardly two ask for the same.
+    /// Created for each request: two requests rarely have the same parameters.
     fn timeline(&self, query: &str) -> Answer {
         let filter = match timeline::Filter::parse(query) {
             Ok(filter) => filter,
             Err(sentence) => return Answer::text(StatusCode::BAD_REQUEST, sentence),
         };
         let Some(frame) = self.frame() else {
-            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "There is no sample yet.")
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "No sample has been taken yet.")
                 .with(header::RETRY_AFTER, "1");
         };
         Answer::page("application/json", timeline::encode(&frame, &filter).into())
@@ -342,13 +341,14 @@ impl Routes {
             .with(header::CACHE_CONTROL, "no-store")
     }
 
-    /// It answers, whatever the sampler does.
+    /// Responds with status 200 whatever the state of the sampler; a stall is named in the text.
     fn healthy(&self) -> Answer {
         match self.events.stalled(clock::now()) {
             None => Answer::text(StatusCode::OK, "memwarden is healthy."),
-            Some(stalled) => {
-                Answer::text(StatusCode::OK, format!("memwarden answers, but sampling is stuck: {stalled}."))
-            }
+            Some(stalled) => Answer::text(
+                StatusCode::OK,
+                format!("memwarden responds, but sampling has stalled: {stalled}."),
+            ),
         }
     }
 
@@ -356,13 +356,16 @@ impl Routes {
         let stalled = self.events.stalled(clock::now());
         let at = stalled.map_or_else(String::new, |stalled| format!(": {stalled}"));
         let Some(frame) = self.frame() else {
-            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("There is no sample yet{at}."));
+            return Answer::text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("No sample has been taken yet{at}."),
+            );
         };
         let age = self.freshness.age(&frame);
         let stale_after = *self.stale_after.borrow();
         if age > stale_after {
             let sentence = format!(
-                "The newest sample is {:.1} s old, more than {:.1} s: sampling is stuck{at}.",
+                "The newest sample is {:.1} s old, more than {:.1} s: sampling has stalled{at}.",
                 age.as_secs_f64(),
                 stale_after.as_secs_f64()
             );
@@ -379,7 +382,7 @@ impl Routes {
             );
         };
         let outcome = reload.request();
-        // A reload goes on without the one that asked for it.
+        // A reload continues if its client disconnects.
         let _waits = open.waits();
         match outcome.await {
             Ok(Ok(())) => Answer::text(StatusCode::OK, "Reloaded."),
@@ -393,7 +396,7 @@ impl Routes {
     }
 }
 
-/// The values of a header that are text.
+/// The values of a header that are valid text.
 fn values(headers: &http::HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
     headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
 }

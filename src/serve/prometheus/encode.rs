@@ -1,4 +1,4 @@
-//! One writer for both text formats, so that they cannot disagree on a value.
+//! One writer for both text formats, so that their values cannot differ.
 //!
 //! Formats: <https://prometheus.io/docs/instrumenting/exposition_formats/> and
 //! <https://prometheus.io/docs/specs/om/open_metrics_spec/>. No timestamps, so
@@ -31,7 +31,7 @@ impl Format {
 
 /// The whole exposition of `families`.
 pub fn encode(families: &[Family], format: Format) -> String {
-    /// A series takes about this much, and so does a line of HELP.
+    /// Approximate size of a line in bytes, for series and for HELP.
     const LINE: usize = 128;
     let lines: usize = families.iter().map(|family| family.points.len() + 2).sum();
     let mut out = String::with_capacity(lines * LINE);
@@ -51,12 +51,12 @@ pub fn encode(families: &[Family], format: Format) -> String {
     out
 }
 
-/// One series. Labels are as many of the declared ones as are given.
+/// Writes one series; `labels` may have fewer values than are declared.
 fn line(out: &mut String, desc: &Desc, suffix: &str, labels: &[Label], value: f64) {
     out.push_str(desc.name);
     out.push_str(suffix);
     let mut open = false;
-    // To Prometheus an empty label is one that is not there, so it need not be sent.
+    // Prometheus treats an empty label as absent, so it is not sent.
     for (name, value) in desc.labels.iter().zip(labels).filter(|(_, value)| !value.is_empty()) {
         out.push(if open { ',' } else { '{' });
         open = true;
@@ -73,7 +73,7 @@ fn line(out: &mut String, desc: &Desc, suffix: &str, labels: &[Label], value: f6
     out.push('\n');
 }
 
-/// Buckets, then sum, then count, as both formats want them. The bounds are the last label.
+/// Writes buckets, sum and count, in the order that both formats require. The bound is the last label.
 fn histograms(out: &mut String, family: &Family) {
     let mut count = None;
     for point in &family.points {
@@ -114,9 +114,9 @@ fn header(out: &mut String, desc: &Desc, format: Format) {
     }
 }
 
-/// Backslash, newline, and (but in HELP of 0.0.4) the double quote.
+/// Escapes backslash, newline, and (except in HELP of 0.0.4) the double quote.
 fn escape(out: &mut String, text: &str, quotes: bool) {
-    // Without an early end the compiler makes wide compares of it; almost no label needs escaping.
+    // Without an early exit the compiler vectorizes the comparison; almost no label needs escaping.
     let special = |byte: u8| (byte == b'\\') | (byte == b'\n') | (byte == b'"');
     if !text.bytes().fold(false, |found, byte| found | special(byte)) {
         out.push_str(text);
@@ -132,10 +132,10 @@ fn escape(out: &mut String, text: &str, quotes: bool) {
     }
 }
 
-/// Whole numbers without a fraction, others in the shortest form that reads back the same.
+/// Writes whole numbers without a fraction, others in the shortest form that parses to the same value.
 #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and within 2^53")]
 fn number(out: &mut String, value: f64) {
-    // Integers are written several times faster, and most of our values are whole.
+    // Integers are written several times faster, and most values are whole.
     if value.fract() == 0.0
         && value.abs() < 9_007_199_254_740_992.0
         && (value != 0.0 || value.is_sign_positive())

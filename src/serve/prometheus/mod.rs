@@ -1,7 +1,7 @@
 //! The text formats of Prometheus: 0.0.4 and OpenMetrics 1.0.
 //!
-//! [`negotiate`] chooses by the client's headers, [`encode`](mod@encode) writes,
-//! [`pages`] keeps what was written, so that a frame is rendered once for all.
+//! [`negotiate`] chooses by the client's headers, [`encode`](mod@encode) writes, [`pages`] caches the result, so that
+//! a frame is rendered once for all scrapers.
 
 pub mod encode;
 pub mod negotiate;

@@ -1,16 +1,15 @@
-//! Which format and encoding a client gets, by its `Accept` and `Accept-Encoding`.
+//! Selects the format and the encoding by `Accept` and `Accept-Encoding`.
 //!
-//! RFC 9110 section 12.5: the most specific range that matches an offer gives
-//! its quality, 0 excludes. What cannot be understood is passed over, and who
-//! accepts nothing we have gets text 0.0.4 all the same: a scrape that can be
-//! read beats an answer 406.
+//! RFC 9110 section 12.5: the most specific range that matches an offer gives its quality, 0 excludes. Invalid
+//! elements are ignored, and a client that accepts no available format gets text 0.0.4: a readable scrape is
+//! preferred to status 406.
 
 use super::encode::Format;
 
 /// How a body is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// As it is.
+    /// Not compressed.
     Identity,
     /// gzip.
     Gzip,
@@ -31,7 +30,7 @@ pub fn format<'h>(accept: impl Iterator<Item = &'h str>, offered: bool) -> Forma
     if open.quality == 0 {
         return Format::Text;
     }
-    // At equal quality the client's own order decides, and a mere wildcard never asks for OpenMetrics.
+    // At equal quality the client's order decides; a wildcard alone never selects OpenMetrics.
     let named = open.specific >= NAMED;
     let preferred = open.quality > text.quality
         || (open.quality == text.quality && named && (text.specific < NAMED || open.place < text.place));
@@ -59,15 +58,15 @@ pub fn encoding<'h>(accept: impl Iterator<Item = &'h str>) -> Encoding {
     }
 }
 
-/// The specificity from which on a range names the media type itself.
+/// Minimum specificity of a range that names the media type itself.
 const NAMED: u8 = 3;
 
-/// What a client thinks of one offer, so far.
+/// The client's preference for one offer.
 #[derive(Default)]
 struct Preference {
-    /// In thousandths; 0 is a refusal.
+    /// In thousandths; 0 excludes the offer.
     quality: u16,
-    /// 0 where nothing matched yet.
+    /// Specificity of the matching range; 0 where none matched yet.
     specific: u8,
     place: usize,
 }
@@ -104,7 +103,7 @@ impl<'h> Range<'h> {
         Some(Self { kind, subtype, version, quality })
     }
 
-    /// How specifically this range asks for `format`; nothing where it does not.
+    /// The specificity with which this range matches `format`; absent where it does not match.
     fn matches(&self, format: Format) -> Option<u8> {
         let (kind, subtype, version) = match format {
             Format::Text => ("text", "plain", "0.0.4"),
@@ -125,7 +124,7 @@ impl<'h> Range<'h> {
     }
 }
 
-/// The name before the first `;`, and the quality in thousandths; nothing where either cannot be read.
+/// The name before the first `;`, and the quality in thousandths; absent where either is invalid.
 fn parameters(element: &str) -> Option<(&str, u16)> {
     let mut parts = split(element, ';');
     let name = parts.next()?.trim();

@@ -1,12 +1,11 @@
-//! The rendered forms of the newest frame, each made once and shared by all scrapers.
+//! The rendered forms of the newest frame, each rendered once and shared by all scrapers.
 //!
-//! The first that asks renders, those that ask meanwhile wait for it. What a
-//! scraper is expected to ask for is rendered when the frame comes, so that
-//! it finds it ready. A large frame is rendered on a thread for blocking work,
-//! so that it does not hold up other connections.
+//! The first request renders a form, concurrent requests wait for it. A form that a scraper is expected to request is
+//! rendered when the frame arrives, so that it is ready. A large frame is rendered on a thread for blocking work, so
+//! that it does not delay other connections.
 
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -16,12 +15,13 @@ use tokio::sync::OnceCell;
 use super::encode::{self, Format};
 use super::negotiate::Encoding;
 use crate::model::frame::Frame;
+use crate::model::lock::lock;
 use crate::serve::json;
 
-/// Below this many series, rendering takes less than handing it to another thread and back is worth.
+/// Below this many series, rendering is cheaper than a switch to another thread.
 const LARGE: usize = 3_000;
 
-/// What a frame is rendered as.
+/// Form that a frame is rendered in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// One of the formats of `/metrics`.
@@ -67,7 +67,7 @@ impl Form {
 #[error("cannot render the frame")]
 pub struct RenderError;
 
-/// Keeps the forms of the newest frame.
+/// Caches the forms of the newest frame.
 #[derive(Debug, Default)]
 pub struct Pages {
     newest: Mutex<Newest>,
@@ -76,17 +76,17 @@ pub struct Pages {
 #[derive(Debug, Default)]
 struct Newest {
     rendered: Option<Arc<Rendered>>,
-    /// Frames that came so far.
+    /// Number of frames so far.
     frames: u64,
-    /// By the place of the form, without and with gzip.
+    /// By index of the form, without and with gzip.
     demand: [[Demand; 2]; 4],
 }
 
-/// When one form was asked for, counted in frames.
+/// When one form was last requested, counted in frames.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
     last: u64,
-    /// Frames between the last two that were asked for; 0 where there were none.
+    /// Frames between the last two requests; 0 before the second.
     period: u64,
 }
 
@@ -98,7 +98,7 @@ impl Demand {
         }
     }
 
-    /// Whether a scraper that keeps its period asks for this frame, or asked a little early last time.
+    /// Whether a scraper with a constant period requests this frame, or requested slightly early the last time.
     fn expects(self, frame: u64) -> bool {
         self.period > 0 && (self.period..=self.period + 1).contains(&frame.saturating_sub(self.last))
     }
@@ -106,15 +106,15 @@ impl Demand {
 
 #[derive(Debug)]
 struct Rendered {
-    /// Weak, so that a frame nobody looks at is not kept, nor freed in the middle of a scrape;
-    /// its address cannot be another frame's as long as this is here.
+    /// Weak, so that an unused frame is neither kept nor freed in the middle of a scrape; no other frame can have its
+    /// address while this exists.
     frame: Weak<Frame>,
     plain: [OnceCell<Bytes>; 4],
     gzip: [OnceCell<Bytes>; 4],
 }
 
 impl Pages {
-    /// Nothing rendered yet.
+    /// Creates an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
@@ -122,7 +122,7 @@ impl Pages {
     /// The body of `frame` in this form and encoding.
     ///
     /// # Errors
-    /// [`RenderError`]; the next to ask tries again.
+    /// [`RenderError`]; the next request tries again.
     pub async fn get(
         &self,
         frame: &Arc<Frame>,
@@ -138,7 +138,7 @@ impl Pages {
         rendered.get(frame, form, encoding).await
     }
 
-    /// A new frame has come: renders what somebody is expected to ask for.
+    /// Renders the forms of a new frame that are expected to be requested.
     pub async fn prepare(&self, frame: &Arc<Frame>) {
         let (rendered, expected) = {
             let mut newest = self.newest();
@@ -150,14 +150,14 @@ impl Pages {
             let [plain, gzip] = expected[form.place()];
             let encodings = [(plain, Encoding::Identity), (gzip, Encoding::Gzip)];
             for (_, encoding) in encodings.into_iter().filter(|(expected, _)| *expected) {
-                // Who asks for it tries again, and is told.
+                // A request for this form tries again and gets the error.
                 let _ = rendered.get(frame, form, encoding).await;
             }
         }
     }
 
     fn newest(&self) -> MutexGuard<'_, Newest> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.newest)
     }
 }
 
@@ -178,10 +178,10 @@ impl Rendered {
 }
 
 impl Newest {
-    /// The forms of `frame`; a new frame takes the place of the one before.
+    /// The forms of `frame`; a new frame replaces the previous one.
     fn of(&mut self, frame: &Arc<Frame>) -> Arc<Rendered> {
         match &self.rendered {
-            // By identity, not by number: after a restart of the engine numbers may repeat.
+            // Compared by identity, not by number: numbers may repeat after a restart of the engine.
             Some(rendered) if std::ptr::eq(rendered.frame.as_ptr(), Arc::as_ptr(frame)) => {
                 Arc::clone(rendered)
             }
@@ -198,15 +198,15 @@ impl Newest {
     }
 }
 
-/// Runs `job` here, or on a thread for blocking work where it is `large`.
+/// Runs `job` on this thread, or on a thread for blocking work if it is `large`.
 async fn work(large: bool, job: impl FnOnce() -> Bytes + Send + 'static) -> Result<Bytes, RenderError> {
     if large { tokio::task::spawn_blocking(job).await.map_err(|_| RenderError) } else { Ok(job()) }
 }
 
 fn compress(plain: &[u8]) -> Bytes {
-    /// Label sets repeat from line to line; text of metrics shrinks to less than this share.
+    /// Label sets repeat from line to line; the text of metrics is compressed to less than 1/8.
     const SHARE: usize = 8;
-    // The fastest level: on 10,000 series the next takes eight times as long for a twentieth less.
+    // The fastest level: for 10,000 series the next level takes eight times as long and saves 5 %.
     let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / SHARE), Compression::fast());
     let written = encoder.write_all(plain).and_then(|()| encoder.finish());
     written.expect("writing to memory cannot fail").into()

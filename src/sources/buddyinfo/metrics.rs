@@ -1,4 +1,4 @@
-//! What `buddyinfo` exposes.
+//! Metrics of the `buddyinfo` source.
 
 use crate::model::units::{Bytes, Count, Ratio};
 

@@ -1,4 +1,4 @@
-//! Fragmentation of free memory, from `/proc/buddyinfo`.
+//! Fragmentation of the host's free memory, from `/proc/buddyinfo`.
 
 pub mod metrics;
 pub mod parse;
@@ -12,7 +12,7 @@ use crate::model::units::Count;
 use crate::sources::{Context, Registration};
 use parse::Zone;
 
-/// Free blocks by size.
+/// The source of free memory by block size.
 pub static REGISTRATION: Registration = Registration {
     name: "buddyinfo",
     about: "Free memory of the host by block size, and its share that is unusable for larger blocks, from /proc/buddyinfo.",
@@ -58,10 +58,13 @@ impl Source for Buddyinfo {
         }
         let path = self.buddyinfo.path().display();
         match malformed {
-            Some(line) => {
-                Err(SourceError::failed(Failure::Parse, format!("line {line} of {path} names no whole zone")))
+            Some(line) => Err(SourceError::failed(
+                Failure::Parse,
+                format!("line {line} of {path} is not a complete zone"),
+            )),
+            None if zones == 0 => {
+                Err(SourceError::failed(Failure::Parse, format!("{path} contains no zone")))
             }
-            None if zones == 0 => Err(SourceError::failed(Failure::Parse, format!("{path} names no zone"))),
             None => Ok(()),
         }
     }
@@ -195,7 +198,7 @@ mod tests {
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="1"} 0.3333333333333333
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="2"} 0.6666666666666666
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="3"} 1
-            failed (parse): line 3 of ROOT/proc/buddyinfo names no whole zone
+            failed (parse): line 3 of ROOT/proc/buddyinfo is not a complete zone
         "#]],
         );
     }
@@ -213,7 +216,7 @@ mod tests {
             &SMALL_PAGES,
             root(&[("proc/buddyinfo", "")]),
             expect![[r#"
-            failed (parse): ROOT/proc/buddyinfo names no zone
+            failed (parse): ROOT/proc/buddyinfo contains no zone
         "#]],
         );
     }

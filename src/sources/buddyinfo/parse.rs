@@ -1,7 +1,7 @@
-//! `/proc/buddyinfo`: free blocks per order, and the unusable-free index of them.
+//! Parses `/proc/buddyinfo`: free blocks by order, and their unusable free index.
 //!
 //! The index at order j is 1 - sum over i >= j of n_i 2^i / sum over all i of
-//! n_i 2^i, the kernel's own `unusable_index` without debugfs.
+//! n_i 2^i, as in the kernel's `unusable_index` in debugfs.
 
 use crate::model::units::{Bytes, Ratio};
 
@@ -12,15 +12,15 @@ pub struct Zone<'a> {
     pub node: &'a str,
     /// The zone's name.
     pub name: &'a str,
-    /// How many blocks of 2^i pages are free, by i.
+    /// Number of free blocks of 2^i pages, by i.
     pub blocks: Vec<u64>,
 }
 
-/// A line that is not of the form `Node 0, zone Normal 1926 915 …`, or cut.
+/// A line that does not have the form `Node 0, zone Normal 1926 915 …`, or is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The zones in the file's order.
+/// The zones, in the file's order.
 pub fn buddyinfo(text: &str) -> impl Iterator<Item = Result<Zone<'_>, Malformed>> {
     text.split_inclusive('\n').map(|line| zone(line).ok_or(Malformed))
 }
@@ -32,7 +32,7 @@ fn zone(line: &str) -> Option<Zone<'_>> {
     let name = words.next().filter(|word| *word == "zone").and_then(|_| words.next())?;
     let blocks: Vec<u64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let zone = Zone { node, name, blocks };
-    // Whatever is computed from it fits 64 bits.
+    // Checks that all derived values fit into 64 bits.
     (!zone.blocks.is_empty()).then_some(())?;
     zone.checked_pages()?;
     Some(zone)
@@ -48,12 +48,12 @@ impl Zone<'_> {
         self.pages().try_fold(0_u64, |sum, pages| sum.checked_add(pages?))
     }
 
-    /// Free memory, for pages of this size; nothing where it does not fit 64 bits.
+    /// Free memory in bytes, for pages of this size; nothing on overflow.
     pub fn free(&self, page_size: u64) -> Option<Bytes> {
         self.checked_pages()?.checked_mul(page_size).map(Bytes::new)
     }
 
-    /// The largest free block; zero where none is free.
+    /// The largest free block; zero if there is none.
     pub fn largest(&self, page_size: u64) -> Option<Bytes> {
         let Some(order) = self.blocks.iter().rposition(|blocks| *blocks > 0) else {
             return Some(Bytes::ZERO);
@@ -61,7 +61,7 @@ impl Zone<'_> {
         1_u64.checked_shl(u32::try_from(order).ok()?)?.checked_mul(page_size).map(Bytes::new)
     }
 
-    /// The unusable-free index of each order; none for a zone without free memory.
+    /// The unusable free index of each order; nothing for a zone without free memory.
     pub fn unusable(&self) -> impl Iterator<Item = Ratio> {
         let total = self.checked_pages().unwrap_or(0);
         let below = self.pages().scan(0_u64, |sum, pages| {
@@ -82,7 +82,7 @@ mod tests {
         Zone { node: "0", name: "Normal", blocks: blocks.to_vec() }
     }
 
-    /// 8 pages free in singles, 4 in pairs, 4 in one block of four: 16 pages.
+    /// 8 free pages in single blocks, 4 in pairs, 4 in one block of four: 16 pages.
     #[test]
     fn the_index_is_the_share_in_smaller_blocks() {
         let zone = of(&[8, 2, 1, 0]);

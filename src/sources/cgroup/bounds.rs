@@ -1,22 +1,22 @@
-//! What the limits on a cgroup's path leave it.
+//! The limits that apply to a cgroup: its own and those of all ancestors.
 
 use super::parse::Amount;
 use super::reading::Reading;
 use crate::model::units::Bytes;
 
-/// A smallest amount, if there is one and it is known.
+/// The smallest of several amounts, if there is one and it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Something on the path could not be read; a guess would be too large.
+    /// An amount could not be read; the smallest known one could be too large.
     Unknown,
-    /// Nothing on the path limits.
+    /// There is no limit.
     Unbounded,
-    /// The smallest.
+    /// The smallest amount.
     At(Bytes),
 }
 
 impl Bound {
-    /// The smaller of both; unknown where either is.
+    /// The smaller of both; unknown if either is unknown.
     #[must_use]
     pub fn tighter(self, other: Self) -> Self {
         match (self, other) {
@@ -26,7 +26,7 @@ impl Bound {
         }
     }
 
-    /// What is left of it after `used`, zero where more is used.
+    /// The bound minus `used`, or zero if more is used.
     fn minus(self, used: Option<Bytes>) -> Self {
         match (self, used) {
             (Self::At(limit), Some(used)) => Self::At(limit.saturating_sub(used)),
@@ -35,7 +35,7 @@ impl Bound {
         }
     }
 
-    /// The amount, where there is one and it is known.
+    /// The amount, if there is one and it is known.
     pub fn bytes(self) -> Option<Bytes> {
         match self {
             Self::At(bytes) => Some(bytes),
@@ -53,31 +53,31 @@ impl From<Amount> for Bound {
     }
 }
 
-/// What limits a cgroup, itself and all above it.
+/// The limits of a cgroup and all its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The smallest limit.
     pub limit: Bound,
-    /// The smallest of what each limit leaves.
+    /// The smallest headroom below one of the limits.
     pub room: Bound,
 }
 
 impl Bounds {
-    /// Of the topmost visible cgroup's parent.
+    /// Limits above the topmost visible cgroup.
     pub const NONE: Self = Self { limit: Bound::Unbounded, room: Bound::Unbounded };
 
-    /// Of a parent that could not be read.
+    /// Limits of a parent that could not be read.
     pub const UNKNOWN: Self = Self { limit: Bound::Unknown, room: Bound::Unknown };
 
-    /// Of a cgroup below what `self` bounds.
+    /// The limits of a cgroup whose parent has the limits `self`.
     ///
     /// Each limit is compared with the working set of the cgroup that has it:
     /// a parent's limit is shared with siblings.
     #[must_use]
     pub fn below(self, reading: &Reading) -> Self {
         let working_set = reading.working_set();
-        // v1 says the smallest limit on the path, also of parents outside a
-        // container. Their usage is at least ours, so ours bounds the room.
+        // v1 reports the smallest limit on the path, including ancestors outside a
+        // container. Their usage is at least ours, so ours gives an upper bound of the headroom.
         let hidden = reading.stat.hierarchical_limit.map_or(Bound::Unbounded, Bound::from);
         let both_used = reading
             .both_usage
@@ -112,7 +112,7 @@ mod tests {
         Bound::At(Bytes::new(bytes))
     }
 
-    /// Bounds of the last of these, each below the one before.
+    /// The limits of the last of these cgroups, each of which is below the one before.
     #[track_caller]
     fn check(path: &[Reading], limit: Bound, room: Bound) {
         let found = path.iter().fold(Bounds::NONE, Bounds::below);

@@ -1,4 +1,4 @@
-//! From a reading to points.
+//! Converts a reading to points.
 
 use super::bounds::Bounds;
 use super::metrics as m;
@@ -8,7 +8,7 @@ use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::units::Count;
 
-/// The labels that repeat every tick, made once.
+/// Labels that are the same at every tick.
 #[derive(Debug)]
 pub struct RepeatedLabels {
     events: [Label; EVENTS.len()],
@@ -22,7 +22,7 @@ impl Default for RepeatedLabels {
     }
 }
 
-/// Puts what one cgroup said.
+/// Puts the values of one cgroup.
 pub fn put(out: &mut Batch, words: &RepeatedLabels, label: &Label, reading: &Reading, bounds: &Bounds) {
     let cgroup = std::slice::from_ref(label);
     let stat = &reading.stat;

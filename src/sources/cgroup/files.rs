@@ -1,4 +1,4 @@
-//! One cgroup's files: which there are, and reading them through kept descriptors.
+//! Reads the files of one cgroup through descriptors that are kept open.
 
 use std::fs::File;
 use std::io;
@@ -13,28 +13,28 @@ use crate::host::cgroup::{Version, open, read};
 use crate::model::source::Failure;
 use crate::model::units::Bytes;
 
-/// What reading all cgroups shares.
+/// State shared by the reads of all cgroups.
 #[derive(Debug, Default)]
 pub struct Reader {
     buffer: Vec<u8>,
-    /// Descriptors that may still be kept; without one a file is opened for each read.
+    /// Number of descriptors that may still be kept; without one, a file is opened for each read.
     pub allowance: usize,
-    /// The first file that could not be read or understood.
+    /// The first file that could not be read or parsed.
     pub trouble: Option<(Failure, String)>,
 }
 
 impl Reader {
-    /// A reader that keeps no descriptors and goes on from a trouble.
+    /// A reader that keeps no descriptors, with an earlier error.
     pub fn with_trouble(trouble: Option<(Failure, String)>) -> Self {
         Self { trouble, ..Self::default() }
     }
 
-    /// Remembers a file that is not what the kernel's documentation says, where it is the first trouble.
+    /// Records a file with invalid content, if it is the first error.
     pub fn note_garbled(&mut self, path: &Path) {
-        self.note(path, &io::Error::new(io::ErrorKind::InvalidData, "not the text that was expected"));
+        self.note(path, &io::Error::new(io::ErrorKind::InvalidData, "unexpected content"));
     }
 
-    /// Remembers a failure where it is the first.
+    /// Records an error, if it is the first.
     pub fn note(&mut self, path: &Path, error: &io::Error) {
         if self.trouble.is_none() {
             let why = format!("cannot read {}: {error}", path.display());
@@ -47,12 +47,12 @@ impl Reader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// Whether the error is what a removed cgroup answers: `ENODEV` on a descriptor, `ENOENT` on a path.
+/// Whether the error means that the cgroup was removed: `ENODEV` on a descriptor, `ENOENT` on a path.
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NODEV | Errno::NOENT))
 }
 
-/// One thing that is read of a cgroup.
+/// A value that is read of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     /// `memory.stat`.
@@ -61,17 +61,17 @@ pub enum Item {
     Usage,
     /// The limit.
     Limit,
-    /// The largest usage.
+    /// The largest usage so far.
     Peak,
     /// Event counters.
     Events,
-    /// How often the limit was hit (v1).
+    /// How often the limit was reached (v1).
     LimitHits,
     /// Kernel memory (v1).
     Kernel,
     /// Memory and swap charged together (v1).
     BothUsage,
-    /// The limit of both (v1).
+    /// The limit of memory and swap together (v1).
     BothLimit,
     /// Swapped-out memory (v2).
     SwapUsage,
@@ -111,25 +111,26 @@ impl Item {
         }
     }
 
-    /// What every cgroup but the root has; without it, it is no cgroup of the controller (any more).
+    /// Whether every cgroup except the root has the file: without it, the folder is not (or no longer) a
+    /// cgroup of the controller.
     const fn is_essential(self) -> bool {
         matches!(self, Self::Stat | Self::Usage | Self::Limit)
     }
 }
 
-/// What came of one file.
+/// The result of reading one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got<T> {
-    /// It was understood.
+    /// The parsed value.
     Value(T),
-    /// There is no such file here.
+    /// The file does not exist.
     Absent,
-    /// It could not be read or understood; the reader's trouble says why.
+    /// It could not be read or parsed; the reader has the error.
     Unknown,
 }
 
 impl<T> Got<T> {
-    /// The value, where there is one.
+    /// The value, if there is one.
     pub fn some(self) -> Option<T> {
         match self {
             Self::Value(value) => Some(value),
@@ -139,7 +140,7 @@ impl<T> Got<T> {
 }
 
 impl Got<Amount> {
-    /// The limit; a cgroup without the file is not limited.
+    /// The limit; a cgroup without the file has no limit.
     pub fn bound(self) -> Bound {
         match self {
             Self::Value(amount) => amount.into(),
@@ -167,17 +168,17 @@ pub struct Files {
 }
 
 impl Files {
-    /// The files in a folder, none open yet.
+    /// The files in a folder, not opened yet.
     pub fn new(version: Version, dir: PathBuf, is_root: bool) -> Self {
         Self { dir, version, is_root, slots: [const { Slot::Closed }; Item::ALL] }
     }
 
-    /// Where an item is.
+    /// Path of the file of an item.
     pub fn path(&self, item: Item) -> PathBuf {
         self.dir.join(item.file(self.version))
     }
 
-    /// Descriptors it keeps.
+    /// Number of descriptors that are kept open.
     pub fn kept(&self) -> usize {
         self.slots.iter().filter(|slot| matches!(slot, Slot::Kept(_))).count()
     }
@@ -187,32 +188,32 @@ impl Files {
         self.slots = [const { Slot::Closed }; Item::ALL];
     }
 
-    /// Looks again for files that were not there: a controller can be enabled later.
+    /// Tries files again that did not exist: a controller can be enabled later.
     pub fn forget_absent(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| matches!(slot, Slot::Absent)) {
             *slot = Slot::Closed;
         }
     }
 
-    /// Reads one item that is one number.
+    /// Reads an item that is a single number.
     pub fn number(&mut self, item: Item, reader: &mut Reader) -> Result<Option<u64>, Gone> {
         Ok(self.get(item, reader, parse::number)?.some())
     }
 
-    /// Reads one item that is one amount of memory.
+    /// Reads an item that is an amount of memory.
     pub fn bytes(&mut self, item: Item, reader: &mut Reader) -> Result<Option<Bytes>, Gone> {
         Ok(self.number(item, reader)?.map(Bytes::new))
     }
 
-    /// Reads one item that is a limit.
+    /// Reads an item that is a limit.
     pub fn limit(&mut self, item: Item, reader: &mut Reader) -> Result<Bound, Gone> {
         Ok(self.get(item, reader, parse::amount)?.bound())
     }
 
-    /// Reads one item; what `parse` does not understand is a trouble.
+    /// Reads one item; a text that `parse` rejects is an error of the reader.
     ///
     /// # Errors
-    /// [`Gone`] where the cgroup is.
+    /// [`Gone`] if the cgroup was removed.
     pub fn get<T>(
         &mut self,
         item: Item,
@@ -251,7 +252,7 @@ impl Files {
         match Errno::from_io_error(error) {
             Some(Errno::NODEV) => Err(Gone),
             Some(Errno::NOENT) if item.is_essential() && !self.is_root => Err(Gone),
-            // A pressure file is there and answers EOPNOTSUPP where PSI is switched off.
+            // If PSI is disabled, the pressure file exists and returns EOPNOTSUPP.
             Some(Errno::NOENT | Errno::OPNOTSUPP) => {
                 self.slots[item as usize] = Slot::Absent;
                 Ok(Got::Absent)
@@ -264,11 +265,11 @@ impl Files {
     }
 }
 
-/// Reads through a descriptor that was opened in an earlier tick.
+/// Reads through a descriptor that was opened at an earlier tick.
 fn read_kept(file: &File, item: Item, buffer: &mut Vec<u8>) -> io::Result<()> {
-    // The kernel answers ENODEV itself. Where a cgroup tree is served by
-    // something else (lxcfs, a recording), a deleted file would go on being
-    // readable; one look a cgroup and tick finds that.
+    // The kernel itself returns ENODEV. If a cgroup tree is provided by
+    // something else (lxcfs, a recording), a deleted file would remain
+    // readable; one `stat` per cgroup and tick detects that.
     if item == Item::Stat && file.metadata()?.nlink() == 0 {
         return Err(Errno::NODEV.into());
     }

@@ -1,12 +1,12 @@
 //! Patterns for cgroup paths: `*` and `?` within a segment, `**` across segments.
 //!
-//! Nothing is escaped, because systemd's names have backslashes of their own
-//! (`dev-sda\x2d1.swap`). A pattern that does not begin with `/` may begin
+//! There is no escape character, because systemd's names contain backslashes
+//! (`dev-sda\x2d1.swap`). A pattern that does not begin with `/` matches
 //! at any depth: `docker-*.scope` is `/**/docker-*.scope`.
 
 use crate::model::pattern;
 
-/// One pattern, ready to match.
+/// A parsed pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     segments: Vec<Segment>,
@@ -14,13 +14,13 @@ pub struct Glob {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    /// `**`: any number of segments, none included.
+    /// `**`: any number of segments, including none.
     Any,
     One(Box<[u8]>),
 }
 
 impl Glob {
-    /// Reads a pattern; every text is one.
+    /// Parses a pattern; every text is valid.
     pub fn new(pattern: &str) -> Self {
         let mut segments = Vec::new();
         if !pattern.starts_with('/') {

@@ -1,4 +1,4 @@
-//! One cgroup that is read each tick.
+//! One cgroup that is read at each tick.
 
 use std::path::PathBuf;
 
@@ -10,26 +10,26 @@ use crate::host::cgroup::Version;
 use crate::host::fs::read_text;
 use crate::model::label::{LONGEST, Label};
 
-/// One cgroup that is read each tick.
+/// One cgroup that is read at each tick.
 #[derive(Debug)]
 pub struct Group {
     /// Its files.
     pub files: Files,
-    /// Its path as a label.
+    /// Its path, as a label.
     pub label: Label,
-    /// Whether it is exposed; otherwise it is read only for its limits.
+    /// Whether it is exposed; otherwise it is only read for its limits.
     pub shown: bool,
-    /// Whether its limits count for the cgroups below it: not so in v1 without `use_hierarchy`.
+    /// Whether its limits apply to the cgroups below it: not in v1 without `use_hierarchy`.
     pub limits_below: bool,
     version: Version,
-    /// Whether nothing above it is visible.
+    /// Whether it is the topmost visible cgroup.
     pub is_root: bool,
-    /// Whether it is the host's own root in v1, whose counters miss what is charged to the root itself.
+    /// Whether it is the host's own root in v1, whose counters exclude what is charged to the root itself.
     is_host_root: bool,
 }
 
 impl Group {
-    /// A cgroup of which nothing is open yet; its path is `/` for the root.
+    /// A cgroup without open files; the path of the root is `/`.
     pub fn new(version: Version, dir: PathBuf, path: &str) -> Self {
         let is_root = path == "/";
         let mut group = Self {
@@ -45,20 +45,20 @@ impl Group {
         group
     }
 
-    /// Reads what does not change while the cgroup lives.
+    /// Reads properties that do not change while the cgroup exists.
     fn learn(&mut self) {
         if self.version == Version::V1 {
             let flag = read_text(&self.files.dir.join("memory.use_hierarchy"));
             self.limits_below = flag.map_or(true, |text| text.trim() != "0");
-            // Only the host's root has this file; a container's topmost cgroup has not.
+            // Only the host's root has this file; the topmost cgroup of a container does not.
             self.is_host_root = self.is_root && self.files.dir.join("release_agent").exists();
         }
     }
 
-    /// Reads everything. A cgroup that was removed and made again is opened anew.
+    /// Reads all values. A cgroup that was removed and created again is opened again.
     ///
     /// # Errors
-    /// [`Gone`] where there is no such cgroup.
+    /// [`Gone`] if the cgroup does not exist.
     pub fn read(&mut self, reader: &mut Reader) -> Result<Reading, Gone> {
         if let Ok(reading) = self.read_all(reader) {
             return Ok(reading);
@@ -124,7 +124,7 @@ impl Group {
     }
 }
 
-/// The label of a path: as it is, or cut with a hash of the whole, so that two long paths stay two.
+/// The label of a path: the path, or its beginning with a hash of the whole, so that two long paths differ.
 fn label(path: &str) -> Label {
     const MARK: usize = "~0123456789abcdef".len();
     let clean = path.replace(char::is_control, "\u{fffd}");
@@ -135,7 +135,7 @@ fn label(path: &str) -> Label {
     while !clean.is_char_boundary(end) {
         end -= 1;
     }
-    // FNV-1a: stable between runs and releases, which the standard hasher is not.
+    // FNV-1a: stable between runs and releases, unlike the hasher of the standard library.
     let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

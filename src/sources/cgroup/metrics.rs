@@ -1,8 +1,8 @@
-//! What `cgroup` exposes. Everything counts a cgroup with all cgroups below it.
+//! Metrics of the `cgroup` source. All values include the cgroups below.
 
 use crate::model::units::{Bytes, Count, Flag, Ratio, Seconds};
 
-/// Series of a metric with more than one series a cgroup.
+/// Series of a metric with more than one series per cgroup.
 const WIDE: usize = 6_000;
 
 crate::metrics! {

@@ -1,10 +1,10 @@
-//! Memory of cgroups, v1, v2 and hybrid.
+//! Memory of cgroups: v1, v2 and hybrid hierarchies.
 //!
-//! A walk finds the cgroups and the largest are chosen ([`walk`], [`select`]);
-//! their files stay open and are read each tick ([`files`], [`group`]);
-//! [`bounds`] says what the limits on a path leave, [`expose`] makes points.
-//! v2's pressure is not joined to v1's groups in a hybrid: the same path
-//! need not hold the same processes in both.
+//! A walk finds the cgroups, and the largest are selected ([`walk`], [`select`]);
+//! their files stay open and are read at each tick ([`files`], [`group`]);
+//! [`bounds`] computes limit and headroom, [`expose`] makes points. In a hybrid
+//! hierarchy, v2's pressure is not added to v1's cgroups: the same path may
+//! contain different processes in each.
 
 pub mod bounds;
 pub mod expose;
@@ -41,7 +41,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag};
 use crate::sources::Registration;
 
-/// Memory of cgroups.
+/// The source of cgroup metrics.
 pub static REGISTRATION: Registration = Registration {
     name: "cgroup",
     about: "Memory usage, limits and events of cgroups, from the memory controller of cgroup v1 or v2.",
@@ -56,7 +56,7 @@ pub static REGISTRATION: Registration = Registration {
     },
 };
 
-/// Of the descriptors this process may have, one in so many is for cgroups.
+/// One in this many of the daemon's file descriptors may be used for cgroups.
 const SHARE_OF_DESCRIPTORS: usize = 4;
 
 /// Ten files of each of 400 cgroups.
@@ -65,20 +65,20 @@ const MOST_DESCRIPTORS: usize = 4_000;
 struct Cgroups {
     rules: Rules,
     place: PathBuf,
-    /// Descriptors that may be kept.
+    /// Number of descriptors that may be kept.
     descriptors: usize,
     hierarchy: Option<Hierarchy>,
     walk: Option<Walk>,
     walk_begun: Option<Timestamp>,
     walk_trouble: Option<(Failure, String)>,
-    /// Whether a walk has come to its end in this hierarchy.
+    /// Whether a walk of this hierarchy was completed.
     is_surveyed: bool,
-    /// Those that are not exposed, and those not even visited, by whose they are.
+    /// Number of cgroups that are not exposed, and of those not visited, by owner.
     omitted: BTreeMap<u32, u64>,
     unvisited: BTreeMap<u32, u64>,
-    /// In the order of their folders, so that each comes after those above it.
+    /// Ordered by folder, so that each one comes after its ancestors.
     groups: Vec<Group>,
-    /// The users of the exposed ones that are not root's.
+    /// The owners of exposed cgroups, except root.
     users: Arc<BTreeMap<Label, u32>>,
     reader: Reader,
     words: RepeatedLabels,
@@ -104,7 +104,7 @@ impl Cgroups {
         }
     }
 
-    /// Finds the hierarchy where it is not known or has vanished.
+    /// Finds the hierarchy if it is not known or no longer exists.
     fn locate(&mut self) -> Result<Hierarchy, SourceError> {
         if let Some(hierarchy) = &self.hierarchy
             && !self.groups.is_empty()
@@ -123,7 +123,7 @@ impl Cgroups {
         Ok(self.hierarchy.insert(found).clone())
     }
 
-    /// Goes on with the walk, or begins one that is due.
+    /// Continues the walk, or begins one that is due.
     fn survey(&mut self, hierarchy: &Hierarchy, at: Timestamp) {
         let is_due = self.walk_begun.is_none_or(|begun| at.since(begun) >= self.rules.rescan_interval);
         if self.walk.is_none() && is_due {
@@ -132,7 +132,7 @@ impl Cgroups {
         }
         let Some(mut walk) = self.walk.take() else { return };
         let is_finished = walk.step();
-        // The very first walk shows what it has, rather than nothing for some ticks.
+        // The first walk exposes what it has found so far, rather than nothing for some ticks.
         if is_finished || !self.is_surveyed {
             self.adopt(&walk, hierarchy);
         }
@@ -143,7 +143,7 @@ impl Cgroups {
         }
     }
 
-    /// Takes over what a walk found; groups that stay keep their descriptors.
+    /// Adopts the result of a walk; cgroups that remain keep their descriptors.
     fn adopt(&mut self, walk: &Walk, hierarchy: &Hierarchy) {
         let mut before: HashMap<PathBuf, Group> =
             self.groups.drain(..).map(|group| (group.files.dir.clone(), group)).collect();
@@ -181,7 +181,7 @@ impl Cgroups {
         self.groups = groups;
     }
 
-    /// Reads every group; those that are gone are dropped.
+    /// Reads every cgroup; removed ones are dropped.
     fn read(&mut self) -> Vec<Reading> {
         let kept: usize = self.groups.iter().map(|group| group.files.kept()).sum();
         self.reader.allowance = self.descriptors.saturating_sub(kept);
@@ -210,7 +210,7 @@ impl Cgroups {
 }
 
 impl Cgroups {
-    /// What bounds the parent of `group`; `before` are the bounds of the groups sorted before it.
+    /// The limits of the parent of `group`; `before` are the limits of the cgroups sorted before it.
     fn above(&self, group: &Group, before: &[Bounds]) -> Bounds {
         if group.is_root {
             return Bounds::NONE;
@@ -226,7 +226,7 @@ impl Cgroups {
     }
 }
 
-/// Tells of whom a limit leaves cgroups out.
+/// Reports the users whose cgroups a limit leaves out.
 fn report_shortage<'o>(
     limit: &'static str,
     most: usize,
@@ -253,7 +253,7 @@ impl Source for Cgroups {
         out.put(&metrics::HIERARCHY, &[hierarchy.version.label().into()], Flag(true));
         let omitted = self.omitted.values().chain(self.unvisited.values());
         out.put(&metrics::OMITTED, &[], Count(omitted.fold(0, |sum, more| sum.saturating_add(*more))));
-        // The host's own services are many: that the largest of them are exposed is what `most` is for.
+        // The host has many services of its own: `most` is meant to select the largest of them.
         report_shortage(
             "cgroups",
             self.rules.max_cgroups,

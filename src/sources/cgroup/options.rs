@@ -1,11 +1,11 @@
-//! Which cgroups are exposed, and how often the tree is walked for new ones.
+//! Configuration keys of the `cgroup` source.
 
 use std::time::Duration;
 
 use super::glob::Glob;
 use crate::model::setting::{Opt, OptKind, Settings, seconds};
 
-/// Paths to expose.
+/// Paths of cgroups to expose.
 pub static INCLUDE: Opt = Opt {
     key: "include",
     help: "Paths of the cgroups to expose, relative to the root of the hierarchy; empty means all. `*` matches within a segment, `**` any number of segments: /slurm/**, docker-*.scope.",
@@ -13,7 +13,7 @@ pub static INCLUDE: Opt = Opt {
     default: "[]",
 };
 
-/// Paths not to expose.
+/// Paths of cgroups not to expose.
 pub static EXCLUDE: Opt = Opt {
     key: "exclude",
     help: "Paths of the cgroups not to expose, with the same wildcards as the option include.",
@@ -21,7 +21,7 @@ pub static EXCLUDE: Opt = Opt {
     default: "[]",
 };
 
-/// How deep to look.
+/// Number of levels to read.
 pub static DEPTH: Opt = Opt {
     key: "depth",
     help: "Number of levels of the hierarchy that are read. A Slurm task is at level 6, a Kubernetes container at level 4, or 7 where the node is a container itself.",
@@ -29,7 +29,7 @@ pub static DEPTH: Opt = Opt {
     default: "8",
 };
 
-/// How many to expose.
+/// Maximum number of cgroups to expose.
 pub static MOST: Opt = Opt {
     key: "max_cgroups",
     help: "Maximum number of cgroups exposed; those with the largest usage of each user are selected, the others are counted.",
@@ -37,7 +37,7 @@ pub static MOST: Opt = Opt {
     default: "256",
 };
 
-/// How often to walk.
+/// Interval between two walks.
 pub static RESCAN: Opt = Opt {
     key: "rescan_interval",
     help: "Time between two scans of the hierarchy for new cgroups. A removed cgroup is detected at the next sample.",
@@ -45,17 +45,17 @@ pub static RESCAN: Opt = Opt {
     default: "5s",
 };
 
-/// All of them.
+/// All options.
 pub static ALL: &[&Opt] = &[&INCLUDE, &EXCLUDE, &DEPTH, &MOST, &RESCAN];
 
-/// The options, ready to use.
+/// The parsed options.
 #[derive(Debug)]
 pub struct Rules {
     include: Vec<Glob>,
     exclude: Vec<Glob>,
     /// Levels below the root.
     pub depth: u64,
-    /// Exposed cgroups.
+    /// Maximum number of exposed cgroups.
     pub max_cgroups: usize,
     /// Time between two walks.
     pub rescan_interval: Duration,

@@ -1,25 +1,25 @@
-//! The memory controller's files (Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst).
+//! Parses the memory controller's files (Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst).
 //!
-//! A line without its newline may have been cut in the middle of a number,
-//! so it is left out like one that is not understood.
+//! A line without newline may be truncated within a number, so it is ignored
+//! like an invalid line.
 
 use crate::host::cgroup::Version;
 use crate::model::units::{Bytes, Ratio, Seconds};
 
-/// A limit at or above this is no limit: v1 writes the largest number of
-/// pages in bytes, which differs between page sizes.
+/// A limit at or above this value means no limit: v1 writes the largest number of
+/// pages in bytes, which depends on the page size.
 const UNLIMITED: u64 = 1 << 62;
 
-/// A limit as a file says it.
+/// The value of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// No limit.
     Max,
-    /// That much.
+    /// This amount.
     Bytes(Bytes),
 }
 
-/// What `memory.stat` says of a cgroup and all below it.
+/// The content of `memory.stat` for a cgroup and all cgroups below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Anonymous memory.
@@ -32,23 +32,23 @@ pub struct Stat {
     pub kernel: Option<Bytes>,
     /// The kernel's slab caches (v2).
     pub slab: Option<Bytes>,
-    /// Page cache that was not used twice, the first to be reclaimed.
+    /// Page cache that was not used again, which is reclaimed first.
     pub inactive_file: Option<Bytes>,
     /// Swapped-out memory (v1).
     pub swap: Option<Bytes>,
-    /// The smallest limit on the path, invisible parents included (v1).
+    /// The smallest limit on the path, including ancestors that are not visible (v1).
     pub hierarchical_limit: Option<Amount>,
 }
 
-/// The names of the events we count, in the order of [`Events`].
+/// Names of the events, in the order of [`Events`].
 pub const EVENTS: [&str; 6] = ["low", "high", "max", "oom", "oom_kill", "oom_group_kill"];
 
-/// The place of `max` in [`EVENTS`].
+/// Index of `max` in [`EVENTS`].
 pub const EVENT_MAX: usize = 2;
-/// The place of `oom_kill` in [`EVENTS`].
+/// Index of `oom_kill` in [`EVENTS`].
 pub const EVENT_OOM_KILL: usize = 4;
 
-/// Event counters in the order of [`EVENTS`]; what the kernel does not count is absent.
+/// Event counters in the order of [`EVENTS`]; absent if the kernel does not count the event.
 pub type Events = [Option<u64>; EVENTS.len()];
 
 /// One line of a pressure file.
@@ -56,7 +56,7 @@ pub type Events = [Option<u64>; EVENTS.len()];
 pub struct Stall {
     /// Share of the last 10 seconds.
     pub avg10: Ratio,
-    /// Time stalled since the cgroup was made.
+    /// Time stalled since the cgroup was created.
     pub total: Seconds,
 }
 
@@ -69,17 +69,17 @@ pub struct Pressure {
     pub full: Option<Stall>,
 }
 
-/// A file that is one number.
+/// Parses a file with a single number.
 pub fn number(text: &[u8]) -> Option<u64> {
     digits(text.strip_suffix(b"\n")?)
 }
 
-/// A file that is one limit: a number, or `max`.
+/// Parses a file with a limit: a number, or `max`.
 pub fn amount(text: &[u8]) -> Option<Amount> {
     if text == b"max\n" { Some(Amount::Max) } else { number(text).map(limit) }
 }
 
-/// `memory.stat` of either version.
+/// Parses `memory.stat` of either version.
 pub fn stat(text: &[u8], version: Version) -> Stat {
     let mut found = Stat::default();
     for (key, value) in keyed(text) {
@@ -101,7 +101,7 @@ pub fn stat(text: &[u8], version: Version) -> Stat {
     found
 }
 
-/// v2's `memory.events`.
+/// Parses `memory.events` (v2).
 pub fn events(text: &[u8]) -> Events {
     let mut found = Events::default();
     for (key, value) in keyed(text) {
@@ -112,12 +112,12 @@ pub fn events(text: &[u8]) -> Events {
     found
 }
 
-/// `oom_kill` of v1's `memory.oom_control` (Linux 4.13 and later).
+/// Parses `oom_kill` in `memory.oom_control` (v1, Linux 4.13 and later).
 pub fn oom_kills(text: &[u8]) -> Option<u64> {
     keyed(text).find(|(key, _)| *key == b"oom_kill").map(|(_, value)| value)
 }
 
-/// `memory.pressure` (Documentation/accounting/psi.rst).
+/// Parses `memory.pressure` (Documentation/accounting/psi.rst).
 pub fn pressure(text: &[u8]) -> Pressure {
     let mut found = Pressure::default();
     for line in lines(text) {
@@ -152,7 +152,7 @@ fn limit(bytes: u64) -> Amount {
     if bytes >= UNLIMITED { Amount::Max } else { Amount::Bytes(Bytes::new(bytes)) }
 }
 
-/// The complete lines that are a key, a space and a number.
+/// The complete lines that consist of a key, a space and a number.
 fn keyed(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     lines(text).filter_map(|line| split(line, b' ')).filter_map(|(key, value)| Some((key, digits(value)?)))
 }

@@ -1,10 +1,10 @@
-//! What one cgroup says in one tick.
+//! The values of one cgroup at one tick.
 
 use super::bounds::Bound;
 use super::parse::{Events, Pressure, Stat};
 use crate::model::units::Bytes;
 
-/// What one cgroup says in one tick; what it does not say is absent.
+/// The values of one cgroup at one tick; a value that is not provided is absent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
     /// Memory charged.
@@ -19,13 +19,13 @@ pub struct Reading {
     pub swap_usage: Option<Bytes>,
     /// Its own swap limit (v2).
     pub swap_limit: Option<Bytes>,
-    /// Memory and swap charged together (v1, where there is a limit).
+    /// Memory and swap charged together (v1, if there is a limit).
     pub both_usage: Option<Bytes>,
-    /// Its own limit of both (v1).
+    /// Its own limit of memory and swap together (v1).
     pub both_limit: Bound,
-    /// The largest usage ever.
+    /// The largest usage so far.
     pub peak: Option<Bytes>,
-    /// The kernel's share of the usage.
+    /// The part of the usage that is kernel memory.
     pub kernel: Option<Bytes>,
     /// Event counters.
     pub events: Events,
@@ -56,7 +56,7 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// Usage without inactive file pages, zero where the two were read apart and do not fit.
+    /// Usage without inactive file pages; zero if the two were read at different times and the difference is negative.
     pub fn working_set(&self) -> Option<Bytes> {
         Some(self.usage?.saturating_sub(self.stat.inactive_file?))
     }

@@ -1,4 +1,4 @@
-//! Which of the found cgroups are exposed.
+//! Selects the cgroups that are exposed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -7,19 +7,19 @@ use super::options::Rules;
 use super::walk::FoundCgroup;
 use crate::model::fair;
 
-/// What was chosen.
+/// The selected cgroups.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chosen<'f> {
-    /// To be exposed.
+    /// Cgroups to expose.
     pub shown: Vec<&'f FoundCgroup>,
-    /// How many more were wanted, by whose they are.
+    /// Number of further matching cgroups, by owner.
     pub omitted: BTreeMap<u32, u64>,
 }
 
-/// Chooses the largest of the wanted cgroups, of each user as many as its share of the places.
+/// Selects the largest of the matching cgroups, for each user as many as its share of the limit.
 ///
-/// One that is exposed already counts a quarter more, so that two of about
-/// the same size do not take turns.
+/// The size of a cgroup that is already exposed counts a quarter more, so that two of about
+/// the same size do not alternate.
 pub fn choose<'f>(found: &'f [FoundCgroup], rules: &Rules, is_shown: impl Fn(&Path) -> bool) -> Chosen<'f> {
     let mut wanted: Vec<(u64, &FoundCgroup)> = found
         .iter()
@@ -49,7 +49,7 @@ pub fn choose<'f>(found: &'f [FoundCgroup], rules: &Rules, is_shown: impl Fn(&Pa
     chosen
 }
 
-/// The folders of the chosen and of all above them up to `root`, which is always one.
+/// The folders of the selected cgroups and of their ancestors up to `root`, which is always included.
 pub fn with_parents(chosen: &Chosen<'_>, root: &Path) -> HashSet<PathBuf> {
     let mut all = HashSet::from([root.to_path_buf()]);
     for group in &chosen.shown {

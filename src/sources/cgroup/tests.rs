@@ -1,4 +1,4 @@
-//! The whole source on trees made for the purpose.
+//! Tests of the whole source on fixture trees.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::host::cgroup::Version;
 use crate::model::setting::{Settings, Value};
 use crate::sources::testing::{Root, root, tick};
 
-/// A tree of cgroups in a folder of its own.
+/// A tree of cgroups in a temporary folder.
 struct Tree {
     root: Root,
-    /// Where the memory controller is.
+    /// Location of the memory controller.
     top: PathBuf,
     version: Version,
 }
@@ -46,7 +46,7 @@ impl Tree {
         self.root.write(self.dir(path).join(file), text);
     }
 
-    /// A cgroup with the files that every one has.
+    /// Adds a cgroup with the files that every cgroup has.
     fn group(&self, path: &str, usage: u64, inactive_file: u64, limit: Option<u64>) {
         let (anon, v1) = (usage.saturating_sub(inactive_file), self.version == Version::V1);
         self.write(path, self.version.usage_file(), format!("{usage}\n"));
@@ -366,7 +366,7 @@ fn an_unreadable_limit_above_leaves_headroom_unsaid() {
         memwarden_cgroup_memory_limit_bytes{cgroup="/pod/leaf"} 500
     "#]]
     .assert_eq(&only(&text, &["limit_bytes", "headroom", "usage_bytes"]));
-    let why = format!("cannot read {}/pod/memory.max: not the text that was expected", tree.top.display());
+    let why = format!("cannot read {}/pod/memory.max: unexpected content", tree.top.display());
     assert!(
         matches!(error, Some(SourceError::Failed { kind: Failure::Parse, why: found }) if found == why),
         "{why}"
@@ -515,11 +515,11 @@ fn a_large_tree_is_walked_over_several_ticks() {
     let counts: Vec<String> = (0..3).map(|second| only(&source.sample(second).0, &["omitted"])).collect();
     assert_eq!(counts, ["490", "990", "1191"].map(|count| format!("memwarden_cgroup_omitted {count}\n")));
     assert!(source.sample(3).0.contains(largest));
-    // The next walk begins at 5 s; what is known stays while it goes on.
+    // The next walk begins at 5 s; meanwhile the known cgroups stay.
     assert!(source.sample(5).0.contains(largest));
 }
 
-/// Runs on a thread without the privileges to read what is forbidden.
+/// Runs on a thread without privileges, so that access permissions apply.
 fn unprivileged<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! Finding the cgroups: a walk of the tree that stops after a bounded number of folders each tick.
+//! Finds the cgroups: a walk of the tree that visits a bounded number of folders at each tick.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
@@ -9,13 +9,13 @@ use super::parse;
 use crate::host::cgroup::{Hierarchy, open, read};
 use crate::model::source::Failure;
 
-/// Folders visited in one tick: at some 15 µs each, less than 10 ms.
+/// Folders visited at one tick: at about 15 µs each, less than 10 ms.
 const PER_TICK: usize = 500;
 
-/// Folders visited in one walk; a node with more runs away, and what is deeper is only counted.
+/// Folders visited in one walk; on a node with more, deeper ones are only counted.
 pub const PER_WALK: usize = 20_000;
 
-/// Folders of one ordinary user visited in one walk.
+/// Folders of one unprivileged user visited in one walk.
 const PER_USER: usize = PER_WALK / 10;
 
 /// A cgroup that was found.
@@ -25,42 +25,43 @@ pub struct FoundCgroup {
     pub dir: PathBuf,
     /// Its path from the root, `/` for the root.
     pub path: String,
-    /// What it uses, for the order of size; absent where it could not be read or the root does not say.
+    /// Its usage, for sorting by size; absent if it could not be read or is not provided for the root.
     pub usage: Option<u64>,
-    /// Whose it is: the owner of the first folder on its path that is a user's, or the user that its path names; else root.
+    /// Its user: the owner of the first folder on its path that belongs to a user, or the user in a folder
+    /// name; otherwise root.
     pub user: u32,
 }
 
-/// A folder that is still to be visited.
+/// A folder that is to be visited.
 #[derive(Debug)]
 struct Next {
     dir: PathBuf,
     path: String,
     depth: u64,
-    /// Whose the folder above is.
+    /// The user of the parent folder.
     above: u32,
 }
 
-/// One walk, breadth first, so that what is nearest to the root is found first.
+/// One walk, breadth first, so that folders near the root are found first.
 #[derive(Debug)]
 pub struct Walk {
     hierarchy: Hierarchy,
     depth: u64,
     queue: VecDeque<Next>,
-    /// The device and the owner of the topmost folder.
+    /// Device and owner of the topmost folder.
     root: Option<(u64, u32)>,
-    /// Folders of ordinary users that were found.
+    /// Number of folders found, by unprivileged user.
     of_users: BTreeMap<u32, usize>,
-    /// What was found so far.
+    /// The cgroups found so far.
     pub found: Vec<FoundCgroup>,
-    /// Folders that were left out because the walk had enough, at least, by whose they are.
+    /// Folders that were left out because of the limits, by user; a lower bound.
     pub unvisited: BTreeMap<u32, u64>,
     /// The first folder or file that could not be read.
     pub trouble: Option<(Failure, String)>,
 }
 
 impl Walk {
-    /// A walk down to `depth` levels below the root.
+    /// A walk of the levels up to `depth` below the root.
     pub fn new(hierarchy: Hierarchy, depth: u64) -> Self {
         let root = Next { dir: hierarchy.root.clone(), path: "/".to_owned(), depth: 0, above: 0 };
         Self {
@@ -75,7 +76,7 @@ impl Walk {
         }
     }
 
-    /// Goes on for one tick; true once all was visited.
+    /// Continues for one tick; returns true when the walk is complete.
     pub fn step(&mut self) -> bool {
         let mut reader = Reader::with_trouble(self.trouble.take());
         for _ in 0..PER_TICK {
@@ -94,7 +95,7 @@ impl Walk {
             Ok(metadata) => metadata,
             Err(error) => return note(&dir, &error, reader),
         };
-        // Another file system mounted inside is not part of this hierarchy.
+        // Another file system that is mounted inside is not part of this hierarchy.
         let (device, lawful) = *self.root.get_or_insert((metadata.dev(), metadata.uid()));
         if !metadata.is_dir() || device != metadata.dev() {
             return;
@@ -105,15 +106,15 @@ impl Walk {
         let mut text = Vec::new();
         let usage = match open(&usage_file).and_then(|file| read(&file, &mut text)) {
             Ok(()) => parse::number(&text),
-            // Where the controller is not enabled, it cannot be enabled below either.
+            // If the controller is not enabled here, it cannot be enabled below.
             Err(error) if is_gone(&error) && !is_root => return,
             Err(error) => {
                 note(&usage_file, &error, reader);
                 None
             }
         };
-        // A folder has a link from each folder below it, so two mean that
-        // there are none: most cgroups, spared a listing of fifty files.
+        // The link count of a folder includes each folder below it, so a count of two means that there
+        // are none; for most cgroups this avoids listing fifty files.
         if depth < self.depth && metadata.nlink() != 2 {
             self.list(&dir, &path, (depth, user), reader);
         }
@@ -148,14 +149,14 @@ impl Walk {
     }
 }
 
-/// The user that a manager's folder names: Slurm's `uid_1000`, systemd's `user-1000.slice`.
+/// The user in the name of a manager's folder: Slurm's `uid_1000`, systemd's `user-1000.slice`.
 fn named(path: &str) -> Option<u32> {
     let name = path.rsplit('/').next()?;
     let systemd = || name.strip_prefix("user-")?.strip_suffix(".slice");
     name.strip_prefix("uid_").or_else(systemd)?.parse().ok()
 }
 
-/// A folder that vanished since it was listed is none, not a failure.
+/// A folder that was removed after it was listed is not an error.
 fn note(path: &Path, error: &std::io::Error, reader: &mut Reader) {
     if !is_gone(error) {
         reader.note(path, error);

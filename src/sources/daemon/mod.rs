@@ -1,18 +1,21 @@
-//! What memwarden itself costs, from `/proc/self`.
+//! CPU time, memory, threads and file descriptors of memwarden itself, from `/proc/self`.
 
 pub mod metrics;
 
 use std::io;
 use std::path::Path;
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::host::fs::{self, KeptFile};
+use crate::host::process;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Seconds};
 use crate::sources::Registration;
 
-/// What memwarden itself costs.
+/// The source of the daemon's own resource usage.
 pub static REGISTRATION: Registration = Registration {
     name: "daemon",
     about: "CPU time, memory and open files of memwarden itself.",
@@ -27,8 +30,8 @@ pub static REGISTRATION: Registration = Registration {
             stat: KeptFile::new(folder.join("stat")),
             statm: KeptFile::new(folder.join("statm")),
             descriptors: folder.join("fd"),
-            ticks_per_second: rustix::param::clock_ticks_per_second(),
-            page: rustix::param::page_size() as u64,
+            host_stat: KeptFile::new(context.roots.proc.join("stat")),
+            boot: None,
             buffer: Vec::new(),
         })
     },
@@ -38,9 +41,20 @@ struct Daemon {
     stat: KeptFile,
     statm: KeptFile,
     descriptors: std::path::PathBuf,
-    ticks_per_second: u64,
-    page: u64,
+    host_stat: KeptFile,
+    /// When the host was booted, in seconds since 1970, once that was read.
+    boot: Option<u64>,
     buffer: Vec<u8>,
+}
+
+impl Daemon {
+    /// When the host was booted, read once: the kernel computes it anew from a clock that may be set.
+    fn boot(&mut self) -> Option<u64> {
+        if self.boot.is_none() {
+            self.boot = process::boot(self.host_stat.read(&mut self.buffer).ok()?).time;
+        }
+        self.boot
+    }
 }
 
 impl Source for Daemon {
@@ -51,56 +65,72 @@ impl Source for Daemon {
         };
         let Some(own) = parse(bytes) else {
             let path = self.stat.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} is not understood")));
+            return Err(SourceError::failed(Failure::Parse, format!("{path} has an invalid format")));
         };
-        let micros = own.ticks.saturating_mul(1_000_000) / self.ticks_per_second.max(1);
-        out.put(&metrics::CPU, &[], Seconds::from_micros(micros));
+        out.put(&metrics::CPU, &[], Seconds::from_micros(micros(own.cpu_ticks)));
+        out.put(&metrics::VIRTUAL, &[], Bytes::new(own.virtual_bytes));
         out.put(&metrics::THREADS, &[], Count(own.threads));
+        let start =
+            self.boot().map(|boot| boot.saturating_mul(1_000_000).saturating_add(micros(own.start_ticks)));
+        out.put_some(&metrics::START, &[], start.map(Seconds::from_micros));
         let open = open_files(&self.descriptors);
-        out.put_some(&metrics::OPEN_FILES, &[], open.as_ref().ok().copied().map(Count));
+        out.put_some(&metrics::OPEN_FDS, &[], open.as_ref().ok().copied().map(Count));
+        out.put_some(&metrics::MAX_FDS, &[], getrlimit(Resource::Nofile).current.map(Count));
         let bytes = match self.statm.read(&mut self.buffer) {
             Ok(bytes) => bytes,
             Err(error) => return Err(fs::failed(self.statm.path(), &error)),
         };
         let Some(pages) = resident(bytes) else {
             let path = self.statm.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} is not understood")));
+            return Err(SourceError::failed(Failure::Parse, format!("{path} has an invalid format")));
         };
-        out.put(&metrics::RSS, &[], Bytes::new(pages.saturating_mul(self.page)));
+        out.put(&metrics::RSS, &[], Bytes::new(pages.saturating_mul(process::page_size())));
         open.map(|_| ()).map_err(|error| fs::failed(&self.descriptors, &error))
     }
 }
 
-/// How many descriptors are in the folder: since Linux 6.2 the kernel gives the number as the folder's size.
+/// Number of descriptors in the folder: since Linux 6.2 the kernel reports it as the folder's size.
 fn open_files(folder: &Path) -> io::Result<u64> {
     let size = u64::try_from(rustix::fs::stat(folder)?.st_size).unwrap_or(0);
     if size > 0 && rustix::fs::statfs(folder)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
         return Ok(size);
     }
-    // Listing opens one descriptor more.
+    // Listing opens one descriptor itself.
     Ok(std::fs::read_dir(folder)?.count().saturating_sub(1) as u64)
+}
+
+fn micros(ticks: u64) -> u64 {
+    ticks.saturating_mul(1_000_000) / process::clock_ticks()
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Own {
-    ticks: u64,
+    cpu_ticks: u64,
     threads: u64,
+    /// Clock ticks from the boot of the host to the start of the process.
+    start_ticks: u64,
+    virtual_bytes: u64,
 }
 
-/// Fields 14, 15 and 20 of `/proc/PID/stat` (proc_pid_stat(5)).
+/// Fields 14, 15, 20, 22 and 23 of `/proc/PID/stat` (proc_pid_stat(5)).
 fn parse(stat: &[u8]) -> Option<Own> {
     let text = std::str::from_utf8(stat).ok()?;
     let (_, rest) = text.rsplit_once(") ")?;
     // The first field after the name is field 3.
     let field = |number: usize| rest.split(' ').nth(number - 3)?.trim().parse::<u64>().ok();
-    let own = Own { ticks: field(14)?.saturating_add(field(15)?), threads: field(20)? };
-    // What goes on after the threads was not cut within their digits.
-    field(22).map(|_| own)
+    let own = Own {
+        cpu_ticks: field(14)?.saturating_add(field(15)?),
+        threads: field(20)?,
+        start_ticks: field(22)?,
+        virtual_bytes: field(23)?,
+    };
+    // Text after them shows that their digits are complete.
+    field(24).map(|_| own)
 }
 
-/// The resident pages in `/proc/PID/statm`, which are exact where those of `stat` are an estimate (since Linux 6.2).
+/// The resident pages in `/proc/PID/statm`, which are exact; those of `stat` are an estimate since Linux 6.2.
 fn resident(statm: &[u8]) -> Option<u64> {
-    // A complete line goes on after them; without that, their last digits may be missing.
+    // Text after the number shows that its digits are complete.
     let mut fields = std::str::from_utf8(statm).ok()?.split(' ');
     let pages = fields.nth(1)?.parse().ok()?;
     fields.next().map(|_| pages)
@@ -117,12 +147,14 @@ mod tests {
 
     #[test]
     fn a_name_with_a_parenthesis_is_no_trap() {
-        assert_eq!(parse(STAT.as_bytes()), Some(Own { ticks: 42, threads: 5 }));
+        let own = Own { cpu_ticks: 42, threads: 5, start_ticks: 81_523, virtual_bytes: 253_952_000 };
+        assert_eq!(parse(STAT.as_bytes()), Some(own));
     }
 
     #[test]
     fn a_truncated_line_is_not_understood() {
-        for end in 0..76 {
+        // Up to the end of the virtual memory, where its last digits may be missing.
+        for end in 0..=STAT.find(" 3141").unwrap() {
             assert_eq!(parse(&STAT.as_bytes()[..end]), None, "cut at {end}");
         }
     }
@@ -146,7 +178,14 @@ mod tests {
         assert_eq!(error, None);
         let rss = Bytes::new(3000 * rustix::param::page_size() as u64).value();
         assert!(values.contains(&(metrics::RSS.desc.name, rss)), "{values:?}");
-        assert!(values.contains(&(metrics::OPEN_FILES.desc.name, 2.0)), "{values:?}");
+        assert!(values.contains(&(metrics::OPEN_FDS.desc.name, 2.0)), "{values:?}");
+        let limit = getrlimit(Resource::Nofile).current.map(|limit| Count(limit).value());
+        let found = values.iter().find(|(name, _)| *name == metrics::MAX_FDS.desc.name);
+        assert_eq!(found.map(|(_, value)| *value), limit);
+        assert!(values.iter().all(|(name, _)| *name != metrics::START.desc.name), "the boot is not known");
+        root.write("proc/stat", "cpu 1 2\nbtime 1700000000\nprocesses 4321\n");
+        let start = 1_700_000_000.0 + 81_523.0 / 100.0;
+        assert!(sample().0.contains(&(metrics::START.desc.name, start)));
         for cut in ["", "62000", "62000 3000", "62000 x 900", "-1 -1 -1"] {
             assert_eq!(resident(cut.as_bytes()), None, "{cut}");
         }

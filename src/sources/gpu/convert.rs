@@ -1,4 +1,4 @@
-//! From what a GPU told to points.
+//! Converts a GPU's sample and identity to points.
 
 use super::field::Field;
 use super::metrics as m;
@@ -23,14 +23,14 @@ const THROTTLE_REASONS: [(u64, &str); 9] = [
     (0x100, "display_clocks"),
 ];
 
-/// What is told in percent of a GPU.
+/// The fields that NVML reports in percent.
 const PERCENT: [Field; 4] =
     [Field::Utilization, Field::MemoryUtilization, Field::EncoderUtilization, Field::DecoderUtilization];
 
-/// The call succeeded, with a value that cannot be.
+/// The call succeeded but returned an impossible value.
 const IMPLAUSIBLE: Refusal = Refusal { reason: Reason::Implausible, code: 0 };
 
-/// Puts the values of one GPU's newest sample.
+/// Puts the values of the GPU's newest sample.
 pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     let mut put = Put { gpu, out };
     for (field, value) in &sample.values {
@@ -58,7 +58,7 @@ pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     }
 }
 
-/// Puts who a GPU is.
+/// Puts the GPU's identity (`memwarden_gpu_info`).
 pub fn info(gpu: &Gpu, out: &mut Batch) {
     let who = &gpu.identity;
     let mig = match gpu.sample.as_ref().and_then(|sample| value(sample, Field::MigMode)) {
@@ -96,7 +96,7 @@ fn processes(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
             memory,
         });
     }
-    // A list that is refused in part leaves processes out.
+    // A list that is refused in part lacks processes, so that the difference would be wrong.
     let whole = !sample.refused.iter().any(|(field, _)| *field == Field::Processes);
     let used = value(sample, Field::MemoryUsed).map(Bytes::new).filter(|_| whole);
     let unattributed = used.zip(attributed).map(|(used, attributed)| used.saturating_sub(attributed));
@@ -117,7 +117,7 @@ fn mig(gpu: &Gpu, instance: &Instance, out: &mut Batch) {
     out.put_some(&m::MIG_RESERVED, &labels, memory.reserved.map(Bytes::new));
 }
 
-/// Nothing for more than all of it, which only a broken answer says.
+/// Nothing above 100 percent, which is an invalid reading.
 fn percent(value: u64) -> Option<Ratio> {
     if value > 100 {
         return None;
@@ -263,7 +263,7 @@ impl Put<'_> {
             F::NvlinkReplay => self.count(&m::NVLINK_ERRORS, ["replay"], count),
             F::NvlinkRecovery => self.count(&m::NVLINK_ERRORS, ["recovery"], count),
             F::MigMode => self.gauge(&m::MIG_ENABLED, flag),
-            // They have no number.
+            // These fields have no number.
             F::Processes | F::ProcessUtilization | F::MigInstances | F::Xids => {}
         }
     }

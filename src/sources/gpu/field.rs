@@ -1,12 +1,12 @@
-//! The numbers that NVML tells of one GPU, by name.
+//! The values that NVML reports for one GPU, by name.
 //!
-//! The names are the values of the `field` label, and what the worker and
-//! its parent call them between themselves.
+//! The names are the values of the `field` label and the identifiers used
+//! between the worker and its parent.
 
 /// Declares the fields: variant and name.
 macro_rules! fields {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// One number about a GPU, in NVML's own unit.
+        /// One value of a GPU, in NVML's own unit.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
         pub enum Field {
             $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+
@@ -29,53 +29,53 @@ macro_rules! fields {
 fields! {
     /// Bytes of memory.
     MemoryTotal = "memory_total",
-    /// Bytes in use, without the driver's.
+    /// Bytes in use, without what the driver reserves.
     MemoryUsed = "memory_used",
     /// Bytes free.
     MemoryFree = "memory_free",
-    /// Bytes the driver keeps.
+    /// Bytes that the driver reserves.
     MemoryReserved = "memory_reserved",
     /// Bytes of the BAR1 window.
     Bar1Total = "bar1_total",
     /// Bytes of the BAR1 window that are mapped.
     Bar1Used = "bar1_used",
-    /// Percent of time a kernel ran.
+    /// Percent of the time in which a kernel ran.
     Utilization = "utilization",
-    /// Percent of time memory was read or written.
+    /// Percent of the time in which memory was read or written.
     MemoryUtilization = "memory_utilization",
-    /// Percent.
+    /// Percent of the time in which the encoder was busy.
     EncoderUtilization = "encoder_utilization",
-    /// Percent.
+    /// Percent of the time in which the decoder was busy.
     DecoderUtilization = "decoder_utilization",
-    /// Degrees Celsius.
+    /// Degrees Celsius, of the die.
     Temperature = "temperature",
-    /// Degrees Celsius.
+    /// Degrees Celsius, of the memory.
     MemoryTemperature = "memory_temperature",
     /// Degrees Celsius at which the hardware slows down.
     SlowdownTemperature = "slowdown_temperature",
     /// Degrees Celsius at which the hardware shuts down.
     ShutdownTemperature = "shutdown_temperature",
-    /// Milliwatts.
+    /// Draw in milliwatts.
     Power = "power",
-    /// Milliwatts.
+    /// Enforced limit in milliwatts.
     PowerLimit = "power_limit",
     /// Millijoules since the driver was loaded.
     Energy = "energy",
-    /// MHz.
+    /// Current clock in MHz.
     ClockGraphics = "clock_graphics",
-    /// MHz.
+    /// Current clock in MHz.
     ClockSm = "clock_sm",
-    /// MHz.
+    /// Current clock in MHz.
     ClockMemory = "clock_memory",
-    /// MHz.
+    /// Highest clock in MHz.
     ClockGraphicsMax = "clock_graphics_max",
-    /// MHz.
+    /// Highest clock in MHz.
     ClockSmMax = "clock_sm_max",
-    /// MHz.
+    /// Highest clock in MHz.
     ClockMemoryMax = "clock_memory_max",
     /// 0 (fastest) to 15.
     PerformanceState = "performance_state",
-    /// A bit a reason.
+    /// One bit for each reason.
     ThrottleReasons = "throttle_reasons",
     /// Nanoseconds.
     ThrottledPowerCap = "throttled_power_cap",
@@ -101,33 +101,33 @@ fields! {
     EccCorrectedVolatile = "ecc_corrected_volatile",
     /// Errors since the driver was loaded.
     EccUncorrectedVolatile = "ecc_uncorrected_volatile",
-    /// Errors in the GPU's life.
+    /// Errors over the lifetime of the GPU.
     EccCorrectedAggregate = "ecc_corrected_aggregate",
-    /// Errors in the GPU's life.
+    /// Errors over the lifetime of the GPU.
     EccUncorrectedAggregate = "ecc_uncorrected_aggregate",
-    /// Rows.
+    /// Rows remapped after correctable errors.
     RemappedCorrectable = "remapped_correctable",
-    /// Rows.
+    /// Rows remapped after uncorrectable errors.
     RemappedUncorrectable = "remapped_uncorrectable",
-    /// 0 or 1.
+    /// 0 or 1: whether rows are remapped at the next reset.
     RemapPending = "remap_pending",
-    /// 0 or 1.
+    /// 0 or 1: whether a row could not be remapped.
     RemapFailure = "remap_failure",
-    /// 0 or 1.
+    /// 0 or 1: whether pages are retired at the next reset.
     RetiredPending = "retired_pending",
     /// Bytes sent; wraps.
     PcieSent = "pcie_sent",
     /// Bytes received; wraps.
     PcieReceived = "pcie_received",
-    /// Replays.
+    /// Packets that were retransmitted.
     PcieReplays = "pcie_replays",
-    /// Generation.
+    /// Current link generation.
     PcieGeneration = "pcie_generation",
-    /// Lanes.
+    /// Current number of lanes.
     PcieWidth = "pcie_width",
-    /// Generation.
+    /// Highest link generation.
     PcieGenerationMax = "pcie_generation_max",
-    /// Lanes.
+    /// Highest number of lanes.
     PcieWidthMax = "pcie_width_max",
     /// Links that are up.
     NvlinkActive = "nvlink_active",
@@ -135,9 +135,9 @@ fields! {
     NvlinkSent = "nvlink_sent",
     /// KiB of payload over all links.
     NvlinkReceived = "nvlink_received",
-    /// KiB with protocol over all links.
+    /// KiB including protocol overhead over all links.
     NvlinkRawSent = "nvlink_raw_sent",
-    /// KiB with protocol over all links.
+    /// KiB including protocol overhead over all links.
     NvlinkRawReceived = "nvlink_raw_received",
     /// Errors over all links.
     NvlinkCrcFlit = "nvlink_crc_flit",
@@ -149,12 +149,12 @@ fields! {
     NvlinkRecovery = "nvlink_recovery",
     /// 0 or 1.
     MigMode = "mig_mode",
-    /// No number: the list of processes.
+    /// No value: the list of processes.
     Processes = "processes",
-    /// No number: the utilization of each process.
+    /// No value: the utilization of each process.
     ProcessUtilization = "process_utilization",
-    /// No number: the list of MIG instances.
+    /// No value: the list of MIG instances.
     MigInstances = "mig_instances",
-    /// No number: whether XIDs are told.
+    /// No value: whether NVML reports XIDs.
     Xids = "xids",
 }

@@ -1,10 +1,10 @@
-//! The threads of the parent: one keeps a worker alive, one reads its lines.
+//! The parent's two threads: one restarts the worker, one reads its lines.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::options::Options;
@@ -13,35 +13,36 @@ use super::state::World;
 use super::supervisor::{Order, Seen, Supervisor};
 use crate::host::child::{Helper, WorkerCommand};
 use crate::host::{clock, fs};
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
-/// How often the worker is looked at.
+/// Interval between two checks of the worker.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// After so long between two looks it was this process that stood still, and the worker cannot be blamed.
+/// If two checks are further apart than this, the daemon itself was stopped, and the silence is not the worker's.
 const STOOD_STILL: Duration = Duration::from_millis(1_500);
 
-/// How long the end of the daemon waits for the worker to let go of the driver; its sampler has a second.
+/// How long the daemon's shutdown waits for the worker to shut NVML down; the source has one second to finish.
 const FAREWELL: Duration = Duration::from_millis(900);
 
-/// What the keepers of one worker share, one after the other, so that a reload forgets nothing.
+/// State that successive keepers of one worker share, so that a reload keeps everything known about the GPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Estate {
-    /// Everything that is known.
+    /// The state of the GPUs.
     pub world: Arc<Mutex<World>>,
-    /// Held by the keeper whose turn it is: the workers that could not be killed.
+    /// Workers that could not be killed; locked by the keeper that currently runs.
     abandoned: Arc<Mutex<Vec<Helper>>>,
 }
 
 type Owned = (WorkerCommand, PathBuf, Estate);
 
-/// One for each worker there was; only a change of the paths adds to it.
+/// One entry for each command and proc path; it grows only when these paths change.
 static ESTATES: Mutex<Vec<Owned>> = Mutex::new(Vec::new());
 
 impl Estate {
-    /// What earlier keepers of this worker left.
+    /// The state that earlier keepers of this worker left, or a new one.
     pub fn of(command: &WorkerCommand, proc: &Path) -> Self {
-        let mut estates = ESTATES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut estates = lock(&ESTATES);
         let known = estates.iter().find(|known| known.0 == *command && known.1 == proc);
         if let Some((.., estate)) = known {
             return estate.clone();
@@ -52,16 +53,16 @@ impl Estate {
     }
 }
 
-/// What the source asks of the keeper.
+/// A request from the source to the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// A worker is wanted.
+    /// Run a worker.
     Acquire,
-    /// No worker is wanted.
+    /// Stop the worker.
     Release,
 }
 
-/// The source's hold on the keeper's thread.
+/// The source's handle of the keeper's thread.
 #[derive(Debug)]
 pub struct Keeper {
     wishes: Sender<Wish>,
@@ -69,10 +70,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread; the first worker follows once the keeper before has ended its own.
+    /// Starts the thread; it starts the first worker once the previous keeper has stopped its own.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread.
+    /// The operating system's error if no thread can be created.
     pub fn start(
         estate: &Estate,
         command: WorkerCommand,
@@ -84,7 +85,7 @@ impl Keeper {
         let (end, ended) = channel();
         let estate = estate.clone();
         let run = move || {
-            let mut turn = estate.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turn = lock(&estate.abandoned);
             let now = clock::now();
             let mut keeping = Keeping {
                 earlier: lock(&estate.world).keeper_started(now),
@@ -102,22 +103,23 @@ impl Keeper {
             keeping.run(&heard);
             *turn = std::mem::take(&mut keeping.abandoned);
             drop(turn);
-            // Nobody may be waiting.
+            // The receiver may have been dropped.
             let _ = end.send(());
         };
         std::thread::Builder::new().name("gpu-keeper".to_owned()).spawn(run)?;
         Ok(Self { wishes, ended })
     }
 
-    /// Passes a wish on.
+    /// Sends a request to the thread.
     pub fn wish(&self, wish: Wish) {
-        // The thread only ends when this is dropped.
+        // The thread ends only when this value is dropped.
         let _ = self.wishes.send(wish);
     }
 
-    /// Lets the worker go of the driver and waits for it: one that is killed can leave a GPU unusable.
+    /// Asks the worker to shut NVML down and waits for it: killing a worker inside a driver call can leave a
+    /// GPU unusable.
     ///
-    /// Where this is only dropped the thread does so on its own.
+    /// If the handle is only dropped, the thread does this on its own.
     pub fn finish(self) {
         let Self { wishes, ended } = self;
         drop(wishes);
@@ -139,23 +141,18 @@ struct Keeping {
     supervisor: Supervisor,
     worker: Option<Worker>,
     abandoned: Vec<Helper>,
-    /// Restarts by earlier keepers.
+    /// Restarts under earlier keepers.
     earlier: u64,
     ending: bool,
     looked: Option<Timestamp>,
-    /// The state of NVML at the last orderly end that was logged.
+    /// The NVML status that was logged at the last orderly exit.
     told: Option<Status>,
-}
-
-/// A poisoned lock only means that another thread panicked between two whole updates.
-pub fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Keeping {
     fn run(&mut self, wishes: &Receiver<Wish>) {
         let mut buffer = Vec::new();
-        // While another keeper's worker left, wishes have gathered.
+        // Requests may have queued up while the previous keeper waited for its worker to exit.
         loop {
             match wishes.try_recv() {
                 Ok(wish) => self.supervisor.want(wish == Wish::Acquire),
@@ -192,10 +189,13 @@ impl Keeping {
         }
         self.abandoned.retain_mut(|helper| helper.ended().is_none());
         let ended = match &mut self.worker {
-            Some(worker) => {
-                worker.helper.ended().map(|status| (status.success(), format!("the worker ended: {status}")))
+            Some(worker) => worker
+                .helper
+                .ended()
+                .map(|status| (status.success(), format!("the GPU worker exited: {status}"))),
+            None if self.supervisor.running() => {
+                Some((false, "the GPU worker could not be started".to_owned()))
             }
-            None if self.supervisor.running() => Some((false, "the worker could not be started".to_owned())),
             None => None,
         };
         let seen = {
@@ -223,7 +223,7 @@ impl Keeping {
         }
     }
 
-    /// The worker has ended. A host without GPUs ends one a minute, of which only the first is news.
+    /// Handles a worker that exited. Without GPUs a worker exits once a minute; only the first exit is logged.
     fn end(&mut self, orderly: bool, why: String) {
         self.worker = None;
         let mut world = lock(&self.world);
@@ -237,7 +237,7 @@ impl Keeping {
         let status = world.state.status;
         drop(world);
         if self.told.replace(status) != Some(status) || !orderly {
-            tracing::info!(why, nvml = status.label(), "The GPU worker ended.");
+            tracing::info!(why, nvml = status.label(), "The GPU worker exited.");
         }
     }
 
@@ -247,7 +247,7 @@ impl Keeping {
             Order::Start => self.start(),
             Order::AskToLeave => {
                 if let Some(worker) = &mut self.worker {
-                    // Closing its input says the same to a worker whose pipe is full.
+                    // Closing the input also tells the worker to exit if its pipe is full.
                     let _ = worker.input.take().map(|mut input| input.write_all(RELEASE));
                 }
             }
@@ -256,7 +256,7 @@ impl Keeping {
                     told = seen.started,
                     hung_seconds = seen.hung.map(|hung| hung.as_secs()),
                     calls = lock(&self.world).lasting(),
-                    "The GPU worker does not answer and is killed."
+                    "The GPU worker does not respond; killing it."
                 );
                 if let Some(worker) = &mut self.worker {
                     worker.helper.kill();
@@ -266,12 +266,14 @@ impl Keeping {
                 if let Some(worker) = self.worker.take() {
                     tracing::error!(
                         pid = worker.helper.pid(),
-                        "The GPU worker cannot be killed; it is left behind."
+                        "The GPU worker is still alive after SIGKILL; abandoning it."
                     );
                     self.abandoned.push(worker.helper);
                 }
-                lock(&self.world)
-                    .worker_ended(false, "the worker hangs in the driver and cannot be killed".to_owned());
+                lock(&self.world).worker_ended(
+                    false,
+                    "the GPU worker hangs in the driver and cannot be killed".to_owned(),
+                );
             }
         }
     }
@@ -287,25 +289,26 @@ impl Keeping {
                 if let (Err(error), Some(worker)) =
                     (std::thread::Builder::new().name("gpu-reader".to_owned()).spawn(read), &mut self.worker)
                 {
-                    tracing::warn!(%error, "No thread for the GPU worker's lines.");
+                    tracing::warn!(%error, "Cannot start the reader thread of the GPU worker; killing the worker.");
                     worker.helper.kill();
                 }
             }
             Err(error) => {
                 let program = self.command.program.display();
-                lock(&self.world).worker_ended(false, format!("cannot start {program}: {error}"));
+                lock(&self.world)
+                    .worker_ended(false, format!("cannot start the GPU worker {program}: {error}"));
             }
         }
     }
 }
 
-/// The second number of `statm`, which counts pages.
+/// The resident pages, the second number of `statm`, as bytes.
 fn resident(statm: &[u8]) -> Option<u64> {
     let pages: u64 = std::str::from_utf8(statm).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
 }
 
-/// Reads lines until the worker's end of the pipe closes.
+/// Reads lines until the worker's end of the pipe is closed.
 fn read(output: Option<ChildStdout>, world: &Mutex<World>, generation: u64) {
     let Some(mut output) = output else { return };
     let mut lines = Lines::default();
@@ -323,7 +326,7 @@ fn read(output: Option<ChildStdout>, world: &Mutex<World>, generation: u64) {
     }
 }
 
-/// Cuts a stream into lines of bounded length.
+/// Splits a stream into lines of bounded length.
 #[derive(Debug, Default)]
 struct Lines {
     kept: Vec<u8>,
@@ -331,7 +334,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Passes on each line that `bytes` completes, or nothing for one that is too long.
+    /// Calls `each` with every line that `bytes` completes, or with nothing for a line that is too long.
     fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(Option<&[u8]>)) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let whole = piece.last() == Some(&b'\n');

@@ -1,14 +1,14 @@
-//! What `gpu` exposes.
+//! Metrics of the `gpu` source.
 //!
-//! `gpu` is NVML's index; `uuid` is what identifies a GPU for good, and is
-//! empty for one that has not yet said who it is.
+//! The label `gpu` is NVML's index. `uuid` identifies a GPU permanently and is
+//! empty while the GPU has not reported it.
 
 use crate::model::desc::Instrument::{Counter as Sum, Gauge as Last, UpDownCounter as UpDown};
 use crate::model::units::{Bytes, Celsius, Count, Flag, Hertz, Joules, Ratio, Seconds, Watts};
 
 type Pairs = &'static [(&'static str, &'static str)];
 
-/// In the semantic conventions the UUID is the hardware's id.
+/// OpenTelemetry's semantic conventions use the UUID as `hw.id`.
 const ID: Pairs = &[("uuid", "hw.id")];
 const GPU: Pairs = &[("hw.type", "gpu")];
 const GENERAL: Pairs = &[("hw.gpu.task", "general")];

@@ -1,8 +1,8 @@
 //! NVIDIA GPUs, through NVML in a worker process.
 //!
-//! A driver's call can hang for ever, so none is made in this process. The
-//! worker writes lines, a thread of ours keeps the newest of each GPU, and
-//! `sample` shows what is there: it waits for nobody.
+//! A driver call can hang indefinitely, so this process makes none. The worker
+//! writes lines, a thread keeps the newest sample of each GPU, and `sample`
+//! reports what is there without waiting.
 
 pub mod convert;
 pub mod field;
@@ -22,18 +22,19 @@ pub mod xid;
 
 use std::path::PathBuf;
 
-use self::keeper::{Estate, Keeper, Wish, lock};
+use self::keeper::{Estate, Keeper, Wish};
 use self::options::Options;
 use crate::host::child::WorkerCommand;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::{Control, Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
 
-/// Samples between two looks for a loaded driver.
+/// Samples between two checks whether a driver is loaded.
 const DRIVER_EVERY: u64 = 5;
 
-/// NVIDIA GPUs.
+/// The source of NVIDIA GPU metrics.
 pub static REGISTRATION: Registration = Registration {
     name: "gpu",
     about: "NVIDIA GPUs, their processes and errors, from NVML, which runs in a separate process.",
@@ -68,7 +69,7 @@ struct Gpus {
     keeper: Option<Keeper>,
     wish: Wish,
     samples: u64,
-    /// Whether a driver was loaded when that was last looked for.
+    /// Whether a driver was loaded at the last check.
     driver: bool,
 }
 
@@ -80,11 +81,14 @@ impl Gpus {
         let command = self
             .command
             .clone()
-            .ok_or_else(|| SourceError::unavailable("no worker may be started for the GPUs"))?;
+            .ok_or_else(|| SourceError::unavailable("the GPU worker is disabled in this process"))?;
         let (options, proc) = (self.options.clone(), self.proc.clone());
         let keeper = Keeper::start(&self.estate, command, options, proc, self.wish);
         let failed = |error: std::io::Error| {
-            SourceError::failed(Failure::of(&error), format!("no thread for the GPU worker: {error}"))
+            SourceError::failed(
+                Failure::of(&error),
+                format!("cannot create the thread of the GPU worker: {error}"),
+            )
         };
         self.keeper = Some(keeper.map_err(failed)?);
         Ok(())
@@ -94,7 +98,7 @@ impl Gpus {
 impl Source for Gpus {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         self.keep()?;
-        // A driver is not loaded and unloaded from one second to the next.
+        // A driver is not loaded and unloaded within seconds, so it is checked rarely.
         if self.samples.is_multiple_of(DRIVER_EVERY) {
             self.driver = self.proc.join("driver/nvidia/version").exists();
         }

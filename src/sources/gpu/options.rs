@@ -1,4 +1,4 @@
-//! The config keys of `gpu`.
+//! Configuration keys of the `gpu` source.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -46,26 +46,26 @@ pub static FIELD_VALUES: Opt = Opt {
     default: "true",
 };
 
-/// All of them.
+/// All options.
 pub static OPTIONS: &[&Opt] = &[&LIBRARY, &DRIVER_ROOT, &INTERVAL, &PROCESSES, &FIELD_VALUES];
 
-/// What the worker is told when it is started.
+/// Settings of the worker, passed on its command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The library to load, where it is given.
+    /// The NVML library to load, if configured.
     pub library: Option<PathBuf>,
-    /// The folder below which libraries are searched, where it is given.
+    /// The folder below which libraries are searched, if configured.
     pub driver_root: Option<PathBuf>,
     /// The time between two samples of a GPU.
     pub interval: Duration,
     /// Whether processes are listed.
     pub processes: bool,
-    /// Whether numbered fields are read.
+    /// Whether NVML field values are read.
     pub field_values: bool,
 }
 
 impl Options {
-    /// From the source's section.
+    /// Reads the source's section.
     pub fn read(settings: &Settings) -> Self {
         Self {
             library: settings.path(&LIBRARY),
@@ -92,10 +92,10 @@ impl Options {
         arguments
     }
 
-    /// The same, read.
+    /// Parses the output of [`Options::arguments`].
     ///
     /// # Errors
-    /// The first argument that is none of them, or that lacks its value.
+    /// The first argument that is unknown or lacks its value.
     pub fn of_arguments(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, OsString> {
         let interval = Duration::from_secs(1);
         let mut options =

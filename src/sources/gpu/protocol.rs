@@ -1,63 +1,63 @@
-//! What the worker writes: one JSON object a line.
+//! The messages of the GPU worker: one JSON object per line.
 //!
-//! The parent believes none of it blindly: a line is bounded, an unknown
-//! shape is refused, and an index or a text is only ever data.
+//! The parent trusts nothing blindly: lines have a maximum length, unknown
+//! shapes are rejected, and indices and texts are only used as data.
 
 use super::field::Field;
 
-/// The longest line the parent accepts, in bytes; 512 processes on one GPU need about 40 KiB.
+/// The longest line that the parent accepts, in bytes; 512 processes on one GPU need about 40 KiB.
 pub const LONGEST: usize = 256 * 1024;
 
-/// More GPUs than any one node has; a larger count is a broken answer.
+/// The most GPUs accepted, more than any node has; a larger count is an invalid message.
 pub const MOST_GPUS: u32 = 256;
 
-/// What the parent writes to ask the worker to let go of the driver and end.
+/// What the parent writes to make the worker shut NVML down and exit.
 pub const RELEASE: &[u8] = b"release\n";
 
-/// One line.
+/// One message of the worker.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Line {
-    /// The worker's main thread lives.
+    /// Heartbeat of the worker's main thread.
     Beat {
-        /// The calls of NVML that were under way at the last beat and are still.
+        /// NVML calls that were in progress at the last heartbeat and still are.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lasting: Vec<Lasting>,
     },
-    /// How NVML was found.
+    /// The state of NVML.
     State(State),
-    /// Who a GPU is.
+    /// The identity of a GPU.
     Device(Box<Identity>),
-    /// What a GPU said.
+    /// A sample of a GPU.
     Sample(Box<Sample>),
-    /// A GPU refused to be sampled.
+    /// A GPU could not be sampled.
     Trouble(Trouble),
     /// A GPU reported a critical error.
     Xid(Xid),
 }
 
-/// How NVML is.
+/// The status of NVML.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It answers.
+    /// NVML works.
     Ok,
-    /// The library is not on this host, or cannot be loaded.
+    /// The library is not installed or cannot be loaded.
     LibraryAbsent,
-    /// The library found no driver in the kernel.
+    /// The library found no loaded driver.
     DriverNotLoaded,
-    /// The driver refuses us.
+    /// The driver denied access.
     NoPermission,
     /// The library and the driver are of different versions.
     VersionMismatch,
-    /// It has not answered yet.
+    /// NVML has not finished initializing.
     #[default]
     Initializing,
-    /// It was let go of on request.
+    /// NVML was shut down on request.
     Released,
-    /// The worker cannot be started, dies, or does not answer.
+    /// The worker cannot be started, crashed, or does not respond.
     WorkerFailed,
-    /// It answered with an error that has no status of its own.
+    /// NVML returned an error that has no status of its own.
     UnknownError,
 }
 
@@ -91,16 +91,16 @@ impl Status {
     }
 }
 
-/// How NVML was found.
+/// The state of NVML.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// How it is.
+    /// The status.
     pub status: Status,
-    /// Why, where it is not `ok`.
+    /// The reason, if the status is not `ok`.
     #[serde(default)]
     pub why: String,
-    /// What the failed call returned, where one did.
+    /// NVML's return code, if a call failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u32>,
     /// The number of GPUs.
@@ -112,12 +112,12 @@ pub struct State {
     /// The library's version.
     #[serde(default)]
     pub nvml: String,
-    /// The newest CUDA version the driver knows.
+    /// The newest CUDA version that the driver supports.
     #[serde(default)]
     pub cuda: String,
 }
 
-/// Who a GPU is; what it does not tell is empty.
+/// The identity of a GPU; a text that the GPU does not report is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -134,7 +134,7 @@ pub struct Identity {
     /// The PCI address.
     #[serde(default)]
     pub pci: String,
-    /// The N of the device file.
+    /// The minor number of the device file (N of /dev/nvidiaN).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minor: Option<u32>,
     /// The VBIOS version.
@@ -145,18 +145,18 @@ pub struct Identity {
     pub architecture: String,
 }
 
-/// What a GPU said in one sweep.
+/// The values of one GPU in one sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// NVML's index.
     pub gpu: u32,
-    /// The numbers it told.
+    /// The values that were read.
     pub values: Vec<(Field, u64)>,
-    /// The fields it did not tell, and why.
+    /// The fields without a value, and the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<(Field, Refusal)>,
-    /// The processes on it; absent where it does not tell.
+    /// The processes that use the GPU; absent if the driver does not list them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<Process>>,
     /// The MIG instances on it.
@@ -170,10 +170,10 @@ pub struct Sample {
 pub struct Process {
     /// The pid.
     pub pid: u32,
-    /// Bytes; absent where the driver does not tell.
+    /// Bytes; absent if the driver does not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
-    /// Percent of time it ran on the SMs; absent where it did not, or the driver does not tell.
+    /// Percent of the time in which it ran on the SMs; absent if it did not run, or if the driver does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sm: Option<u32>,
 }
@@ -184,7 +184,7 @@ pub struct Process {
 pub struct Instance {
     /// Its UUID.
     pub uuid: String,
-    /// Its product name, which has the profile.
+    /// Its product name, which contains the MIG profile.
     #[serde(default)]
     pub name: String,
     /// The GPU instance.
@@ -193,7 +193,7 @@ pub struct Instance {
     /// The compute instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci: Option<u32>,
-    /// Its memory: total, used, free, reserved (where it is told apart).
+    /// Its memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
 }
@@ -202,13 +202,13 @@ pub struct Instance {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// All of it.
+    /// Total.
     pub total: u64,
-    /// In use, without the driver's where that is told apart.
+    /// In use, without reserved memory if that is reported separately.
     pub used: u64,
     /// Free.
     pub free: u64,
-    /// The driver's; absent where it is not told apart.
+    /// Reserved by the driver; absent if it is not reported separately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<u64>,
 }
@@ -217,19 +217,19 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The GPU or the library has no such thing.
+    /// The GPU or the library does not support it.
     Unsupported,
-    /// The driver refuses us.
+    /// The driver denied access.
     Permission,
-    /// A return code that nvml.h did not have when this was written.
+    /// A return code that nvml.h did not define when this was written.
     UnknownCode,
     /// Any other error.
     Error,
     /// The GPU fell off the bus or needs a reset.
     Lost,
-    /// The call returned a value that cannot be.
+    /// The call returned an impossible value.
     Implausible,
-    /// NVML was shut down or the driver was reloaded under us.
+    /// NVML was shut down or the driver was reloaded while the worker ran.
     Gone,
 }
 
@@ -248,41 +248,41 @@ impl Reason {
     }
 }
 
-/// A call that gave no value.
+/// An NVML call that returned no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// NVML's return code.
     pub code: u32,
 }
 
-/// A GPU that refused to be sampled.
+/// A GPU that could not be sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trouble {
     /// NVML's index.
     pub gpu: u32,
-    /// How it refused.
+    /// The error.
     pub refusal: Refusal,
 }
 
-/// A critical error.
+/// A critical error of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xid {
     /// NVML's index.
     pub gpu: u32,
-    /// The error's number.
+    /// The XID.
     pub xid: u32,
 }
 
-/// A call of NVML that has not returned for a while.
+/// An NVML call that has been in progress for at least one heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lasting {
-    /// NVML's index; absent where NVML is being started.
+    /// NVML's index; absent if NVML is being initialized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
     /// The function's name in nvml.h.
@@ -290,7 +290,7 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// Whether the name can be one of NVML's: it becomes a label.
+    /// Whether the name is plausible for an NVML function: it becomes a label value.
     pub fn is_sound(&self) -> bool {
         let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         self.function.starts_with("nvml") && self.function.len() <= 64 && self.function.bytes().all(letter)
@@ -298,19 +298,19 @@ impl Lasting {
 }
 
 impl Line {
-    /// A beat while no call lasts.
+    /// A heartbeat without calls in progress.
     pub const fn alive() -> Self {
         Self::Beat { lasting: Vec::new() }
     }
 
-    /// As bytes, with the line's end.
+    /// Serializes the message, with a newline.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).unwrap_or_default();
         bytes.push(b'\n');
         bytes
     }
 
-    /// From the bytes of one line; nothing where they are not one of ours.
+    /// Parses one line; nothing if it is not a valid message.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }

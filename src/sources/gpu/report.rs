@@ -1,4 +1,4 @@
-//! One tick: everything known, as points and as the source's own state.
+//! Output of one tick: the points, and the state of the source.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::model::source::{Failure, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag};
 
-/// A start that takes longer is worth a complaint.
+/// An initialization that takes longer is reported as a failure.
 const SLOW_START: Duration = Duration::from_secs(30);
 
-/// Puts everything, and says what is wrong. `driver` is whether the kernel has the driver loaded.
+/// Puts all points and returns what is wrong. `driver` is whether the kernel has loaded the driver.
 pub fn put(
     world: &World,
     now: Timestamp,
@@ -125,13 +125,13 @@ fn put_gpu(gpu: &Gpu, condition: Condition, now: Timestamp, interval: Duration, 
     }
 }
 
-/// What NVML's own state means for the source.
+/// Maps the status of NVML to the state of the source.
 fn verdict(world: &World, now: Timestamp, driver: bool) -> Result<(), SourceError> {
     let state = &world.state;
     let failed = |kind| Err(SourceError::failed(kind, state.why.clone()));
     match state.status {
         Status::Ok if world.answers(now) => Ok(()),
-        Status::Ok => Err(SourceError::failed(Failure::Timeout, "the GPU worker is silent")),
+        Status::Ok => Err(SourceError::failed(Failure::Timeout, "the GPU worker does not respond")),
         Status::LibraryAbsent if driver => failed(Failure::NotFound),
         Status::LibraryAbsent => Err(SourceError::unavailable(state.why.clone())),
         Status::DriverNotLoaded => failed(Failure::Lost),
@@ -141,8 +141,8 @@ fn verdict(world: &World, now: Timestamp, driver: bool) -> Result<(), SourceErro
         Status::Released => Err(SourceError::unavailable(state.why.clone())),
         Status::Initializing if world.begun.is_some_and(|begun| now.since(begun) > SLOW_START) => {
             let call = world.starting().map_or_else(String::new, |call| format!(": {call} does not return"));
-            Err(SourceError::failed(Failure::Timeout, format!("NVML has not answered yet{call}")))
+            Err(SourceError::failed(Failure::Timeout, format!("NVML has not finished initializing{call}")))
         }
-        Status::Initializing => Err(SourceError::unavailable("NVML is being started")),
+        Status::Initializing => Err(SourceError::unavailable("NVML is being initialized")),
     }
 }

@@ -1,4 +1,4 @@
-//! The newest that is known of every GPU, filled by the worker's lines.
+//! The newest known state of every GPU, updated from the worker's messages.
 
 use std::time::Duration;
 
@@ -15,25 +15,25 @@ use crate::model::time::Timestamp;
 /// A GPU's sample is stale after this many intervals.
 const STALE: u32 = 5;
 
-/// A sweep of an idle GPU can take a second, so that a short interval says nothing about hanging.
+/// A sweep of an idle GPU can take a second, so a shorter time is no sign of a hanging GPU.
 const SHORTEST_STALE: Duration = Duration::from_secs(3);
 
-/// A worker that beats every second and was silent for longer says nothing about its GPUs; less than the time
-/// after which a GPU hangs, so that a stopped worker is never taken for hung GPUs.
+/// After this silence of a worker, which sends a heartbeat every second, its GPUs are unobserved; shorter than the
+/// time after which a GPU counts as hung, so that a stopped worker is never reported as hung GPUs.
 const SILENT: Duration = Duration::from_millis(2_500);
 
-/// How one GPU is.
+/// The condition of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It tells its values.
+    /// It returns values.
     Ok,
     /// It fell off the bus, needs a reset, or is no longer counted by the driver.
     Lost,
-    /// Its calls do not return.
+    /// Its driver calls do not return.
     Hung,
-    /// It refuses with another error.
+    /// Its calls fail with another error.
     UnknownError,
-    /// No worker looks at it now.
+    /// No worker observes it now.
     Unobserved,
 }
 
@@ -53,40 +53,40 @@ impl Condition {
     }
 }
 
-/// How sure it is that a GPU has the index under which it is known.
+/// How reliable a GPU's index is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seat {
-    /// It told this worker so.
+    /// The GPU reported it to the current worker.
     Told,
-    /// It told an earlier worker so, or has not said who it is, and nothing speaks against it.
+    /// An earlier worker reported it, or the GPU has not reported its UUID, and nothing contradicts it.
     Assumed,
-    /// The driver has it under no index, or under one that is not known yet.
+    /// The driver has no index for the GPU, or an index that is not known yet.
     None,
 }
 
-/// What is known of one GPU.
+/// The state of one GPU.
 #[derive(Debug)]
 pub struct Gpu {
     /// The values of the labels `gpu` and `uuid`.
     pub labels: [Label; 2],
-    /// Who it is, once it has said so.
+    /// Its identity, once reported.
     pub identity: Identity,
     /// The newest sample.
     pub sample: Option<Sample>,
-    /// Its XIDs.
+    /// Its XID counters.
     pub xids: Xids,
     /// Bytes sent over PCIe.
     pub pcie_sent: Unwrapped,
     /// Bytes received over PCIe.
     pub pcie_received: Unwrapped,
     seat: Seat,
-    /// Since when the worker that runs now can have heard of it.
+    /// Since when the current worker could have reported it.
     since: Timestamp,
-    /// When the newest sample came.
+    /// When the newest sample was received.
     sampled: Option<Timestamp>,
-    /// The newest refusal, where it is newer than the newest sample.
+    /// The newest error, if it is newer than the newest sample.
     trouble: Option<(Timestamp, Refusal)>,
-    /// The call of NVML that has not returned for a while, by the last beat.
+    /// The NVML call that does not return, according to the last heartbeat.
     lasting: Option<Label>,
 }
 
@@ -107,17 +107,17 @@ impl Gpu {
         }
     }
 
-    /// Time since its newest sample, or since it is known.
+    /// Time since its newest sample, or since it became known.
     pub fn age(&self, now: Timestamp) -> Duration {
         now.since(self.sampled.unwrap_or(self.since))
     }
 
-    /// The call of NVML that does not return, where one is known.
+    /// The NVML call that does not return, if one is known.
     pub const fn lasting(&self) -> Option<&Label> {
         self.lasting.as_ref()
     }
 
-    /// Time since this worker last heard anything of it.
+    /// Time since the current worker last reported anything about it.
     fn silence(&self, now: Timestamp) -> Duration {
         let told = [self.sampled, self.trouble.map(|trouble| trouble.0)];
         let newest = told.into_iter().flatten().map(|told| now.since(told)).min();
@@ -126,49 +126,49 @@ impl Gpu {
     }
 }
 
-/// Everything that is known.
+/// The state of NVML, the worker and all GPUs.
 #[derive(Debug, Default)]
 pub struct World {
-    /// How NVML is.
+    /// The state of NVML.
     pub state: State,
-    /// Whether `state` was told by the newest worker.
+    /// Whether the newest worker reported `state`.
     told: bool,
-    /// Whether the worker was ended on request.
+    /// Whether the worker was stopped on request.
     pub released: bool,
     /// GPUs, by index.
     pub gpus: Vec<Gpu>,
-    /// How many GPUs the driver had when NVML last answered.
+    /// Number of GPUs that the driver reported last.
     counted: Option<u32>,
     /// XIDs of the kernel log whose GPU is not known yet.
     pub unplaced: Unplaced,
-    /// When the worker was last heard of.
+    /// When the worker last sent a message.
     pub heard: Option<Timestamp>,
     /// Whether a worker runs.
     pub running: bool,
-    /// Workers started because the one before failed.
+    /// Workers started after the previous one failed.
     pub restarts: u64,
-    /// Workers left behind.
+    /// Workers that could not be killed.
     pub abandoned: usize,
-    /// The worker's resident memory.
+    /// The worker's resident memory in bytes.
     pub resident: Option<u64>,
-    /// Lines refused.
+    /// Messages rejected.
     pub bad_lines: u64,
-    /// When a worker was first wanted.
+    /// When a worker was first requested.
     pub begun: Option<Timestamp>,
-    /// The call with which NVML is being started, where it has not returned for a while.
+    /// The initialization call of NVML that does not return.
     starting: Option<Label>,
-    /// Counts workers; a line of an earlier one is dropped.
+    /// Number of the current worker; messages of earlier ones are dropped.
     generation: u64,
 }
 
 impl World {
-    /// A keeper begins; gives the restarts by those before it.
+    /// Records that a keeper starts; returns the restarts counted before it.
     pub fn keeper_started(&mut self, at: Timestamp) -> u64 {
         self.begun = Some(at);
         self.restarts
     }
 
-    /// A worker was started; its lines carry the number returned.
+    /// Records that a worker was started; returns the number with which its messages are passed to [`World::take`].
     pub fn worker_started(&mut self, at: Timestamp) -> u64 {
         self.generation += 1;
         self.beat(&[]);
@@ -182,7 +182,7 @@ impl World {
         self.generation
     }
 
-    /// The worker has ended or was left behind; `orderly` where it said why or wanted to be started anew.
+    /// Records that the worker exited or was abandoned; `orderly` if it gave a reason or exited to be started again.
     pub fn worker_ended(&mut self, orderly: bool, why: String) {
         self.running = false;
         self.resident = None;
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// The worker was ended on request.
+    /// Records that the worker was stopped on request.
     pub fn worker_released(&mut self) {
         self.running = false;
         self.resident = None;
@@ -203,18 +203,18 @@ impl World {
             State { status: Status::Released, why: "released on request".to_owned(), ..State::default() };
     }
 
-    /// Whether the worker has told how NVML is.
+    /// Whether the worker has reported the state of NVML.
     pub fn has_reported(&self) -> bool {
         self.told
     }
 
-    /// Takes one line of the worker with this number.
+    /// Processes one message of the worker with this number.
     pub fn take(&mut self, generation: u64, at: Timestamp, line: Line) {
         if generation != self.generation {
             return;
         }
         if self.heard.is_some_and(|heard| at.since(heard) > SILENT) {
-            // The lines that were not read meanwhile come only now.
+            // Messages that were queued meanwhile arrive only now.
             self.stood_still(at);
         }
         self.heard = Some(at);
@@ -233,7 +233,8 @@ impl World {
         self.bad_lines += u64::from(!accepted);
     }
 
-    /// This process or the worker stood still until now, which is no silence of the GPUs'.
+    /// Records that the daemon or the worker was stopped until now, so that this time is not counted as
+    /// silence of the GPUs.
     pub fn stood_still(&mut self, now: Timestamp) {
         if self.running {
             self.heard = Some(now);
@@ -241,12 +242,12 @@ impl World {
         self.gpus.iter_mut().for_each(|gpu| gpu.since = now);
     }
 
-    /// Counts what the kernel log told.
+    /// Counts XIDs from the kernel log.
     pub fn take_kernel(&mut self, at: Timestamp, xids: &[KernelXid]) {
         for told in xids {
             let address = pci(&told.pci);
             let is_it = |gpu: &&mut Gpu| address.is_some() && pci(&gpu.identity.pci) == address;
-            // A GPU that was taken out may have left its slot to another.
+            // After a GPU was removed, its slot may hold another one.
             match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.seat != Seat::None) {
                 Some(gpu) => gpu.xids.record(at, Road::Kernel, told.xid),
                 None => self.unplaced.record(told),
@@ -254,18 +255,18 @@ impl World {
         }
     }
 
-    /// Whether the worker runs and was heard of lately.
+    /// Whether the worker runs and has sent a message recently.
     pub fn answers(&self, now: Timestamp) -> bool {
         self.running && self.heard.is_some_and(|heard| now.since(heard) <= SILENT)
     }
 
-    /// How a GPU is now.
+    /// The current condition of a GPU.
     pub fn condition(&self, gpu: &Gpu, now: Timestamp, interval: Duration) -> Condition {
         if self.state.status != Status::Ok || !self.answers(now) {
             return Condition::Unobserved;
         }
         if gpu.seat == Seat::None {
-            // It may be behind any index that has not said who it is.
+            // It may be at any index whose GPU has not reported its UUID.
             let nameless = |gpu: &Gpu| gpu.seat != Seat::None && gpu.identity.uuid.is_empty();
             return if self.gpus.iter().any(nameless) { Condition::Unobserved } else { Condition::Lost };
         }
@@ -280,13 +281,13 @@ impl World {
         }
     }
 
-    /// How long a GPU has hung, where one does.
+    /// The longest time for which a GPU has hung, if one hangs.
     pub fn hung(&self, now: Timestamp, interval: Duration) -> Option<Duration> {
         let hung = |gpu: &&Gpu| self.condition(gpu, now, interval) == Condition::Hung;
         self.gpus.iter().filter(hung).map(|gpu| gpu.silence(now)).max()
     }
 
-    /// The calls that do not return, each with its GPU; nothing where there is none.
+    /// The NVML calls that do not return, each with its GPU; nothing if there are none.
     pub fn lasting(&self) -> Option<String> {
         let of_gpus = self
             .gpus
@@ -296,7 +297,7 @@ impl World {
         (!calls.is_empty()).then(|| calls.join(", "))
     }
 
-    /// The call with which NVML is being started, where it has not returned for a while.
+    /// The initialization call of NVML that does not return.
     pub const fn starting(&self) -> Option<&Label> {
         self.starting.as_ref()
     }
@@ -344,7 +345,7 @@ impl World {
         true
     }
 
-    /// Indices have shifted: none is believed before its GPU has told this worker who it is.
+    /// Drops indices that the current worker has not confirmed, because indices have shifted.
     fn doubt(&mut self) {
         for gpu in &mut self.gpus {
             if gpu.seat == Seat::Assumed {
@@ -353,10 +354,10 @@ impl World {
         }
     }
 
-    /// Gives each index that nobody has a GPU without a name, and forgets such GPUs without an index.
+    /// Adds a GPU without UUID for each index that has no GPU, and removes such GPUs that have no index.
     fn seat_nameless(&mut self, at: Timestamp) {
         self.gpus.retain(|gpu| gpu.seat != Seat::None || !gpu.identity.uuid.is_empty());
-        // A vanished UUID stays as lost; a node that swaps GPUs for ever is no node.
+        // A GPU that disappeared stays as lost; the number of GPUs is bounded by the limit.
         while self.gpus.len() > MOST_GPUS as usize {
             let Some(vanished) = self.gpus.iter().position(|gpu| gpu.seat == Seat::None) else { break };
             self.gpus.remove(vanished);
@@ -369,7 +370,7 @@ impl World {
         self.gpus.sort_by_key(|gpu| gpu.identity.gpu);
     }
 
-    /// A GPU said who it is: what was known under its UUID is its own, under its index perhaps another's.
+    /// Takes the identity of a GPU: state known under its UUID is its own, state under its index may be another GPU's.
     fn identify(&mut self, at: Timestamp, identity: Identity) -> bool {
         let index = identity.gpu;
         let counted = self.counted.is_some_and(|counted| index < counted);
@@ -379,7 +380,7 @@ impl World {
         let sits = |gpu: &Gpu| gpu.seat != Seat::None && gpu.identity.gpu == index;
         let is_it = |gpu: &Gpu| gpu.identity.uuid == identity.uuid;
         let shifted = self.gpus.iter().any(|gpu| {
-            // Another has its index, or it has another index.
+            // Another GPU has its index, or it has another index.
             gpu.seat != Seat::None
                 && !gpu.identity.uuid.is_empty()
                 && sits(gpu) != is_it(gpu)
@@ -427,7 +428,7 @@ impl World {
     }
 }
 
-/// When a sample is too old to be shown.
+/// The age from which a sample is stale.
 pub fn stale_after(interval: Duration) -> Duration {
     (interval * STALE).max(SHORTEST_STALE)
 }

@@ -1,60 +1,60 @@
-//! When a worker is started, killed, given up. Pure: time is an argument.
+//! Decides when a worker is started, killed or abandoned. Pure: time is an argument.
 
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
 
-/// A worker beats every second; after this silence it is stopped or hangs as a whole.
+/// A worker sends a heartbeat every second; after this silence it is considered stopped or hung.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// NVML's start takes tens of seconds on large nodes without persistence mode; not this long.
+/// Longest initialization of NVML, which takes tens of seconds on large nodes without persistence mode.
 const START: Duration = Duration::from_secs(120);
 
-/// After this time one new worker is tried for a GPU that hangs: a call of a dead connection may never return.
+/// After a GPU has hung for this time, one new worker is tried: a call on a dead connection may never return.
 const HUNG: Duration = Duration::from_secs(300);
 
-/// How long a worker may take to let go of NVML, or to die of SIGKILL.
+/// How long a worker may take to shut NVML down, or to exit after SIGKILL.
 const LEAVE: Duration = Duration::from_secs(2);
 
-/// The pause before the first new start; it doubles.
+/// The pause before the first restart; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A worker that lived so long was healthy: the next pause is the first again.
+/// A worker that ran for this time was healthy: the pause starts at its first value again.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-/// Workers in uninterruptible sleep that are left behind; one more is not started.
+/// Most workers abandoned in uninterruptible sleep; no other worker is started beyond this number.
 pub const MOST_ABANDONED: usize = 2;
 
-/// What is to be done.
+/// What the keeper must do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Nothing.
     Nothing,
     /// Start a worker.
     Start,
-    /// Ask it to let go of NVML and end.
+    /// Ask the worker to shut NVML down and exit.
     AskToLeave,
-    /// Kill it.
+    /// Kill the worker.
     Kill,
-    /// Leave it behind: SIGKILL does not end it.
+    /// Abandon the worker: SIGKILL does not end it.
     Abandon,
 }
 
-/// What the worker's life looks like from outside.
+/// The observed state of the worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// When it was last heard of.
+    /// When it last sent a message.
     pub heard: Option<Timestamp>,
-    /// Whether it has told how NVML is.
+    /// Whether it has reported the state of NVML.
     pub started: bool,
-    /// How long one of its GPUs has hung.
+    /// The longest time for which one of its GPUs has hung.
     pub hung: Option<Duration>,
-    /// Whether it has ended and was reaped, and if so whether orderly.
+    /// Whether it has exited and was reaped, and if so whether orderly.
     pub ended: Option<bool>,
-    /// Workers left behind that still have not ended.
+    /// Abandoned workers that still exist.
     pub abandoned: usize,
 }
 
@@ -67,21 +67,21 @@ enum Phase {
     Released,
 }
 
-/// The life of workers, one after the other.
+/// The state machine of successive workers.
 #[derive(Debug)]
 pub struct Supervisor {
     phase: Phase,
     pause: Duration,
     restarts: u64,
-    /// Whether the last worker did not end orderly.
+    /// Whether the last worker exited abnormally.
     failed: bool,
     wanted: bool,
-    /// Whether a worker was already replaced for the GPU that hangs now.
+    /// Whether a worker was already replaced because of the GPU that hangs now.
     replaced: bool,
 }
 
 impl Supervisor {
-    /// Wants a worker at once, where one is wanted at all.
+    /// Starts a worker at the next call of [`Supervisor::next`] if one is wanted.
     pub fn new(now: Timestamp, wanted: bool) -> Self {
         Self {
             phase: Phase::Pausing { until: now },
@@ -93,17 +93,17 @@ impl Supervisor {
         }
     }
 
-    /// Whether a worker should run at all.
+    /// Sets whether a worker should run.
     pub fn want(&mut self, wanted: bool) {
         self.wanted = wanted;
     }
 
-    /// Workers started because the one before failed.
+    /// Workers started because the previous one failed.
     pub fn restarts(&self) -> u64 {
         self.restarts
     }
 
-    /// This process itself stood still for some time, for which no worker can be blamed.
+    /// Excludes a time in which the daemon itself was stopped from all limits.
     pub fn stood_still(&mut self, time: Duration) {
         if let Phase::Running { since } | Phase::Leaving { since } | Phase::Dying { since } = &mut self.phase
         {
@@ -111,17 +111,17 @@ impl Supervisor {
         }
     }
 
-    /// Whether a worker runs and is expected to answer.
+    /// Whether a worker runs and is expected to respond.
     pub fn running(&self) -> bool {
         matches!(self.phase, Phase::Running { .. })
     }
 
-    /// Whether no worker runs, on request.
+    /// Whether no worker runs because none is wanted.
     pub fn released(&self) -> bool {
         self.phase == Phase::Released
     }
 
-    /// What is to be done now. An order given is taken as carried out.
+    /// Returns what to do now. The caller must carry the order out.
     pub fn next(&mut self, now: Timestamp, seen: Seen) -> Order {
         match self.phase {
             Phase::Released if self.wanted => {
@@ -183,7 +183,7 @@ impl Supervisor {
         Order::Nothing
     }
 
-    /// A worker has ended or was left behind: wait before the next.
+    /// Records that a worker exited or was abandoned, and waits before the next start.
     fn rest(&mut self, now: Timestamp, orderly: bool) -> Order {
         self.failed = !orderly;
         self.phase = if self.wanted {
@@ -202,10 +202,11 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    /// Plays a story, a letter a second, and compares the orders.
+    /// Runs a scenario with one letter per second, and compares the orders.
     ///
-    /// `.` the worker beats, `i` it beats but has not told how NVML is, `h` a GPU hung for long, `-` it is silent,
-    /// `x` it has ended, `R` release is asked for, `Q` the GPU is wanted again, `2` two workers are left behind.
+    /// `.` the worker sends a heartbeat, `i` a heartbeat while NVML is initializing, `h` a GPU has hung for
+    /// long, `-` no message, `x` the worker has exited, `R` release is requested, `Q` the GPU is requested
+    /// again, `2` two workers are abandoned.
     /// Orders: `S`tart, `A`sk to leave, `K`ill, a`B`andon.
     fn check(story: &str, expected: Expect) {
         let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
@@ -265,7 +266,7 @@ mod tests {
             }
         }
         expect!["[0, 2, 5, 10, 19, 36, 69, 130, 191, 252, 313, 374]"].assert_eq(&format!("{starts:?}"));
-        // A worker that ended in an even second was orderly: its successor is no restart.
+        // A worker that exits at an even second is orderly: its successor does not count as a restart.
         let failed = starts.iter().filter(|second| (*second + 1) % 2 == 1 && *second + 1 < 375).count();
         assert_eq!(supervisor.restarts(), failed as u64);
         let long = format!(".x.x..x{}x...", ".".repeat(70));

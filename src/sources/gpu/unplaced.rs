@@ -1,17 +1,17 @@
-//! XIDs of the kernel log about GPUs that have not said who they are.
+//! XIDs of the kernel log about GPUs that have not reported their PCI address.
 //!
-//! When the driver cannot be started, the kernel log is the only witness;
-//! what it told is kept until a GPU says that the address is its own.
+//! When the driver cannot be initialized, the kernel log is the only source of
+//! XIDs. They are kept until a GPU reports the address.
 
 use std::collections::BTreeMap;
 
 use super::xid::{Address, pci};
 use crate::model::facts::KernelXid;
 
-/// Addresses come from outside; more pairs of address and XID than this are counted without them.
+/// Most pairs of address and XID; addresses come from outside, so events beyond it are counted without them.
 const MOST: usize = 256;
 
-/// The counts.
+/// XID counts by PCI address.
 #[derive(Debug, Default)]
 pub struct Unplaced {
     counts: BTreeMap<(Address, u32), u64>,
@@ -28,7 +28,7 @@ impl Unplaced {
         }
     }
 
-    /// Takes out what was counted for an address: each XID and its number of events.
+    /// Removes and returns the counts of an address: each XID and its number of events.
     pub fn place(&mut self, address: Address) -> Vec<(u32, u64)> {
         let placed: Vec<_> = self
             .counts
@@ -39,14 +39,14 @@ impl Unplaced {
         placed
     }
 
-    /// What is left: address, XID and number of events.
+    /// The remaining counts: address, XID and number of events.
     pub fn counts(&self) -> impl Iterator<Item = (String, u32, u64)> {
         self.counts.iter().map(|(((domain, bus, device), xid), events)| {
             (format!("{domain:04x}:{bus:02x}:{device:02x}"), *xid, *events)
         })
     }
 
-    /// Events whose address could not be kept.
+    /// Events that were counted without their address.
     pub fn others(&self) -> u64 {
         self.others
     }

@@ -1,6 +1,6 @@
-//! Counters of the driver's that start again at zero.
+//! Driver counters that restart at zero.
 
-/// A counter of the driver's that wraps, made to only grow.
+/// A driver counter that wraps, converted to one that only grows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwrapped {
     base: u64,
@@ -8,7 +8,7 @@ pub struct Unwrapped {
 }
 
 impl Unwrapped {
-    /// Takes the driver's newest number.
+    /// Adds the driver's newest value.
     pub fn feed(&mut self, raw: u64) {
         if raw < self.last {
             self.base = self.base.saturating_add(self.last);

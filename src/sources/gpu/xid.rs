@@ -1,23 +1,23 @@
-//! XIDs: what they mean, and counting each once though two roads tell it.
+//! The meaning of XIDs, and counting each event once although two sources report it.
 //!
-//! NVML cannot tell some (79, 119, 120), the kernel log is not always
-//! readable, and both tell most.
+//! NVML cannot report some XIDs (79, 119, 120), the kernel log is not always
+//! readable, and both report most XIDs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
 
-/// How bad an XID is.
+/// The severity of an XID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// The GPU or the job on it cannot go on without an operator.
+    /// The GPU or the job on it cannot continue without an operator.
     Critical,
-    /// Work was lost or will be, but the GPU goes on.
+    /// Work is or will be lost, but the GPU continues.
     Warning,
-    /// Most often the job's own mistake, or only news.
+    /// Usually an error of the job, or only information.
     Info,
-    /// Not in our table.
+    /// Not in the table.
     Unknown,
 }
 
@@ -33,16 +33,16 @@ impl Severity {
     }
 }
 
-/// What is known of one XID.
+/// The table entry of one XID.
 #[derive(Debug)]
 pub struct Meaning {
-    /// Its number.
+    /// The XID.
     pub xid: u32,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// What happened.
     pub what: &'static str,
-    /// What to do.
+    /// What to do about it.
     pub advice: &'static str,
 }
 
@@ -53,47 +53,62 @@ const fn xid(xid: u32, severity: Severity, what: &'static str, advice: &'static 
 use Severity::{Critical, Info, Warning};
 
 const RESET: &str = "drain the node and reset the GPU";
-const JOB: &str = "look at the job first; if several jobs see it, test the GPU";
-const RETURN: &str = "drain the node; reset, and replace the GPU if it returns";
+const JOB: &str = "check the job first; if several jobs report it, test the GPU";
+const RETURN: &str = "drain the node and reset the GPU; replace the GPU if the error recurs";
 
-const LINK: &str = "read in the kernel log whether it is fatal; then drain the node and reset the GPU";
+const LINK: &str = "check in the kernel log whether it is fatal; if so, drain the node and reset the GPU";
 
-/// The XIDs worth knowing, sorted; their counters start at zero, so that the first event counts.
+/// The XIDs in the table, sorted; their counters start at zero, so that `increase()` sees the first event.
 pub static KNOWN: &[Meaning] = &[
-    xid(13, Info, "a kernel raised an exception, such as an access out of bounds", JOB),
-    xid(31, Info, "a kernel touched memory that is not mapped", JOB),
-    xid(32, Warning, "the stream of commands to the GPU was broken", JOB),
-    xid(38, Warning, "the GPU's firmware met an error of the driver", "update the driver"),
-    xid(43, Info, "a job's channel was stopped; the GPU goes on", JOB),
-    xid(44, Warning, "the graphics engine raised a fault at a switch of contexts", RESET),
-    xid(45, Info, "a job's work was removed, mostly because it ended or was killed", "none by itself"),
-    xid(46, Critical, "the GPU stopped answering the driver", RESET),
-    xid(48, Critical, "memory had an error in two bits, which could not be corrected", RESET),
+    xid(13, Info, "graphics engine exception, such as an out-of-bounds access of a kernel", JOB),
+    xid(31, Info, "GPU memory page fault: a kernel accessed memory that is not mapped", JOB),
+    xid(32, Warning, "invalid or corrupted push buffer stream", JOB),
+    xid(38, Warning, "driver firmware error", "update the driver"),
+    xid(43, Info, "a job's channel was stopped; the GPU continues", JOB),
+    xid(44, Warning, "graphics engine fault during a context switch", RESET),
+    xid(
+        45,
+        Info,
+        "preemptive cleanup of a job's work, mostly because the job ended or was killed",
+        "no action",
+    ),
+    xid(46, Critical, "the GPU stopped processing", RESET),
+    xid(48, Critical, "double-bit ECC error in GPU memory, which cannot be corrected", RESET),
     xid(54, Critical, "auxiliary power is not connected", "check the power cables"),
-    xid(56, Warning, "the display engine failed", "update the driver"),
-    xid(57, Warning, "memory could not be trained at its speed", RETURN),
-    xid(61, Critical, "the GPU's microcontroller stopped at a breakpoint", RESET),
-    xid(62, Critical, "the GPU's microcontroller halted", RESET),
-    xid(63, Warning, "a page was retired or a row remapped", "reset the GPU when the job ends"),
-    xid(64, Critical, "a page could not be retired or a row not remapped", RETURN),
-    xid(68, Warning, "the video processor raised an exception", JOB),
-    xid(69, Warning, "the graphics engine raised a class error", JOB),
-    xid(74, Critical, "an NVLink link failed", "check the other end's XIDs, reset both GPUs"),
-    xid(79, Critical, "the GPU fell off the bus", "restart the node; check power, heat and the slot"),
-    xid(92, Warning, "single-bit errors come often", "watch it, test it when the job ends"),
+    xid(56, Warning, "display engine error", "update the driver"),
+    xid(57, Warning, "error when programming the memory interface", RETURN),
+    xid(61, Critical, "breakpoint of the GPU's internal microcontroller", RESET),
+    xid(62, Critical, "halt of the GPU's internal microcontroller", RESET),
+    xid(
+        63,
+        Warning,
+        "a page of GPU memory was retired or a row was remapped",
+        "reset the GPU when the job ends",
+    ),
+    xid(64, Critical, "a page of GPU memory could not be retired or a row could not be remapped", RETURN),
+    xid(68, Warning, "video processor exception", JOB),
+    xid(69, Warning, "graphics engine class error", JOB),
+    xid(74, Critical, "NVLink error", "check the XIDs of the peer GPU, reset both GPUs"),
+    xid(
+        79,
+        Critical,
+        "the GPU fell off the bus",
+        "restart the node; check power, temperature and the PCIe slot",
+    ),
+    xid(92, Warning, "high rate of single-bit ECC errors", "monitor the GPU, test it when the job ends"),
     xid(
         94,
         Warning,
-        "an uncorrectable error was kept to the job that met it",
-        "restart the job, reset the GPU soon",
+        "contained uncorrectable ECC error: only the job that accessed the memory is affected",
+        "restart the job; reset the GPU soon",
     ),
-    xid(95, Critical, "an uncorrectable error may have reached other jobs", RESET),
-    xid(109, Warning, "a switch of contexts timed out", RESET),
-    xid(119, Critical, "the GPU's system processor does not answer", RESET),
-    xid(120, Critical, "the GPU's system processor met an error", RESET),
-    xid(121, Warning, "the link to the CPU had a corrected error", "watch it"),
-    xid(140, Critical, "an uncorrectable error was found in the GPU's own engines", RETURN),
-    xid(143, Critical, "the GPU could not be initialized", RETURN),
+    xid(95, Critical, "uncontained uncorrectable ECC error: other jobs may be affected", RESET),
+    xid(109, Warning, "context switch timeout", RESET),
+    xid(119, Critical, "RPC timeout of the GPU system processor (GSP)", RESET),
+    xid(120, Critical, "error of the GPU system processor (GSP)", RESET),
+    xid(121, Warning, "corrected error on the link to the CPU (C2C)", "monitor the GPU"),
+    xid(140, Critical, "unrecovered uncorrectable ECC error in the GPU's engines", RETURN),
+    xid(143, Critical, "GPU initialization error", RETURN),
     xid(144, Warning, "NVLink 5: an error in the SAW block", LINK),
     xid(145, Warning, "NVLink 5: an error in the RLW block", LINK),
     xid(146, Warning, "NVLink 5: an error in the TLW block", LINK),
@@ -104,22 +119,22 @@ pub static KNOWN: &[Meaning] = &[
     xid(
         154,
         Warning,
-        "the recovery that the driver asks for has changed",
-        "see nvidia-smi's recovery action",
+        "the recovery action that the driver requests has changed",
+        "check the recovery action in nvidia-smi -q",
     ),
 ];
 
-/// What an XID means, by our table.
+/// The meaning of an XID according to the table.
 pub fn meaning(xid: u32) -> &'static str {
     KNOWN.iter().find(|known| known.xid == xid).map_or("not in memwarden's table", |known| known.what)
 }
 
-/// How bad an XID is, by our table.
+/// The severity of an XID according to the table.
 pub fn severity(xid: u32) -> Severity {
     KNOWN.iter().find(|known| known.xid == xid).map_or(Severity::Unknown, |known| known.severity)
 }
 
-/// Who told of an event.
+/// The source that reported an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Road {
     /// NVML's event set.
@@ -128,16 +143,16 @@ pub enum Road {
     Kernel,
 }
 
-/// Two roads tell of one event within this time: the log is read once a tick, which may come late.
+/// Reports from both sources within this time are the same event: the log is read once a tick, which may come late.
 const SAME: Duration = Duration::from_secs(5);
 
-/// Numbers outside our table that one GPU may add; more are dropped, because they come from outside.
+/// Most XIDs per GPU that are not in the table; others are dropped, because the numbers come from outside.
 const MOST_UNKNOWN: usize = 32;
 
-/// Events that wait for their other half.
+/// Most events kept to be matched with the other source's report.
 const MOST_UNPAIRED: usize = 256;
 
-/// The XIDs of one GPU.
+/// The XID counters of one GPU.
 #[derive(Debug)]
 pub struct Xids {
     counts: BTreeMap<u32, u64>,
@@ -151,7 +166,7 @@ impl Default for Xids {
 }
 
 impl Xids {
-    /// Counts one event, unless the other road told of it just before.
+    /// Counts one event, unless the other source reported it within the last five seconds.
     pub fn record(&mut self, at: Timestamp, road: Road, xid: u32) {
         self.unpaired.retain(|(told, ..)| at.since(*told) <= SAME);
         let other = self.unpaired.iter().position(|(_, by, what)| *by != road && *what == xid);
@@ -166,7 +181,7 @@ impl Xids {
         self.add(xid, 1);
     }
 
-    /// Counts events that only one road could tell.
+    /// Adds events that only one source can report.
     pub fn add(&mut self, xid: u32, events: u64) {
         if self.counts.contains_key(&xid) || self.counts.len() < KNOWN.len() + MOST_UNKNOWN {
             let count = self.counts.entry(xid).or_default();
@@ -198,7 +213,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `n` is an event by NVML, `k` one by the kernel, at the given tenths of a second; all of XID 31.
+    /// `n` is an event reported by NVML, `k` one by the kernel, at the given tenths of a second; all are XID 31.
     fn check(story: &[(u64, char)], events: u64) {
         let mut xids = Xids::default();
         for (tenths, road) in story {

@@ -1,36 +1,36 @@
-//! The kernel's sentences that we understand, from 5.4 (mm/oom_kill.c, NVIDIA's open kernel modules).
+//! Recognizes messages of the kernel log, since Linux 5.4 (mm/oom_kill.c) and NVIDIA's open kernel modules.
 
 use crate::model::units::Bytes;
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The kernel chose whom to kill; the kill itself is the next line.
+    /// The OOM killer selected a process; the next line reports the kill.
     Choice(Choice<'a>),
-    /// The kernel killed a process because memory ran out.
+    /// The OOM killer killed a process.
     Kill(Kill<'a>),
     /// The NVIDIA driver reported an XID.
     Xid {
         /// The PCI address without its function.
         pci: &'a str,
-        /// The number.
+        /// The XID.
         xid: u32,
     },
     /// A warning that is only counted.
     Warning(Warning),
 }
 
-/// Whose memory ran out.
+/// The memory that ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The host's, or that of the nodes a task may use.
+    /// The memory of the host, or of the NUMA nodes that a task may use.
     Host,
-    /// That of a cgroup.
+    /// The limit of a cgroup.
     Cgroup,
 }
 
 impl Scope {
-    /// Both, in the order their counters are kept.
+    /// Both scopes, in the order of their counters.
     pub const ALL: [Self; 2] = [Self::Host, Self::Cgroup];
 
     /// The value of the `scope` label.
@@ -42,27 +42,27 @@ impl Scope {
     }
 }
 
-/// Whom the kernel chose, the cgroup it is in, and the one whose limit was reached.
+/// The selected process, its cgroup, and the cgroup whose limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<'a> {
-    /// The victim's pid.
+    /// The pid of the process.
     pub pid: u32,
-    /// The victim's path in the memory controller's hierarchy.
+    /// Path of its cgroup in the memory controller's hierarchy.
     pub cgroup: &'a str,
-    /// The cgroup whose limit was reached, which is that one or above it; empty where the host ran out.
+    /// The cgroup whose limit was reached, the same one or an ancestor; empty if the host's memory ran out.
     pub limit: &'a str,
 }
 
-/// A kill.
+/// An OOM kill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kill<'a> {
-    /// Whose memory ran out.
+    /// The memory that ran out.
     pub scope: Scope,
-    /// Who was killed; absent where the line is cut.
+    /// The killed process; absent if the line is truncated.
     pub victim: Option<Victim<'a>>,
 }
 
-/// Who was killed.
+/// The process that was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim<'a> {
     /// The pid in the initial pid namespace.
@@ -75,7 +75,7 @@ pub struct Victim<'a> {
     pub file: Option<Bytes>,
     /// Resident shared memory.
     pub shmem: Option<Bytes>,
-    /// The user it ran as.
+    /// The user id of the process.
     pub uid: Option<u32>,
 }
 
@@ -88,7 +88,7 @@ macro_rules! warnings {
         }
 
         impl Warning {
-            /// Every kind, in the order their counters are kept.
+            /// Every kind, in the order of its counter.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
             /// The value of the `kind` label.
@@ -100,11 +100,11 @@ macro_rules! warnings {
 }
 
 warnings! {
-    /// No free block of the order that was asked for.
+    /// No free block of the requested order.
     AllocationFailure = "allocation_failure",
-    /// A task did not run for minutes, waiting for a disk, a network file system or a driver.
+    /// A task was blocked for minutes, waiting for a disk, a network file system or a driver.
     HungTask = "hung_task",
-    /// A CPU stayed in the kernel for too long.
+    /// A CPU ran kernel code for too long without scheduling.
     SoftLockup = "soft_lockup",
     /// A page was taken out of use because of a memory error.
     MemoryFailure = "memory_failure",
@@ -112,7 +112,7 @@ warnings! {
     MachineCheck = "machine_check",
 }
 
-/// What a message of the kernel says; nothing for all the others.
+/// Recognizes a message of the kernel; nothing for all others.
 pub fn recognize(message: &str) -> Option<Event<'_>> {
     kill(message)
         .map(Event::Kill)
@@ -134,7 +134,7 @@ fn kill(message: &str) -> Option<Kill<'_>> {
 /// `1234 (python3) total-vm:98304kB, anon-rss:91234kB, file-rss:0kB, shmem-rss:64kB, UID:1000 …`.
 fn victim(text: &str) -> Option<Victim<'_>> {
     let (pid, rest) = text.split_once(" (")?;
-    // The process chose its name and may have put anything in it; what follows the last match is the kernel's.
+    // The process chose its name, which may contain anything; the text after the last match is the kernel's.
     let (comm, rest) = rest.rsplit_once(") total-vm:")?;
     let kib = |name: &str| {
         let (_, rest) = rest.split_once(name)?;
@@ -159,9 +159,10 @@ fn choice(message: &str) -> Option<Choice<'_>> {
     Some(Choice { pid: pid.split(',').next()?.parse().ok()?, cgroup, limit })
 }
 
-/// `NVRM: Xid (PCI:0000:3b:00): 79, pid=…`; `PCI:` and the function `.0` come and go with the driver's version.
+/// `NVRM: Xid (PCI:0000:3b:00): 79, pid=…`; whether `PCI:` and the function `.0` are present depends on the
+/// driver version.
 ///
-/// That of a MIG instance names it behind the address: `(PCI:0000:3b:00 GPU-I:07)`, and a compute instance by `GPU-CI:`.
+/// A MIG instance is named after the address: `(PCI:0000:3b:00 GPU-I:07)`, a compute instance by `GPU-CI:`.
 fn xid(message: &str) -> Option<Event<'_>> {
     /// A domain of eight digits, bus and device: `00000000:3b:00`.
     const LONGEST: usize = 14;

@@ -1,4 +1,5 @@
-//! What `kmsg` exposes. XIDs go to the `gpu` source, which counts them once for both roads.
+//! Metrics of the `kmsg` source. XIDs are passed to the `gpu` source, which also gets them from NVML and
+//! counts each once.
 
 use crate::model::units::{Bytes, Count, Flag, Seconds};
 

@@ -1,7 +1,7 @@
 //! OOM kills, GPU XIDs and warnings, from the kernel log.
 //!
-//! Counts what is logged while the daemon runs; a record that a process
-//! wrote into the log counts for nothing.
+//! Counts what is logged while the daemon runs. Records that a process wrote
+//! into the log are ignored.
 
 pub mod message;
 pub mod metrics;
@@ -21,7 +21,7 @@ use crate::sources::Registration;
 use message::{Event, Kill, Scope, Warning};
 use reader::{KernelLog, Next};
 
-/// The kernel log.
+/// The source of the kernel log.
 pub static REGISTRATION: Registration = Registration {
     name: "kmsg",
     about: "OOM kills with their victims, GPU XIDs and kernel warnings, from the kernel log.",
@@ -40,15 +40,15 @@ pub static REGISTRATION: Registration = Registration {
     },
 };
 
-/// The most records read in one tick; a storm's rest waits for the next.
+/// Most records read in one tick; the rest is read at the next tick.
 const MOST: usize = 1_000;
 
 struct Kmsg {
     log: KernelLog,
     last_sequence: Option<u64>,
-    /// Who was chosen, between the line that says so and the kill.
+    /// The selected process, between the line that names it and the kill.
     chosen: Option<Chosen>,
-    /// Absent until the log could be opened once: nothing was counted before.
+    /// Absent until the log was opened once: nothing was counted before.
     seen: Option<Seen>,
 }
 
@@ -64,14 +64,14 @@ struct Seen {
     last: Option<Last>,
 }
 
-/// The last kill.
+/// The last OOM kill.
 struct Last {
     at: Timestamp,
-    /// Absent where the line was cut.
+    /// Absent if the line was truncated.
     victim: Option<Named>,
 }
 
-/// Who was killed.
+/// The killed process.
 struct Named {
     /// In the order of [`metrics::LAST_VICTIM`].
     labels: [Label; 7],
@@ -99,7 +99,8 @@ impl Kmsg {
             let bytes = match self.log.poll() {
                 Ok(Next::Record(bytes)) => bytes,
                 Ok(Next::Nothing) => break,
-                // The gap in the sequence tells how many; without a record before it, there was at least one.
+                // The gap in the sequence numbers gives the number of lost records; without an earlier record
+                // it is at least one.
                 Ok(Next::Overwritten) => {
                     seen.lost += u64::from(self.last_sequence.is_none());
                     continue;
@@ -133,7 +134,10 @@ impl Kmsg {
             }
         }
         if malformed {
-            let why = format!("a record of {} has no priority, sequence and time", self.log.path().display());
+            let why = format!(
+                "invalid record in {}: priority, sequence number or time is missing",
+                self.log.path().display()
+            );
             return Err(SourceError::failed(Failure::Parse, why));
         }
         Ok(())
@@ -143,13 +147,13 @@ impl Kmsg {
 fn not_open(log: &KernelLog, error: &io::Error) -> SourceError {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            SourceError::unavailable(format!("there is no kernel log at {}", log.path().display()))
+            SourceError::unavailable(format!("{} does not exist", log.path().display()))
         }
         io::ErrorKind::Unsupported => SourceError::unavailable(format!("{} {error}", log.path().display())),
         io::ErrorKind::PermissionDenied => SourceError::failed(
             Failure::Permission,
             format!(
-                "cannot read {}: {error}; it needs CAP_SYSLOG where kernel.dmesg_restrict is 1",
+                "cannot read {}: {error}; CAP_SYSLOG is required if kernel.dmesg_restrict is 1",
                 log.path().display()
             ),
         ),
@@ -157,7 +161,7 @@ fn not_open(log: &KernelLog, error: &io::Error) -> SourceError {
     }
 }
 
-/// A name that anybody may have chosen, without control characters.
+/// A name that any process can choose, with control characters replaced.
 fn printable(name: &str) -> Label {
     if name.contains(char::is_control) { name.replace(char::is_control, "?").into() } else { name.into() }
 }
@@ -211,7 +215,7 @@ mod tests {
     use crate::sources::testing::{build, check, root, sample};
     use expect_test::{Expect, expect};
 
-    /// A log that holds `old` when the daemon starts, and then gets each of `news` before a sample.
+    /// A log that contains `old` when the daemon starts; each of `news` is appended before a sample.
     fn check_log(old: &str, news: &[&str], expected: Expect) {
         let root = root(&[("kmsg", old)]);
         let mut source = build(&REGISTRATION, &root);
@@ -370,7 +374,7 @@ mod tests {
                 memwarden_kernel_messages_total{kind="machine_check"} 0
                 memwarden_kernel_log_records_total 3
                 memwarden_kernel_log_lost_records_total 3
-                failed (parse): a record of ROOT/kmsg has no priority, sequence and time
+                failed (parse): invalid record in ROOT/kmsg: priority, sequence number or time is missing
             "#]],
         );
     }
@@ -381,7 +385,7 @@ mod tests {
             &REGISTRATION,
             root(&[]),
             expect![[r#"
-            unavailable: there is no kernel log at ROOT/kmsg
+            unavailable: ROOT/kmsg does not exist
         "#]],
         );
     }
@@ -390,14 +394,14 @@ mod tests {
     fn a_log_that_is_hidden_or_forbidden_is_said() {
         let log = KernelLog::new("ROOT/kmsg".into());
         let say = |kind: io::ErrorKind| format!("{:?}", not_open(&log, &kind.into()));
-        expect![[r#"Failed { kind: Permission, why: "cannot read ROOT/kmsg: permission denied; it needs CAP_SYSLOG where kernel.dmesg_restrict is 1" }"#]].assert_eq(&say(io::ErrorKind::PermissionDenied));
+        expect![[r#"Failed { kind: Permission, why: "cannot read ROOT/kmsg: permission denied; CAP_SYSLOG is required if kernel.dmesg_restrict is 1" }"#]].assert_eq(&say(io::ErrorKind::PermissionDenied));
         let root = root(&[]);
         std::os::unix::fs::symlink("/dev/null", root.path().join("kmsg")).unwrap();
         check(
             &REGISTRATION,
             &root,
             expect![[r#"
-            unavailable: ROOT/kmsg is a device, but not the kernel log
+            unavailable: ROOT/kmsg is a device other than the kernel log
         "#]],
         );
     }

@@ -1,16 +1,16 @@
-//! Reads new records of the kernel log, without ever waiting for one.
+//! Reads new records of the kernel log without blocking.
 //!
-//! Begins at the end: what happened before the daemon started is not news.
-//! A fixture (regular file or FIFO) behaves the same, with a record a line
-//! and what is appended to it as the news.
+//! Reading starts at the end: records from before the daemon started are not
+//! counted. A fixture (regular file or FIFO) behaves the same, with one record
+//! per line; lines that are appended are the new records.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// No record is longer: the kernel formats one into 8 KiB at most (CONSOLE_EXT_LOG_MAX), and
-/// answers EINVAL to a smaller buffer.
+/// Buffer size: the kernel formats a record into at most 8 KiB (CONSOLE_EXT_LOG_MAX),
+/// and returns EINVAL for a smaller buffer.
 const LONGEST: usize = 8192;
 
 /// The kernel log.
@@ -25,18 +25,18 @@ struct Open {
     file: File,
     device: bool,
     buffer: Vec<u8>,
-    /// What of `buffer` has been read and not given out: part of a line, or several.
+    /// The part of `buffer` that was read but not yet returned: a partial line, or several lines.
     pending: std::ops::Range<usize>,
 }
 
-/// The answer to a read.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<'a> {
-    /// A record, as [`super::record::record`] reads it.
+    /// A record, to be parsed by [`super::record::record`].
     Record(&'a [u8]),
-    /// The kernel overwrote records that had not been read.
+    /// The kernel overwrote records before they were read.
     Overwritten,
-    /// Nothing new.
+    /// No new record.
     Nothing,
 }
 
@@ -46,15 +46,15 @@ impl KernelLog {
         Self { path, open: None }
     }
 
-    /// Where it is.
+    /// Path of the log.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens it where that is still to be done, so that everything logged from now on is read.
+    /// Opens the log if it is not open, so that everything logged from now on is read.
     ///
     /// # Errors
-    /// The operating system's, or `Unsupported` for a device that is not the kernel log.
+    /// The operating system's error, or `Unsupported` for a device that is not the kernel log.
     pub fn open(&mut self) -> io::Result<()> {
         if self.open.is_none() {
             self.open = Some(Open::at_end(&self.path)?);
@@ -62,10 +62,10 @@ impl KernelLog {
         Ok(())
     }
 
-    /// The next record.
+    /// Reads the next record.
     ///
     /// # Errors
-    /// The operating system's; the descriptor is dropped, so that [`KernelLog::open`] opens anew.
+    /// The operating system's error; the descriptor is closed, so that [`KernelLog::open`] opens the log again.
     pub fn poll(&mut self) -> io::Result<Next<'_>> {
         let Some(mut open) = self.open.take() else { return Ok(Next::Nothing) };
         let found = open.advance()?;
@@ -90,10 +90,10 @@ impl Open {
         let mut file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         let metadata = file.metadata()?;
         let device = metadata.file_type().is_char_device();
-        // Containers put other devices in its place: the null device to hide it, the console to please syslog.
+        // Containers may have another device at its path: the null device to hide it, or the console for syslog.
         let number = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
         if device && number != (1, 11) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "is a device, but not the kernel log"));
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "is a device other than the kernel log"));
         }
         if !metadata.file_type().is_fifo() {
             file.seek(SeekFrom::End(0))?;
@@ -107,7 +107,7 @@ impl Open {
                 return Ok(RawRead::Record(line));
             }
             if self.pending.len() == self.buffer.len() {
-                // No record is that long: the line is let go.
+                // No record is that long: the line is discarded.
                 self.pending = 0..0;
             }
             self.buffer.copy_within(self.pending.clone(), 0);
@@ -126,7 +126,7 @@ impl Open {
         }
     }
 
-    /// Takes the next whole line that is a record, not part of a dictionary.
+    /// The next complete line that is a record and not part of a dictionary.
     fn line(&mut self) -> Option<std::ops::Range<usize>> {
         loop {
             let pending = &self.buffer[self.pending.clone()];

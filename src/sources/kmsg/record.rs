@@ -1,24 +1,24 @@
 //! One record of the kernel log (Documentation/ABI/testing/dev-kmsg).
 //!
-//! `prio,seq,usec,flags[,…];message`, with `\xNN` for what is not printable,
-//! then lines of a dictionary that begin with a space.
+//! `prio,seq,usec,flags[,…];message`, with `\xNN` for characters that are not
+//! printable, followed by the lines of a dictionary, which begin with a space.
 
 use std::borrow::Cow;
 
-/// What a record says, its dictionary left out.
+/// A record without its dictionary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Whether the kernel wrote it; a process that writes to the log cannot claim this facility.
     pub from_kernel: bool,
-    /// Counts records from boot.
+    /// Sequence number, counted from boot.
     pub sequence: u64,
     /// Microseconds on the kernel log's clock.
     pub kernel_us: u64,
-    /// The message, with escapes undone and what is then not UTF-8 replaced.
+    /// The message, with escapes decoded and invalid UTF-8 replaced.
     pub message: Cow<'a, str>,
 }
 
-/// Reads one record; nothing where it has not that form.
+/// Parses a record; nothing if it is invalid.
 pub fn record(bytes: &[u8]) -> Option<Record<'_>> {
     let line = bytes.split(|byte| *byte == b'\n').next()?;
     let middle = line.iter().position(|byte| *byte == b';')?;
@@ -26,7 +26,7 @@ pub fn record(bytes: &[u8]) -> Option<Record<'_>> {
     let priority: u64 = head.next()?.parse().ok()?;
     let sequence = head.next()?.parse().ok()?;
     let kernel_us = head.next()?.parse().ok()?;
-    // The flags say whether it continues a record; newer kernels add fields after them.
+    // The flags tell whether it continues another record; newer kernels add fields after them.
     head.next()?;
     // The low three bits are the level, the rest is the facility, 0 for the kernel.
     Some(Record {
@@ -37,7 +37,7 @@ pub fn record(bytes: &[u8]) -> Option<Record<'_>> {
     })
 }
 
-/// Undoes `\xNN`.
+/// Decodes `\xNN`.
 fn unescaped(text: &[u8]) -> Cow<'_, str> {
     if !text.contains(&b'\\') {
         return String::from_utf8_lossy(text);

@@ -1,4 +1,4 @@
-//! From what logs have said to points.
+//! Converts what was read from logs to points.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Ratio, Seconds}
 use crate::sources::logs::file::Refusal;
 use crate::sources::training::metrics as training;
 
-/// The state of the tail of one path.
+/// Puts the state of following one path.
 pub(super) fn state(log: &Label, seen: &Seen, now: Timestamp, out: &mut Batch) {
     let of = std::slice::from_ref(log);
     let Some(passed) = seen.passed else { return };
@@ -38,7 +38,7 @@ pub(super) fn state(log: &Label, seen: &Seen, now: Timestamp, out: &mut Batch) {
     }
 }
 
-/// Messages about memory, of all paths together.
+/// Puts out-of-memory messages, summed over all paths.
 pub(super) fn ooms(all: &[Seen], out: &mut Batch) {
     let mut counts: BTreeMap<&Label, [u64; Cause::ALL.len()]> = BTreeMap::new();
     for seen in all {
@@ -54,8 +54,8 @@ pub(super) fn ooms(all: &[Seen], out: &mut Batch) {
     }
 }
 
-/// What logs say of their jobs: of several that say the same the one that spoke last counts. Where ranks of a
-/// workload tell of themselves over the job socket or OTLP, their word counts, and the log adds what they do not tell.
+/// Puts the values read from the logs of all jobs. Of several logs with the same labels, the one with the newest value
+/// counts. For a workload whose ranks report over the job socket or OTLP, only metrics that no rank reports are added.
 pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
     let told = ReportedByJobs::by_jobs(all, out);
     let mut views: Vec<&View> =
@@ -74,7 +74,7 @@ pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
     }
 }
 
-/// The metrics that jobs tell themselves, and of which workloads.
+/// The metrics that jobs report themselves, with the workload.
 struct ReportedByJobs(HashSet<(&'static str, Label)>);
 
 impl ReportedByJobs {
@@ -93,7 +93,7 @@ impl ReportedByJobs {
         )
     }
 
-    /// Adds what no rank of the workload, the first label, tells.
+    /// Puts a value unless a rank of the workload, the first label, reports the metric.
     fn add<M: Metric>(&self, metric: &'static M, labels: &[Label], value: Option<M::Unit>, out: &mut Batch) {
         let known =
             labels.first().is_some_and(|workload| self.0.contains(&(metric.desc().name, workload.clone())));
@@ -103,7 +103,7 @@ impl ReportedByJobs {
     }
 }
 
-/// What holds for the rank whose log it is.
+/// Puts the values of the rank whose log it is.
 fn rank(view: &View, told: &ReportedByJobs, now: Timestamp, out: &mut Batch) {
     let View { reading, counts, .. } = view;
     let of = [view.workload.clone(), view.rank.clone()];
@@ -125,7 +125,7 @@ fn rank(view: &View, told: &ReportedByJobs, now: Timestamp, out: &mut Batch) {
     told.add(&training::GRAD_NORM, &of, reading.grad_norm.and_then(Number::new), out);
     told.add(&training::SKIPPED, &of, reading.skipped.or(counts.skipped).map(Count), out);
     told.add(&training::NAN, &of, counts.nan.map(Count), out);
-    // Frameworks print the memory of the device they run on, without saying which it is.
+    // Frameworks print the memory of the device that the rank runs on, without naming the device.
     let [workload, rank] = of;
     let device = [workload, rank, Label::default(), Label::default()];
     let bytes = |amount: Option<u64>| amount.map(Bytes::new);
@@ -137,7 +137,7 @@ fn rank(view: &View, told: &ReportedByJobs, now: Timestamp, out: &mut Batch) {
     told.add(&training::ALLOCATOR_OOMS, &device, reading.ooms.map(Count), out);
 }
 
-/// Leaves for others that the job of a log has an allocator; no process answers for the figures.
+/// Passes the allocator statistics in a log to the analyzers; they are not attributed to a process.
 fn report_allocator(view: &View, facts: &mut Facts) {
     let Some(allocated) = view.reading.allocated else { return };
     let of = facts.workload_of.iter().find(|member| member.workload.name == view.workload);
@@ -152,7 +152,7 @@ fn report_allocator(view: &View, facts: &mut Facts) {
     });
 }
 
-/// What holds for the whole job.
+/// Puts the values of the whole job.
 fn job(view: &View, out: &mut Batch) {
     let View { reading, .. } = view;
     let of = std::slice::from_ref(&view.workload);

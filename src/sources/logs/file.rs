@@ -1,8 +1,8 @@
-//! One log file, read from where it ended: rotation, truncation, and what is no log.
+//! Follows one log file: appended data, rotation, truncation, and files that are not logs.
 //!
 //! Opened by [`crate::host::user_files`]: never blocking, never a pipe, a device
-//! or a folder, and never through a link that a user made. Reading is bounded in
-//! each pass; a reader that fell far behind jumps ahead and says so.
+//! or a folder, and never through a link that a user could have made. Each pass reads a
+//! bounded amount; a reader that falls far behind skips ahead and counts the skipped bytes.
 
 use std::fs::File;
 use std::io;
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 use crate::host::user_files;
 
-/// Bytes read of a file in one pass.
+/// Most bytes read from a file in one pass.
 pub const IN_ONE_PASS: usize = 256 * 1024;
-/// A reader further behind than this jumps ahead.
+/// A reader further behind than this skips ahead.
 const MOST_BEHIND: u64 = 16 * 1024 * 1024;
-/// So many bytes before the place of reading are remembered: where they changed, the file is another.
+/// Number of bytes before the reading position that are kept: if they changed, the file was replaced.
 const REMEMBERED: usize = 64;
-/// Of a new file this much is looked at to tell text from other things.
+/// Number of bytes at the start of a new file that are checked for being text.
 const FIRST_LOOK: usize = 4096;
 
 /// Why a file is not followed.
@@ -25,18 +25,18 @@ const FIRST_LOOK: usize = 4096;
 pub enum Refusal {
     /// It is a pipe, a device, a socket or a folder.
     NotRegular,
-    /// It holds no text.
+    /// It does not contain text.
     Binary,
-    /// It is a link that a user can make, or a private file that a user can put there.
+    /// It is a link that a user could have made, or a private file that a user could have put there.
     Untrusted(user_files::Refusal),
-    /// The operating system refuses.
+    /// Permission was denied.
     Permission,
-    /// Any other error of the operating system.
+    /// Another error of the operating system.
     Io,
 }
 
 impl Refusal {
-    /// Every value of the `kind` label, so that their counters start at zero.
+    /// Every value of the `kind` label, so that all counters are exposed from the start.
     pub const LABELS: [&'static str; 5] = ["not_regular", "binary", "untrusted", "permission", "io"];
 
     /// The value of the `kind` label.
@@ -61,36 +61,36 @@ impl Refusal {
     }
 }
 
-/// What a pass over a file found.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassResult {
     /// It was read to its end.
     End,
-    /// There is more.
+    /// There is more to read.
     More,
-    /// It is not there.
+    /// The file does not exist.
     Missing,
-    /// It is not followed.
+    /// The file is not followed.
     Refused(Refusal),
 }
 
-/// What was counted of one file.
+/// Counters of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes passed over, because the reader was too far behind.
+    /// Bytes skipped because the reader was too far behind.
     pub skipped: u64,
-    /// Times that the file was replaced or cut.
+    /// Times that the file was replaced or truncated.
     pub rotations: u64,
 }
 
-/// What follows on what was read before.
+/// A part of what was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// More of the same file.
+    /// Further bytes of the same file.
     Bytes(&'a [u8]),
-    /// What comes next does not continue the line that has begun.
+    /// What follows does not continue the line that has begun.
     Break,
 }
 
@@ -101,7 +101,7 @@ struct Open {
     place: u64,
     /// The bytes before `place`.
     before: Vec<u8>,
-    /// The rest of the line that is cut by the place where reading began is passed over.
+    /// Whether the rest of the line at the position where reading began is skipped.
     torn: bool,
 }
 
@@ -110,20 +110,20 @@ struct Open {
 pub struct Follower {
     path: PathBuf,
     open: Option<Open>,
-    /// A file that holds no text and the size it had: not looked into again until another takes its place or it is cut.
+    /// Identity and size of a file without text: it is not read again until it is replaced or truncated.
     binary: Option<((u64, u64), u64)>,
-    /// Why the last pass ended, where it was refused, and whether the one before said the same.
+    /// Why the last pass was refused, if it was.
     said: Option<Refusal>,
     fresh: bool,
-    /// Whether a pass has been made: what is there at the first was written before.
+    /// Whether a pass has been made: what exists at the first pass was written before.
     begun: bool,
     buffer: Vec<u8>,
-    /// What was counted.
+    /// Counters.
     pub counts: Counts,
 }
 
 impl Follower {
-    /// A follower that begins at the end of what is there at its first pass.
+    /// A follower that starts at the end of the file that exists at its first pass.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -137,19 +137,19 @@ impl Follower {
         }
     }
 
-    /// The user who owns the file that is open.
+    /// The owner of the open file.
     pub fn owner(&self) -> Option<u32> {
         self.open.as_ref()?.file.metadata().ok().map(|status| status.uid())
     }
 
-    /// Begins at the front: the file was not there when its kind began to be watched.
+    /// Starts at the beginning of the file: it was created after its folder began to be watched.
     #[must_use]
     pub fn from_front(mut self) -> Self {
         self.begun = true;
         self
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -164,7 +164,7 @@ impl Follower {
         self.fresh
     }
 
-    /// Reads what is new, [`IN_ONE_PASS`] bytes at most.
+    /// Reads new data, at most [`IN_ONE_PASS`] bytes.
     pub fn pass(&mut self, take: impl FnMut(Piece<'_>)) -> PassResult {
         let found = self.look(take);
         let why = if let PassResult::Refused(why) = found { Some(why) } else { None };
@@ -195,10 +195,10 @@ impl Follower {
         if let Some(open) = &self.open
             && there.map(|(identity, _)| identity) != Some(open.identity)
         {
-            // What was written before it was replaced is read first.
+            // The rest of a file that was replaced is read first.
             let unlinked = open.file.metadata().is_ok_and(|status| status.nlink() == 0);
             match self.read(&mut take) {
-                // Renamed, and its writer may not know yet. One that is deleted is let go, for the disk's sake.
+                // It was renamed, and its writer may still use it. A deleted file is closed, to free its disk space.
                 Ok(PassResult::End) if there.is_none() && !unlinked => return PassResult::Missing,
                 Ok(PassResult::End) | Err(_) => {}
                 Ok(other) => return other,
@@ -226,7 +226,7 @@ impl Follower {
     fn open(&mut self, identity: (u64, u64), at_end: bool) -> Result<(), Trouble> {
         let (file, status) = user_files::open(&self.path)?;
         if (status.dev(), status.ino()) != identity {
-            // Replaced this instant: the next pass sees what it is.
+            // Replaced at this moment: the next pass opens the new file.
             return Err(Trouble::Gone);
         }
         let mut look = vec![0; FIRST_LOOK];
@@ -246,7 +246,7 @@ impl Follower {
         let Some(open) = &mut self.open else { return Ok(PassResult::Missing) };
         let length = open.file.metadata()?.len();
         if length < open.place || open.changed()? {
-            // Cut, or copied and cut, and perhaps written again: what is there is new.
+            // Truncated, or copied and truncated, and perhaps written again: its content is new.
             open.place = 0;
             open.torn = false;
             self.counts.rotations += 1;
@@ -276,14 +276,14 @@ impl Follower {
             }
             (false, _) => 0,
         };
-        // Where a file was cut under a writer that does not append, a hole stands before what it writes.
+        // If a file is truncated while its writer does not append, a hole precedes what it writes.
         for piece in bytes[from..].split(|byte| *byte == 0).filter(|piece| !piece.is_empty()) {
             take(Piece::Bytes(piece));
         }
         open.remember()?;
         let more = open.place < length;
         if self.buffer.capacity() > IN_ONE_PASS / 4 && !more {
-            // Most passes read little.
+            // The buffer is freed, because most passes read little.
             self.buffer = Vec::new();
         }
         Ok(if more { PassResult::More } else { PassResult::End })
@@ -291,7 +291,7 @@ impl Follower {
 }
 
 impl Open {
-    /// Remembers the bytes before the place of reading.
+    /// Keeps the bytes before the reading position.
     fn remember(&mut self) -> io::Result<()> {
         let from = self.place.saturating_sub(REMEMBERED as u64);
         self.before.resize(usize::try_from(self.place - from).unwrap_or(REMEMBERED), 0);
@@ -300,7 +300,7 @@ impl Open {
         Ok(())
     }
 
-    /// Whether they are no longer what they were.
+    /// Whether these bytes have changed.
     fn changed(&self) -> io::Result<bool> {
         let mut now = [0; REMEMBERED];
         let now = &mut now[..self.before.len().min(REMEMBERED)];
@@ -312,7 +312,7 @@ impl Open {
 
 /// Why a pass ended early.
 enum Trouble {
-    /// The file is not there any more.
+    /// The file no longer exists.
     Gone,
     Refused(Refusal),
 }
@@ -326,8 +326,8 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// Whether bytes are no text: more than one in twenty control characters; a run of zeros counts as one, because a
-/// file that was cut under its writer has a hole.
+/// Whether the bytes are not text: more than one in twenty is a control character. A run of zeros counts as
+/// one, because a file that was truncated under its writer has a hole.
 fn is_binary(bytes: &[u8]) -> bool {
     let mut control = 0;
     let mut zeros = 0;

@@ -1,6 +1,7 @@
-//! What `logs` exposes beside the metrics of `training`: what frameworks print of the whole job, and the tail's state.
+//! Metrics of the `logs` source in addition to those of `training`: values of the whole job, and the state of
+//! following.
 //!
-//! `log` is the path as it was configured.
+//! `log` is the path as configured.
 
 use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Ratio, Seconds};
 

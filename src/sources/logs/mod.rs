@@ -1,8 +1,8 @@
-//! Training jobs that tell nobody anything but their logs.
+//! Metrics of training jobs from their log files, for jobs that report in no other way.
 //!
-//! Each configured path has a thread that reads what is new (`watch`,
-//! `file`); the lines are understood in [`crate::formats::log_lines`]; a
-//! sample shows what the threads have found (`expose`) and waits for none.
+//! Each configured path has a thread that reads new lines (`watch`, `file`);
+//! [`crate::formats::log_lines`] parses them; a sample exposes what the
+//! threads have found (`expose`) without waiting for them.
 
 mod expose;
 pub mod file;
@@ -17,16 +17,17 @@ use std::time::Duration;
 
 use file::Refusal;
 use options::Rules;
-use watch::{Hold, Seen, lock};
+use watch::{Hold, Seen};
 
 use crate::model::facts::Membership;
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
 
-/// Logs of training jobs.
+/// The source of metrics from training logs.
 pub static REGISTRATION: Registration = Registration {
     name: "logs",
     about: "Steps, loss, throughput and out-of-memory messages, from the log files of training jobs.",
@@ -38,12 +39,12 @@ pub static REGISTRATION: Registration = Registration {
     build: |settings, _| Box::new(Logs { rules: Rules::new(settings), tails: Vec::new(), began: None }),
 };
 
-/// A pass that takes longer is said: the file system does not answer.
+/// A pass that takes longer is reported: the file system does not respond.
 const SLOW: Duration = Duration::from_secs(30);
 
 struct Logs {
     rules: Rules,
-    /// One for each path, started by the first sample.
+    /// One for each path; started by the first sample.
     tails: Vec<Tail>,
     began: Option<Timestamp>,
 }
@@ -57,7 +58,7 @@ struct Tail {
 impl Source for Logs {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         if self.rules.logs.is_empty() {
-            return Err(SourceError::unavailable("sources.logs.files names no log"));
+            return Err(SourceError::unavailable("sources.logs.files is empty"));
         }
         let began = *self.began.get_or_insert(at);
         if self.tails.is_empty() {
@@ -82,7 +83,8 @@ impl Tail {
     }
 }
 
-/// A user who can make a file of any name that fits a pattern speaks for no workload of another user.
+/// Adds the owner to a workload name that comes from a file name, so that no user can report values for
+/// another user's workload.
 fn tell_apart(all: &mut [Seen], members: &[Membership]) {
     for view in all.iter_mut().flat_map(|seen| &mut seen.views) {
         let Some(owner) = view.owner.filter(|owner| *owner != 0) else { continue };
@@ -101,17 +103,21 @@ fn put(tails: &[Tail], all: &[Seen], at: Timestamp, out: &mut Batch) {
     expose::figures(all, at, out);
 }
 
-/// What is wrong, the worst first: a path that is not read at all, one that does not answer, a file that is no log.
+/// The most severe error: a path without thread, a file system that does not respond, or a file that is not followed.
 fn outcome(tails: &[Tail], all: &[Seen], began: Timestamp, at: Timestamp) -> Result<(), SourceError> {
     let mut there = false;
     let mut refused = None;
     for (tail, seen) in tails.iter().zip(all) {
         if tail.hold.is_none() {
-            return Err(SourceError::failed(Failure::Io, format!("no thread to follow {}", tail.path)));
+            return Err(SourceError::failed(
+                Failure::Io,
+                format!("cannot create the thread that follows {}", tail.path),
+            ));
         }
         let silent = at.since(seen.passed.unwrap_or(began));
         if silent > SLOW {
-            let why = format!("the file system of {} has not answered for {} s", tail.path, silent.as_secs());
+            let why =
+                format!("the file system of {} has not responded for {} s", tail.path, silent.as_secs());
             return Err(SourceError::failed(Failure::Timeout, why));
         }
         there |= seen.followed > 0 || seen.passed.is_none();
@@ -120,15 +126,15 @@ fn outcome(tails: &[Tail], all: &[Seen], began: Timestamp, at: Timestamp) -> Res
     if let Some(((path, why), folder)) = refused {
         let (kind, what) = match why {
             Refusal::NotRegular => (Failure::Io, "it is not a regular file".to_owned()),
-            Refusal::Binary => (Failure::Parse, "it is no text".to_owned()),
+            Refusal::Binary => (Failure::Parse, "it does not contain text".to_owned()),
             Refusal::Untrusted(why) => {
                 let folder = folder.map_or_else(String::new, |folder| format!("; the folder is {folder}"));
                 (Failure::Permission, format!("{why}{folder}"))
             }
             Refusal::Permission => (Failure::Permission, "permission denied".to_owned()),
-            Refusal::Io => (Failure::Io, "the operating system reports an error".to_owned()),
+            Refusal::Io => (Failure::Io, "input/output error".to_owned()),
         };
         return Err(SourceError::failed(kind, format!("{} is not followed: {what}", path.display())));
     }
-    if there { Ok(()) } else { Err(SourceError::unavailable("none of the configured logs is there yet")) }
+    if there { Ok(()) } else { Err(SourceError::unavailable("none of the configured logs exists yet")) }
 }

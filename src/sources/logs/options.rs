@@ -1,4 +1,4 @@
-//! What can be configured about logs.
+//! Configuration keys of the `logs` source.
 
 use std::time::Duration;
 
@@ -62,12 +62,12 @@ static MOST: Opt = Opt {
     default: "32",
 };
 
-/// Every option, in the order of the default file.
+/// Every option, in the order of the default configuration file.
 pub(super) static ALL: &[&Opt] = &[&FILES, &INTERVAL, &STALE_AFTER, &MOST];
 
-/// The most paths: each has a thread of its own.
+/// Most paths: each has its own thread.
 const MOST_PATHS: usize = 64;
-/// Without a configured time, figures hold at least so long: a checkpoint or an evaluation takes minutes.
+/// Shortest default time for which values are kept: a checkpoint or an evaluation takes minutes.
 const LEAST_HOLD: Duration = Duration::from_secs(600);
 
 /// One path to follow.
@@ -75,11 +75,11 @@ const LEAST_HOLD: Duration = Duration::from_secs(600);
 pub(super) struct Log {
     pub(super) pattern: Pattern,
     pub(super) framework: Option<Framework>,
-    /// As configured; otherwise each file names its own.
+    /// The configured workload; otherwise the file name is used.
     pub(super) workload: Option<Label>,
 }
 
-/// What the configuration says.
+/// The parsed options.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) logs: Vec<Log>,
@@ -88,7 +88,7 @@ pub(super) struct Rules {
     pub(super) max_files: usize,
 }
 
-/// The paths that cannot be followed, by their key.
+/// Errors in the configured paths, by key.
 pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     let sections = settings.sections(&FILES);
     let mut wrong: Vec<(String, String)> = sections
@@ -100,7 +100,7 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
                 Ok(log)
                     if log.workload.as_ref().is_some_and(|name| name.as_str().contains(char::is_control)) =>
                 {
-                    "has control characters in its workload"
+                    "must not have control characters in its workload"
                 }
                 Ok(_) => return None,
             };
@@ -108,13 +108,13 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
         })
         .collect();
     if sections.len() > MOST_PATHS {
-        wrong.push(("files".to_owned(), format!("has more than {MOST_PATHS} paths")));
+        wrong.push(("files".to_owned(), format!("must have at most {MOST_PATHS} paths")));
     }
     wrong
 }
 
 fn log(section: &Settings) -> Result<Log, &'static str> {
-    let path = section.path(&PATH).ok_or("has no path")?;
+    let path = section.path(&PATH).ok_or("must have a path")?;
     Ok(Log {
         pattern: Pattern::new(path)?,
         framework: Framework::from_name(&section.choice(&FRAMEWORK)),
@@ -134,7 +134,7 @@ impl Rules {
         }
     }
 
-    /// How long figures hold that usually come in this interval.
+    /// How long values are kept that usually arrive at this interval.
     pub(super) fn hold(&self, usual: Option<Duration>) -> Duration {
         self.stale_after.unwrap_or_else(|| usual.map_or(LEAST_HOLD, |usual| (usual * 10).max(LEAST_HOLD)))
     }

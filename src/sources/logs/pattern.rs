@@ -1,4 +1,4 @@
-//! Where logs are: a path, with `*` and `?` in its last component.
+//! Path of a log, with the wildcards `*` and `?` in its last component.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,10 +11,10 @@ use crate::host::user_files::{self, Folder};
 use crate::model::shortage::Shortage;
 use crate::model::{fair, pattern};
 
-/// Entries of a folder that are looked at; what lies beyond is not found.
+/// Most entries of a folder that are read; files beyond it are not found.
 const MOST_ENTRIES: usize = 16_384;
 
-/// A path as configured.
+/// A configured path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     path: PathBuf,
@@ -25,42 +25,42 @@ pub struct Pattern {
 /// The files of one path.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Those that are followed.
+    /// Files that are followed.
     pub found: Vec<PathBuf>,
-    /// Those that there was no room for.
+    /// Files beyond the limit.
     pub left_out: Vec<Shortage>,
 }
 
 impl Pattern {
-    /// The pattern, or what is wrong with it.
+    /// Parses a path; the error is a phrase.
     pub fn new(path: PathBuf) -> Result<Self, &'static str> {
-        let Some(name) = path.file_name() else { return Err("is no path of a file") };
+        let Some(name) = path.file_name() else { return Err("must be the path of a file") };
         let folder = path.parent().unwrap_or(Path::new(""));
         if !path.is_absolute() {
-            return Err("is not absolute");
+            return Err("must be absolute");
         }
         if is_wild(folder.as_os_str().as_bytes()) {
-            return Err("has wildcards before its last component");
+            return Err("may have wildcards only in its last component");
         }
         let wild = is_wild(name.as_bytes());
         Ok(Self { path, wild })
     }
 
-    /// As it was configured.
+    /// The path as configured.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it can fit several files.
+    /// Whether it has wildcards.
     pub const fn is_wild(&self) -> bool {
         self.wild
     }
 
-    /// The files that fit it: of more than `most` those of each user that were written to last. A plain path is not
-    /// looked at.
+    /// The files that match: if there are more than `most`, the most recently written ones of each user. A path without
+    /// wildcards is returned without checking that it exists.
     ///
     /// # Errors
-    /// The operating system's, where the folder cannot be listed.
+    /// The operating system's error if the folder cannot be listed.
     pub fn files(&self, most: usize) -> io::Result<Files> {
         if !self.wild {
             return Ok(Files { found: vec![self.path.clone()], left_out: Vec::new() });
@@ -73,7 +73,8 @@ impl Pattern {
             if !pattern::fits_bytes(wanted, name.as_bytes()) {
                 continue;
             }
-            // One that is gone by now, that is no file, or a link that a user can make, is none.
+            // Skips files that were removed meanwhile, and entries that are not regular files or that a user
+            // could have linked.
             let Ok(status) = open.entry(&name) else { continue };
             let followed =
                 if status.is_symlink() { user_files::status(&folder.join(&name)) } else { Ok(status) };
@@ -130,9 +131,9 @@ mod tests {
         let said = |path: &str| Pattern::new(path.into()).map(|pattern| pattern.wild);
         assert_eq!(said("/var/log/train-*.log"), Ok(true));
         assert_eq!(said("/var/log/train.log"), Ok(false));
-        assert_eq!(said("/var/*/train.log"), Err("has wildcards before its last component"));
-        assert_eq!(said("train.log"), Err("is not absolute"));
-        assert_eq!(said("/"), Err("is no path of a file"));
+        assert_eq!(said("/var/*/train.log"), Err("may have wildcards only in its last component"));
+        assert_eq!(said("train.log"), Err("must be absolute"));
+        assert_eq!(said("/"), Err("must be the path of a file"));
     }
 
     #[test]
@@ -146,7 +147,7 @@ mod tests {
         let found = Pattern::new(folder.path().join("*.log")).unwrap().files(2).unwrap().found;
         assert_eq!(found, [folder.path().join("a.log"), folder.path().join("c.log")]);
         if rustix::process::geteuid().is_root() {
-            // Another user's, which is older than both, has its place.
+            // The file of another user, which is older than both, keeps its share.
             let theirs = folder.path().join("b.log");
             std::os::unix::fs::chown(&theirs, Some(61_001), None).unwrap();
             let files = Pattern::new(folder.path().join("*.log")).unwrap().files(2).unwrap();

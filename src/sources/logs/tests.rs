@@ -1,4 +1,4 @@
-//! Files as loggers, rotators and careless people leave them.
+//! Files as loggers, log rotation and users leave them.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::model::units::{Count, Number};
 use crate::sources::testing::{Root, root};
 use crate::sources::training;
 
-/// What a pass takes, with `|` where the line that has begun does not go on, and how it ends.
+/// What a pass reads, with `|` where the line that has begun does not continue, and the result of the pass.
 fn pass(follower: &mut Follower) -> (String, PassResult) {
     let mut taken = String::new();
     let found = follower.pass(|piece| match piece {
@@ -65,14 +65,14 @@ fn rotation_loses_nothing() {
     assert_eq!(taken(&mut follower), "");
     root.append("log", "one\n");
     std::fs::rename(&log, &old).unwrap();
-    // The writer has not noticed yet.
+    // The writer has not reopened the file yet.
     root.append("log.1", "two\n");
     assert_eq!(pass(&mut follower), ("one\ntwo\n".to_owned(), PassResult::Missing));
     root.append("log.1", "three\n");
     root.write("log", "four\n");
     assert_eq!(taken(&mut follower), "three\n|four\n");
     assert_eq!(follower.counts.rotations, 1);
-    // What is deleted is let go.
+    // A deleted file is closed.
     root.append("log", "five\n");
     std::fs::remove_file(&log).unwrap();
     assert_eq!(pass(&mut follower), ("five\n|".to_owned(), PassResult::Missing));
@@ -89,10 +89,10 @@ fn a_file_that_is_cut_is_read_anew() {
     assert_eq!(taken(&mut follower), "a long line\n");
     root.write("log", "short\n");
     assert_eq!(taken(&mut follower), "|short\n");
-    // Cut, and longer than before by the time that it is looked at.
+    // Truncated, and longer than before by the time of the next pass.
     root.write("log", "another and a longer line\n");
     assert_eq!(taken(&mut follower), "|another and a longer line\n");
-    // Cut under a writer that does not append: a hole, then the line.
+    // Truncated under a writer that does not append: a hole, then the line.
     std::fs::File::options()
         .write(true)
         .truncate(true)
@@ -124,7 +124,7 @@ fn what_is_no_log_is_refused_once_and_never_waited_for() {
         assert_eq!(pass(&mut follower).1, PassResult::Refused(why), "{name}");
         assert!(!follower.fresh_refusal() && !follower.is_open());
     }
-    // Another that takes its place is looked at.
+    // The file that replaces it is read.
     let mut follower = Follower::new(path("pipe"));
     assert_eq!(pass(&mut follower).1, PassResult::Refused(Refusal::NotRegular));
     std::fs::remove_file(path("pipe")).unwrap();
@@ -184,7 +184,7 @@ fn at(second: u64) -> Timestamp {
     Timestamp::from_secs(second)
 }
 
-/// The series of these paths' state and figures, without HELP and TYPE; `before` is what other sources put.
+/// The series of these paths, without HELP and TYPE; `before` is what other sources put.
 fn shown(all: &[(&str, Seen)], now: Timestamp, mut before: Batch) -> String {
     let tails: Vec<Tail> = all.iter().map(|(path, _)| Tail { path: (*path).into(), hold: None }).collect();
     let seen: Vec<Seen> = all.iter().map(|(_, seen)| seen.clone()).collect();
@@ -246,7 +246,7 @@ fn a_log_becomes_series_and_goes_stale() {
             memwarden_training_reported_flops_per_second{workload="llama"} 449600000000000
         "#]],
     );
-    // Where a rank speaks for itself, over the socket or OTLP, only what it does not tell is added.
+    // If a rank reports over the socket or OTLP, only metrics that it does not report are added.
     let mut told = Batch::new();
     let rank = |workload: &str| [Label::from(workload), "0".into()];
     told.put(&training::metrics::STEP, &rank("llama"), Count(9));
@@ -256,7 +256,7 @@ fn a_log_becomes_series_and_goes_stale() {
     assert!(text.contains("memwarden_training_step{workload=\"llama\",rank=\"0\"} 9"));
     assert!(text.contains("memwarden_training_job_samples"));
     assert!(text.contains("memwarden_training_loss{workload=\"llama\",rank=\"0\"} 2.12038"), "{text}");
-    // Ten minutes of silence.
+    // Ten minutes without a new value.
     let text = shown(&[("/train.log", watch.pass(at(603)))], at(603), Batch::new());
     assert!(!text.contains("memwarden_training_step{") && !text.contains("_age_seconds{workload"), "{text}");
     assert!(
@@ -279,7 +279,7 @@ fn of_several_files_each_is_a_rank() {
     let named = |view: &View| (view.rank.as_str().to_owned(), view.reading.loss);
     let found: Vec<_> = seen.views.iter().map(named).collect();
     assert_eq!(found, [("0".to_owned(), Some(1.5)), ("1".to_owned(), Some(1.25))]);
-    // The limit is two: one that is written to later takes the place of the oldest, whose counts stay.
+    // The limit is two: a file that is written later replaces the oldest one, whose counts remain.
     let later = std::fs::File::create(root.path().join("worker_2.log")).unwrap();
     later.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32)).unwrap();
     root.append("worker_2.log", OOM);
@@ -352,10 +352,10 @@ fn what_went_wrong_is_said() {
     assert_eq!(said(Seen::default(), 2), Ok(()));
     assert_eq!(
         said(Seen::default(), 40).unwrap_err(),
-        "the file system of /folder has not answered for 39 s"
+        "the file system of /folder has not responded for 39 s"
     );
     let missing = Seen { passed: Some(at(2)), ..Seen::default() };
-    assert_eq!(said(missing, 2).unwrap_err(), "none of the configured logs is there yet");
+    assert_eq!(said(missing, 2).unwrap_err(), "none of the configured logs exists yet");
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_private_log_of_root_where_a_group_can_write_is_refused_with_the_reason_and_
         return;
     }
     let top = tempfile::tempdir().unwrap();
-    // As Debian and Ubuntu have it: /var/log, root:syslog 0775, and in it files that the group may read.
+    // As on Debian and Ubuntu: /var/log is root:syslog 0775 and contains files that the group may read.
     let folder = top.path().join("log");
     std::fs::create_dir(&folder).unwrap();
     std::os::unix::fs::chown(&folder, Some(0), Some(104)).unwrap();
@@ -383,11 +383,11 @@ fn a_private_log_of_root_where_a_group_can_write_is_refused_with_the_reason_and_
     let seen = watch(&file, None).pass(at(1));
     let why = outcome(&tails, &[seen], at(1), at(1)).unwrap_err().to_string();
     let begun = format!(
-        "{} is not followed: it is a private file where others can write: not everybody may read it",
+        "{} is not followed: it is a private file in a folder that others can write: not everybody may read it",
         file.display()
     );
     assert!(why.contains(&begun) && why.contains("chmod o+r"), "{why}");
-    // Where folders of tests are, others can write as well.
+    // The folder of the test may itself be in a folder that others can write.
     let own = format!("; the folder is {} (user 0, group 104, mode 0775)", folder.display());
     assert!(why.ends_with(&own) || why.ends_with("mode 1777)"), "{why}");
     mode(&file, 0o644);

@@ -1,10 +1,10 @@
-//! Follows the files of one configured path, on a thread of its own: a file system that hangs holds up nobody else.
+//! Follows the files of one configured path on its own thread, so that a hanging file system delays nothing else.
 
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::file::{Counts, Follower, PassResult, Piece, Refusal};
@@ -13,33 +13,34 @@ use crate::formats::log_lines::oom::Cause;
 use crate::formats::log_lines::{self, Framework, Reading, Splitter, Tracker};
 use crate::host::{apart, clock, user_files};
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 
-/// Passes over a file before its turn ends: 4 MiB.
+/// Most passes over a file before the next file is read: 4 MiB.
 const PASSES: usize = 16;
-/// How often the folder of a path with wildcards is listed.
+/// Interval between two listings of the folder of a path with wildcards.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 
-/// How long the figures of a run hold that said it is complete; at least the longest scrape interval.
+/// How long the values of a completed run are kept; at least the longest scrape interval.
 const AFTER_END: Duration = Duration::from_secs(60);
 
-/// What one file has said.
+/// What was read from one file.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) workload: Label,
-    /// The owner of the file, where its name, which the configuration leaves open, is that of the workload.
+    /// The owner of the file, if the workload is named after the file and not configured.
     pub(super) owner: Option<u32>,
-    /// As the lines say, or the number in the name of one of several files; empty where neither is.
+    /// The rank in the lines, or the number in the file name if there are several files; empty if there is neither.
     pub(super) rank: Label,
     pub(super) framework: Option<Framework>,
     pub(super) reading: Reading,
     pub(super) counts: log_lines::Counts,
-    /// When a figure was last read, on the monotonic clock; nothing once the figures hold no longer.
+    /// When a value was last read, on the monotonic clock; nothing once the values have expired.
     pub(super) spoke: Option<Duration>,
 }
 
-/// What was counted of all files of a path, those included that are gone.
+/// Counters over all files of a path, including removed ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub(super) file: Counts,
@@ -50,26 +51,26 @@ pub(super) struct Totals {
     pub(super) refused: [u64; Refusal::LABELS.len()],
 }
 
-/// What the thread has found; the sampler reads it.
+/// The results of the thread, read by the sampler.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// When the last pass over all files ended.
     pub(super) passed: Option<Timestamp>,
     pub(super) views: Vec<View>,
     pub(super) totals: Totals,
-    /// Messages of files that are gone, by workload.
+    /// Out-of-memory messages of removed files, by workload.
     pub(super) gone: Vec<(Label, [u64; Cause::ALL.len()])>,
-    /// Files that are open.
+    /// Number of open files.
     pub(super) followed: usize,
     /// A file that is not followed, and why.
     pub(super) refused: Option<(PathBuf, Refusal)>,
-    /// The folder of its path because of which it is not, with what others may do in it.
+    /// The folder in its path because of which it is not followed, with the permissions of others in it.
     pub(super) folder: Option<String>,
-    /// Files that there was no room for.
+    /// Files beyond the limit.
     pub(super) left_out: Vec<Shortage>,
 }
 
-/// A file and what reads it.
+/// A file and its parser.
 struct Watched {
     follower: Follower,
     splitter: Splitter,
@@ -77,22 +78,22 @@ struct Watched {
     found: Option<PassResult>,
 }
 
-/// Follows one path.
+/// The state of following one path.
 pub(super) struct Watch {
     log: Log,
     rules: Rules,
     files: Vec<Watched>,
-    /// What files left that are gone.
+    /// Counters of removed files.
     left: Totals,
     gone: Vec<(Label, [u64; Cause::ALL.len()])>,
     listed: Option<Timestamp>,
     /// Why the folder could not be listed.
     unlisted: Option<Refusal>,
-    /// Files that there was no room for.
+    /// Files beyond the limit.
     left_out: Vec<Shortage>,
 }
 
-/// The most workloads whose counts outlive their files.
+/// Most workloads whose counts are kept after their files are removed.
 const MOST_GONE: usize = 64;
 
 impl Watch {
@@ -109,7 +110,7 @@ impl Watch {
         }
     }
 
-    /// One pass over all files.
+    /// Makes one pass over all files.
     pub(super) fn pass(&mut self, now: Timestamp) -> Seen {
         if self.listed.is_none_or(|listed| now.since(listed) >= LIST_EVERY) {
             self.list(now);
@@ -132,7 +133,7 @@ impl Watch {
                 self.left_out = files.left_out;
                 files.found
             }
-            // No folder is no file.
+            // A folder that does not exist has no files.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => {
                 let why = Refusal::of(&error);
@@ -164,7 +165,7 @@ impl Watch {
         }
     }
 
-    /// Keeps what was counted of a file that is followed no longer.
+    /// Keeps the counters of a file that is no longer followed.
     fn retire(&mut self, watched: &Watched) {
         add(&mut self.left, watched);
         let ooms = watched.tracker.counts().ooms;
@@ -262,14 +263,14 @@ fn count(counts: &mut [u64; Refusal::LABELS.len()], why: Refusal) {
     }
 }
 
-/// The last number in a file's name: `worker_12.log` is rank 12's.
+/// The last number in a file name: `worker_12.log` is of rank 12.
 fn last_number(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
     let digits = name.split(|letter: char| !letter.is_ascii_digit()).rfind(|part| !part.is_empty())?;
     if digits.len() > 6 { None } else { digits.parse().ok() }
 }
 
-/// The source's hold on a thread; dropping it ends the thread at its next pass.
+/// Handle of a thread; dropping it ends the thread at its next pass.
 #[derive(Debug)]
 pub(super) struct Hold {
     pub(super) seen: Arc<Mutex<Seen>>,
@@ -280,7 +281,7 @@ impl Hold {
     /// Starts a thread for a path.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread.
+    /// The operating system's error if no thread can be created.
     pub(super) fn start(log: Log, rules: Rules) -> io::Result<Self> {
         let (stop, stopped) = channel();
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -296,16 +297,11 @@ impl Hold {
 fn run(watch: &mut Watch, shared: &Mutex<Seen>, stopped: &Receiver<()>, interval: Duration) {
     loop {
         let seen = watch.pass(clock::now());
-        // Nothing is read while this is held.
+        // The lock is not held while files are read.
         *lock(shared) = seen;
         match stopped.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
     }
-}
-
-/// A poisoned lock only means that a thread panicked between two whole updates.
-pub(super) fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,11 @@
-//! Who this host is: names that stay the same while the daemon runs.
+//! Names of the host, its kernel and its distribution, which do not change while the daemon runs.
 
 use crate::model::label::Label;
 
-/// The names of the host, its kernel and its distribution; empty where not known.
+/// Names of the host, its kernel and its distribution; empty if not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The host's name.
+    /// The host name.
     pub hostname: Label,
     /// The kernel's release, as `uname -r` prints it.
     pub kernel: Label,
@@ -14,7 +14,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Asks the running system.
+    /// Reads the names of the running system.
     pub fn of_this_host() -> Self {
         let label = |name: Option<String>| Label::from(name.unwrap_or_default());
         Self {

@@ -1,7 +1,7 @@
-//! What `memory` exposes.
+//! Metrics of the `memory` source.
 //!
-//! `system.memory.usage` has no counterpart here: its states must add up to
-//! the limit, and what we call used (total less available) overlaps none of them.
+//! `system.memory.usage` has no counterpart here: its states must sum to the
+//! limit, and used memory as defined here (total minus available) overlaps several of them.
 
 use crate::model::desc::Instrument::UpDownCounter;
 use crate::model::units::{Bytes, Flag, Ratio};

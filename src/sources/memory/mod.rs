@@ -1,4 +1,4 @@
-//! Host memory, from `/proc/meminfo`, and the host's names.
+//! Memory of the host, from `/proc/meminfo`, and the host's names.
 
 pub mod identity;
 pub mod metrics;
@@ -13,7 +13,7 @@ use crate::sources::{Context, Registration};
 use identity::Identity;
 use parse::Meminfo;
 
-/// Host memory.
+/// The source of host memory.
 pub static REGISTRATION: Registration = Registration {
     name: "memory",
     about: "Memory of the host, from /proc/meminfo, and its host name, kernel and distribution.",
@@ -49,7 +49,7 @@ impl Source for Memory {
         put(&found, out);
         if found.total.is_none() {
             let path = self.meminfo.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} has no whole MemTotal line")));
+            return Err(SourceError::failed(Failure::Parse, format!("{path} has no complete MemTotal line")));
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ mod tests {
             root(&[("proc/meminfo", "")]),
             expect![[r#"
                 memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
-                failed (parse): ROOT/proc/meminfo has no whole MemTotal line
+                failed (parse): ROOT/proc/meminfo has no complete MemTotal line
             "#]],
         );
     }

@@ -4,7 +4,7 @@ use crate::model::units::Bytes;
 
 macro_rules! meminfo {
     ($($(#[$doc:meta])* $field:ident = $line:literal;)+) => {
-        /// The lines we know; what the kernel does not write is absent.
+        /// The known lines; absent if the kernel does not write them.
         #[derive(Debug, Default, PartialEq, Eq)]
         pub struct Meminfo {
             $($(#[$doc])* pub $field: Option<Bytes>,)+
@@ -73,27 +73,27 @@ meminfo! {
 }
 
 impl Meminfo {
-    /// Total less available.
+    /// Total minus available.
     pub fn used(&self) -> Option<Bytes> {
         Some(self.total?.saturating_sub(self.available?))
     }
 
-    /// Swap total less swap free.
+    /// Swap total minus swap free.
     pub fn swap_used(&self) -> Option<Bytes> {
         Some(self.swap_total?.saturating_sub(self.swap_free?))
     }
 
-    /// That many huge pages of the default size, in bytes.
+    /// The size of this many huge pages of the default size.
     pub fn huge(&self, pages: Option<u64>) -> Option<Bytes> {
         self.huge_size?.get().checked_mul(pages?).map(Bytes::new)
     }
 }
 
-/// Reads the text of `/proc/meminfo`; a line that is cut or not understood is left out.
+/// Parses the text of `/proc/meminfo`; a line that is truncated or invalid is ignored.
 pub fn meminfo(text: &[u8]) -> Meminfo {
     let mut found = Meminfo::default();
     for line in String::from_utf8_lossy(text).split_inclusive('\n') {
-        // A line without its end may have lost digits, and would read as a smaller number.
+        // A line without newline may have lost digits, and would be read as a smaller number.
         let Some((name, value)) = line.strip_suffix('\n').and_then(|line| line.split_once(':')) else {
             continue;
         };

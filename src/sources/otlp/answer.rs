@@ -1,8 +1,8 @@
-//! One request, from its head to its answer, over both of OTLP's protocols.
+//! Handles one request, from its head to the response, for both OTLP protocols.
 //!
-//! What comes is held to its limits here: read in time and in bounds, unzipped
-//! in bounds, and weighed before it is decoded. What passes goes, over gRPC, to
-//! the generated service; over HTTP it is the body that is decoded.
+//! The limits are enforced here: the body is read within a time and a size,
+//! decompressed within a size, and its decoded size is computed before it is
+//! decoded. gRPC requests go to the generated service; HTTP bodies are decoded here.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -27,37 +27,37 @@ use super::counts::{Answer, Protocol};
 use super::intake::Tally;
 use super::weigh;
 
-/// The most of a body, as it comes and unzipped: what tonic's servers take by default.
+/// Maximum size of a body, compressed and decompressed: the default of tonic's servers.
 pub(super) const BODY: usize = 4 << 20;
-/// How long a body may take to come, and a request may wait for others.
+/// How long a body may take to arrive, and how long a request may wait for others.
 const IN_TIME: Duration = Duration::from_secs(10);
-/// The length and the flag before a message (gRPC over HTTP/2, Length-Prefixed-Message).
+/// Length of the prefix of a message: flag and length (gRPC over HTTP/2, Length-Prefixed-Message).
 const PREFIX: usize = 5;
 const GRPC_PATH: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 const HTTP_PATH: &str = "/v1/metrics";
 
-/// Why a request is not taken.
+/// Why a request is rejected.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
-    #[error("only metrics are received, at {HTTP_PATH} or over gRPC")]
+    #[error("unknown path; metrics are received at {HTTP_PATH} or over gRPC")]
     Path,
-    #[error("metrics are posted")]
+    #[error("method not allowed; use POST")]
     Method,
-    #[error("only application/x-protobuf is understood")]
+    #[error("unsupported content type; use application/x-protobuf")]
     Type,
-    #[error("only gzip is understood")]
+    #[error("unsupported content encoding; use gzip or identity")]
     Encoding,
-    #[error("more than {} MiB", BODY >> 20)]
+    #[error("the body is larger than {} MiB", BODY >> 20)]
     Size,
     #[error("{0}")]
     Heavy(weigh::Heavy),
-    #[error("the body ended before its end")]
+    #[error("the body is incomplete")]
     Torn,
-    #[error("it is not a metrics request")]
+    #[error("the body is not an OTLP metrics request")]
     Malformed,
-    #[error("the body did not come in time")]
+    #[error("the body was not received in time")]
     Slow,
-    #[error("too many requests at once")]
+    #[error("too many concurrent requests")]
     Busy,
 }
 
@@ -87,14 +87,14 @@ impl Problem {
     const fn code(&self) -> tonic::Code {
         match self {
             Self::Path | Self::Method | Self::Type | Self::Encoding => tonic::Code::Unimplemented,
-            // Pushing the same again would end the same.
+            // Pushing the same request again would fail again.
             Self::Size | Self::Heavy(_) | Self::Torn | Self::Malformed => tonic::Code::InvalidArgument,
             Self::Slow | Self::Busy => tonic::Code::Unavailable,
         }
     }
 }
 
-/// Answers one request.
+/// Handles one request.
 pub(super) async fn answer(request: Request<Incoming>, caller: Arc<Caller>) -> Response<tonic::body::Body> {
     let protocol = if is_grpc(request.headers()) { Protocol::Grpc } else { Protocol::Http };
     let outcome = match protocol {
@@ -141,7 +141,7 @@ async fn grpc(
     taken.await
 }
 
-/// The message of a body that has one.
+/// The message in the body of a gRPC request.
 fn unframe(body: &Bytes, zipped: Result<bool, Problem>) -> Result<Bytes, Problem> {
     let (prefix, message) = body.split_at_checked(PREFIX).ok_or(Problem::Torn)?;
     let length = prefix.iter().skip(1).fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
@@ -192,7 +192,7 @@ async fn http(request: Request<Incoming>, caller: &Caller) -> Result<Response<to
     Ok(protobuf(StatusCode::OK, success(&tally).encode_to_vec()))
 }
 
-/// Whether a body is zipped.
+/// Whether a body is compressed.
 fn encoding(headers: &HeaderMap, name: &str) -> Result<bool, Problem> {
     match headers.get(name).map(http::HeaderValue::as_bytes) {
         None | Some(b"" | b"identity") => Ok(false),
@@ -201,9 +201,9 @@ fn encoding(headers: &HeaderMap, name: &str) -> Result<bool, Problem> {
     }
 }
 
-/// Reads a body in time and in bounds.
+/// Reads a body within the limits of time and size.
 async fn read(body: Incoming, most: usize) -> Result<Bytes, Problem> {
-    // What says that it is too long is not waited for.
+    // A request that declares a larger size is rejected without reading it.
     if body.size_hint().lower() > most as u64 {
         return Err(Problem::Size);
     }
@@ -215,7 +215,7 @@ async fn read(body: Incoming, most: usize) -> Result<Bytes, Problem> {
     }
 }
 
-/// Unzips in bounds.
+/// Decompresses within the limit of size.
 fn unzip(zipped: &[u8]) -> Result<Vec<u8>, Problem> {
     let mut plain = Vec::new();
     let mut reader = flate2::read::GzDecoder::new(zipped).take(BODY as u64 + 1);
@@ -227,11 +227,11 @@ const fn outcome(tally: &Tally) -> Answer {
     if tally.refused > 0 { Answer::Partial } else { Answer::Taken }
 }
 
-/// What the specification calls success; what is of no concern to us was not rejected (OTLP 1.x, Partial Success).
+/// The response of a successful request; unknown metrics do not count as rejected (OTLP 1.x, Partial Success).
 fn success(tally: &Tally) -> ExportMetricsServiceResponse {
     let partial_success = (tally.refused > 0).then(|| ExportMetricsPartialSuccess {
         rejected_data_points: i64::try_from(tally.refused).unwrap_or(i64::MAX),
-        error_message: "points that are not finite, out of range, too old, or of too many ranks or series"
+        error_message: "some points were rejected: not finite, out of range, too old, or beyond the limit of ranks or series"
             .to_owned(),
     });
     ExportMetricsServiceResponse { partial_success }
@@ -249,7 +249,7 @@ fn refuse(protocol: Protocol, problem: &Problem) -> Response<tonic::body::Body> 
     if let Protocol::Grpc = protocol {
         return tonic::Status::new(problem.code(), message).into_http();
     }
-    // A `google.rpc.Status`, as OTLP asks for.
+    // A `google.rpc.Status`, as OTLP requires.
     let mut body = Vec::new();
     prost::encoding::int32::encode(1, &(problem.code() as i32), &mut body);
     prost::encoding::string::encode(2, &message, &mut body);
@@ -264,7 +264,7 @@ fn refuse(protocol: Protocol, problem: &Problem) -> Response<tonic::body::Body> 
     response
 }
 
-/// Unzips, weighs, decodes and takes in what may be anything.
+/// Decompresses, weighs, decodes and applies arbitrary bytes.
 #[cfg(any(fuzzing, test))]
 pub(super) fn fuzz(bytes: &[u8]) {
     use super::speakers::{Asks, Shared, Speaker};
@@ -286,12 +286,12 @@ pub(super) fn fuzz(bytes: &[u8]) {
         let tally =
             shared.receive(&request, Asks { user: None, speaker: Speaker::Nobody, formerly: None }, now);
         let ranks = shared.ranks(now, |_| true);
-        assert!(ranks.len() <= 4, "more ranks than are remembered");
+        assert!(ranks.len() <= 4, "more ranks than the limit");
         let numbers = ranks.values().flat_map(|rank| rank.figures.numbers().map(|(_, _, value)| value));
-        assert!(numbers.into_iter().all(f64::is_finite), "a number that is none");
+        assert!(numbers.into_iter().all(f64::is_finite), "a value that is not finite");
         let steps = ranks.values().filter_map(|rank| rank.figures.last_step());
-        assert!(steps.into_iter().all(f64::is_finite), "a time that is none");
-        assert!(tally.taken > 0 || ranks.is_empty() || tally.refused > 0, "figures out of nothing");
+        assert!(steps.into_iter().all(f64::is_finite), "a duration that is not finite");
+        assert!(tally.taken > 0 || ranks.is_empty() || tally.refused > 0, "ranks without accepted points");
         assert_eq!(success(&tally).partial_success.is_some(), tally.refused > 0);
     }
 }

@@ -1,4 +1,4 @@
-//! One connection: who has it, by the kernel, and when its requests have their turn.
+//! One connection: its process and user according to the kernel, and the scheduling of its requests.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,53 +10,54 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::intake::Tally;
-use super::speakers::{Asks, Shared, Speaker, lock};
+use super::speakers::{Asks, Shared, Speaker};
 use crate::host::clock;
 use crate::host::connection::{self, Socket};
 use crate::model::ids::ProcessKey;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
-/// Requests whose bodies are read at once.
+/// Most requests whose bodies are read at the same time.
 const AT_ONCE: usize = 8;
-/// Of one user.
+/// Most of these requests per user.
 const OF_ONE: usize = 2;
-/// Times that the process behind a socket is looked for: its workload may be found some ticks after it began.
+/// Most attempts to find the process of a socket: its workload may be known only some ticks after it connected.
 const LOOKS: u32 = 8;
-/// Between two of them.
+/// Interval between two attempts.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// A rest is so many times as long as the work before it, so that nobody makes the thread take more than a quarter of a
-/// core for long.
+/// A pause is this many times as long as the work before it, so that the thread uses at most a quarter of a core over
+/// time.
 const SHARE: u32 = 3;
-/// The longest rest.
+/// The longest pause.
 pub(super) const LONGEST_REST: Duration = Duration::from_millis(400);
 
-/// Rests after what began then.
+/// Pauses after work that began at this time.
 pub(super) async fn rest(begun: Timestamp) {
     let took = clock::now().since(begun);
     tokio::time::sleep((took * SHARE).min(LONGEST_REST)).await;
 }
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionContext {
     pub(super) shared: Arc<Shared>,
-    /// Places for requests whose bodies are read.
+    /// Permits to read the body of a request.
     places: Arc<Semaphore>,
-    /// Those that each user who is connected may have.
+    /// Permits of each connected user.
     own_places: Arc<Mutex<HashMap<Option<u32>, Weak<Semaphore>>>>,
-    /// Where one request at a time is taken in.
+    /// Held while one request is applied.
     intake_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl ConnectionContext {
-    /// An empty one.
+    /// State without connections.
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         Self { shared, places, own_places: Arc::default(), intake_lock: Arc::default() }
     }
 
-    /// The places of a user, which all its connections share.
+    /// The permits of a user, shared by all its connections.
     fn places_of(&self, user: Option<u32>) -> Arc<Semaphore> {
         let mut all = lock(&self.own_places);
         if let Some(known) = all.get(&user).and_then(Weak::upgrade) {
@@ -78,13 +79,13 @@ pub(super) struct Caller {
     socket: Option<Socket>,
     payer: Option<u32>,
     found: Mutex<ProcessLookup>,
-    /// When it connected, or a little later.
+    /// When it connected, approximately.
     connected: Timestamp,
-    /// Tells that its place is given to another user.
+    /// Notified when it must close in favor of another user.
     close: Notify,
-    /// Requests so far.
+    /// Number of requests so far.
     requests: AtomicU64,
-    /// When one was last begun or answered, in milliseconds of the monotonic clock.
+    /// When the last request began or was answered, in milliseconds of the monotonic clock.
     active: AtomicU64,
 }
 
@@ -93,11 +94,11 @@ struct ProcessLookup {
     process: Option<ProcessKey>,
     looks: u32,
     looked: Timestamp,
-    /// Whether the last request was of a user whose process was not known.
+    /// Whether the last request was attributed to the user because the process was not known.
     by_user: bool,
 }
 
-/// A request's turn; what it holds is given back when dropped.
+/// Permits of one request, released when dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     _place: OwnedSemaphorePermit,
@@ -105,7 +106,7 @@ pub(super) struct Turn {
 }
 
 impl Caller {
-    /// Asks the kernel who connects from `peer` to our `local`.
+    /// Asks the kernel which process connects from `peer` to `local`.
     pub(super) fn new(context: &ConnectionContext, peer: SocketAddr, local: SocketAddr) -> Self {
         let now = clock::now();
         let socket = connection::socket(&context.shared.proc, peer, local).ok().flatten();
@@ -127,17 +128,17 @@ impl Caller {
         caller
     }
 
-    /// The user whose places it takes, where the kernel says.
+    /// The user whose connection limit it counts against, if the kernel reports it.
     pub(super) const fn payer(&self) -> Option<u32> {
         self.payer
     }
 
-    /// Gives its place to another user.
+    /// Closes the connection in favor of another user.
     pub(super) fn close(&self) {
         self.close.notify_one();
     }
 
-    /// Returns once its place is given to another user.
+    /// Returns once the connection must close in favor of another user.
     pub(super) async fn closed(&self) {
         self.close.notified().await;
     }
@@ -147,7 +148,7 @@ impl Caller {
         lock(&self.found).process.is_some()
     }
 
-    /// How many requests there were, and when there was the last.
+    /// Number of requests, and the time of the last one.
     pub(super) fn activity(&self) -> (u64, Duration) {
         (self.requests.load(Ordering::Relaxed), Duration::from_millis(self.active.load(Ordering::Relaxed)))
     }
@@ -157,7 +158,7 @@ impl Caller {
         self.active.store(millis, Ordering::Relaxed);
     }
 
-    /// Waits for a place; nothing where there is none in time.
+    /// Waits for permission to read a body; nothing if there is none in time.
     pub(super) async fn turn(&self, in_time: Duration) -> Option<Turn> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.touch(clock::now());
@@ -169,7 +170,7 @@ impl Caller {
         tokio::time::timeout(in_time, wait).await.ok().flatten()
     }
 
-    /// Does what is to be done for a request, one at a time among all.
+    /// Runs the work of a request, one request at a time over all connections.
     pub(super) async fn one_at_a_time<T>(&self, work: impl Future<Output = T>) -> T {
         let _intake_lock = self.context.intake_lock.lock().await;
         let begun = clock::now();
@@ -178,7 +179,7 @@ impl Caller {
         done
     }
 
-    /// Takes a request in.
+    /// Applies a request.
     pub(super) fn receive(&self, request: &ExportMetricsServiceRequest) -> Tally {
         let now = clock::now();
         self.touch(now);
@@ -189,7 +190,7 @@ impl Caller {
         let user = self.socket.map_or(Speaker::Nobody, |socket| Speaker::User(socket.uid));
         let mut found = lock(&self.found);
         let speaker = found.process.map_or(user, Speaker::Process);
-        // What it pushed before its process was known is the process' own.
+        // What was pushed before the process was known belongs to the process.
         let formerly = (found.by_user && speaker != user).then_some(user);
         found.by_user = speaker == user;
         drop(found);
@@ -197,7 +198,7 @@ impl Caller {
         self.shared.receive(request, asks, now)
     }
 
-    /// Looks which process has the socket.
+    /// Looks up which process owns the socket.
     fn look(&self, now: Timestamp) {
         let Some(socket) = self.socket else { return };
         let mut found = lock(&self.found);

@@ -1,4 +1,4 @@
-//! What the receiver counted.
+//! Counters of the receiver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ macro_rules! kinds {
         }
 
         impl $name {
-            /// Every one, so that their counters start at zero.
+            /// Every variant, so that all counters are exposed from the start.
             const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             const fn label(self) -> &'static str {
@@ -28,62 +28,62 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// How a push comes.
+    /// Protocol of a request.
     Protocol {
         /// gRPC, over HTTP/2.
         Grpc = "grpc",
-        /// Protobuf in the body of a POST.
+        /// HTTP, with protobuf in the body of a POST.
         Http = "http",
     }
 }
 
 kinds! {
-    /// What became of a request.
+    /// Outcome of a request.
     Answer {
-        /// All of it was understood or is of no concern.
+        /// All points were accepted or unknown.
         Taken = "taken",
-        /// Some of its points were refused.
+        /// Some of its points were rejected.
         Partial = "partial",
-        /// It is no request of the protocol.
+        /// It is not a valid OTLP request.
         Malformed = "malformed",
-        /// It is too large, or would be.
+        /// Its body is too large, or would be when decoded.
         TooLarge = "too_large",
-        /// Another signal, encoding, path or method.
+        /// Its signal, encoding, path or method is not supported.
         Unsupported = "unsupported",
-        /// Too many at once.
+        /// Too many concurrent requests.
         Busy = "busy",
-        /// It did not come in time.
+        /// It was not received in time.
         Slow = "slow",
     }
 }
 
 kinds! {
-    /// What became of a point.
+    /// Outcome of a point.
     Outcome {
-        /// It is shown.
+        /// It was accepted.
         Taken = "taken",
-        /// Nothing is known by this name, with this unit, shape or attributes.
+        /// Its name, unit, type or attributes are not known.
         Unknown = "unknown",
-        /// It is no figure of such a metric, or there is no room.
+        /// Its value is invalid, it is too old, or a limit was reached.
         Refused = "refused",
     }
 }
 
 kinds! {
-    /// Why a connection was closed.
+    /// Why a connection was closed or refused.
     Closed {
-        /// Too many of them.
+        /// The limit of all connections was reached.
         Connections = "connections",
-        /// Too many of one user.
+        /// The limit of connections of one user was reached.
         User = "user",
-        /// Its place was given to a user who had fewer.
+        /// It was closed for a user with fewer connections.
         Share = "share",
-        /// Nothing came for long.
+        /// Nothing was received for too long.
         Idle = "idle",
     }
 }
 
-/// Everything that is counted.
+/// Counters of the receiver.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     requests: [[AtomicU64; Answer::ALL.len()]; Protocol::ALL.len()],
@@ -92,22 +92,22 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// A request was answered.
+    /// Counts a request.
     pub(super) fn request(&self, protocol: Protocol, answer: Answer) {
         self.requests[protocol as usize][answer as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many points had an outcome.
+    /// Counts points with an outcome.
     pub(super) fn points(&self, outcome: Outcome, count: u64) {
         self.points[outcome as usize].fetch_add(count, Ordering::Relaxed);
     }
 
-    /// A connection was closed.
+    /// Counts a closed or refused connection.
     pub(super) fn closed(&self, why: Closed) {
         self.closed[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Everything so far.
+    /// Puts all counters.
     pub(super) fn put(&self, out: &mut Batch) {
         let count = |count: &AtomicU64| Count(count.load(Ordering::Relaxed));
         for (protocol, answers) in Protocol::ALL.iter().zip(&self.requests) {

@@ -1,4 +1,4 @@
-//! What one rank pushed so far. Points in, series out: no socket, no clock.
+//! The values that one rank has pushed. Pure: points in, series out; no socket, no clock.
 
 use std::collections::BTreeMap;
 
@@ -8,52 +8,53 @@ use crate::model::desc::{Desc, Kind};
 use crate::model::histogram::Buckets;
 use crate::model::label::Label;
 
-/// Step times from 2 ms to 512 s: the bounds of the job socket's histogram.
+/// Step durations from 2 ms to 512 s: the bounds of the job socket's histogram.
 const BOUNDS: usize = 19;
 const FIRST: i32 = -9;
 type Durations = Buckets<FIRST, BOUNDS>;
 
-/// More bounds than these no view has.
+/// Most bounds of a histogram point.
 const MOST_BOUNDS: usize = 1_024;
-/// The series of one rank: every metric there is, for two devices and a dozen phases.
+/// Most series of one rank, enough for every metric with two devices and a dozen phases.
 const SERIES: usize = 128;
-/// A clock that was set back further than this is believed; a point less old than this comes late.
+/// In nanoseconds: a point older than the newest by less than this is late; one older still means that the
+/// clock was set back.
 const LATE: u64 = 60_000_000_000;
-/// More values than these no job has.
+/// Most values that a histogram may count.
 const MOST_VALUES: u64 = 1 << 48;
 
-/// How a pushed total counts.
+/// Aggregation temporality of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Temporality {
-    /// It is no total.
+    /// A gauge, not a total.
     Gauge,
-    /// Since the last push.
+    /// A total since the previous push.
     Delta,
-    /// Since its start.
+    /// A total since its start.
     Cumulative,
 }
 
-/// Which time a point is of, in nanoseconds since 1970 by the job's clock; 0 where it does not say.
+/// The times of a point, in nanoseconds since 1970 by the job's clock; 0 if not given.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
-    /// Since when it counts.
+    /// Start of the counting.
     pub(super) start: u64,
-    /// When it was taken.
+    /// Time of the measurement.
     pub(super) at: u64,
 }
 
-/// The counts of a histogram point.
+/// The content of a histogram point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Counted {
-    /// All values.
+    /// Number of values.
     pub(super) count: u64,
-    /// Their sum, in seconds; absent where it is not told.
+    /// Their sum, in seconds; absent if not given.
     pub(super) sum: Option<f64>,
-    /// The counts by our bounds, those above last; absent where the pushed bounds do not say.
+    /// Number of values by our bounds, those above all bounds last; absent if the pushed bounds do not determine it.
     pub(super) buckets: Option<[u64; BOUNDS + 1]>,
 }
 
-/// What one rank pushed so far.
+/// The values that one rank has pushed.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     series: BTreeMap<(&'static str, Label), Series>,
@@ -64,37 +65,37 @@ pub(super) struct Figures {
 #[derive(Debug)]
 struct Series {
     desc: &'static Desc,
-    /// What is shown.
+    /// The exposed value.
     value: f64,
-    /// The last point of a cumulative total.
+    /// The value of the last point of a cumulative total.
     last: f64,
     times: Times,
 }
 
-/// The histogram of step times.
+/// The histogram of step durations.
 #[derive(Debug, Default)]
 struct Steps {
     durations: Durations,
-    /// Whether a push was counted by our bounds.
+    /// Whether a push had counts by our bounds.
     counted: bool,
     last: Option<Counted>,
     times: Times,
 }
 
 impl Times {
-    /// Whether a point with these times comes after a newer one, on the same clock.
+    /// Whether a point with these times is late, that is, a newer one from the same clock is known.
     const fn late_for(self, known: Self) -> bool {
         self.at != 0 && self.at < known.at && known.at - self.at < LATE
     }
 
-    /// Whether it is the very same point once more.
+    /// Whether it is the same point again.
     const fn repeats(self, known: Self) -> bool {
         self.at != 0 && self.at == known.at
     }
 }
 
 impl Figures {
-    /// Takes a number in.
+    /// Applies a number point.
     pub(super) fn number(
         &mut self,
         known: &Known,
@@ -126,7 +127,7 @@ impl Figures {
         }
         let more = match temporality {
             Temporality::Gauge => value - series.value,
-            // What is pushed again because its answer was lost counts once.
+            // A point that is pushed again because its response was lost counts once.
             Temporality::Delta if times.repeats(series.times) => 0.0,
             Temporality::Delta => value,
             Temporality::Cumulative if value < series.last || times.start != series.times.start => value,
@@ -140,7 +141,7 @@ impl Figures {
         Outcome::Taken
     }
 
-    /// Takes a histogram of step times in.
+    /// Applies a histogram point of step durations.
     pub(super) fn steps(&mut self, counted: Counted, temporality: Temporality, times: Times) -> Outcome {
         let sum_is_wrong = counted.sum.is_some_and(|sum| !sum.is_finite() || sum < 0.0);
         let of =
@@ -162,7 +163,7 @@ impl Figures {
             _ => None,
         };
         let more = before.and_then(|before| counted.since(&before)).unwrap_or(counted);
-        // One part of the steps, or a sum of nothing, is no histogram of the rank's steps.
+        // A part of the steps, or a sum without values, is not a histogram of the rank's steps.
         steps.counted =
             (steps.counted || steps.last.is_none()) && more.buckets.is_some() && more.sum.is_some();
         if let (Some(buckets), Some(sum)) = (&more.buckets, more.sum)
@@ -178,24 +179,24 @@ impl Figures {
         Outcome::Taken
     }
 
-    /// Each series: its metric, its last label, its value.
+    /// Each series: its metric, its last label and its value.
     pub(super) fn numbers(&self) -> impl Iterator<Item = (&'static Desc, &Label, f64)> {
         self.series.iter().map(|((_, extra), series)| (series.desc, extra, series.value))
     }
 
-    /// How long steps took, where that was told by bounds that are ours or finer.
+    /// The histogram of step durations, if it was pushed with our bounds or finer ones.
     pub(super) fn durations(&self) -> Option<&Durations> {
         self.steps.as_ref().filter(|steps| steps.counted).map(|steps| &steps.durations)
     }
 
-    /// How long a step took, in the mean of those told last, in seconds.
+    /// Mean duration of the steps in the last push, in seconds.
     pub(super) const fn last_step(&self) -> Option<f64> {
         self.last_step
     }
 }
 
 impl Counted {
-    /// What was counted since; nothing where the counting began anew.
+    /// The values counted since then; nothing if the counting restarted.
     fn since(&self, before: &Self) -> Option<Self> {
         let buckets = match (&self.buckets, &before.buckets) {
             (Some(now), Some(before)) => {
@@ -215,9 +216,9 @@ impl Counted {
         Some(Self { count: self.count.checked_sub(before.count)?, sum, buckets })
     }
 
-    /// From explicit bounds, which `factor` makes seconds: `bounds[i]` is the most of what `counts[i]` counts.
+    /// Converts explicit bounds, which `factor` converts to seconds: `bounds[i]` is the upper bound of `counts[i]`.
     ///
-    /// Counts are told by our bounds only where each of ours is one of theirs: a guess is not a count.
+    /// Counts by our bounds exist only if each of our bounds is one of theirs; counts are never estimated.
     pub(super) fn explicit(
         count: u64,
         sum: Option<f64>,
@@ -244,9 +245,9 @@ impl Counted {
         Self { count, sum, buckets }
     }
 
-    /// From exponential buckets in seconds: the first is above `2^(offset / 2^scale)`, `zero` values are below all.
+    /// Converts exponential buckets in seconds: the first is above `2^(offset / 2^scale)`, `zero` values are below all.
     ///
-    /// From a scale of 0 on their bounds divide ours (opentelemetry-proto 1.x, `ExponentialHistogramDataPoint`).
+    /// With a scale of 0 or more their bounds include ours (opentelemetry-proto 1.x, `ExponentialHistogramDataPoint`).
     pub(super) fn exponential(
         count: u64,
         sum: Option<f64>,
@@ -259,7 +260,7 @@ impl Counted {
             let mut buckets = [0_u64; BOUNDS + 1];
             buckets[0] = zero;
             for (index, count) in (i64::from(offset)..).zip(counts) {
-                // The bucket ends at 2^((index + 1) / 2^scale), and so is within the power of two that comes next.
+                // The bucket ends at 2^((index + 1) / 2^scale), and so lies within the next power of two.
                 let exponent = (index >> scale) + 1;
                 let place = usize::try_from((exponent - i64::from(FIRST)).max(0)).unwrap_or(BOUNDS);
                 let bucket = &mut buckets[place.min(BOUNDS)];
@@ -283,7 +284,7 @@ mod tests {
         Times { start, at: AT + second * SECOND }
     }
 
-    /// What is shown of one total after each of these points: temporality, start, second, value.
+    /// The exposed value of one total after each of these points: temporality, start, second, value.
     fn totals(points: &[(Temporality, u64, u64, f64)]) -> Vec<f64> {
         let tokens = known("memwarden.training.tokens", "").unwrap();
         let mut figures = Figures::default();
@@ -342,7 +343,7 @@ mod tests {
         Durations::bounds().collect()
     }
 
-    /// The counts of buckets that have some, by their bound.
+    /// The counts of the non-empty buckets, by bound.
     fn shown(figures: &Figures) -> Option<(Vec<(f64, u64)>, f64)> {
         let durations = figures.durations()?;
         let mut before = 0;
@@ -363,7 +364,7 @@ mod tests {
         finer.push(0.75);
         finer.sort_by(f64::total_cmp);
         let mut counts = vec![0; 21];
-        // Up to 0.75, up to 1, and above all.
+        // Up to 0.75, up to 1, and above all bounds.
         (counts[9], counts[10], counts[20]) = (2, 1, 1);
         let push = |figures: &mut Figures, counts: &[u64], sum, start, second| {
             let counted = Counted::explicit(counts.iter().sum(), Some(sum), &finer, counts, 1.0);
@@ -375,7 +376,7 @@ mod tests {
         push(&mut figures, &counts, 603.8, 1, 2);
         assert_eq!(shown(&figures).unwrap().0, [(1.0, 5), (f64::INFINITY, 1)]);
         assert!((figures.last_step().unwrap() - 0.9).abs() < 1e-9, "the mean of the two that are new");
-        // The job's meter began anew.
+        // The job's meter restarted.
         let mut again = vec![0; 21];
         again[10] = 1;
         push(&mut figures, &again, 0.8, 5, 3);
@@ -408,7 +409,7 @@ mod tests {
         };
         // Above 1/2 up to 1, above 1 up to 2.
         assert_eq!(of(0, -1, &[3, 4]), Some(vec![(1.0, 3), (2.0, 4)]));
-        // Four to a power of two: the last quarter below 1, and the first above.
+        // Four buckets per power of two: the last quarter below 1, and the first above.
         assert_eq!(of(2, -1, &[3, 4]), Some(vec![(1.0, 3), (2.0, 4)]));
         assert_eq!(of(20, i32::MIN, &[1]), Some(vec![(1.0 / 512.0, 1)]));
         assert_eq!(of(0, i32::MAX, &[1]), Some(vec![(f64::INFINITY, 1)]));

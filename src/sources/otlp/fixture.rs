@@ -1,4 +1,4 @@
-//! Pushes for tests, as an SDK would make them.
+//! Requests for tests, as an SDK sends them.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -38,7 +38,7 @@ pub(super) fn gauge(name: &str, value: f64, attributes: &[KeyValue]) -> Metric {
     metric(name, "", Data::Gauge(Gauge { data_points: vec![number(value, attributes)] }))
 }
 
-/// A total that began at `start` and is told at `at`.
+/// A total that began at `start` and is reported at `at`.
 pub(super) fn sum(name: &str, value: f64, temporality: i32, start: u64, at: u64) -> Metric {
     let point = NumberDataPoint { start_time_unix_nano: start, time_unix_nano: at, ..number(value, &[]) };
     let data = Sum { data_points: vec![point], aggregation_temporality: temporality, is_monotonic: true };
@@ -74,13 +74,13 @@ pub(super) fn request(attributes: &[KeyValue], metrics: Vec<Metric>) -> ExportMe
     ExportMetricsServiceRequest { resource_metrics: vec![metrics] }
 }
 
-/// A request of so many points with five attributes each.
+/// A request with this many points, with five attributes each.
 pub(super) fn push(name: &str, count: usize) -> ExportMetricsServiceRequest {
     let attributes = [int("rank", 0), text("a", "b"), text("c", "d"), text("e", "f"), int("g", 7)];
     request(&[int("dl.rank", 3)], (0..count).map(|_| gauge(name, 1.5, &attributes)).collect())
 }
 
-/// What Megatron-LM pushes after some steps, with the SDK's default bounds in milliseconds.
+/// The request that Megatron-LM sends after some steps, with the SDK's default bounds in milliseconds.
 pub(super) fn megatron(rank: i64) -> ExportMetricsServiceRequest {
     let bounds = [0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1e3, 2.5e3, 5e3, 7.5e3, 1e4];
     let mut counts = [0; 16];

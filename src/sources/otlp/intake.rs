@@ -1,4 +1,4 @@
-//! From a decoded request to the figures of ranks.
+//! Converts a decoded request to the values of ranks.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -15,24 +15,24 @@ use super::names::{self, Extra, Known};
 use crate::model::desc::Kind;
 use crate::model::label::Label;
 
-/// Ranks count from 0, and no job has more.
+/// Largest rank accepted; ranks count from 0.
 const MOST_RANK: u64 = 1_000_000;
-/// Ordinals of devices of one process.
+/// Largest device ordinal accepted.
 const MOST_DEVICE: u64 = 255;
-/// Where a rank is told: Megatron-LM's (nemo-lens before and after it was renamed), then what others use.
+/// Attributes with the rank: Megatron-LM's (nemo-lens before and after its renaming), then those that others use.
 const RANK: &[&str] = &["nv.dl.rank", "dl.rank", "rank", "global_rank"];
 const WORLD: &[&str] = &["nv.dl.world_size", "dl.world_size", "world_size"];
 const LOCAL_RANK: &[&str] = &["nv.dl.local_rank", "dl.local_rank", "local_rank"];
 const DATA_PARALLEL: &[&str] = &["nv.dl.data_parallel.size", "dl.data_parallel.size"];
-/// What a point may say beside that: our own labels. What names its workload comes from a memwarden and not from a job:
-/// one that pushes to itself would hear its own echo.
+/// Other attributes that a point may have: our own labels. Attributes that name a workload come from a
+/// memwarden and not from a job: a daemon that pushes to its own receiver must not read its own metrics back.
 const LABELS: &[&str] = &["device", "phase", "convention"];
-/// How operations are counted.
+/// Conventions of counting operations.
 const CONVENTIONS: &[&str] = &["full", "causal", "6n", "hardware"];
-/// The instance of a service as nemo-lens names it: `{run}-rank{rank}`.
+/// Attribute with the instance of a service; nemo-lens names it `{run}-rank{rank}`.
 const INSTANCE: &str = "service.instance.id";
 
-/// What became of the points of one request.
+/// Outcomes of the points of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) taken: u64,
@@ -51,10 +51,10 @@ impl Tally {
     }
 }
 
-/// Who a push says that it is, beside what the kernel says.
+/// The identity that a push reports, in addition to what the kernel reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RankAttributes {
-    /// The global rank; absent where it is not told, and the job is one process.
+    /// The global rank; absent if it is not reported, in which case the job is one process.
     pub(super) rank: Option<u64>,
     /// The rank on this host, which is the ordinal of its device.
     pub(super) local_rank: Option<u64>,
@@ -77,20 +77,20 @@ impl RankAttributes {
         }
     }
 
-    /// Whether that can be.
+    /// Whether the values are consistent.
     fn is_possible(&self) -> bool {
         let rank = self.rank.unwrap_or(0);
         rank <= MOST_RANK && self.world.is_none_or(|world| rank < world)
     }
 }
 
-/// Where the figures of ranks are kept.
+/// Storage of the values of ranks.
 pub(super) trait Room {
-    /// The figures of a rank; nothing where there is no room for it.
+    /// The values of a rank; nothing if the limit is reached.
     fn figures(&mut self, told: &RankAttributes) -> Option<&mut Figures>;
 }
 
-/// Takes a request in.
+/// Applies a request.
 pub(super) fn take(request: &ExportMetricsServiceRequest, room: &mut impl Room) -> Tally {
     let mut tally = Tally::default();
     for metrics in &request.resource_metrics {
@@ -117,7 +117,7 @@ fn take_metric(
                   flags: u32,
                   take: &mut dyn FnMut(&mut Figures, &RankAttributes, Label) -> Outcome| {
         let outcome = match place(attributes, known, told) {
-            // The job says itself that there is no figure.
+            // The job marks the point as having no value.
             _ if flags & DataPointFlags::NoRecordedValueMask as u32 != 0 => Outcome::Refused,
             Err(outcome) => outcome,
             Ok((told, extra)) => {
@@ -136,7 +136,7 @@ fn take_metric(
             }
         }
         Some(Data::Sum(sum)) => {
-            // A sum that may fall is shown as what it is now.
+            // A sum that may decrease is exposed as a gauge.
             let temporality = match (kind, temporality(sum.aggregation_temporality)) {
                 (Kind::Counter, Some(temporality)) if sum.is_monotonic => Some(temporality),
                 (Kind::Gauge, Some(Temporality::Cumulative)) if !sum.is_monotonic => Some(Temporality::Gauge),
@@ -173,7 +173,7 @@ fn take_metric(
                 let sum = point.sum.map(|sum| sum * known.factor);
                 let mut counted =
                     Counted::exponential(point.count, sum, point.zero_count, (point.scale, offset), counts);
-                // Powers of two of milliseconds are none of seconds.
+                // Powers of two of milliseconds are not powers of two of seconds.
                 counted.buckets = counted.buckets.filter(|_| known.factor.to_bits() == 1_f64.to_bits());
                 let times = Times { start: point.start_time_unix_nano, at: point.time_unix_nano };
                 at(&point.attributes, point.flags, &mut |figures, _, _| {
@@ -209,18 +209,18 @@ fn take_number(
     figures.number(known, extra, value, temporality, times)
 }
 
-/// Whose a point is, and the value of its last label.
+/// The rank of a point, and the value of its last label.
 fn place(
     attributes: &[KeyValue],
     known: &Known,
     told: &RankAttributes,
 ) -> Result<(RankAttributes, Label), Outcome> {
     let understood = |key: &str| RANK.contains(&key) || LOCAL_RANK.contains(&key) || LABELS.contains(&key);
-    // Two points that differ in what we have no label for would be one series.
+    // Two points that differ only in attributes without a label would be one series.
     if !attributes.iter().all(|attribute| understood(&attribute.key)) {
         return Err(Outcome::Unknown);
     }
-    // What the rank's own part is, is not known.
+    // The rank's own share is not known.
     if known.of_all && told.data_parallel.is_none_or(|parts| parts == 0) {
         return Err(Outcome::Unknown);
     }
@@ -264,7 +264,7 @@ fn find<'a>(attributes: &'a [KeyValue], name: &str) -> Option<&'a Value> {
     attribute.value.as_ref()?.value.as_ref()
 }
 
-/// A number, which launchers hand on as text too.
+/// A number, which launchers also pass as text.
 fn number(value: &Value) -> Option<u64> {
     match value {
         Value::IntValue(number) => u64::try_from(*number).ok(),
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
     use crate::sources::training::metrics as m;
 
-    /// Every rank there is, with its figures.
+    /// Every rank, with its values.
     #[derive(Default)]
     struct Everybody(std::collections::BTreeMap<u64, Figures>);
 
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// Taken, unknown, refused, and each series as rank, name, label and value.
+    /// Points accepted, unknown and refused, and each series as rank, name, label and value.
     fn check(request: &ExportMetricsServiceRequest, expected: &str) {
         let mut everybody = Everybody::default();
         let Tally { taken, unknown, refused } = take(request, &mut everybody);

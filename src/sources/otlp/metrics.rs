@@ -1,4 +1,4 @@
-//! What `otlp` exposes of itself. What jobs push has the names of `training`'s metrics.
+//! Metrics of the OTLP receiver. What jobs push is exposed under the names of `training`'s metrics.
 
 use crate::model::units::Count;
 

@@ -1,8 +1,8 @@
-//! Training metrics that jobs push over OTLP, on loopback: by gRPC and by HTTP, Megatron-LM's names and our own.
+//! Training metrics that jobs push over OTLP on loopback, by gRPC or HTTP, with Megatron-LM's names or our own.
 //!
-//! A thread of its own receives; a sample shows what came, under the workload
-//! of the process that the kernel sees at the other end, whatever the message
-//! says. A rank that is silent for too long, or whose process ends, ends.
+//! A separate thread receives them; a sample exposes the newest values, under the
+//! workload of the process that the kernel reports for the connection, whatever
+//! the message contains. A rank expires when it is silent for too long or its process ends.
 
 mod answer;
 mod caller;
@@ -41,7 +41,7 @@ use crate::model::units::{Bytes, Count, Seconds};
 use crate::sources::Registration;
 use crate::sources::training::metrics as shown;
 
-/// What jobs push over OTLP.
+/// The source of metrics that jobs push over OTLP.
 pub static REGISTRATION: Registration = Registration {
     name: "otlp",
     about: "Training metrics that jobs push over OTLP to a loopback address of this host, by gRPC or HTTP: those of Megatron-LM, and memwarden's own names.",
@@ -56,7 +56,7 @@ pub static REGISTRATION: Registration = Registration {
     },
 };
 
-/// One push of anything, for the fuzzer.
+/// Handles one push of arbitrary bytes, for the fuzzer.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz_push(bytes: &[u8]) {
     answer::fuzz(bytes);
@@ -81,7 +81,10 @@ impl Otlp {
         }
         let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), &self.rules));
         let hold = receiver::start(&self.rules, Arc::clone(&shared)).map_err(|error| {
-            SourceError::failed(Failure::of(&error), format!("no thread to receive OTLP: {error}"))
+            SourceError::failed(
+                Failure::of(&error),
+                format!("cannot create the thread of the OTLP receiver: {error}"),
+            )
         })?;
         self.thread = Some((Arc::clone(&shared), Some(hold)));
         Ok(shared)
@@ -112,7 +115,7 @@ fn put_peers(metric: &'static crate::model::desc::Gauge<Count>, known: u64, unkn
     out.put(metric, &["none".into()], Count(unknown));
 }
 
-/// Every rank that pushes, but those that the job socket tells.
+/// Puts every rank that pushes, except those that also report over the job socket.
 fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     let facts = std::mem::take(&mut out.facts);
     let table = facts.processes.clone();
@@ -124,7 +127,7 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     let socket_keys: HashSet<ProcessKey> = facts.ranks.iter().filter_map(|told| told.key).collect();
     let ranks = shared.ranks(at, lives);
     let mut sorted: Vec<_> = ranks.iter().collect();
-    // Who first had a rank keeps it.
+    // The process that first had a rank keeps it.
     sorted.sort_by_key(|((speaker, number), rank)| (rank.since.monotonic(), order(*speaker), *number));
     let (mut known, mut unknown, mut hidden) = (0, 0, 0);
     let mut taken: HashMap<(Label, u64), ()> = HashMap::new();
@@ -148,7 +151,7 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
         }
         shown.push((rank, [identity.workload, label], identity.gpu));
     }
-    // Where a metric has more series than it may have, each user's first ranks have theirs.
+    // If a metric exceeds its maximum number of series, the first ranks of each user are kept.
     for place in fair::turns(shown.iter().map(|(rank, ..)| rank.user)) {
         let (rank, labels, gpu) = &shown[place];
         put(rank, labels, gpu, at, out);
@@ -178,8 +181,8 @@ fn put(rank: &Rank, labels: &[Label; 2], gpu: &Label, at: Timestamp, out: &mut B
     out.put_some(&shown::STEP_LAST, labels, rank.figures.last_step().and_then(Seconds::new));
 }
 
-/// What a rank pushed of its allocators. A push is not heard from the process itself, second by second, so that none
-/// answers for it.
+/// The allocators that a rank pushed. Pushed values are not confirmed by the process every second, so no process is
+/// named for them.
 fn allocators(rank: &Rank, workload: &WorkloadKey) -> impl Iterator<Item = Allocator> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, at least 0")]
     let of = |desc: &'static Desc| {
@@ -193,15 +196,15 @@ fn allocators(rank: &Rank, workload: &WorkloadKey) -> impl Iterator<Item = Alloc
     })
 }
 
-/// Who a speaker is in this tick.
+/// The identity of a peer in this tick.
 struct RankIdentity {
-    /// Empty where the speaker belongs to none.
+    /// The name of its workload; empty if it belongs to none.
     workload: Label,
-    /// What makes that workload one.
+    /// The key of that workload.
     key: Option<WorkloadKey>,
-    /// What tells it from others of the same rank.
+    /// Distinguishes it from others with the same rank.
     name: String,
-    /// The GPU that the driver sees it on; empty for none or several.
+    /// The index of the GPU on which the driver lists it; empty for none or several.
     gpu: Label,
 }
 
@@ -225,7 +228,7 @@ fn identity(speaker: Speaker, facts: &Facts) -> RankIdentity {
     RankIdentity { workload, key: known, name: key.pid.to_string(), gpu }
 }
 
-/// An order of speakers that does not change from tick to tick.
+/// Sorts peers in an order that does not change between ticks.
 const fn order(speaker: Speaker) -> (u8, u32, u64) {
     match speaker {
         Speaker::Process(key) => (0, key.pid, key.start),

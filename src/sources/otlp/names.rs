@@ -1,8 +1,8 @@
-//! Which pushed metric is which of ours: Megatron-LM's by a table, our own by their OTLP name.
+//! Maps pushed metrics to ours: Megatron-LM's by a table, our own by their OTLP name.
 //!
-//! Megatron-LM's (`megatron/core/telemetry/training_metrics.py`, filled by
-//! `training_log` in `megatron/training/training.py`) say in their names what
-//! they measure; what follows is what that code puts in.
+//! What Megatron-LM's metrics measure is taken from the code that fills them:
+//! `megatron/core/telemetry/training_metrics.py`, called by `training_log` in
+//! `megatron/training/training.py`.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -10,35 +10,36 @@ use std::sync::OnceLock;
 use crate::model::desc::Desc;
 use crate::sources::training::metrics as m;
 
-/// The label that a metric has beside workload and rank.
+/// The label of a metric in addition to workload and rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extra {
     /// None.
     None,
-    /// The ordinal of a device, and the GPU it is.
+    /// The ordinal of a device, and the GPU's index.
     Device,
     /// The name of a phase.
     Phase,
-    /// How operations are counted.
+    /// The counting convention of operations.
     Convention,
 }
 
-/// What a pushed metric is.
+/// The mapping of a pushed metric.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    /// Ours.
+    /// Our metric.
     pub(super) desc: &'static Desc,
-    /// What a pushed value is multiplied with.
+    /// The factor by which a pushed value is multiplied.
     pub(super) factor: f64,
-    /// Which label it has.
+    /// Its additional label.
     pub(super) extra: Extra,
-    /// The value of that label where the name says it.
+    /// The value of that label, if the pushed name determines it.
     pub(super) fixed: Option<&'static str>,
-    /// Whether it is the whole job's, of which a rank has one part in as many as there is data parallelism.
+    /// Whether it is a total of the whole job, of which a rank's share is one of as many parts as there are
+    /// data-parallel ranks.
     pub(super) of_all: bool,
-    /// Whether it can be less than 0.
+    /// Whether it can be negative.
     pub(super) signed: bool,
-    /// Whether it counts things.
+    /// Whether it is a whole number.
     pub(super) whole: bool,
 }
 
@@ -58,7 +59,7 @@ impl Known {
     }
 }
 
-/// The metric of a name and unit; nothing for those that are no concern of ours.
+/// The mapping of a name and unit; nothing for metrics that are not known.
 pub(super) fn known(name: &str, unit: &str) -> Option<Known> {
     if let Some(name) = name.strip_prefix("megatron.training.") {
         return megatron(name, unit);
@@ -69,13 +70,13 @@ pub(super) fn known(name: &str, unit: &str) -> Option<Known> {
 
 fn megatron(name: &str, unit: &str) -> Option<Known> {
     let (known, units): (Known, &[&str]) = match name {
-        // The mean of the steps since the last one told.
+        // The mean of the steps since the last push.
         "step_duration_ms" => (Known { factor: 1e-3, ..Known::new(&m::STEP_DURATION.desc) }, &["ms", ""]),
         "loss" => (Known::new(&m::LOSS.desc), &["", "1"]),
         "grad_norm" => (Known::new(&m::GRAD_NORM.desc), &["", "1"]),
         "learning_rate" => (Known::new(&m::LEARNING_RATE.desc), &["", "1"]),
         "skipped_iters" => (Known::new(&m::SKIPPED.desc), &["", "1"]),
-        // Of one GPU; its formula counts half of the attention's square, for the causal mask.
+        // Of one GPU; its formula counts half of the attention's square, because of the causal mask.
         "throughput_tflops" => (
             Known { factor: 1e12, fixed: Some("causal"), ..Known::new(&m::FLOPS.desc) },
             &["", "TFLOP/s", "TFLOP/s/GPU"],
@@ -84,7 +85,7 @@ fn megatron(name: &str, unit: &str) -> Option<Known> {
         "tokens_per_sec" => {
             (Known { of_all: true, ..Known::new(&m::TOKEN_RATE.desc) }, &["", "tokens/s", "{token}/s"])
         }
-        // `torch.cuda.max_memory_allocated() / 1024 ** 3`, whatever the name says.
+        // `torch.cuda.max_memory_allocated() / 1024 ** 3`, despite the name.
         "memory_allocated_gb" => (
             Known { factor: 1_073_741_824.0, ..Known::new(&m::ALLOCATED_PEAK.desc) },
             &["", "GB", "GBy", "GiBy"],
@@ -94,11 +95,11 @@ fn megatron(name: &str, unit: &str) -> Option<Known> {
     units.contains(&unit).then_some(known)
 }
 
-/// Our own names, of those metrics that a job can know.
+/// Our own names of those metrics that a job can report.
 fn own() -> &'static HashMap<String, Known> {
     static OWN: OnceLock<HashMap<String, Known>> = OnceLock::new();
     OWN.get_or_init(|| {
-        // What the daemon itself measures or computes of a rank.
+        // Metrics that the daemon itself measures or computes for a rank.
         let ours =
             [&m::MESSAGE_AGE.desc, &m::DROPPED.desc, &m::MFU.desc, &m::PHASE_NOW.desc, &m::PROCESS_RSS.desc];
         let tellable = |desc: &&&'static Desc| {
@@ -114,7 +115,7 @@ fn own() -> &'static HashMap<String, Known> {
     })
 }
 
-/// Whether a pushed unit is the one declared; what a number counts may be said otherwise or not at all.
+/// Whether a pushed unit matches the declared one; an annotation such as `{token}` may differ or be absent.
 fn fits(declared: &str, pushed: &str) -> bool {
     let annotation = |unit: &str| unit.starts_with('{') && unit.ends_with('}');
     match declared.strip_suffix("/s") {

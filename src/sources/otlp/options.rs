@@ -1,4 +1,4 @@
-//! What `sources.otlp` can be told.
+//! Configuration keys of the `otlp` source.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -34,16 +34,16 @@ static STALE_AFTER: Opt = Opt {
 /// Every option.
 pub(super) static OPTIONS: &[&Opt] = &[&LISTEN, &CONNECTIONS, &MOST, &STALE_AFTER];
 
-/// The options, read.
+/// The parsed options.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    /// Where to listen.
+    /// Addresses to listen on.
     pub(super) listen: Vec<SocketAddr>,
-    /// Connections at once.
+    /// Maximum number of connections.
     pub(super) max_connections: usize,
-    /// Ranks that are remembered.
+    /// Maximum number of ranks.
     pub(super) max_ranks: usize,
-    /// How long a rank may be silent.
+    /// Time without a push after which a rank expires.
     pub(super) stale_after: Duration,
 }
 
@@ -60,18 +60,20 @@ impl Rules {
     }
 }
 
-/// What is wrong with values that are each of the right kind.
+/// Errors in values that have the right type.
 pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     let texts = settings.texts(&LISTEN);
     let mut wrong = Vec::new();
     if texts.is_empty() {
-        wrong.push(("listen".to_owned(), "there is no address to listen at".to_owned()));
+        wrong.push(("listen".to_owned(), "must contain at least one address".to_owned()));
     }
     for (place, text) in texts.iter().enumerate() {
         let problem = match text.parse::<SocketAddr>() {
             Err(_) => "is not an address with a port, such as 127.0.0.1:4317",
-            // What comes from elsewhere has no process here, so that anybody could tell anything of any job.
-            Ok(address) if !is_loopback(address) => "is not loopback, and only this host's jobs may push",
+            // A peer on another host has no process here, so that it could report anything about any job.
+            Ok(address) if !is_loopback(address) => {
+                "is not a loopback address; only jobs on this host may push"
+            }
             Ok(_) if texts[..place].contains(text) => "is listed twice",
             Ok(_) => continue,
         };

@@ -1,4 +1,4 @@
-//! The thread that receives: a runtime of its own, that neither the sampler nor the daemon's HTTP waits for.
+//! The receiver's thread: a tokio runtime of its own, separate from the sampler and the daemon's HTTP server.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,26 +20,27 @@ use super::answer;
 use super::caller::{Caller, ConnectionContext, LONGEST_REST, rest};
 use super::counts::Closed;
 use super::options::Rules;
-use super::speakers::{Limit, Shared, State, lock};
+use super::speakers::{Limit, Shared, State};
 use crate::host::{clock, process};
 use crate::model::fair::{Answer, Shares};
+use crate::model::lock::lock;
 use crate::model::source::Failure;
 
-/// The most bytes of a request's line and headers, and the most headers.
+/// Maximum size of a request's line and headers, and maximum number of headers.
 const HEADER_BYTES: usize = 16 * 1024;
 const HEADERS: usize = 64;
-/// How long a request's head may take, and how long the first request may be waited for.
+/// How long the head of a request may take, and how long a connection may wait with its first request.
 const IN_TIME: Duration = Duration::from_secs(10);
-/// How long nothing may come between two requests; OpenTelemetry pushes once a minute.
+/// How long a connection may be idle between two requests; OpenTelemetry pushes once a minute.
 const IDLE: Duration = Duration::from_secs(300);
-/// Requests at once on one connection of HTTP/2.
+/// Most concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 4;
-/// How often it tries to listen where it cannot.
+/// Interval between attempts to listen after an error.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long the end of the daemon waits for the thread.
+/// How long the daemon's shutdown waits for the thread.
 const FAREWELL: Duration = Duration::from_millis(900);
 
-/// The source's hold on the thread; it ends with this.
+/// The source's handle of the thread; dropping it stops the thread.
 #[derive(Debug)]
 pub(super) struct Hold {
     stop: watch::Sender<bool>,
@@ -53,7 +54,7 @@ impl Drop for Hold {
     }
 }
 
-/// Everybody who is connected, by number.
+/// Open connections, by number.
 #[derive(Debug, Default)]
 struct Callers {
     here: Mutex<BTreeMap<u64, Weak<Caller>>>,
@@ -63,7 +64,7 @@ struct Callers {
 /// Starts the thread.
 ///
 /// # Errors
-/// The operating system's, where it gives no thread or no descriptor.
+/// The operating system's error if no thread or descriptor can be created.
 pub(super) fn start(rules: &Rules, shared: Arc<Shared>) -> std::io::Result<Hold> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
@@ -72,13 +73,13 @@ pub(super) fn start(rules: &Rules, shared: Arc<Shared>) -> std::io::Result<Hold>
     std::thread::Builder::new().name("otlp-receiver".to_owned()).spawn(move || {
         runtime.block_on(receive(&rules, shared, stopped));
         runtime.shutdown_background();
-        // Nobody may be waiting.
+        // The receiver may have been dropped.
         let _ = end.send(());
     })?;
     Ok(Hold { stop, ended })
 }
 
-/// The connections there is room for: an eighth of the descriptors that the daemon may have open, at most.
+/// Maximum number of connections: the configured one, and at most an eighth of the daemon's limit on open files.
 pub(super) fn places(rules: &Rules) -> usize {
     rules.max_connections.min((process::descriptor_limit() / 8).max(2))
 }
@@ -90,11 +91,11 @@ async fn receive(rules: &Rules, shared: Arc<Shared>, mut stopped: watch::Receive
     for address in &rules.listen {
         tokio::spawn(listen(*address, most, context.clone(), Arc::clone(&callers)));
     }
-    // An error means that nobody is left to say so, which says so too.
+    // An error means that the sender was dropped, which also means to stop.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Listens at one address, and again where that fails.
+/// Listens on one address, and retries after errors.
 async fn listen(address: SocketAddr, most: usize, context: ConnectionContext, callers: Arc<Callers>) -> ! {
     let name = address.to_string();
     loop {
@@ -105,7 +106,7 @@ async fn listen(address: SocketAddr, most: usize, context: ConnectionContext, ca
                 accept(&listener, most, &context, &callers).await
             }
             Err(error) => {
-                let why = format!("cannot receive OTLP at {address}: {error}");
+                let why = format!("cannot listen for OTLP on {address}: {error}");
                 context.shared.set_state(&name, State::Failed(Failure::of(&error), why));
                 sleep(AGAIN).await;
             }
@@ -123,8 +124,8 @@ async fn accept(
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::debug!(error = %error, "A connection to the OTLP receiver could not be accepted.");
-                // Without a free descriptor the same one is there again at once.
+                tracing::debug!(error = %error, "Cannot accept a connection to the OTLP receiver; retrying.");
+                // Without a free descriptor the same connection would be reported again at once.
                 sleep(LONGEST_REST).await;
                 continue;
             }
@@ -144,7 +145,7 @@ async fn accept(
 }
 
 impl Callers {
-    /// Gives a connection its place, which may have been that of a user who has more.
+    /// Admits a connection, if necessary by closing one of a user with more connections.
     fn admit(&self, caller: &Arc<Caller>, most: usize, shared: &Shared) -> Result<(), Closed> {
         let user = caller.payer();
         let mut here = lock(&self.here);
@@ -178,7 +179,7 @@ impl Callers {
         self.update_counts(shared);
     }
 
-    /// Lets go of those that have ended, and says how many there are.
+    /// Removes ended connections and publishes the number of open ones.
     fn update_counts(&self, shared: &Shared) {
         let mut callers = lock(&self.here);
         callers.retain(|_, caller| caller.strong_count() > 0);
@@ -190,10 +191,10 @@ impl Callers {
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 async fn serve(stream: TcpStream, caller: Arc<Caller>, callers: Arc<Callers>) {
     let shared = Arc::clone(&caller.shared);
-    // An answer is written at once, so there is nothing to wait for to fill a packet.
+    // A response is written at once, so waiting to fill a packet is of no use.
     let _ = stream.set_nodelay(true);
     let service = {
         let (caller, callers) = (Arc::clone(&caller), Arc::clone(&callers));
@@ -223,7 +224,7 @@ async fn serve(stream: TcpStream, caller: Arc<Caller>, callers: Arc<Callers>) {
         tokio::select! {
             ended = connection => {
                 if let Err(error) = ended {
-                    tracing::debug!(error = %error, "A connection to the OTLP receiver ended.");
+                    tracing::debug!(error = %error, "A connection to the OTLP receiver failed.");
                 }
             }
             () = idle(&caller) => shared.counts.closed(Closed::Idle),
@@ -234,7 +235,7 @@ async fn serve(stream: TcpStream, caller: Arc<Caller>, callers: Arc<Callers>) {
     callers.update_counts(&shared);
 }
 
-/// Returns once nothing came for too long.
+/// Returns once nothing was received for too long.
 async fn idle(caller: &Caller) {
     loop {
         let (requests, active) = caller.activity();

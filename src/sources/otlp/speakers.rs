@@ -1,9 +1,9 @@
-//! Who pushes, what each rank of theirs pushed, and what the receiver's thread and the sampler share.
+//! The peers that push, the values of their ranks, and the state shared by the receiver's thread and the sampler.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -16,88 +16,89 @@ use super::receiver;
 use crate::host::subordinate::Subordinates;
 use crate::model::fair::{Answer, Shares};
 use crate::model::ids::ProcessKey;
+use crate::model::lock::lock;
 use crate::model::shortage::{Shortage, TurnedAway};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 
-/// The ranks of one process or user: an agent may collect those of a host.
+/// Most ranks of one process or user: an agent may forward those of a whole host.
 const OF_ONE: usize = 64;
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Speaker {
     /// A process of a workload.
     Process(ProcessKey),
-    /// A user, of whose processes none that is watched has the connection.
+    /// A user; no tracked process of it owns the connection.
     User(u32),
-    /// The kernel does not say.
+    /// Unknown to the kernel.
     Nobody,
 }
 
-/// One rank of one speaker.
+/// One rank of one peer.
 #[derive(Debug)]
 pub(super) struct Rank {
-    /// What it pushed.
+    /// The values that it pushed.
     pub(super) figures: Figures,
     /// When it first pushed.
     pub(super) since: Timestamp,
-    /// When it last did.
+    /// When it last pushed.
     pub(super) heard: Timestamp,
-    /// Whose connection it came by; absent where the kernel does not say.
+    /// The user of its connection; absent if the kernel does not report it.
     pub(super) user: Option<u32>,
 }
 
-/// Who asks for its figures to be kept.
+/// The peer of a request that is being applied.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asks {
-    /// The user, where the kernel says.
+    /// The user, if the kernel reports it.
     pub(super) user: Option<u32>,
     pub(super) speaker: Speaker,
-    /// As whom it pushed before.
+    /// The peer as which it pushed before.
     pub(super) formerly: Option<Speaker>,
 }
 
-/// What there are so many places of.
+/// Limits that are shared between users.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Limit {
     Ranks,
     Connections,
 }
 
-/// Ranks by their speaker and number.
+/// Ranks by peer and number.
 pub(super) type Ranks = HashMap<(Speaker, u64), Rank>;
 
-/// How listening at one address goes.
+/// The state of listening on one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is listened at this address, where port 0 has become a number.
+    /// Listening on this address, in which port 0 is replaced by the actual port.
     Listening(SocketAddr),
-    /// It cannot be; it is tried again.
+    /// Listening failed; it is retried.
     Failed(Failure, String),
 }
 
-/// What the thread and the sampler share.
+/// State shared by the receiver's thread and the sampler.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// What was counted.
+    /// Counters.
     pub(super) counts: Counts,
-    /// Where to look who somebody is.
+    /// The procfs in which processes are looked up.
     pub(super) proc: PathBuf,
     most: usize,
     stale_after: Duration,
     ranks: Mutex<Ranks>,
     members: Mutex<Arc<[ProcessKey]>>,
-    /// By address.
+    /// State by configured address.
     states: Mutex<HashMap<String, State>>,
-    /// Connections that are known to be of a process, and all.
+    /// Number of connections whose process is known, and of all connections.
     connections: Mutex<(u64, u64)>,
-    /// For whom there was no place, by [`Limit`], and how many places there are.
+    /// Users who reached a [`Limit`], with the value of the limit.
     turned: Mutex<[(TurnedAway, usize); 2]>,
     subordinates: Subordinates,
 }
 
 impl Shared {
-    /// Nobody connected yet.
+    /// State without connections.
     pub(super) fn new(proc: PathBuf, subordinates: Subordinates, rules: &Rules) -> Self {
         Self {
             counts: Counts::default(),
@@ -116,27 +117,27 @@ impl Shared {
         }
     }
 
-    /// The user whose places a process of this user id takes.
+    /// The user whose limits a process of this user id counts against.
     pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
         self.subordinates.owner(uid, now)
     }
 
-    /// Something of this user had no place, or lost it.
+    /// Records that a rank or connection of this user was refused or removed.
     pub(super) fn turned_away(&self, limit: Limit, user: Option<u32>, now: Timestamp) {
         lock(&self.turned)[limit as usize].0.note(user, now);
     }
 
-    /// For whom there was no place lately.
+    /// The users whose ranks or connections were recently refused or removed.
     pub(super) fn shortages(&self, now: Timestamp) -> Vec<Shortage> {
         lock(&self.turned).iter_mut().flat_map(|(turned, most)| turned.shortages(*most, now)).collect()
     }
 
-    /// The processes that belong to a workload, as of the last tick.
+    /// The processes that belonged to a workload at the last tick.
     pub(super) fn members(&self) -> Arc<[ProcessKey]> {
         Arc::clone(&lock(&self.members))
     }
 
-    /// Says which processes belong to a workload now.
+    /// Sets the processes that belong to a workload.
     pub(super) fn set_members(&self, members: impl ExactSizeIterator<Item = ProcessKey> + Clone) {
         let mut known = lock(&self.members);
         if !known.iter().copied().eq(members.clone()) {
@@ -144,12 +145,12 @@ impl Shared {
         }
     }
 
-    /// How listening at an address goes.
+    /// Sets the state of listening on an address.
     pub(super) fn set_state(&self, address: &str, state: State) {
         lock(&self.states).insert(address.to_owned(), state);
     }
 
-    /// Where it is listened.
+    /// The addresses that are listened on.
     #[cfg(test)]
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         let listening = |state: &State| match state {
@@ -159,7 +160,7 @@ impl Shared {
         lock(&self.states).values().filter_map(listening).collect()
     }
 
-    /// What is wrong with listening, if anything.
+    /// The first error of listening, if any.
     pub(super) fn trouble(&self) -> Option<(Failure, String)> {
         let states = lock(&self.states);
         let mut failed: Vec<_> = states
@@ -173,17 +174,17 @@ impl Shared {
         failed.into_iter().next()
     }
 
-    /// Says how many connections there are, and how many of them are of a known process.
+    /// Sets the number of connections whose process is known, and of all connections.
     pub(super) fn set_connections(&self, of_processes: u64, all: u64) {
         *lock(&self.connections) = (of_processes, all);
     }
 
-    /// The same.
+    /// The numbers set by [`Shared::set_connections`].
     pub(super) fn connections(&self) -> (u64, u64) {
         *lock(&self.connections)
     }
 
-    /// Takes a request in; what was pushed before under another name of who asks is its own.
+    /// Applies a request; values that the peer pushed before under its former identity move to it.
     pub(super) fn receive(&self, request: &ExportMetricsServiceRequest, asks: Asks, now: Timestamp) -> Tally {
         let (most, stale_after) = (self.most, self.stale_after);
         let mut ranks = lock(&self.ranks);
@@ -203,7 +204,7 @@ impl Shared {
         tally
     }
 
-    /// Every rank, those left out that were silent for too long or whose process `lives` does not know.
+    /// Every rank; removes those that were silent for too long or whose process no longer exists according to `lives`.
     pub(super) fn ranks(&self, now: Timestamp, lives: impl Fn(ProcessKey) -> bool) -> MutexGuard<'_, Ranks> {
         let mut ranks = lock(&self.ranks);
         ranks.retain(|(speaker, _), rank| {
@@ -214,19 +215,19 @@ impl Shared {
     }
 }
 
-/// The figures of one speaker's ranks, while its request is taken in.
+/// The ranks of one peer, while its request is applied.
 struct RankIntake<'r> {
     ranks: &'r mut Ranks,
     asks: Asks,
     most: usize,
     stale_after: Duration,
     now: Timestamp,
-    /// Of whom a rank was left out.
+    /// The user of whom a rank was refused or removed.
     left_out: Option<Option<u32>>,
 }
 
 impl RankIntake<'_> {
-    /// Makes room for one more rank of who asks; false where there is none.
+    /// Makes room for one more rank of the peer; false if the limit is reached.
     fn make_room(&mut self) -> bool {
         let user = self.asks.user;
         if self.ranks.len() >= self.most {
@@ -274,9 +275,4 @@ impl intake::Room for RankIntake<'_> {
         rank.heard = self.now;
         Some(&mut rank.figures)
     }
-}
-
-/// What a lock protects stays whole when a thread panics.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The source with real pushes: a thread that listens, and clients that are this process.
+//! Tests of the source with real requests: the receiver's thread, and clients in this process.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -26,7 +26,7 @@ struct World {
     source: Otlp,
     address: SocketAddr,
     own: ProcessKey,
-    /// Whether our own process is one of a workload.
+    /// Whether this process belongs to a workload.
     is_member: bool,
     by_socket: Vec<ToldRank>,
     living: bool,
@@ -44,7 +44,7 @@ impl World {
 
     fn with(rules: &Rules) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // The kernel's own, of this process only.
+        // The kernel's procfs, with this process only.
         for name in ["self", &std::process::id().to_string()] {
             symlink(format!("/proc/{name}"), folder.path().join(name)).unwrap();
         }
@@ -73,12 +73,12 @@ impl World {
         world
     }
 
-    /// Every series `later` than now, with our pid as `PID`.
+    /// Every series at `later` after now, with the pid of this process as `PID`.
     fn sample(&mut self, later: Duration) -> String {
         self.told(later).0
     }
 
-    /// The same, with what is left for others.
+    /// Every series as text, and the facts.
     fn told(&mut self, later: Duration) -> (String, Facts) {
         let mut batch = Batch::new();
         let mut rows = Vec::new();
@@ -120,7 +120,7 @@ impl World {
         (without_pid(&lines.collect::<String>(), self.own.pid), facts)
     }
 
-    /// The series of ranks, but for how long they are silent.
+    /// The series of ranks, except the time since the last push.
     fn check(&mut self, expected: Expect) {
         let text = self.sample(Duration::ZERO);
         let of_ranks = |line: &&str| line.starts_with("memwarden_training") && !line.contains("message_age");
@@ -128,7 +128,7 @@ impl World {
         expected.assert_eq(&lines.join("\n"));
     }
 
-    /// The values of the receiver's own series that are not 0.
+    /// The receiver's own series that are not 0.
     fn health(&mut self) -> String {
         let text = self.sample(Duration::ZERO);
         let own = |line: &&str| line.starts_with("memwarden_otlp_receiver_") && !line.ends_with(" 0");
@@ -140,7 +140,7 @@ impl World {
         lines.join("\n")
     }
 
-    /// The same, once no connection is left: one that was ended is counted until its task has noticed.
+    /// The receiver's own series, once no connection is open: an ended one counts until its task has noticed the end.
     fn settled(&mut self) -> String {
         for _ in 0..5_000 {
             if !self.health().contains("\nconnections{") {
@@ -151,18 +151,18 @@ impl World {
         self.health()
     }
 
-    /// Sends bytes on a connection of its own and gives what comes back until its end.
+    /// Sends bytes on a new connection and returns the response until its end.
     fn exchange(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        // What is refused early may not be read whole.
+        // A request that is rejected early may not be read completely.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         answer
     }
 
-    /// Posts a body: the status and the body of the answer.
+    /// Posts a body; returns the status and the body of the response.
     fn post(&self, path: &str, headers: &str, body: &[u8]) -> (u16, Vec<u8>) {
         let mut bytes = format!(
             "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
@@ -200,7 +200,7 @@ fn grpc<T>(work: impl Future<Output = T>) -> T {
 fn megatrons_metrics_come_by_http_under_their_workload_and_gpu() {
     let mut world = World::new();
     let response = world.push(&fixture::megatron(5));
-    // The norm that is no number.
+    // The norm that is not finite.
     assert_eq!(response.partial_success.unwrap().rejected_data_points, 1);
     world.check(expect![[r#"
         memwarden_training_allocator_allocated_peak_bytes{workload="slurm/17",rank="5",device="1",gpu="2"} 66035122176
@@ -236,7 +236,7 @@ fn the_generated_client_pushes_by_grpc_zipped_or_not() {
         let refused = client.export(bomb).await.unwrap_err();
         assert_eq!(
             (refused.code(), refused.message()),
-            (tonic::Code::InvalidArgument, "it would take more than 24 MiB in memory")
+            (tonic::Code::InvalidArgument, "the request would take more than 24 MiB in memory")
         );
     });
     let text = world.sample(Duration::ZERO);
@@ -383,7 +383,7 @@ fn who_is_in_no_workload_has_none_until_it_is() {
     let text = world.sample(Duration::ZERO);
     assert!(text.contains("memwarden_training_loss{rank=\"5\"} 2.25\n"), "{text}");
     assert!(world.health().contains("ranks{peer=\"none\"} 1"));
-    // Whatever the message says, and another user's process says the same.
+    // Whatever the message contains, and although another user's process sends the same.
     world.is_member = true;
     world.sample(Duration::ZERO);
     world.push(&fixture::megatron(5));
@@ -441,12 +441,12 @@ fn hostile_requests_are_answered_and_counted() {
     assert_eq!(status("/v1/logs", PROTOBUF, &push), 404);
     assert_eq!(status("/v1/metrics", ZIPPED, &push), 400, "it is not zipped");
     assert_eq!(status("/v1/metrics", ZIPPED, &zip(&push)), 200);
-    // A bomb of zeros, one of empty messages, and one that says itself that it is too long.
+    // A bomb of zeros, one of empty messages, and a request that declares a size that is too large.
     assert_eq!(status("/v1/metrics", ZIPPED, &zip(&vec![0; 6 << 20])), 413);
     assert_eq!(status("/v1/metrics", ZIPPED, &zip(&[10, 0].repeat(1 << 20))), 413);
     assert_eq!(status("/v1/metrics", PROTOBUF, &vec![0; (4 << 20) + 1]), 413);
     let (code, body) = world.post("/v1/metrics", PROTOBUF, b"\xff");
-    assert_eq!((code, &body[..]), (400, &b"\x08\x03\x12\x1cit is not a protobuf message"[..]));
+    assert_eq!((code, &body[..]), (400, &b"\x08\x03\x12\x28the body is not a valid protobuf message"[..]));
     let got = world.exchange(b"GET /v1/metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     assert!(got.starts_with(b"HTTP/1.1 405 "));
     assert!(world.exchange(b"\x16\x03\x01\x02\x00\x01\r\n\r\n").starts_with(b"HTTP/1.1 400 "), "it is TLS");
@@ -475,7 +475,7 @@ fn other_signals_by_grpc_are_unimplemented() {
 fn connections_are_bounded_for_one_user() {
     let mut world = World::with(&rules(8, 4));
     let mut held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(world.address).unwrap()).collect();
-    // They are accepted in their order, so that the third is accepted after both of them.
+    // They are accepted in order, so that the third is accepted after both of them.
     let mut third = TcpStream::connect(world.address).unwrap();
     third.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert_eq!(third.read(&mut [0]).unwrap(), 0, "half of four are there");

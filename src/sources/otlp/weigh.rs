@@ -1,36 +1,37 @@
-//! How much memory a push takes once it is decoded, found before it is decoded.
+//! Computes how much memory a push takes when decoded, before it is decoded.
 //!
-//! An empty message has two bytes on the wire and a hundred or more in memory, so that 4 MiB could become 400.
-//! This walks the messages of a metrics request (opentelemetry-proto 1.x) and takes no memory at all.
+//! An empty message has two bytes on the wire and a hundred or more in memory, so that 4 MiB could become 400 MiB.
+//! This walks the messages of a metrics request (opentelemetry-proto 1.x) without allocating memory.
 
-/// What one message takes at most beside its own bytes: the largest, a point of an exponential histogram, has about
-/// 210, and a list that grows has room for twice its length.
+/// Upper bound of a message's memory in addition to its own bytes: the largest, a point of an exponential histogram,
+/// has about 210, and a list that grows has a capacity of up to twice its length.
 const MESSAGE: usize = 512;
-/// The same for the small messages, of which there are many: an attribute, and its value, which is within it.
+/// The same bound for the frequent small messages: an attribute, and the value within it.
 const ATTRIBUTE: usize = 256;
 const VALUE: usize = 128;
-/// The same for a text: its pointer and lengths are in its message, and the heap rounds up and keeps books.
+/// The same bound for a text: its pointer and lengths are in its message; this is for the rounding and
+/// bookkeeping of the heap.
 const TEXT: usize = 64;
-/// The most that a request may take. Two thousand points with five attributes each take a third of it.
+/// Maximum decoded size of a request. Two thousand points with five attributes each take a third of it.
 pub(super) const MOST: usize = 24 << 20;
-/// Messages within messages: seven down to the value of an attribute, and some for lists within lists.
+/// Maximum nesting of messages: seven levels down to the value of an attribute, and some for nested lists.
 const DEEPEST: u32 = 16;
 
-/// Why a request is not decoded.
+/// Why a request is rejected before decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Heavy {
-    /// It would take too much.
-    #[error("it would take more than {} MiB in memory", MOST >> 20)]
+    /// It would take too much memory.
+    #[error("the request would take more than {} MiB in memory", MOST >> 20)]
     Memory,
-    /// Lists within lists within lists.
-    #[error("its messages are nested too deeply")]
+    /// Its messages are nested too deeply.
+    #[error("the messages of the request are nested too deeply")]
     Depth,
-    /// It is no protobuf.
-    #[error("it is not a protobuf message")]
+    /// It is not valid protobuf.
+    #[error("the body is not a valid protobuf message")]
     Malformed,
 }
 
-/// The messages that can be within a request.
+/// The message types in a request.
 #[derive(Clone, Copy)]
 enum Kind {
     Request,
@@ -52,12 +53,12 @@ enum Kind {
     Value,
     Values,
     Pairs,
-    /// Many small things: counts of a byte each, names of two.
+    /// Lists of many small values: counts of a byte each, names of two.
     Small,
 }
 
 impl Kind {
-    /// What a field of this message is, where that can have more within it.
+    /// The type of a field of this message, if the field can contain further messages.
     const fn field(self, number: u64) -> Option<Self> {
         Some(match (self, number) {
             (Self::Request, 1) => Self::ResourceMetrics,
@@ -91,7 +92,7 @@ impl Kind {
         })
     }
 
-    /// What one of these takes at most, in a list that grows.
+    /// Upper bound of the memory of one message of this type, in a list that grows.
     const fn size(self) -> usize {
         match self {
             Self::Attribute => ATTRIBUTE,
@@ -101,10 +102,10 @@ impl Kind {
     }
 }
 
-/// What `request` takes in memory at most.
+/// Upper bound of the memory that `request` takes when decoded.
 ///
 /// # Errors
-/// [`Heavy`], where that is too much or cannot be told.
+/// [`Heavy`], if it exceeds the limit or cannot be determined.
 pub(super) fn weigh(request: &[u8]) -> Result<usize, Heavy> {
     let mut weight = request.len();
     walk(request, Kind::Request, DEEPEST, &mut weight)?;
@@ -118,7 +119,7 @@ fn walk(mut rest: &[u8], kind: Kind, deeper: u32, weight: &mut usize) -> Result<
         let length = match wire {
             0 => {
                 varint(&mut rest)?;
-                // One of a list that is not packed.
+                // One value of a list that is not packed.
                 add(weight, 16)?;
                 continue;
             }
@@ -177,7 +178,7 @@ mod tests {
         let push = fixture::push("loss", 2_000).encode_to_vec();
         let weight = weigh(&push).unwrap();
         assert!(weight > push.len() && weight < MOST / 2, "{weight} for {}", push.len());
-        // Empty resources, and empty points in one metric: two bytes each.
+        // Empty resources, and empty points in one metric, of two bytes each.
         assert_eq!(weigh(&[10, 0].repeat(1 << 20)), Err(Heavy::Memory));
         let mut bomb = [10, 0].repeat(1 << 19);
         for field in [5, 2, 2, 1_u8] {

@@ -1,4 +1,4 @@
-//! What `perf` exposes.
+//! Metrics of the `perf` source.
 
 use crate::model::units::{Count, Flag, Ratio, Seconds};
 

@@ -1,9 +1,9 @@
-//! Counters of the kernel and the processor, for each workload and for the host.
+//! Kernel and hardware counters of perf_event, for each workload and for the host.
 //!
 //! A process is counted from the tick that finds it in a workload, by counters
 //! on its threads that new threads inherit and new processes do not (Linux 5.13):
-//! those are found and counted by themselves, so nothing is counted twice. To open a counter is to wait for a process
-//! that is in the middle of its exec, so the threads of [`readers`] do it.
+//! new processes are found and counted on their own, so nothing is counted twice. Opening a counter waits for a
+//! process that is in execve, so the threads of [`readers`] do it.
 
 pub mod metrics;
 mod options;
@@ -33,11 +33,11 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Seconds};
 use crate::sources::Registration;
 
-/// Counters of the kernel and the processor.
+/// The source of perf_event counters.
 pub static REGISTRATION: Registration = Registration {
     name: "perf",
     about: "Hardware and kernel counters of perf_event for each workload and the host: context switches, migrations, page faults, cycles, instructions and cache misses.",
-    // A thread costs a descriptor for each event, and each a read a tick.
+    // Each thread needs a descriptor per event, and each descriptor is read at each tick.
     on_by_default: false,
     options: options::ALL,
     metrics: metrics::METRICS,
@@ -54,27 +54,27 @@ struct Counters {
     roots: Arc<Roots>,
     kernel: Arc<dyn Perf>,
     openings: ReadRequests<Result<Vec<Open>, NoRoom>>,
-    /// What can be counted for a process; absent until it was tried.
+    /// The events that can be counted for a process; absent until they were tried.
     events: Option<Vec<(Event, Result<(), Refusal>)>>,
     host: Vec<Open>,
     host_tally: Tally,
-    /// Whether the host's counters were tried: a refusal is not asked for again.
+    /// Whether the host's counters were tried: a refused counter is not tried again.
     host_tried: bool,
     processes: HashMap<ProcessKey, Attached>,
     tallies: BTreeMap<Label, Tally>,
-    /// The processes that are not counted because the descriptors are used up, by workload and by user.
+    /// Processes that are not counted because the descriptors are used up, by workload and by user.
     left_out: BTreeMap<(Label, u32), u64>,
-    /// How many counters are open, or about to be opened.
+    /// Number of counters that are open or are being opened.
     descriptors: Arc<AtomicUsize>,
 }
 
-/// There were fewer descriptors left than this process needs.
+/// Fewer descriptors were left than the process needs.
 struct NoRoom;
 
 /// A process that is counted, or cannot be.
 struct Attached {
     workload: Label,
-    /// Empty where it was refused; it is not asked for again.
+    /// Empty if it was refused; it is not tried again.
     counters: Vec<Open>,
 }
 
@@ -101,7 +101,7 @@ impl Counters {
         Event::ALL.into_iter().filter(move |event| hardware || !event.is_hardware())
     }
 
-    /// Tries each event on this process itself.
+    /// Tries each event on the daemon's own process.
     fn probe(&mut self) -> Vec<(Event, Result<(), Refusal>)> {
         let own = Target::Thread(std::process::id());
         let tried = self.wanted().map(|event| {
@@ -114,7 +114,7 @@ impl Counters {
     fn open_host(&mut self, events: &[Event]) {
         self.host_tried = true;
         for cpu in online(&self.roots.sys) {
-            // A processor's task clock runs while it idles: it tells nothing of the host.
+            // The task clock of a CPU also runs while it is idle, so it is meaningless for the host.
             for event in events.iter().filter(|event| **event != Event::TaskClock) {
                 if self.descriptors.load(Ordering::Relaxed) >= self.rules.descriptors {
                     return;
@@ -127,7 +127,7 @@ impl Counters {
         }
     }
 
-    /// Takes leave of processes that have ended or left, and greets new ones.
+    /// Stops counting processes that have ended or left a workload, and starts counting new ones.
     fn follow(&mut self, members: &[Membership], table: Option<&ProcessTable>, events: &Arc<[Event]>) {
         let present: HashMap<ProcessKey, &Label> =
             members.iter().map(|member| (member.process, &member.workload.name)).collect();
@@ -146,11 +146,11 @@ impl Counters {
             }
         }
         for (key, counters) in self.openings.answers() {
-            // Where none was tried, it is asked for again in the next tick.
+            // If none was tried, it is tried again at the next tick.
             let Some(counters) = counters else { continue };
             let counters = match counters {
                 Ok(counters) => counters,
-                // It has more threads by now than it had, or others' counters are not closed yet: it is asked for again.
+                // It has more threads now than before, or other counters are not closed yet: it is tried again.
                 Err(NoRoom) => {
                     let member = members.iter().find(|member| member.process == key);
                     member.into_iter().for_each(|member| self.leave_out(&member.workload));
@@ -170,23 +170,23 @@ impl Counters {
         }
     }
 
-    /// Closes the counters of a process that has ended or left, or whose place another user has.
+    /// Closes the counters of a process that has ended or left, or that is displaced by another user.
     fn close(&mut self, key: ProcessKey) {
         let Some(mut attached) = self.processes.remove(&key) else { return };
-        // The counters of an ended process keep what it did last.
+        // The counters of an ended process keep their last values.
         let tally = self.tallies.entry(attached.workload).or_default();
         attached.counters.iter_mut().for_each(|open| tally.add(open));
         self.descriptors.fetch_sub(attached.counters.len(), Ordering::Relaxed);
     }
 
-    /// A process of this workload is not counted for want of descriptors.
+    /// Records that a process of this workload is not counted for lack of descriptors.
     fn leave_out(&mut self, workload: &Workload) {
-        // A workload of which nothing is counted is shown, with what is not.
+        // A workload without any counted process is still exposed, with its uncounted processes.
         self.tallies.entry(workload.name.clone()).or_default();
         *self.left_out.entry((workload.name.clone(), workload.user)).or_default() += 1;
     }
 
-    /// Which processes have room in their user's share of the descriptors; those that are counted already come first.
+    /// Selects the processes that fit into their users' shares of the descriptors; counted ones come first.
     fn divide<'m>(
         &mut self,
         members: &'m [Membership],
@@ -279,7 +279,7 @@ impl Source for Counters {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let path = self.roots.proc.join("sys/kernel/perf_event_paranoid");
         let Ok(paranoid) = fs::read_text(&path) else {
-            let why = format!("the kernel has no perf events: {} is not there", path.display());
+            let why = format!("the kernel does not support perf_event: {} does not exist", path.display());
             return Err(SourceError::unavailable(why));
         };
         let paranoid = paranoid.trim();
@@ -301,9 +301,10 @@ impl Source for Counters {
         if let (true, Some(refused)) = (events.is_empty(), refused) {
             let why = match refused {
                 Refusal::NotPermitted => format!(
-                    "perf_event_open is not permitted: kernel.perf_event_paranoid is {paranoid}, and CAP_PERFMON is not there"
+                    "perf_event_open is not permitted: kernel.perf_event_paranoid is {paranoid} and CAP_PERFMON is missing"
                 ),
-                _ => "perf_event_open counts nothing here; processes are counted since Linux 5.13".to_owned(),
+                _ => "no perf_event event can be counted; counting processes requires Linux 5.13 or later"
+                    .to_owned(),
             };
             return Err(SourceError::unavailable(why));
         }
@@ -336,7 +337,7 @@ impl Source for Counters {
     }
 }
 
-/// Counters on every thread of a process, at most `room`: on all of them or none. This may hang.
+/// Opens counters on every thread of a process, at most `room`: on all threads or on none. This may hang.
 fn attach(
     kernel: &dyn Perf,
     folder: &Path,
@@ -346,7 +347,7 @@ fn attach(
 ) -> Result<Vec<Open>, NoRoom> {
     let mut counters = Vec::new();
     let mut known = HashSet::new();
-    // A thread may be started while the others are opened; what it starts from then on inherits.
+    // A thread may start while the others are opened; threads that it starts later inherit the counters.
     loop {
         let fresh: Vec<u32> = threads(folder).into_iter().filter(|thread| known.insert(*thread)).collect();
         if fresh.is_empty() {
@@ -365,19 +366,19 @@ fn attach(
             }
         }
     }
-    // The pid may have been given to another process meanwhile.
+    // The pid may belong to another process by now.
     let stat = fs::read_text(&folder.join("stat")).unwrap_or_default();
     let same = process::stat(stat.as_bytes()).is_some_and(|stat| stat.start == key.start);
     Ok(if same { counters } else { Vec::new() })
 }
 
-/// The threads of a process by its folder; none where it has ended.
+/// The threads in a process's folder; none if it has ended.
 fn threads(folder: &Path) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(folder.join("task")) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The processors that are on, by `devices/system/cpu/online` such as `0-3,8`.
+/// The online CPUs, from `devices/system/cpu/online` such as `0-3,8`.
 fn online(sys: &Path) -> Vec<usize> {
     /// More than any machine has (CONFIG_NR_CPUS is at most 8192).
     const MOST: usize = 8192;

@@ -1,4 +1,4 @@
-//! Settings of `sources.perf`.
+//! Configuration keys of the `perf` source.
 
 use crate::host::process;
 use crate::model::setting::{Opt, OptKind, Settings};
@@ -33,7 +33,7 @@ static DESCRIPTORS: Opt = Opt {
 
 pub(super) static ALL: &[&Opt] = &[&HOST, &WORKLOADS, &HARDWARE, &DESCRIPTORS];
 
-/// The settings, checked.
+/// The parsed options.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) host: bool,
@@ -49,7 +49,7 @@ impl Rules {
             host: settings.bool(&HOST),
             workloads: settings.bool(&WORKLOADS),
             hardware: settings.bool(&HARDWARE),
-            // Other sources and connections need the rest.
+            // The rest is needed by other sources and connections.
             descriptors: asked.min(process::descriptor_limit() / 4),
         }
     }

@@ -1,11 +1,11 @@
-//! From readings of counters to totals: scaled, never falling, unknown where nothing was counted.
+//! Computes totals from counter readings: scaled, never decreasing, absent if nothing was counted.
 
 use std::time::Duration;
 
 use crate::host::perf::{Counter, Event, Reading};
 use crate::model::units::Ratio;
 
-/// A counter and what it last said.
+/// A counter and its last reading.
 pub(super) struct Open {
     event: Event,
     counter: Box<dyn Counter>,
@@ -16,7 +16,7 @@ pub(super) struct Open {
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     totals: [Option<u64>; Event::ALL.len()],
-    /// Of this interval.
+    /// Increments in the current interval.
     steps: [Option<u64>; Event::ALL.len()],
     enabled: Duration,
     running: Duration,
@@ -39,7 +39,7 @@ impl Tally {
         (self.enabled, self.running) = (Duration::ZERO, Duration::ZERO);
     }
 
-    /// Adds what a counter counted since it was last read. One that cannot be read adds nothing.
+    /// Adds the increment of a counter since its last reading. A counter that cannot be read adds nothing.
     pub(super) fn add(&mut self, open: &mut Open) {
         let Ok(now) = open.counter.read() else { return };
         let step = step(open.last, now);
@@ -55,12 +55,12 @@ impl Tally {
         }
     }
 
-    /// The total of an event; absent where none was ever counted.
+    /// The total of an event; absent if it was never counted.
     pub(super) fn total(&self, event: Event) -> Option<u64> {
         self.totals[event as usize]
     }
 
-    /// Instructions for each cycle in this interval; absent where either is not counted or nothing ran.
+    /// Instructions per cycle in this interval; absent if either is not counted or nothing ran.
     #[expect(clippy::cast_precision_loss, reason = "a ratio of two counts of one interval")]
     pub(super) fn instructions_per_cycle(&self) -> Option<Ratio> {
         let of = |event| self.steps[event as usize].filter(|count| *count > 0);
@@ -68,7 +68,7 @@ impl Tally {
         Ratio::new(instructions as f64 / cycles as f64)
     }
 
-    /// Share of the interval in which the processor's counters were counting; absent where there are none.
+    /// Share of the interval in which the hardware counters were active; absent if there are none.
     pub(super) fn counting(&self) -> Option<Ratio> {
         if self.enabled.is_zero() {
             return None;
@@ -77,9 +77,9 @@ impl Tally {
     }
 }
 
-/// Events between two readings, scaled to the time in which the counter should have been counting (perf_event_open(2)).
+/// Events between two readings, scaled to the time in which the counter was enabled (perf_event_open(2)).
 ///
-/// Absent where it was not counting at all though it should have been: the events are not known.
+/// Absent if it was enabled but never active: the number of events is not known.
 fn step(before: Reading, now: Reading) -> Option<u64> {
     let value = now.value.saturating_sub(before.value);
     let enabled = now.enabled.saturating_sub(before.enabled).as_nanos();

@@ -1,4 +1,4 @@
-//! Counters on a kernel that is made up, and on the one that runs.
+//! Tests with simulated counters, and with those of the running kernel.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -12,12 +12,12 @@ use crate::model::facts::ProcessRow;
 use crate::model::units::Bytes;
 use crate::sources::testing::{Root, root};
 
-/// A kernel whose counters go up by 100 a read, half of the time; it notes what is open.
+/// A kernel whose counters grow by 100 per read, active half of the time; it records what is open.
 #[derive(Clone, Default)]
 struct Fake {
     open: Arc<Mutex<Vec<(Event, Target)>>>,
     refuse: Option<(Target, i32)>,
-    /// Whoever opens a counter for this waits for the lock.
+    /// Opening a counter for this thread waits for the lock.
     hang: Option<(Target, Arc<Mutex<()>>)>,
     hardware: bool,
 }
@@ -115,7 +115,7 @@ fn sample(source: &mut Counters, pids: &[(u32, &str, u32)]) -> (Batch, Result<()
     (out, outcome)
 }
 
-/// One tick with these processes in workload `job`: the points by name and labels, and the outcome.
+/// One tick with these processes in workload `job`: the points by name and labels, and the result.
 fn tick(source: &mut Counters, pids: &[u32]) -> (Vec<String>, Result<(), SourceError>) {
     let members: Vec<_> = pids.iter().map(|pid| (*pid, "job", 0)).collect();
     let (out, outcome) = sample(source, &members);
@@ -153,7 +153,7 @@ fn a_process_that_cannot_be_opened_keeps_no_other_from_being_counted() {
         });
         assert!(counted, "{count}");
     };
-    // 2 processors with 3 events, and one thread with 4; then the two threads of the other.
+    // 2 CPUs with 3 events, and one thread with 4; then the two threads of the other process.
     until("10");
     drop(held);
     until("18");
@@ -235,7 +235,7 @@ fn what_is_refused_or_too_much_is_said() {
     let own = Target::Thread(std::process::id());
     let refusing = Fake { refuse: Some((own, 13)), ..Fake::default() };
     let (shown, outcome) = tick(&mut source(&root, RULES, &refusing), &[7]);
-    expect![[r#"perf_event_paranoid_info["2"] 1, perf_event_available["task_clock", "workload"] 0, perf_event_available["context_switches", "workload"] 0, perf_event_available["migrations", "workload"] 0, perf_event_available["page_faults", "workload"] 0, perf_event_available["cycles", "workload"] 0, perf_event_available["instructions", "workload"] 0, perf_event_available["cache_references", "workload"] 0, perf_event_available["cache_misses", "workload"] 0, perf_event_available["branch_misses", "workload"] 0: perf_event_open is not permitted: kernel.perf_event_paranoid is 2, and CAP_PERFMON is not there"#]].assert_eq(&format!("{}: {}", shown.join(", "), outcome.unwrap_err()));
+    expect![[r#"perf_event_paranoid_info["2"] 1, perf_event_available["task_clock", "workload"] 0, perf_event_available["context_switches", "workload"] 0, perf_event_available["migrations", "workload"] 0, perf_event_available["page_faults", "workload"] 0, perf_event_available["cycles", "workload"] 0, perf_event_available["instructions", "workload"] 0, perf_event_available["cache_references", "workload"] 0, perf_event_available["cache_misses", "workload"] 0, perf_event_available["branch_misses", "workload"] 0: perf_event_open is not permitted: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing"#]].assert_eq(&format!("{}: {}", shown.join(", "), outcome.unwrap_err()));
     let one = Fake { refuse: Some((Target::Thread(8), 13)), ..Fake::default() };
     let (shown, _) = tick(&mut source(&root, RULES, &one), &[7, 9]);
     assert_eq!(value(&shown, "perf_uncounted_processes[\"job\"]").as_deref(), Some("1"));
@@ -272,10 +272,10 @@ fn one_user_leaves_descriptors_for_anothers_processes() {
         let told = out.facts.shortages.iter().map(|told| (told.limit, told.user, told.left_out, told.most));
         (uncounted("mallory"), uncounted("alice"), told.collect::<Vec<_>>())
     };
-    // Four of six processes with four counters each: alone, a user has everything.
+    // Four of six processes with four counters each: a single user may use all descriptors.
     let (mallory, _, told) = shown(&mut source, &mallorys);
     assert_eq!((mallory, told), (Some(2.0), vec![("perf_descriptors", Some(61_002), 2, 16)]));
-    // Another user's process with two threads has its share, which the first one's are closed for.
+    // Another user's process with two threads gets its share, for which counters of the first user are closed.
     let both: Vec<_> = [(7, "alice", 61_001)].into_iter().chain(mallorys.clone()).collect();
     let (mallory, alice, told) = shown(&mut source, &both);
     assert_eq!((mallory, alice), (Some(4.0), Some(0.0)));
@@ -289,7 +289,7 @@ fn one_user_leaves_descriptors_for_anothers_processes() {
         .filter(|(_, thread)| [Target::Thread(7), Target::Thread(8)].contains(thread))
         .count();
     assert_eq!(alices, 8);
-    // What is given back is used again.
+    // Released descriptors are used again.
     let (mallory, _, _) = shown(&mut source, &mallorys);
     assert_eq!(mallory, Some(2.0));
     let (_, _, told) = shown(&mut source, &mallorys[..4]);

@@ -1,4 +1,4 @@
-//! What `pressure` exposes.
+//! Metrics of the `pressure` source.
 
 use crate::model::units::{Ratio, Seconds};
 

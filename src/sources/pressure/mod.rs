@@ -1,6 +1,6 @@
 //! Pressure stall information of the host, from `/proc/pressure`.
 //!
-//! A kernel without it, or booted with `psi=0`, is a state, not an error.
+//! A kernel without PSI, or booted with `psi=0`, makes the source unavailable, which is not an error.
 
 pub mod metrics;
 pub mod parse;
@@ -17,7 +17,7 @@ use crate::model::time::Timestamp;
 use crate::sources::Registration;
 use parse::Stall;
 
-/// Pressure stall information.
+/// The source of pressure stall information.
 pub static REGISTRATION: Registration = Registration {
     name: "pressure",
     about: "Time that tasks of the host waited for memory, CPU and I/O (pressure stall information), from /proc/pressure.",
@@ -62,7 +62,7 @@ impl Source for Pressure {
         }
         if absent == self.resources.len() {
             return Err(SourceError::unavailable(
-                "this kernel tells no pressure (PSI is not built in or off)",
+                "the kernel provides no pressure stall information (PSI is not built in, or disabled)",
             ));
         }
         error.map_or(Ok(()), Err)
@@ -75,12 +75,14 @@ impl Resource {
             Ok(bytes) => parse::pressure(bytes),
             Err(error) if tells_of_no_psi(&error) => {
                 let path = self.file.path().display();
-                return Err(SourceError::unavailable(format!("{path} is missing though others are there")));
+                return Err(SourceError::unavailable(format!(
+                    "{path} does not exist, although other files of its folder do"
+                )));
             }
             Err(error) => return Err(fs::failed(self.file.path(), &error)),
         };
         put(self.name, "some", found.some, out);
-        // The kernel writes zeros here since 5.13 and calls the value undefined for the host (psi.rst).
+        // The kernel writes zeros here since 5.13, and documents the value as undefined for the host (psi.rst).
         if self.name != "cpu" {
             put(self.name, "full", found.full, out);
         }
@@ -88,14 +90,14 @@ impl Resource {
             let path = self.file.path().display();
             return Err(SourceError::failed(
                 Failure::Parse,
-                format!("{path} lacks a whole some or full line"),
+                format!("{path} has no complete some or full line"),
             ));
         }
         Ok(())
     }
 }
 
-/// Without PSI there are no files; where `psi=0` left them, reading is not supported.
+/// Without PSI the files do not exist; with `psi=0` they may exist but reading is not supported.
 fn tells_of_no_psi(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
 }
@@ -184,7 +186,7 @@ mod tests {
             &REGISTRATION,
             root(&[]),
             expect![[r#"
-            unavailable: this kernel tells no pressure (PSI is not built in or off)
+            unavailable: the kernel provides no pressure stall information (PSI is not built in, or disabled)
         "#]],
         );
         assert!(tells_of_no_psi(&Errno::OPNOTSUPP.into()));
@@ -202,7 +204,7 @@ mod tests {
             memwarden_host_pressure_ratio{resource="cpu",kind="some",window="60s"} 0.01
             memwarden_host_pressure_ratio{resource="cpu",kind="some",window="300s"} 0.005
             memwarden_host_pressure_stalled_seconds_total{resource="cpu",kind="some"} 1.5
-            failed (not_found): ROOT/proc/pressure/memory is missing though others are there
+            failed (not_found): ROOT/proc/pressure/memory does not exist, although other files of its folder do
         "#]],
         );
     }
@@ -230,7 +232,7 @@ mod tests {
             memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="some"} 1.5
             memwarden_host_pressure_stalled_seconds_total{resource="memory",kind="full"} 0.5
             memwarden_host_pressure_stalled_seconds_total{resource="io",kind="some"} 1.5
-            failed (parse): ROOT/proc/pressure/io lacks a whole some or full line
+            failed (parse): ROOT/proc/pressure/io has no complete some or full line
         "#]],
         );
     }

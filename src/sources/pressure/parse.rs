@@ -1,17 +1,17 @@
-//! `/proc/pressure/*` (Documentation/accounting/psi.rst): percentages and microseconds.
+//! Parses `/proc/pressure/*` (Documentation/accounting/psi.rst): percentages and microseconds.
 
 use crate::model::units::{Ratio, Seconds};
 
-/// One line: how long tasks waited.
+/// One line: the time for which tasks waited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
-    /// Over the last 10, 60 and 300 seconds.
+    /// Share of the last 10, 60 and 300 seconds.
     pub shares: [Ratio; 3],
-    /// Since boot.
+    /// Time since boot.
     pub total: Seconds,
 }
 
-/// The lines of one file; what the kernel does not write, or not whole, is absent.
+/// The lines of one file; absent if the kernel does not write them or they are incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
     /// At least one task waited.
@@ -20,7 +20,7 @@ pub struct Pressure {
     pub full: Option<Stall>,
 }
 
-/// Reads the text of one file under `/proc/pressure`.
+/// Parses one file of `/proc/pressure`.
 pub fn pressure(text: &[u8]) -> Pressure {
     let mut found = Pressure::default();
     for line in String::from_utf8_lossy(text).split_inclusive('\n') {
@@ -36,7 +36,7 @@ pub fn pressure(text: &[u8]) -> Pressure {
     found
 }
 
-/// `avg10=0.01 avg60=0.43 avg300=0.42 total=17347535`, all of it.
+/// Parses `avg10=0.01 avg60=0.43 avg300=0.42 total=17347535`; all fields are required.
 fn stall(text: &str) -> Option<Stall> {
     let mut fields = text.split(' ');
     let mut share = |name: &str| percent(field(fields.next()?, name)?);
@@ -45,7 +45,7 @@ fn stall(text: &str) -> Option<Stall> {
     Some(Stall { shares, total })
 }
 
-/// `1.53`: always two decimals, so that the share is the nearest number to 0.0153.
+/// Parses `1.53`: always two decimals, so that the share is the nearest number to 0.0153.
 fn percent(text: &str) -> Option<Ratio> {
     let (whole, hundredths) = text.split_once('.').filter(|(_, hundredths)| hundredths.len() == 2)?;
     let [whole, hundredths]: [u32; 2] = [whole.parse().ok()?, hundredths.parse().ok()?];

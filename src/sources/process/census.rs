@@ -1,4 +1,4 @@
-//! Who is there: the listing merged with what is known, bounded in work and in descriptors.
+//! The list of all processes, merged with what is known of them, with bounded work and descriptors.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use crate::host::process::{Listed, Population, ProcRoot, died};
 use crate::model::attention;
 use crate::model::facts::ProcessRow;
 
-/// The most processes taken up in one sample: 4,000 cost about 0.1 s, once.
+/// Most new processes added in one sample: 4,000 take about 0.1 s, once.
 pub(super) const MOST_NEW: usize = 4_000;
 
-/// Samples after which it is listed all the same: thread ids wrap around, and a list costs little.
+/// Samples after which the processes are listed in any case: thread ids wrap around, and listing is cheap.
 const LIST_EVERY: u32 = 8;
-/// Samples before a process that was refused is tried again.
+/// Samples after which a process that could not be read is tried again.
 const REFUSED_EVERY: u32 = 64;
 
 /// Every process that could be read, sorted by pid.
@@ -20,24 +20,24 @@ pub(super) struct Census {
     pub(super) root: ProcRoot,
     reading: Reading,
     listed: Vec<Listed>,
-    /// What it was before `listed` was made.
+    /// The kernel's process counters before `listed` was read.
     population: Option<Population>,
     entries: Vec<Entry>,
-    /// The list of the sample before, kept for its memory.
+    /// The list of the previous sample, kept to reuse its memory.
     spare: Vec<Entry>,
-    /// Whom the kernel lists and does not let us read (hidepid=1), sorted by pid.
+    /// Processes that the kernel lists but does not allow to be read (hidepid=1), sorted by pid.
     refused: Vec<Listed>,
     turn: u32,
     most_new: usize,
     started: bool,
     pub(super) races: u64,
     pub(super) deferred: u64,
-    /// The first process of this count that could neither be read nor was refused or gone, and why.
+    /// The first process in this sample that could not be read for a reason other than a refusal or its end.
     pub(super) trouble: Option<(u32, io::Error)>,
 }
 
 impl Census {
-    /// Nobody yet; at most `descriptors` are kept open.
+    /// An empty list; at most `descriptors` are kept open.
     pub(super) fn new(root: ProcRoot, descriptors: usize, most_new: usize) -> Self {
         let reading = Reading::new(descriptors);
         let (listed, entries, spare) = (Vec::new(), Vec::new(), Vec::new());
@@ -58,12 +58,12 @@ impl Census {
         }
     }
 
-    /// Counts anew.
+    /// Reads all processes.
     pub(super) fn take(&mut self) -> io::Result<()> {
         self.take_by(Entry::discover)
     }
 
-    /// Lists anew, but where nothing was born or reaped since the last list.
+    /// Lists the processes, unless none was created or reaped since the last list.
     fn list(&mut self) -> io::Result<()> {
         let population = self.root.population(self.reading.buffer());
         let same = population.is_some() && population == self.population;
@@ -97,11 +97,11 @@ impl Census {
                         self.entries.push(entry);
                         continue;
                     }
-                    // Its pid was listed, so another process may have it by now.
+                    // The pid was listed, so another process may have it now.
                     Outcome::Ended => self.reading.release(entry),
                 }
             }
-            // Spread by pid; another inode is another process.
+            // Spread by pid; a different inode is a different process.
             while refused.next_if(|before| before.pid < listed.pid).is_some() {}
             let due = self.turn.wrapping_add(listed.pid).is_multiple_of(REFUSED_EVERY);
             if refused.next_if_eq(listed).is_some() && !due {
@@ -116,7 +116,7 @@ impl Census {
             match discover(*listed, self.started, &self.root, &mut self.reading) {
                 Ok(entry) => self.entries.push(entry),
                 Err(error) if died(&error) => self.races += 1,
-                // A refusal costs one call, and the places are for those that can be read.
+                // A refusal costs one call; the limit is for processes that can be read.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     new -= 1;
                     self.refused.push(*listed);
@@ -134,12 +134,12 @@ impl Census {
         Ok(())
     }
 
-    /// What is known of each.
+    /// The row of each process.
     pub(super) fn rows(&self) -> Vec<ProcessRow> {
         self.entries.iter().map(|entry| entry.row.clone()).collect()
     }
 
-    /// How many descriptors are kept open.
+    /// Number of descriptors kept open.
     pub(super) const fn kept(&self) -> usize {
         self.reading.kept()
     }
@@ -171,14 +171,14 @@ mod tests {
             tree.add(&Process::new(9, "new").start(500).cgroup("/other"));
             assert_eq!(seen(&mut census)[1], (9, 500, "new".to_owned()));
             assert_eq!(census.rows()[1].cgroup.as_ref().unwrap().as_str(), "/other");
-            // In place: the descriptor answers, with another start time.
+            // In place: the open descriptor returns another start time.
             tree.add(&Process::new(9, "newer").start(900));
             assert_eq!(seen(&mut census)[1], (9, 900, "newer".to_owned()));
             assert_eq!(census.races, 0);
         }
     }
 
-    /// How many samples pass until process 9 is seen to have gained a tick, after `rest` of doing nothing.
+    /// Samples until process 9 is seen to have gained a tick, after `rest` samples without activity.
     fn seen_after(rest: u32, pages: u64) -> u32 {
         let tree = Tree::new();
         tree.add(&Process::new(9, "p").pages(pages));
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(census.deferred, 20);
     }
 
-    /// Counts anew where processes below `own` belong to others; says whom it tried and how many it knows.
+    /// Reads all processes, where those below `own` belong to others; returns which were tried and how many are known.
     fn tried(census: &mut Census, own: u32) -> (Vec<u32>, usize) {
         let mut tried = Vec::new();
         let discover = |listed: Listed, young, root: &ProcRoot, reading: &mut Reading| {
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(tried(&mut census, 21), ((1..=22).collect(), 2));
         assert_eq!(census.deferred, 1);
         assert!(census.trouble.is_none());
-        // Each is asked once more in 64 samples, and another process of the same pid at once.
+        // Each is tried once more within 64 samples, and another process with the same pid at once.
         let mut again: Vec<_> = (0..64).flat_map(|_| tried(&mut census, 21).0).collect();
         again.sort_unstable();
         assert_eq!(again, (1..=20).chain([23]).collect::<Vec<_>>());
@@ -278,7 +278,7 @@ mod tests {
         tree.end(7);
         tried(&mut census, 21);
         assert_eq!(census.refused.len(), 19);
-        // What was refused and is allowed now is taken up.
+        // A process that was refused and is permitted now is added.
         for _ in 0..64 {
             tried(&mut census, 15);
         }

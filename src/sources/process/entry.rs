@@ -1,4 +1,4 @@
-//! One process as it is known: its row, the descriptor kept on it, and when to ask what again.
+//! One known process: its row, its open descriptor, and when each value is read again.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,15 +10,15 @@ use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::units::Bytes;
 
-/// Samples between two reads of a kernel thread, and of an old process's owner and cgroup.
+/// Samples between two reads of a kernel thread, and between two reads of an older process's owner and cgroup.
 const KERNEL_EVERY: u32 = 16;
 const OLD_EVERY: u32 = 64;
 
-/// A small process that did nothing in so many samples is read once in so many, until it does something.
+/// A small process without activity for this many samples is read only at every fourth sample, until it is active.
 ///
-/// On a training node that is nearly every process; a process cannot grow
-/// without CPU time, and one that wakes and grows is seen this much later in
-/// its own series only: hosts, cgroups and GPUs are read each sample.
+/// On a training node that is nearly every process. A process cannot grow
+/// without CPU time, and one that becomes active and grows is seen this much later
+/// only in its own series: hosts, cgroups and GPUs are read at each sample.
 const QUIET_AFTER: u32 = 8;
 const QUIET_EVERY: u32 = 4;
 const SMALL: Bytes = Bytes::new(64 << 20);
@@ -30,26 +30,26 @@ pub(super) struct Entry {
     inode: u64,
     /// Samples since it was found.
     age: u32,
-    /// Samples in a row in which nothing of it changed.
+    /// Consecutive samples without a change.
     quiet: u32,
-    /// Whether it started while the daemon looked on: its cgroup and owner may still be on their way.
+    /// Whether it started while the daemon was running: its cgroup and owner may still be changed by its launcher.
     young: bool,
     comm: Box<[u8]>,
 }
 
-/// What became of a known process.
+/// Whether a known process still exists.
 pub(super) enum Outcome {
     Alive,
     Ended,
 }
 
-/// What reading one process shares with reading the next.
+/// State shared by the reads of all processes.
 pub(super) struct Reading {
     buffer: Vec<u8>,
     page: u64,
     most_kept: usize,
     kept: usize,
-    /// By the text of the file: most processes share theirs with others.
+    /// By the content of the file: most processes share it with others.
     cgroups: HashMap<Box<[u8]>, Arc<Cgroup>>,
 }
 
@@ -63,7 +63,7 @@ impl Entry {
         self.row.key.pid
     }
 
-    /// Takes up a process that was not known.
+    /// Adds a new process.
     pub(super) fn discover(
         listed: Listed,
         young: bool,
@@ -74,7 +74,10 @@ impl Entry {
         let file = root.open(pid, "stat")?;
         let text = file.read(&mut reading.buffer)?;
         let Some(stat) = process::stat(text) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{pid}/stat is not understood")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{pid}/stat has an invalid format"),
+            ));
         };
         let row = ProcessRow {
             key: ProcessKey { pid, start: stat.start },
@@ -95,7 +98,7 @@ impl Entry {
         let mut entry =
             Self { row, file: None, inode: listed.inode, age: 0, quiet: 0, young, comm: stat.comm.into() };
         entry.take_over(&stat, reading.page);
-        // Where the owner cannot be told, the process has ended.
+        // If the owner cannot be read, the process has ended.
         entry.row.uid = root.uid(pid)?;
         entry.look_closer(root, reading);
         entry.read_cgroup(root, reading);
@@ -149,7 +152,7 @@ impl Entry {
         Outcome::Alive
     }
 
-    /// What changes where a process does anything.
+    /// The values that change when a process is active.
     fn doing(&self) -> (u8, u32, Bytes, u64, u64, u64) {
         let row = &self.row;
         (row.state, row.parent, row.rss, row.cpu_ticks, row.threads, row.major_faults)
@@ -163,7 +166,8 @@ impl Entry {
         (row.cpu_ticks, row.threads, row.major_faults) = (stat.cpu_ticks, stat.threads, stat.major_faults);
     }
 
-    /// The folder of a process that may not be dumped, which any process can make of itself, belongs to root.
+    /// Any process can make itself non-dumpable; its folder in /proc then belongs to root, so the owner is
+    /// read from `status`.
     fn look_closer(&mut self, root: &ProcRoot, reading: &mut Reading) {
         if self.row.uid != 0 || self.row.kernel {
             return;
@@ -174,7 +178,7 @@ impl Entry {
         }
     }
 
-    /// A process that ends meanwhile keeps what was known.
+    /// A process that ends meanwhile keeps its last value.
     fn read_cgroup(&mut self, root: &ProcRoot, reading: &mut Reading) {
         if self.row.kernel {
             return;
@@ -194,7 +198,7 @@ impl Reading {
         Self { buffer: Vec::new(), page: process::page_size(), most_kept, kept: 0, cgroups: HashMap::new() }
     }
 
-    /// Memory to read into.
+    /// The buffer to read into.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
@@ -203,7 +207,7 @@ impl Reading {
         self.kept
     }
 
-    /// Closes what was kept on a process.
+    /// Closes the descriptor of a process.
     #[expect(clippy::needless_pass_by_value, reason = "the entry ends here")]
     pub(super) fn release(&mut self, entry: Entry) {
         self.kept -= usize::from(entry.file.is_some());
@@ -222,7 +226,7 @@ impl Reading {
         cgroup
     }
 
-    /// Job steps come and go, each with a path of its own: the map starts anew when most of it must be stale.
+    /// Job steps have paths of their own: the map is cleared when most of it must be stale.
     pub(super) fn forget_unused_cgroups(&mut self, processes: usize) {
         if self.cgroups.len() > 2 * processes + 64 {
             self.cgroups.clear();
@@ -230,13 +234,14 @@ impl Reading {
     }
 }
 
-/// Spreads turns evenly whatever the step between pids: those started together must not take theirs together.
+/// Spreads pids evenly over turns: processes started together must not be read at the same sample.
 const fn spread(pid: u32) -> u32 {
-    // Knuth's multiplicative hash (The Art of Computer Programming, volume 3, section 6.4); its high bits are the good ones.
+    // Knuth's multiplicative hash (The Art of Computer Programming, volume 3, section 6.4); the high bits are
+    // well distributed.
     pid.wrapping_mul(2_654_435_769) >> 16
 }
 
-/// A process may name itself anything; a label has text without control characters.
+/// A process can choose any name; in a label, control characters are replaced.
 fn shown(comm: &[u8]) -> Label {
     let text = String::from_utf8_lossy(comm);
     if text.contains(char::is_control) {

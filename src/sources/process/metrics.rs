@@ -1,4 +1,4 @@
-//! What `process` exposes.
+//! Metrics of the `process` source.
 
 use crate::model::units::{Bytes, Count, Flag};
 

@@ -1,8 +1,8 @@
-//! All processes of the host, cheaply: one `pread` of `/proc/PID/stat` each.
+//! All processes of the host, at low cost: one `pread` of `/proc/PID/stat` for each.
 //!
-//! Threads of the kernel hold no memory and are read only now and then. Who
-//! owns a process and which cgroup it is in is read when it is found, again
-//! while it is young, when its name changes, and every 64th sample.
+//! Kernel threads use no memory and are read only occasionally. The owner and
+//! the cgroup of a process are read when it is found, again while it is young,
+//! when its name changes, and at every 64th sample.
 
 mod census;
 mod entry;
@@ -21,7 +21,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag};
 use crate::sources::Registration;
 
-/// All processes of the host.
+/// The source of all processes of the host.
 pub static REGISTRATION: Registration = Registration {
     name: "process",
     about: "All processes of the host, from /proc/PID/stat; required by the workload source.",
@@ -31,12 +31,12 @@ pub static REGISTRATION: Registration = Registration {
     needs: &[],
     check: |_| Vec::new(),
     build: |_, context| {
-        // With the sixth that `workload` takes, half of the limit.
+        // Together with the sixth that `workload` uses, this is half of the limit.
         Box::new(Processes::new(ProcRoot::new(context.roots.proc.clone()), process::descriptor_limit() / 3))
     },
 };
 
-/// `/proc/stat` grows with the processors, to a millisecond on the largest hosts.
+/// The size of `/proc/stat` grows with the number of CPUs; reading it takes up to a millisecond on the largest hosts.
 const BOOT_EVERY: u64 = 8;
 
 struct Processes {
@@ -66,10 +66,10 @@ impl Processes {
         if limited && !self.limited {
             tracing::warn!(
                 path = %self.census.root.path().display(),
-                "Other users' processes are hidden from the daemon (hidepid?); only its own are measured."
+                "Processes of other users are hidden from the daemon, probably by the mount option hidepid of /proc; only processes of its own user are measured."
             );
         } else if self.limited && !limited {
-            tracing::info!("All processes are visible again.");
+            tracing::info!("Processes of other users are visible again.");
         }
         self.limited = limited;
     }
@@ -85,10 +85,10 @@ impl Source for Processes {
         self.ticks += 1;
         let rows = self.census.rows();
         if rows.is_empty() {
-            let why = format!("no process can be read below {path}");
+            let why = format!("no process in {path} can be read");
             return Err(SourceError::failed(Failure::Permission, why));
         }
-        // Every pid namespace has a first process; where it is not seen, others are hidden as well.
+        // Every pid namespace has a first process; if it is not visible, other processes are hidden too.
         self.see_limits(rows[0].key.pid != 1);
 
         let mut states = [0_u64; STATES.len()];
@@ -126,7 +126,7 @@ impl Source for Processes {
 
 const STATES: [&str; 6] = ["running", "sleeping", "disk_sleep", "zombie", "stopped", "other"];
 
-/// The place in [`STATES`] of a state letter; `X`, `I`, `P` and letters to come are "other".
+/// Index of a state letter in [`STATES`]; `X`, `I`, `P` and future letters are "other".
 const fn place_of(state: u8) -> usize {
     match state {
         b'R' => 0,

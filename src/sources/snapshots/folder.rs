@@ -1,4 +1,4 @@
-//! Which files of a folder are snapshots, and whose.
+//! Finds the snapshots in a folder, and their users.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,17 +11,17 @@ use crate::host::user_files::Folder;
 use crate::model::fair;
 use crate::model::shortage::Shortage;
 
-/// Entries of a folder beyond these are not looked at.
+/// Most entries of a folder that are read.
 const ENTRIES: usize = 100_000;
-/// Ranks of a folder beyond these are not looked at, of whoever has most; a node has at most some dozens.
+/// Most ranks of a folder; beyond it, ranks of the user with the most are left out. A node has some dozens at most.
 const RANKS: usize = 256;
 
-/// What tells one state of a file from another.
+/// Identifies one state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) inode: u64,
     pub(super) bytes: u64,
-    /// Since 1970.
+    /// Modification time since 1970.
     pub(super) written: Duration,
 }
 
@@ -30,25 +30,25 @@ pub(super) struct Stamp {
 pub(super) struct Newest {
     pub(super) path: PathBuf,
     pub(super) stamp: Stamp,
-    /// Whose it is.
+    /// The owner of the file.
     pub(super) user: u32,
 }
 
-/// Whose snapshots count in a folder.
+/// Decides which snapshots in a folder are accepted, by their owner.
 #[derive(Clone, Copy, Debug)]
 struct Rule<'o> {
     /// The users of the ranks' processes.
     owners: &'o BTreeMap<String, u32>,
-    /// Whose the folder is.
+    /// The owner of the folder.
     folder: u32,
-    /// Whether somebody else can write it.
+    /// Whether other users can write the folder.
     shared: bool,
 }
 
 impl Rule<'_> {
-    /// Whether a snapshot of this rank counts where it is of this user. In a folder that several users can write it is that
-    /// of the rank's process; where none is known, of root or of whose the folder is. In a folder of one user it is that one
-    /// or root, whatever the processes of others say that they are.
+    /// Whether a snapshot of this rank that belongs to this user is accepted. In a folder that several users can write,
+    /// the user must be that of the rank's process or, if no process is known, root or the folder's owner. In
+    /// a folder that one user can write, it must be that user or root, whatever rank other processes report.
     fn counts(&self, rank: &str, user: u32) -> bool {
         match self.owners.get(rank).filter(|_| self.shared) {
             Some(owner) => user == *owner,
@@ -57,28 +57,28 @@ impl Rule<'_> {
     }
 }
 
-/// What there is in a folder.
+/// The content of a folder.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// The newest file of each rank; the rank is empty where the name has none.
+    /// The newest file of each rank; the rank is empty if the file name has none.
     pub(super) newest: BTreeMap<String, Newest>,
-    /// Snapshots of users who are not those of the ranks.
+    /// Number of snapshots ignored because of their owner.
     pub(super) of_others: u64,
-    /// What there was no room for.
+    /// Entries and ranks beyond the limits.
     pub(super) left_out: Vec<Shortage>,
 }
 
-/// Looks into a folder; `owners` are the users of the ranks' processes, as far as they are known.
+/// Lists a folder; `owners` are the users of the ranks' processes, as far as they are known.
 ///
 /// # Errors
-/// The operating system's, where the folder cannot be listed.
+/// The operating system's error if the folder cannot be listed.
 pub(super) fn look(folder: &Path, owners: &BTreeMap<String, u32>) -> io::Result<Listed> {
     let mut found: BTreeMap<String, Newest> = BTreeMap::new();
     let mut of_others = 0;
     let mut files = BTreeMap::<u32, usize>::new();
     let open = Folder::open(folder)?;
     let status = open.entry(OsStr::new("."))?;
-    // The rights of an access control list are in the group's bits.
+    // The permissions of an access control list are in the group's bits.
     let rule = Rule { owners, folder: status.uid(), shared: status.mode() & 0o022 != 0 };
     for (place, entry) in open.names(ENTRIES + 1)?.into_iter().enumerate() {
         if place == ENTRIES {
@@ -88,7 +88,7 @@ pub(super) fn look(folder: &Path, owners: &BTreeMap<String, u32>) -> io::Result<
         }
         let Some(name) = entry.to_str() else { continue };
         let Some(stem) = name.strip_suffix(".pickle").or_else(|| name.strip_suffix(".pkl")) else { continue };
-        // Of the entry itself: where a link leads is not ours to follow.
+        // Metadata of the entry itself: symbolic links are not followed.
         let Ok(meta) = open.entry(&entry) else { continue };
         if !meta.is_file() {
             continue;
@@ -109,7 +109,7 @@ pub(super) fn look(folder: &Path, owners: &BTreeMap<String, u32>) -> io::Result<
     Ok(Listed { of_others, ..divide(found, Vec::new()) })
 }
 
-/// Leaves each user its share of the ranks.
+/// Limits the ranks, fairly between users.
 fn divide(found: BTreeMap<String, Newest>, mut left_out: Vec<Shortage>) -> Listed {
     let owners: Vec<u32> = found.values().map(|file| file.user).collect();
     let mut newest = BTreeMap::new();
@@ -129,7 +129,7 @@ fn written(meta: &std::fs::Metadata) -> Duration {
     Duration::new(seconds, u32::try_from(meta.mtime_nsec()).unwrap_or(0))
 }
 
-/// The number after `rank` in a file's name: `oom_rank-3_snapshot`, `rank3`, `snapshot.rank_12`.
+/// The number after `rank` in a file name: `oom_rank-3_snapshot`, `rank3`, `snapshot.rank_12`.
 fn rank(stem: &str) -> Option<&str> {
     let after = stem.rsplit_once("rank").map(|(_, after)| after.trim_start_matches(['-', '_', '.', '=']))?;
     let digits = after.bytes().take_while(u8::is_ascii_digit).count();
@@ -186,11 +186,11 @@ mod tests {
         let owners = BTreeMap::from([("0".to_owned(), 61_001)]);
         let counts = |shared, folder, rank, user| Rule { owners: &owners, folder, shared }.counts(rank, user);
         let (alice, mallory) = (61_001, 61_002);
-        // Of /scratch/snapshots with the mode 1777.
+        // Like /scratch/snapshots with mode 1777.
         assert_eq!([alice, mallory, 0].map(|user| counts(true, 0, "0", user)), [true, false, false]);
         assert_eq!([alice, mallory, 0].map(|user| counts(true, 0, "1", user)), [false, false, true]);
         assert_eq!([alice, mallory, 0].map(|user| counts(true, alice, "1", user)), [true, false, true]);
-        // A folder that is one user's: another's process that says that it is rank 0 takes nothing from it.
+        // A folder that only one user can write: another user's process that reports rank 0 has no effect.
         assert_eq!([alice, mallory, 0].map(|user| counts(false, mallory, "0", user)), [false, true, true]);
     }
 
@@ -206,7 +206,7 @@ mod tests {
         };
         at("old_rank0.pickle", 100);
         at("new_rank0.pickle", 200);
-        // Only root can give a file away; whoever else runs this is not whose rank 1 is.
+        // Only root can change the owner of a file; any other user who runs this test is not the user of rank 1.
         let newest = if own == 0 {
             chown(folder.path().join("new_rank0.pickle"), Some(61_002), None).unwrap();
             "old_rank0.pickle"

@@ -1,4 +1,4 @@
-//! What `snapshots` exposes. `watch` is the name of the watched folder, `rank` the one in the file's name.
+//! Metrics of the `snapshots` source. `folder` is the configured name of the folder, `rank` the one in the file name.
 
 use crate::model::units::{Bytes, Count, Ratio, Seconds};
 

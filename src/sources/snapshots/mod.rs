@@ -1,7 +1,8 @@
 //! PyTorch allocator snapshots in watched folders, read as they appear.
 //!
-//! A thread of its own looks into the folders, and a process of its own, which lets everything else go first, reads
-//! each file: a folder on a dead server stalls nothing, and a large snapshot takes no memory of the daemon's.
+//! A separate thread lists the folders, and a separate process of lowest priority, the first to be killed when memory runs out,
+//! reads each file: a folder on an unreachable server stalls nothing else, and a large snapshot takes no
+//! memory of the daemon.
 
 mod folder;
 pub mod metrics;
@@ -49,7 +50,7 @@ static MOST_MEMORY: Opt = Opt {
     default: "1GiB",
 };
 
-/// Watched folders of snapshots.
+/// The source of allocator snapshots in watched folders.
 pub static REGISTRATION: Registration = Registration {
     name: "snapshots",
     about: "Fragmentation and leak suspects, from PyTorch allocator snapshots that jobs write into watched folders.",
@@ -67,14 +68,14 @@ fn check(settings: &Settings) -> Vec<(String, String)> {
     for (place, section) in settings.sections(&FOLDERS).iter().enumerate() {
         let key = format!("folders[{place}]");
         match section.text(&NAME) {
-            None => problems.push((key.clone(), "has no name".to_owned())),
+            None => problems.push((key.clone(), "must have a name".to_owned())),
             Some(name) if !names.insert(name.clone()) => {
-                problems.push((key.clone(), format!("has the name {name} of another")));
+                problems.push((key.clone(), format!("has the same name, {name}, as another folder")));
             }
             Some(_) => {}
         }
         if section.path(&PATH).is_none() {
-            problems.push((key, "has no path".to_owned()));
+            problems.push((key, "must have a path".to_owned()));
         }
     }
     problems
@@ -110,22 +111,29 @@ impl Snapshots {
     fn start(&mut self) -> Result<&Watcher, SourceError> {
         if self.watcher.is_none() {
             let Some(command) = self.command.clone() else {
-                return Err(SourceError::unavailable("no process may be started to read snapshots"));
+                return Err(SourceError::unavailable(
+                    "reading snapshots needs a separate process, which is disabled here",
+                ));
             };
             let reader = watcher::reader(command, self.max_memory, self.proc.clone());
             let started = Watcher::start(self.watches.clone(), self.scan_interval, reader);
             self.watcher = Some(started.map_err(|error| {
-                SourceError::failed(Failure::Io, format!("cannot start a thread for snapshots: {error}"))
+                SourceError::failed(
+                    Failure::Io,
+                    format!("cannot create the thread that reads snapshots: {error}"),
+                )
             })?);
         }
-        self.watcher.as_ref().ok_or_else(|| SourceError::unavailable("the thread did not start"))
+        self.watcher
+            .as_ref()
+            .ok_or_else(|| SourceError::unavailable("the thread that reads snapshots did not start"))
     }
 }
 
 impl Source for Snapshots {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         if self.watches.is_empty() {
-            return Err(SourceError::unavailable("sources.snapshots.folders names no folder"));
+            return Err(SourceError::unavailable("sources.snapshots.folders is empty"));
         }
         let watcher = self.start()?;
         watcher.set_owners(owners(&out.facts));
@@ -141,12 +149,12 @@ impl Source for Snapshots {
     }
 }
 
-/// The users of the processes that said in the tick before that they are these ranks. Of several that say the same, the
-/// first one is it.
+/// The users of the processes that reported these ranks at the previous tick. If several report the same rank, the
+/// first one counts.
 fn owners(facts: &Facts) -> Owners {
     let mut owners = Owners::new();
     for ToldRank { key, rank, .. } in &facts.before.ranks {
-        // Of several processes of one rank and workload, those after the first have a suffix.
+        // Among several processes with the same rank and workload, those after the first have a suffix.
         let rank = rank.as_str().split_once('@').map_or(rank.as_str(), |(rank, _)| rank);
         let row = key.zip(facts.processes.as_ref());
         let row = row.and_then(|(key, table)| table.get(key.pid).filter(|row| row.key == key));
@@ -236,7 +244,7 @@ mod tests {
             told(Some((7, 1)), "0"),
             told(Some((8, 1)), "0"),
             told(Some((9, 1)), "1@9"),
-            // Another process than the one that said so, one that is not known, and one that has not said it.
+            // A different process than the one that reported, one that is not known, and one that has not reported.
             told(Some((8, 2)), "2"),
             told(None, "3"),
             told(Some((8, 1)), ""),

@@ -1,9 +1,9 @@
-//! The thread that looks into the folders and has the files read, one after the other.
+//! The thread that lists the folders and has the files read, one after the other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::folder::{self, Newest, Stamp};
@@ -11,13 +11,14 @@ use crate::formats::snapshot::digest::Digest;
 use crate::host::apart;
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::shortage::Shortage;
 use crate::model::source::Failure;
 use crate::model::units::Bytes;
 
-/// A snapshot that takes longer than this to read is given up.
+/// Maximum time to read a snapshot.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What the reader says, at most.
+/// Maximum size of the reader's output.
 const LONGEST: usize = 1 << 20;
 
 /// A folder to watch.
@@ -27,13 +28,13 @@ pub(super) struct Watch {
     pub(super) path: PathBuf,
 }
 
-/// Everything that is known.
+/// The state of all folders.
 #[derive(Clone, Debug, Default)]
 pub(super) struct World {
     pub(super) watched: Vec<Watched>,
 }
 
-/// What is known of one folder.
+/// The state of one folder.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub(super) name: Label,
@@ -48,9 +49,9 @@ pub(super) struct Known {
     /// Why the folder cannot be listed.
     pub(super) problem: Option<(Failure, String)>,
     pub(super) files: Vec<File>,
-    /// Snapshots of users who are not those of the ranks.
+    /// Number of snapshots ignored because of their owner.
     pub(super) of_others: u64,
-    /// What there was no room for.
+    /// Entries and ranks beyond the limits.
     pub(super) left_out: Vec<Shortage>,
 }
 
@@ -58,19 +59,19 @@ pub(super) struct Known {
 #[derive(Clone, Debug)]
 pub(super) struct File {
     pub(super) rank: Label,
-    /// Since 1970.
+    /// Modification time since 1970.
     pub(super) written: Duration,
-    /// Absent where it could not be read.
+    /// Absent if the file could not be read.
     pub(super) digest: Option<Arc<Digest>>,
 }
 
-/// How a file of this user becomes a digest; the error is one sentence.
+/// Reads a file of this user to a digest; the error is one sentence.
 pub(super) type Reader = Box<dyn Fn(&Path, u32) -> Result<Digest, String> + Send>;
 
 /// The users of the ranks' processes, by rank.
 pub(super) type Owners = BTreeMap<String, u32>;
 
-/// Reads in a process of its own.
+/// A reader that runs in a separate process.
 pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -> Reader {
     Box::new(move |file, user| {
         let arguments = [
@@ -85,12 +86,13 @@ pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -
         ];
         let said =
             child::read_output(&command, &arguments, LONGEST, PATIENCE).map_err(|error| error.to_string())?;
-        serde_json::from_slice::<Result<Digest, String>>(&said)
-            .unwrap_or_else(|_| Err("its reader ended without an answer; was there no memory?".to_owned()))
+        serde_json::from_slice::<Result<Digest, String>>(&said).unwrap_or_else(|_| {
+            Err("the reader process ended without a result; it may have run out of memory".to_owned())
+        })
     })
 }
 
-/// The running thread; it ends with this.
+/// Handle of the thread; dropping it stops the thread.
 pub(super) struct Watcher {
     world: Arc<Mutex<Arc<World>>>,
     owners: Arc<Mutex<Owners>>,
@@ -98,7 +100,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts looking.
+    /// Starts the thread.
     pub(super) fn start(watches: Vec<Watch>, every: Duration, reader: Reader) -> std::io::Result<Self> {
         let world = Arc::new(Mutex::new(Arc::new(World::default())));
         let shared = Arc::clone(&world);
@@ -111,14 +113,14 @@ impl Watcher {
             loop {
                 for place in 0..rounds.len() {
                     let (watch, round) = &mut rounds[place];
-                    let owners = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let owners = lock(&told).clone();
                     round.turn(watch, &reader, owners);
                     let known = |(watch, round): &(Watch, Round)| Watched {
                         name: watch.name.clone(),
                         known: round.known.clone(),
                     };
                     let now = Arc::new(World { watched: rounds.iter().map(known).collect() });
-                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                    *lock(&shared) = now;
                 }
                 if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
                     return;
@@ -128,22 +130,22 @@ impl Watcher {
         Ok(Self { world, owners, _stop: stop })
     }
 
-    /// Whose the ranks' processes are now.
+    /// Sets the users of the ranks' processes.
     pub(super) fn set_owners(&self, owners: Owners) {
-        *self.owners.lock().unwrap_or_else(PoisonError::into_inner) = owners;
+        *lock(&self.owners) = owners;
     }
 
-    /// What is known now.
+    /// The current state.
     pub(super) fn known(&self) -> Arc<World> {
-        // Held for the time of a copy of a pointer only.
-        Arc::clone(&self.world.lock().unwrap_or_else(PoisonError::into_inner))
+        // Held only while the pointer is copied.
+        Arc::clone(&lock(&self.world))
     }
 }
 
-/// What one folder was like the last time, and what was read of it.
+/// The state of one folder at the last check, and what was read from it.
 #[derive(Default)]
 struct Round {
-    /// Whose the ranks' processes are, or were last: a snapshot of a job that ended stays its.
+    /// The last known users of the ranks' processes: a snapshot of a job that ended still belongs to its user.
     owners: Owners,
     seen: BTreeMap<String, Newest>,
     read: BTreeMap<String, (Stamp, File)>,
@@ -151,7 +153,7 @@ struct Round {
 }
 
 impl Round {
-    /// Looks once, and reads what is new and has not changed since the last look.
+    /// Lists the folder once, and reads files that are new and have not changed since the last check.
     fn turn(&mut self, watch: &Watch, reader: &Reader, owners: Owners) {
         self.owners.extend(owners);
         let now = match folder::look(&watch.path, &self.owners) {
@@ -159,7 +161,7 @@ impl Round {
                 self.known.left_out = listed.left_out;
                 if self.known.of_others == 0 && listed.of_others > 0 {
                     let (watch, files) = (&watch.name, listed.of_others);
-                    tracing::warn!(%watch, files, "Snapshots are left aside: they are of other users than the ranks' processes.");
+                    tracing::warn!(%watch, files, "Ignoring snapshots that do not belong to the users of the ranks' processes.");
                 }
                 self.known.of_others = listed.of_others;
                 listed.newest
@@ -168,7 +170,7 @@ impl Round {
                 let why = format!("cannot list {}: {error}", watch.path.display());
                 self.known.problem = Some((Failure::of(&error), why));
                 if error.kind() == std::io::ErrorKind::NotFound {
-                    // Its files went with it; a folder that does not answer may still have them.
+                    // The files of a removed folder are dropped; a folder that does not respond may still have them.
                     (self.seen, self.read) = Default::default();
                     self.known.files.clear();
                 }
@@ -190,11 +192,11 @@ impl Round {
                 Ok(digest) => {
                     self.known.read += 1;
                     let advice = digest.advice.join("; ");
-                    tracing::info!(watch = %watch.name, file = %path.display(), advice, "A snapshot was read.");
+                    tracing::info!(watch = %watch.name, file = %path.display(), advice, "Read an allocator snapshot.");
                 }
                 Err(why) => {
                     self.known.errors += 1;
-                    tracing::warn!(watch = %watch.name, file = %path.display(), why, "A snapshot cannot be read.");
+                    tracing::warn!(watch = %watch.name, file = %path.display(), why, "Cannot read an allocator snapshot.");
                 }
             }
             let digest = digest.ok().map(Arc::new);

@@ -1,4 +1,4 @@
-//! What the listener's thread and the sampler share: the clients, and how the socket is.
+//! State shared by the listener's thread and the sampler: the clients and the state of the socket.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -6,54 +6,54 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::counts::{Counts, Wrong};
-use super::listener::lock;
 use super::rank::Rank;
 use crate::formats::messages::{self, Body, Problem, SaveState};
 use crate::host::peer::Peer;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::ids::ProcessKey;
+use crate::model::lock::lock;
 use crate::model::shortage::{Shortage, TurnedAway};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 
-/// How the socket is.
+/// The state of the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is not open yet.
     Opening,
     /// It is open.
     Listening,
-    /// It cannot be opened; it is tried again.
+    /// It cannot be opened; opening is retried.
     Failed(Failure, String),
 }
 
 /// One connection.
 #[derive(Debug)]
 pub struct Client {
-    /// Counts connections.
+    /// The connection's number, counted from the start of the listener.
     pub number: u64,
     /// The pid in the daemon's pid namespace; absent where it is not certain which process connected.
     pub pid: Option<u32>,
-    /// The user.
+    /// The user id.
     pub uid: u32,
-    /// The user whose places it takes.
+    /// The user whose connection limit it counts against.
     pub(super) payer: u32,
     /// Pid and start time; absent where it is not certain which process connected.
     pub key: Option<ProcessKey>,
-    /// What it told.
+    /// What it has reported.
     pub rank: Mutex<Rank>,
-    /// Whether the stream has ended.
+    /// Whether the connection has ended.
     ended: AtomicBool,
 }
 
 impl Client {
-    /// Whether the stream has ended.
+    /// Whether the connection has ended.
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Takes one line in.
+    /// Parses and applies one line.
     pub(super) fn receive(
         &self,
         line: &[u8],
@@ -85,7 +85,7 @@ impl Client {
         Ok(())
     }
 
-    /// The stream has ended.
+    /// Marks the connection as ended.
     pub(super) fn part(&self, checkpoints: &Checkpoints) {
         if let Some(key) = self.key {
             checkpoints.forget(key);
@@ -103,23 +103,23 @@ const fn kind(problem: &Problem) -> Wrong {
     }
 }
 
-/// What the thread and the sampler share.
+/// State shared by the listener's thread and the sampler.
 #[derive(Debug)]
 pub struct Shared {
-    /// What was counted.
+    /// Counters.
     pub counts: Counts,
     proc: PathBuf,
     most: usize,
     state: Mutex<State>,
-    /// In the order of connecting; those that have ended stay until the sampler has seen it.
+    /// In the order of connecting; ended ones stay until the sampler has read them.
     clients: Mutex<Vec<Arc<Client>>>,
-    /// For whom there was no place.
+    /// The users whose connections were refused or closed.
     turned: Mutex<TurnedAway>,
     subordinates: Subordinates,
 }
 
 impl Shared {
-    /// Nobody connected yet; `proc` is where to look who somebody is.
+    /// No clients yet; `proc` is the procfs used to identify them, `most` the maximum number of connections.
     pub fn new(proc: PathBuf, subordinates: Subordinates, most: usize) -> Self {
         Self {
             counts: Counts::default(),
@@ -132,27 +132,27 @@ impl Shared {
         }
     }
 
-    /// The user whose places a process of this user id takes.
+    /// The user whose connection limit a process of this user id counts against.
     pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
         self.subordinates.owner(uid, now)
     }
 
-    /// The places there are.
+    /// The maximum number of connections.
     pub(super) const fn most(&self) -> usize {
         self.most
     }
 
-    /// A connection of this user had no place, or lost it.
+    /// Records that a connection of this user was refused or closed.
     pub(super) fn turned_away(&self, user: u32, now: Timestamp) {
         lock(&self.turned).note(Some(user), now);
     }
 
-    /// For whom there was no place lately.
+    /// The users whose connections were recently refused or closed.
     pub(super) fn shortages(&self, now: Timestamp) -> Vec<Shortage> {
         lock(&self.turned).shortages(self.most, now).collect()
     }
 
-    /// How the socket is.
+    /// The state of the socket.
     pub fn state(&self) -> State {
         lock(&self.state).clone()
     }
@@ -161,7 +161,7 @@ impl Shared {
         *lock(&self.state) = state;
     }
 
-    /// A process has connected by this stream, after the queue was seen empty.
+    /// Registers the process at the other end of this stream. `quiet` is when the queue was last seen empty.
     pub(super) fn greet(
         &self,
         number: u64,
@@ -179,14 +179,14 @@ impl Shared {
         let client = Arc::new(Client { number, pid, uid, payer, key, rank, ended: AtomicBool::new(false) });
         let mut clients = lock(&self.clients);
         if clients.len() > 2 * self.most {
-            // The sampler has not looked for long: what ended meanwhile is not told.
+            // The sampler has not run for long: clients that ended meanwhile are not reported.
             clients.retain(|client| !client.ended());
         }
         clients.push(Arc::clone(&client));
         client
     }
 
-    /// Every client and whether it has ended, which is told of each once.
+    /// Every client and whether it has ended; ended clients are returned once.
     pub fn clients(&self) -> Vec<(Arc<Client>, bool)> {
         let mut clients = lock(&self.clients);
         let all: Vec<_> = clients.iter().map(|client| (Arc::clone(client), client.ended())).collect();

@@ -1,4 +1,5 @@
-//! What a rank computes, from the shape of its model and its tokens; the formulas are those of `training::flops`.
+//! FLOP rate and MFU of a rank, from the shape of its model and its tokens; the formulas are those of
+//! `crate::flops`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::model::point::Batch;
 use crate::model::time::Timestamp;
 use crate::model::units::{PerSecond, Ratio};
 
-/// Puts operations a second and their share of the peak, for each way to count them.
+/// Puts operations per second and MFU, by counting convention.
 pub(super) fn put(
     rank: &Rank,
     hello: &Hello,
@@ -53,13 +54,13 @@ fn world(hello: &Hello) -> u64 {
     hello.world.unwrap_or(1)
 }
 
-/// How many replicas of the model there are; a process that is alone is one, told or not.
+/// Number of replicas of the model; a process without other ranks is one replica, reported or not.
 pub(super) fn replicas(hello: &Hello) -> Option<u64> {
     let told = hello.data_parallel.or_else(|| (world(hello) == 1).then_some(1));
     told.filter(|replicas| *replicas > 0 && world(hello).is_multiple_of(*replicas))
 }
 
-/// The peak of the rank's device in its precision; nothing where its devices differ.
+/// The peak of the rank's device at its precision; nothing if its devices differ.
 fn peak(hello: &Hello, overrides: &[Override]) -> Option<f64> {
     let precision = Precision::from_name(hello.precision.as_deref()?)?;
     let mut names = hello.devices.iter().flatten().map(|(_, device)| device.name.as_deref());
@@ -67,7 +68,7 @@ fn peak(hello: &Hello, overrides: &[Override]) -> Option<f64> {
     names.all(|name| name == Some(first)).then(|| peaks::peak(first, precision, overrides)).flatten()
 }
 
-/// The model as the formulas take it.
+/// Converts the reported model to the input of the formulas.
 fn shape(model: &messages::Model) -> Shape {
     let Model { layers, hidden, ffn, heads, kv_heads, head_dim, vocab, gated, .. } = *model;
     let Model { experts, experts_per_token, expert_ffn, shared_expert_ffn, moe_layers, .. } = *model;
@@ -92,9 +93,9 @@ fn shape(model: &messages::Model) -> Shape {
     }
 }
 
-/// Reads the peaks that the configuration gives, in operations a second with dense matrices: `989e12`.
+/// Parses the configured peaks, in operations per second with dense matrices: `989e12`.
 ///
-/// What is no number is left out, and given back by its name.
+/// Returns the peaks, and the names of those whose value is not a number above 0.
 pub(super) fn overrides(given: &BTreeMap<String, String>) -> (Vec<Override>, Vec<String>) {
     let (mut read, mut wrong) = (Vec::new(), Vec::new());
     for (name, text) in given {

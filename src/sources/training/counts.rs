@@ -1,11 +1,11 @@
-//! What the listener counted, and what of it is worth a line in the log.
+//! Counters of the listener, and the rate limit of its log messages.
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::formats::messages::Body;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
 macro_rules! kinds {
@@ -17,7 +17,7 @@ macro_rules! kinds {
         }
 
         impl $name {
-            /// Every one, so that their counters start at zero.
+            /// Every variant, so that all counters are exposed from the start.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             /// The value of the label.
@@ -31,79 +31,79 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// What can be wrong with what a client sends.
+    /// Errors in the messages of a client.
     Wrong {
         /// A line is too long.
         Length = "length",
-        /// It is not UTF-8.
+        /// A line is not UTF-8.
         Encoding = "encoding",
-        /// It is not a JSON object.
+        /// A line is not a JSON object.
         Json = "json",
-        /// A key is missing, or its value is not what the protocol says.
+        /// A key is missing or has an invalid value.
         Key = "key",
-        /// A total fell.
+        /// A total decreased.
         Falling = "falling",
         /// A message before the first `hello`.
         NoHello = "no_hello",
-        /// A rank outside its world, or one that changes again and again.
+        /// A rank outside its world, or changed too often.
         Rank = "rank",
         /// More phases or events than are kept.
         Excess = "excess",
         /// The stream ended within a line.
         Torn = "torn",
-        /// A line was not finished in time.
+        /// A line was not completed in time.
         Stalled = "stalled",
-        /// The user's processes have too many unfinished lines.
+        /// The user's processes have too many bytes of incomplete lines.
         Memory = "memory",
     }
 }
 
 kinds! {
-    /// Why a client was turned away.
+    /// Why a client was disconnected.
     Refused {
-        /// Too many clients.
+        /// The limit of all connections was reached.
         Clients = "clients",
-        /// Too many of one user.
+        /// The limit of connections of one user was reached.
         User = "user",
-        /// Its place was given to a user who had fewer.
+        /// It was disconnected for a user with fewer connections.
         Share = "share",
-        /// The kernel did not say who it is, or had no descriptor left.
+        /// The kernel did not identify it, or no file descriptor was available.
         System = "system",
     }
 }
 
-/// The most lines in the log about bad messages in a minute: anybody can send them.
+/// Most log messages per minute about invalid messages, because any user can cause them.
 const LINES: u32 = 10;
 
-/// Everything that is counted.
+/// Counters of the listener.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Messages, in the order of [`Body::TYPES`].
+    /// Valid messages, in the order of [`Body::TYPES`].
     messages: [AtomicU64; Body::TYPES.len()],
     wrong: [AtomicU64; Wrong::ALL.len()],
     refused: [AtomicU64; Refused::ALL.len()],
     /// Bytes read.
     pub bytes: AtomicU64,
-    /// Times a client was not read for a while because it sends too much.
+    /// Times that reading from a client was paused because it exceeded the message rate.
     pub paused: AtomicU64,
-    /// Clients whose process is not known for certain.
+    /// Clients whose process could not be verified.
     pub unproven: AtomicU64,
-    /// When the minute began, and how many lines there were in it.
+    /// When the current minute began, and the number of log messages in it.
     lines: Mutex<(Option<Timestamp>, u32)>,
 }
 
 impl Counts {
-    /// A message was understood.
+    /// Counts a valid message.
     pub fn message(&self, body: &Body) {
         self.messages[body.place()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Something was wrong.
+    /// Counts an error.
     pub fn wrong(&self, kind: Wrong) {
         self.wrong[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client was turned away.
+    /// Counts a disconnected client.
     pub fn refused(&self, why: Refused) {
         self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -113,13 +113,13 @@ impl Counts {
         Body::TYPES.into_iter().zip(self.messages.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
-    /// What was wrong so far, by kind.
+    /// Errors so far, by kind.
     pub fn wrongs(&self) -> impl Iterator<Item = (Wrong, u64)> {
         let counts = self.wrong.iter().map(|count| count.load(Ordering::Relaxed));
         Wrong::ALL.iter().copied().zip(counts)
     }
 
-    /// Clients turned away so far, by reason.
+    /// Clients disconnected so far, by reason.
     pub fn refusals(&self) -> impl Iterator<Item = (Refused, u64)> {
         let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
         Refused::ALL.iter().copied().zip(counts)
@@ -127,7 +127,7 @@ impl Counts {
 
     /// Whether one more line may be logged.
     pub fn may_log(&self, now: Timestamp) -> bool {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         let (begun, count) = *lines;
         let Some(begun) = begun.filter(|begun| now.since(*begun) < Duration::from_secs(60)) else {
             *lines = (Some(now), 1);

@@ -1,4 +1,4 @@
-//! Joules per token: the energy of the GPUs that a workload's ranks are on, over the tokens of those ranks.
+//! Energy per token: the energy of the GPUs that a workload's ranks use, divided by the tokens of those ranks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,28 +10,28 @@ use crate::model::point::Batch;
 use crate::model::time::Timestamp;
 use crate::model::units::Joules;
 
-/// How fast each GPU uses energy, by its UUID.
+/// Energy rate of each GPU, by UUID.
 #[derive(Debug, Default)]
 pub(super) struct Energy {
-    /// In millijoules, and the last total, which begins anew with the driver.
+    /// In millijoules, with the last total, which restarts with the driver.
     gpus: HashMap<Label, (Rate, u64)>,
 }
 
-/// What the ranks of one workload do together.
+/// Tokens and GPUs of the ranks of one workload.
 #[derive(Debug, Default)]
 pub(super) struct Effort {
-    /// Tokens per second, each replica's counted once; nothing where one of the ranks does not tell.
+    /// Tokens per second, each replica's counted once; nothing if one of the ranks does not report them.
     pub(super) tokens: Option<f64>,
     /// The UUIDs of their GPUs.
     pub(super) gpus: BTreeSet<Label>,
     /// Their pids.
     pub(super) pids: BTreeSet<u32>,
-    /// Whether one of them is on no GPU that the driver tells.
+    /// Whether one of them is on no GPU that the driver confirms.
     pub(super) elsewhere: bool,
 }
 
 impl Energy {
-    /// Takes the GPUs' totals of this sample.
+    /// Reads the energy totals of this sample.
     #[cfg(feature = "gpu")]
     fn read(&mut self, at: Timestamp, out: &Batch) {
         use crate::sources::gpu::metrics::ENERGY;
@@ -58,7 +58,7 @@ impl Energy {
     #[cfg(not(feature = "gpu"))]
     fn read(&mut self, _at: Timestamp, _out: &Batch) {}
 
-    /// Puts what a token costs in each workload.
+    /// Puts the energy per token of each workload.
     pub(super) fn put(&mut self, efforts: &BTreeMap<Label, Effort>, at: Timestamp, out: &mut Batch) {
         self.read(at, out);
         for (workload, effort) in efforts {
@@ -83,7 +83,7 @@ impl Energy {
 }
 
 impl Effort {
-    /// Adds one rank: its tokens per second, times the share of them that is its own.
+    /// Adds one rank: its tokens per second, times its own share of them.
     pub(super) fn add(&mut self, first: bool, tokens: Option<f64>) {
         self.tokens = match (first, self.tokens) {
             (true, _) => tokens,

@@ -1,4 +1,4 @@
-//! From what a rank told to points.
+//! Converts what a rank reported to points.
 
 use super::metrics as m;
 use super::rank::{Rank, printable};
@@ -12,10 +12,10 @@ use crate::model::point::Batch;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Seconds};
 
-/// Groups of layers that are told one by one.
+/// Most groups of layers exposed individually.
 const GROUPS: usize = 16;
 
-/// Puts everything of one rank.
+/// Puts all metrics of one rank.
 pub(super) fn put(
     rank: &Rank,
     hello: &Hello,
@@ -47,7 +47,7 @@ pub(super) fn put(
     out.put_some(&m::DROPPED, &labels, rank.dropped.map(Count));
 }
 
-/// Leaves for others what one rank tells of its allocators; without a process where it has ended.
+/// Passes the rank's allocator statistics to the analyzers; without a process if it has ended.
 pub(super) fn report_allocators(
     rank: &Rank,
     identity: &RankIdentity,
@@ -178,7 +178,7 @@ fn put_params(params: &Params, labels: &[Label; 2], out: &mut Batch) {
     put_shares(&m::BY_GROUP, params.by_group.as_deref().unwrap_or_default(), labels, out);
 }
 
-/// The largest one by one, the rest together.
+/// The largest shares individually, the rest as a sum.
 fn put_shares<M: Metric<Unit = Bytes>>(
     metric: &'static M,
     shares: &[(String, u64)],

@@ -1,20 +1,20 @@
-//! From pieces of a stream to lines, with nothing kept but the line that is not finished.
+//! Splits a stream into lines; only the incomplete line is kept.
 
 use std::time::Duration;
 
 use super::counts::Wrong;
 use crate::model::time::Timestamp;
 
-/// How long a line may stay unfinished.
+/// How long a line may stay incomplete.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The unfinished line of one stream.
+/// The incomplete line of one stream.
 #[derive(Debug, Default)]
 pub struct Lines {
     tail: Vec<u8>,
-    /// Whether the rest of the line is thrown away.
+    /// Whether the rest of the line is discarded.
     skipping: bool,
-    /// When the unfinished line began.
+    /// When the incomplete line began.
     since: Option<Timestamp>,
 }
 
@@ -23,17 +23,18 @@ pub struct Lines {
 pub struct Room {
     /// Bytes of a line, its newline included.
     pub line: usize,
-    /// Bytes of the unfinished one, of which the user's other processes have taken theirs.
+    /// Bytes of the incomplete line that the limit of its user still allows.
     pub tail: usize,
 }
 
 impl Lines {
-    /// Bytes that are kept.
+    /// Bytes of the incomplete line.
     pub fn kept(&self) -> usize {
         self.tail.len()
     }
 
-    /// Takes the next piece and gives out each line that it finishes, without its newline, or what is wrong with it.
+    /// Adds the next piece and calls `each` with every line that it completes, without newline, or with the
+    /// error in it.
     pub fn feed(
         &mut self,
         piece: &[u8],
@@ -76,7 +77,7 @@ impl Lines {
         self.skip();
     }
 
-    /// Whether the unfinished line has taken too long; it is thrown away then.
+    /// Whether the incomplete line has taken too long; it is discarded in that case.
     pub fn stalled(&mut self, now: Timestamp) -> bool {
         let stalled = self.since.is_some_and(|since| now.since(since) >= PATIENCE);
         if stalled {
@@ -96,7 +97,7 @@ impl Lines {
         self.let_go();
     }
 
-    /// Most pieces end with a line, and a client that is idle costs nothing.
+    /// Frees the buffer: most pieces end with a line, so that an idle client uses no memory.
     fn let_go(&mut self) {
         self.tail = Vec::new();
     }
@@ -200,7 +201,7 @@ mod tests {
             places.extend([0, text.len()]);
             places.sort_unstable();
             let pieces: Vec<&str> = places.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
-            // A line too long is told when it gets too long, or when it ends.
+            // A line that is too long is reported when it becomes too long, or when it ends.
             let ended = format!("{text}\n");
             let mut with_end = pieces.clone();
             with_end.push("\n");

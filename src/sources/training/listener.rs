@@ -1,19 +1,19 @@
-//! The thread that hears jobs: it accepts, reads and parses, and waits for nobody but the kernel.
+//! The thread of the job socket: accepts connections, reads and parses messages, and blocks only in the kernel.
 //!
-//! It rests between two rounds, so that what many clients send in that time
-//! costs one call each, and so that a flood takes a quarter of a core at most.
-//! A round reads a bounded amount, for which users take turns (`queue`).
-//! A client that sends too much is not read for a while: its socket fills, and
-//! its own client drops what does not fit.
+//! It pauses between two rounds, so that the messages that many clients send
+//! in that time need one call each, and so that a flood of messages uses at
+//! most a quarter of a core. A round reads a bounded amount, for which users
+//! take turns (`queue`). A client that exceeds the message rate is not read for
+//! a while: its socket fills up, and its own client drops further messages.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -32,40 +32,40 @@ use crate::model::fair::{Answer, Shares};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 
-/// The least rest between two rounds.
+/// The shortest pause between two rounds.
 const REST: Duration = Duration::from_millis(20);
-/// The longest, whatever a round took.
+/// The longest pause between two rounds.
 const LONGEST_REST: Duration = Duration::from_millis(400);
-/// A rest is so many times as long as the round before it.
+/// A pause is this many times as long as the round before it.
 const SHARE: u32 = 3;
-/// What is read of one client at once.
+/// Bytes per read of one client.
 const PIECE: usize = 16 * 1024;
-/// How often one client is read in one round at most, where everybody else has had a turn.
+/// Most reads of one client in one round; it gets more than one only after everybody else had a turn.
 const PIECES: usize = 4;
-/// What reading may cost in one round, in bytes; one read may go beyond. 64 ranks that send a thousand messages of 150 bytes
-/// a second need less than half of it.
+/// Budget of reads in one round, in bytes; the last read may exceed it. 64 ranks that send a thousand messages of
+/// 150 bytes per second need less than half of it.
 pub(super) const BUDGET: usize = 1 << 20;
-/// What a read and what each line in it costs beside its bytes.
+/// Cost of each read and of each line, in addition to the bytes.
 const READ_COST: usize = 512;
 const LINE_COST: usize = 128;
-/// Clients accepted in one round; those that are turned away cost little.
+/// Most clients accepted in one round; a refused client costs little.
 const ACCEPTED: usize = 256;
-/// How long nobody is accepted where there was no descriptor for one.
+/// How long no client is accepted after file descriptors ran out.
 const WITHOUT: Duration = Duration::from_secs(1);
-/// How often it is seen that nobody waits to be accepted, where the kernel is too old to tell who connected: only a
-/// process that is older than that is known.
+/// Interval between two checks that no client waits to be accepted, on kernels that do not report who connected:
+/// there a process is only verified if it is older than the last such check.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long a client that sends too much is left alone at most, so that its end is noticed.
+/// Longest pause of a client that exceeds the message rate, so that its end is noticed.
 const LONGEST_PAUSE: f64 = 5.0;
-/// How often it tries to listen where it cannot, sees whether clients still find it, and looks for lines that stalled.
+/// Interval between attempts to listen, checks of the socket's file, and checks for stalled lines.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long the end of the daemon waits for the thread.
+/// How long the daemon's shutdown waits for the thread.
 const FAREWELL: Duration = Duration::from_millis(900);
-/// What epoll tells of the listener and of the wish to end; clients count from above.
+/// Epoll data of the listener and of the wake-up descriptor; connections are numbered from above.
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
 
-/// The source's hold on the thread; it ends with this.
+/// The source's handle of the thread; dropping it stops the thread.
 #[derive(Debug)]
 pub struct Hold {
     wake: Arc<OwnedFd>,
@@ -73,13 +73,13 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Asks the thread to end.
+    /// Tells the thread to stop.
     pub(super) fn wake(&self) {
-        // The counter is full only where this was done before.
+        // The counter is full only if this was called before.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Whether the thread has ended, which it does by itself only where it failed.
+    /// Whether the thread has ended, which happens without a request only if it failed.
     pub fn has_ended(&self) -> bool {
         !matches!(self.ended.try_recv(), Err(TryRecvError::Empty))
     }
@@ -95,7 +95,7 @@ impl Drop for Hold {
 /// Starts the thread.
 ///
 /// # Errors
-/// The operating system's, where it gives no thread or no descriptor.
+/// The operating system's error if no thread or descriptor can be created.
 pub fn start(
     path: PathBuf,
     rules: Rules,
@@ -110,7 +110,7 @@ pub fn start(
             std::thread::sleep((took * SHARE).clamp(REST, LONGEST_REST));
         }
         drop(listener);
-        // Its end of the channel closes, which stays so; a word would be heard once.
+        // The closed channel stays closed, whereas a message would be received only once.
         drop(end);
     })?;
     Ok(Hold { wake, ended })
@@ -120,16 +120,16 @@ struct Connection {
     stream: UnixStream,
     client: Arc<Client>,
     lines: Lines,
-    /// Messages that may be sent now; less than none after too many.
+    /// Messages that may be received now; negative after too many.
     credit: f64,
     refilled: Timestamp,
-    /// What was wrong with its messages, each logged once.
+    /// Kinds of errors already logged for this connection, one bit each.
     logged: u32,
-    /// Which read of all was its last one.
+    /// The number of its last read, counted over all connections.
     last_read: u64,
 }
 
-/// What the thread does, a turn at a time.
+/// State of the thread; [`Listener::turn`] runs one round.
 pub(super) struct Listener {
     wake: Arc<OwnedFd>,
     clock: fn() -> Timestamp,
@@ -139,22 +139,22 @@ pub(super) struct Listener {
     checkpoints: Arc<Checkpoints>,
     epoll: OwnedFd,
     bound: Option<Bound>,
-    /// When nobody waited to be accepted.
+    /// When the queue of the listener was last seen empty.
     quiet: Timestamp,
-    /// How often that is to be seen.
+    /// Interval between two checks that the queue is empty.
     look: Duration,
-    /// Until when nobody is accepted, for want of descriptors.
+    /// Until when no client is accepted, for lack of descriptors.
     without: Option<Timestamp>,
-    /// When it was last seen that the socket's file is there.
+    /// When the socket's file was last seen.
     seen: Timestamp,
     connections: HashMap<u64, Connection>,
     shares: Shares<u32>,
-    /// Bytes of unfinished lines by user.
+    /// Bytes of incomplete lines by user.
     kept: HashMap<u32, usize>,
-    /// Clients that are left alone, and until when.
+    /// Paused clients, and until when.
     paused: Vec<(Timestamp, u64)>,
     next: u64,
-    /// Reads so far.
+    /// Number of reads so far.
     reads: u64,
     buffer: Box<[u8]>,
 }
@@ -194,11 +194,11 @@ impl Listener {
         })
     }
 
-    /// Waits for something to do and does it; how long it took, or nothing where the thread is to end.
+    /// Waits for events and handles them; returns how long it took, or nothing if the thread must stop.
     pub(super) fn turn(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         self.listen();
         let before = (self.clock)();
-        // There is room for all of them, so that who is ready is known of everybody, and more.
+        // Large enough for all connections, so that one call returns everything that is ready.
         let room = self.connections.len() + 3;
         let mut events: Vec<Event> = Vec::with_capacity(room);
         let timeout = timeout.map(|timeout| Timespec {
@@ -207,7 +207,8 @@ impl Listener {
         });
         let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
         if waited.is_err_and(|error| error != rustix::io::Errno::INTR) {
-            self.shared.set_state(State::Failed(Failure::Io, "cannot wait for jobs".to_owned()));
+            self.shared
+                .set_state(State::Failed(Failure::Io, "cannot wait for events of the job socket".to_owned()));
             return None;
         }
         let begun = (self.clock)();
@@ -227,7 +228,7 @@ impl Listener {
         Some((self.clock)().since(begun))
     }
 
-    /// Listens where it does not yet, or where nobody would find it: who cleans up folders may remove the file.
+    /// Listens if it does not yet, or if the socket's file was removed, for example by a cleanup of temporary files.
     fn listen(&mut self) {
         if let Some(bound) = &self.bound {
             let now = (self.clock)();
@@ -238,14 +239,14 @@ impl Listener {
             if bound.in_place() {
                 return;
             }
-            tracing::warn!(path = %self.path.display(), "The file of the job socket is gone; it is made again.");
+            tracing::warn!(path = %self.path.display(), "The socket file of the job socket was removed; creating it again.");
             self.bound = None;
         }
         self.quiet = (self.clock)();
         let bound = job_socket::bind(&self.path, self.rules.access).and_then(|bound| {
             epoll::add(&self.epoll, &bound.listener, EventData::new_u64(LISTENER), EventFlags::IN).map_err(
                 |error| job_socket::Problem::System {
-                    what: "wait at",
+                    what: "wait for connections at",
                     path: self.path.clone(),
                     error: error.into(),
                 },
@@ -262,7 +263,7 @@ impl Listener {
         }
     }
 
-    /// How long there is nothing to do but to wait for the kernel.
+    /// Longest wait for the kernel until something else is due.
     fn timeout(&self) -> Option<Duration> {
         let now = (self.clock)();
         let due = self.paused.iter().map(|(until, _)| *until).chain(self.without);
@@ -281,13 +282,13 @@ impl Listener {
                 }
                 Err(error) => {
                     self.shared.counts.refused(Refused::System);
-                    // Without a free descriptor the same client is there again at once.
+                    // Without a free descriptor the same client would be reported again at once.
                     let (bound, shared) = (&bound.listener, &self.shared);
                     if epoll::delete(&self.epoll, bound).is_ok() {
                         self.without = Some(now.plus(WITHOUT));
                     }
                     if shared.counts.may_log(now) {
-                        tracing::warn!(%error, "A training job cannot be accepted; it is tried again.");
+                        tracing::warn!(%error, "Cannot accept a connection to the job socket; retrying.");
                     }
                     return;
                 }
@@ -333,7 +334,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Closes the newest connection of a user who has more than another who wants one.
+    /// Closes the newest connection of a user with more connections than the user who wants one.
     fn take_from(&mut self, user: u32, now: Timestamp) {
         let own = self.connections.iter().filter(|(_, connection)| connection.client.payer == user);
         let Some(newest) = own.map(|(number, _)| *number).max() else { return };
@@ -342,13 +343,13 @@ impl Listener {
         self.shared.turned_away(user, now);
     }
 
-    /// Whose the connection is that can be read; nothing where it has been closed.
+    /// The connection that can be read; nothing if it has been closed.
     fn ready(&self, number: u64) -> Option<Ready> {
         let Connection { client, last_read, .. } = self.connections.get(&number)?;
         Some(Ready { user: client.payer, process: client.key, number, last_read: *last_read })
     }
 
-    /// Reads a piece of what a client has sent.
+    /// Reads one piece of a client's data.
     fn receive(&mut self, number: u64) -> Read {
         let nothing = Read { cost: READ_COST, more: false };
         let Some(connection) = self.connections.get_mut(&number) else { return nothing };
@@ -377,7 +378,7 @@ impl Listener {
             cost += LINE_COST;
             let outcome = match line {
                 Ok(line) => connection.client.receive(line, now, &self.shared.counts, &self.checkpoints),
-                Err(wrong) => Err((wrong, "a line is too long to be kept".to_owned())),
+                Err(wrong) => Err((wrong, "the line is too long, or the incomplete lines of the user's processes take too much memory".to_owned())),
             };
             if let Err((wrong, why)) = outcome {
                 self.shared.counts.wrong(wrong);
@@ -401,7 +402,7 @@ impl Listener {
         Read { cost, more: read == self.buffer.len() }
     }
 
-    /// Takes up clients that were left alone, and lets go of lines that are never finished.
+    /// Resumes paused clients and discards lines that were never completed.
     fn look_after(&mut self, now: Timestamp) {
         let (due, paused): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.paused).into_iter().partition(|(until, _)| until.since(now).is_zero());
@@ -428,7 +429,7 @@ impl Listener {
                     *kept = kept.saturating_sub(before);
                 }
                 self.shared.counts.wrong(Wrong::Stalled);
-                remark(connection, Wrong::Stalled, "a line was not finished", now, &self.shared);
+                remark(connection, Wrong::Stalled, "a line was not completed in time", now, &self.shared);
             }
         }
     }
@@ -469,18 +470,13 @@ impl Drop for Listener {
     }
 }
 
-/// Logs what was wrong, once a kind and connection, and not for ever.
+/// Logs an error of a client, once for each kind and connection, within the rate limit.
 fn remark(connection: &mut Connection, wrong: Wrong, why: &str, now: Timestamp, shared: &Shared) {
     let bit = 1 << wrong as u32;
     if connection.logged & bit == 0 && shared.counts.may_log(now) {
         connection.logged |= bit;
         let Client { pid, uid, .. } = &*connection.client;
         let kind = wrong.label();
-        tracing::warn!(pid, uid, kind, why, "A training job sent what is not understood.");
+        tracing::warn!(pid, uid, kind, why, "A training job sent an invalid message.");
     }
-}
-
-/// What a lock protects stays whole when a thread panics.
-pub(super) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,13 @@
-//! What `training` exposes: what jobs told over the job socket, and the socket's own state.
+//! Metrics of the `training` source: what jobs report over the job socket, and the state of the socket.
 //!
-//! `rank` is the global rank a process gave itself. Where two of one workload
-//! gave themselves the same, the later one's has its pid behind it: `0@4711`.
+//! `rank` is the global rank that a process reports. If two processes of one workload
+//! report the same rank, the label of the later one ends with its pid: `0@4711`.
 
 use crate::model::units::{Bytes, Count, Flag, Joules, Number, PerSecond, Ratio, Seconds};
 
-/// Devices, phases and groups: a few of each rank.
+/// Series of metrics with several series per rank, such as one per device, phase or group.
 const SEVERAL: usize = 8_000;
-/// The series of one metric at most.
+/// Most series of one metric.
 pub(super) const MOST_SERIES: usize = SEVERAL;
 
 /// A histogram takes 21 points.

@@ -1,8 +1,8 @@
-//! What training jobs tell over the job socket (`clients/PROTOCOL.md`).
+//! Reports of training jobs over the job socket (`clients/PROTOCOL.md`).
 //!
-//! A thread hears them; a sample shows what it heard, under the workload and
-//! the GPUs that the kernel and the driver give for the process. The end of a
-//! stream, or of its process, ends its series.
+//! A thread receives them; a sample exposes the newest state, with the workload
+//! and the GPUs that the kernel and the driver give for the process. The end of a
+//! connection, or of its process, ends its series.
 
 pub mod client;
 mod compute;
@@ -34,7 +34,7 @@ use serde_json::value::to_raw_value;
 
 use client::{Client, Shared, State};
 use energy::{Effort, Energy};
-use listener::{Hold, lock};
+use listener::Hold;
 use rank::Rank;
 use rank_identity::{RankIdentities, RankIdentity};
 use ring::Ring;
@@ -46,6 +46,7 @@ use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::{Facts, ToldRank};
 use crate::model::fair::{self, Answer, Shares};
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
@@ -54,7 +55,7 @@ use crate::model::timeline::{Entry, Kind};
 use crate::model::units::{Bytes, Count};
 use crate::sources::Registration;
 
-/// What training jobs tell.
+/// The source of what training jobs report.
 pub static REGISTRATION: Registration = Registration {
     name: "training",
     about: "Steps, tokens, phases, allocator statistics and checkpoints that training jobs report over the job socket.",
@@ -70,9 +71,9 @@ pub static REGISTRATION: Registration = Registration {
     },
 };
 
-/// How long the count of a workload's failures is kept after its last rank ended.
+/// How long the OOM count of a workload is kept after its last rank ended.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
-/// The workloads whose count is kept.
+/// Most workloads whose OOM count is kept.
 const MOST_REMEMBERED: usize = 1_000;
 
 struct Training {
@@ -80,19 +81,19 @@ struct Training {
     proc: PathBuf,
     passwd: PathBuf,
     checkpoints: Arc<Checkpoints>,
-    /// Whether it was said that there is room for fewer connections than are asked for.
+    /// Whether the lower limit of connections was logged.
     said: bool,
     /// Started by the first sample.
     thread: Option<(Arc<Shared>, Option<Hold>)>,
     ring: Ring,
-    /// Who each connection was when it was last seen, and the failures counted of it.
+    /// Identity of each connection when it was last seen, and how many of its OOMs are counted.
     known: HashMap<u64, (RankIdentity, u64)>,
     energy: Energy,
-    /// Failures of each workload, and when one of its ranks was last seen.
+    /// OOM errors of each workload.
     ooms: BTreeMap<Label, Remembered>,
 }
 
-/// The failures of one workload.
+/// The OOM errors of one workload.
 struct Remembered {
     ooms: u64,
     /// When one of its ranks was last seen.
@@ -122,9 +123,9 @@ impl Training {
             if !hold.as_ref().is_some_and(Hold::has_ended) {
                 return Ok(Arc::clone(shared));
             }
-            // Connections are counted anew, and those there were have ended with it.
+            // Connections are numbered from the start again, and existing ones ended with the thread.
             (self.thread, self.known) = (None, HashMap::new());
-            let why = "the thread of the job socket ended and is started again";
+            let why = "the thread of the job socket ended; it is restarted";
             return Err(SourceError::failed(Failure::Lost, why));
         }
         let Some(path) = self.rules.socket.clone() else {
@@ -135,13 +136,16 @@ impl Training {
         let hold =
             listener::start(path, self.rules.clone(), Arc::clone(&shared), Arc::clone(&self.checkpoints));
         let hold = hold.map_err(|error| {
-            SourceError::failed(Failure::of(&error), format!("no thread for the job socket: {error}"))
+            SourceError::failed(
+                Failure::of(&error),
+                format!("cannot create the thread of the job socket: {error}"),
+            )
         })?;
         self.thread = Some((Arc::clone(&shared), Some(hold)));
         Ok(shared)
     }
 
-    /// The connections there is room for: a quarter of the descriptors that the daemon may have open, at most.
+    /// Maximum number of connections: the configured one, and at most a quarter of the daemon's limit on open files.
     fn places(&mut self) -> usize {
         let allowed = (process::descriptor_limit() / 4).max(1);
         if allowed < self.rules.max_clients && !std::mem::replace(&mut self.said, true) {
@@ -149,13 +153,13 @@ impl Training {
             tracing::warn!(
                 wanted,
                 allowed,
-                "The limit on open files leaves room for fewer training processes."
+                "The limit on open files allows fewer training processes to connect than sources.training.max_clients."
             );
         }
         self.rules.max_clients.min(allowed)
     }
 
-    /// Takes what happened to one client to the timeline, and what it told to `out` while it lives.
+    /// Adds the events of one client to the timeline and returns its identity while it is connected.
     fn see(
         &mut self,
         client: &Client,
@@ -167,7 +171,7 @@ impl Training {
         let mut rank = lock(&client.rank);
         let hello = rank.hello.clone()?;
         if let Some(key) = client.key.filter(|key| !ended && rank_identity::is_new(*key, &out.facts)) {
-            // Nothing is told under a name that the next sample takes away.
+            // Nothing is exposed under an identity that the next sample would change.
             out.facts.ranks.push(ToldRank {
                 key: Some(key),
                 workload: Label::default(),
@@ -182,7 +186,7 @@ impl Training {
         let identity = match (&living, known) {
             (Some(identity), _) => identity.clone(),
             (None, Some((identity, _))) => identity,
-            // It came and went between two samples, so that nobody else can have had its rank.
+            // It connected and ended between two samples, so that no other process can have had its rank.
             (None, None) => {
                 let rank = Label::from(hello.rank.unwrap_or(0));
                 RankIdentity { workload: Label::default(), key: None, rank, gpus: Vec::new() }
@@ -215,10 +219,10 @@ impl Training {
                 detail: why.and_then(|why| to_raw_value(&json!({ "reason": why })).ok()),
             };
             self.ring.push(client.payer, entry(told));
-            // What it said since the sample before is told once, where nobody has its names now.
+            // What it reported after the previous sample is exposed once, unless another process has its labels now.
             if shown && identities.claim(&identity) {
                 expose::put(&rank, &hello, &identity, client.pid, at, out);
-                // Nobody answers for these any more.
+                // No process has these allocators any more.
                 expose::report_allocators(&rank, &identity, None, at, out);
             }
             return None;
@@ -231,7 +235,7 @@ impl Training {
         living
     }
 
-    /// Puts what a client told that lives.
+    /// Puts what a connected client has reported.
     fn show(
         &self,
         client: &Client,
@@ -268,7 +272,7 @@ impl Source for Training {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let shared = self.shared()?;
         let mut clients = shared.clients();
-        // Who first said that it has a rank keeps it; who has ended has it no more.
+        // The process that first reported a rank keeps it; ended connections come last.
         clients.sort_by_cached_key(|(client, ended)| {
             (*ended, lock(&client.rank).since.map(Timestamp::monotonic), client.number)
         });
@@ -281,7 +285,7 @@ impl Source for Training {
             living.extend(identity.map(|identity| (client, identity)));
         }
         let mut cut = BTreeMap::<u32, u64>::new();
-        // Where a metric has more series than it may have, each user's first ranks have theirs.
+        // If a metric exceeds its maximum number of series, the first ranks of each user are kept.
         for place in fair::turns(living.iter().map(|(client, _)| client.payer)) {
             let (client, identity) = &living[place];
             let before = out.over_budget();
@@ -323,13 +327,13 @@ impl Source for Training {
     }
 }
 
-/// What the process list says of the client's process, which it is known to be the same as.
+/// The RSS of the client's process in the process list.
 fn resident(client: &Client, facts: &Facts) -> Option<Bytes> {
     let (table, key) = facts.processes.as_ref().zip(client.key)?;
     table.get(key.pid).filter(|row| row.key == key).map(|row| row.rss)
 }
 
-/// Adds a rank to what its workload's ranks do together.
+/// Adds a rank to the totals of its workload.
 fn strive(
     efforts: &mut BTreeMap<Label, Effort>,
     rank: &Rank,
@@ -338,7 +342,7 @@ fn strive(
     pid: Option<u32>,
     at: Timestamp,
 ) {
-    // The ranks of one replica all tell its tokens.
+    // All ranks of one replica report its tokens.
     #[expect(clippy::cast_precision_loss, reason = "numbers of GPUs")]
     let share = compute::replicas(hello).map(|replicas| replicas as f64 / hello.world.unwrap_or(1) as f64);
     let tokens = rank.token_rate.per_second(at).zip(share).map(|(tokens, share)| tokens * share);

@@ -1,4 +1,4 @@
-//! What `sources.training` can be told.
+//! Configuration keys of the `training` source.
 
 use std::path::PathBuf;
 
@@ -74,26 +74,26 @@ static PEAKS: Opt = Opt {
 pub(super) static OPTIONS: &[&Opt] =
     &[&SOCKET, &MODE, &OWNER, &CLIENTS, &CLIENTS_PER_USER, &RATE, &LINE, &MEMORY, &TIMELINE, &PEAKS];
 
-/// The options, read.
+/// The parsed options.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Where the socket is; nothing where none is wanted.
+    /// Path of the socket; none if the key is empty.
     pub socket: Option<PathBuf>,
-    /// Who may connect.
+    /// Permissions and owner of the socket.
     pub access: Access,
-    /// Connections at once.
+    /// Maximum number of connections.
     pub max_clients: usize,
-    /// Of one user.
+    /// Maximum number of connections of one user.
     pub max_clients_per_user: usize,
     /// Messages per second of one connection.
     pub rate: f64,
     /// Bytes of a line, its newline included.
     pub max_line_size: usize,
-    /// Bytes of unfinished lines of one user.
+    /// Maximum bytes of incomplete lines of one user.
     pub memory: usize,
-    /// Entries of the timeline.
+    /// Maximum number of entries of the timeline.
     pub timeline: usize,
-    /// Peaks of devices.
+    /// Configured peaks of devices.
     pub peaks: Vec<Override>,
 }
 
@@ -121,7 +121,7 @@ impl Rules {
     }
 }
 
-/// What is wrong with values that are each of the right kind.
+/// Errors in values that have the right type.
 pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     let text = settings.choice(&MODE);
@@ -135,7 +135,7 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     }
     let line = settings.size(&LINE).get();
     if !(256..=messages::LONGEST as u64).contains(&line) {
-        wrong.push(("max_line_size".to_owned(), "a line has between 256B and 64KiB".to_owned()));
+        wrong.push(("max_line_size".to_owned(), "must be between 256B and 64KiB".to_owned()));
     }
     for name in compute::overrides(&settings.map(&PEAKS)).1 {
         wrong.push((

@@ -1,43 +1,43 @@
-//! In which order connections are read, and how much of them in one round.
+//! The order in which connections are read, and how much is read in one round.
 //!
 //! Users take turns, then the processes of a user, then the connections of a
-//! process: one turn is one read. Within each level, who was read longest ago
-//! comes first, so that what a round has no budget for comes first in the
-//! next. However many connections a user keeps full, a connection of another
-//! user waits for one read a turn of each user, and not for all of them.
+//! process: one turn is one read. Within each level, the one that was read the
+//! longest time ago comes first, so that what exceeds the budget of a round comes
+//! first in the next. However many connections a user keeps full, a connection of
+//! another user waits for one read per turn of each user, and not for all of them.
 
 use std::collections::VecDeque;
 
 use crate::model::ids::ProcessKey;
 
-/// A connection that has something to read.
+/// A connection that can be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
-    /// The user whose places it takes.
+    /// The user whose connection limit it counts against.
     pub(super) user: u32,
-    /// The process; the connections of a user whose process is not certain count as one process.
+    /// The process; all connections of a user whose process is not verified count as one process.
     pub(super) process: Option<ProcessKey>,
     /// The connection.
     pub(super) number: u64,
-    /// Which read was the last one of this connection, counted over all connections.
+    /// The number of its last read, counted over all connections.
     pub(super) last_read: u64,
 }
 
-/// What one read was.
+/// The result of one read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
-    /// What it takes of the budget.
+    /// Its cost, deducted from the budget.
     pub(super) cost: usize,
     /// Whether there may be more to read.
     pub(super) more: bool,
 }
 
-/// The connections of one process, each with the reads it had in this round.
+/// The connections of one process, each with its number of reads in this round.
 type Process = VecDeque<(u64, usize)>;
 
-/// Reads `ready` in turns, each connection at most `most` times, until nothing is left or reads have cost `budget`.
+/// Reads `ready` in turns, each connection at most `most` times, until nothing is left or the reads have cost `budget`.
 ///
-/// The last read may cost more than is left of the budget. Returns whether everything was read that there were reads for.
+/// The last read may exceed the budget. Returns whether all permitted reads were done.
 pub(super) fn take_turns(
     ready: Vec<Ready>,
     most: usize,
@@ -67,7 +67,7 @@ pub(super) fn take_turns(
     true
 }
 
-/// The connections by process by user, on each level those first that were read longest ago.
+/// The connections by process by user, at each level ordered by the time of the last read.
 fn by_user(ready: Vec<Ready>) -> VecDeque<VecDeque<Process>> {
     let last = |reads: &[Ready]| reads.iter().map(|ready| ready.last_read).max();
     let users = groups(ready, |ready| ready.user, last);
@@ -80,7 +80,7 @@ fn by_user(ready: Vec<Ready>) -> VecDeque<VecDeque<Process>> {
     users.into_iter().map(|user| processes(user).collect()).collect()
 }
 
-/// Groups of the same key, ordered by what `order` says of each.
+/// Groups by key, ordered by the result of `order`.
 fn groups<K: Ord, O: Ord>(
     mut ready: Vec<Ready>,
     key: impl Fn(&Ready) -> K,
@@ -105,7 +105,7 @@ mod tests {
         Ready { user, process: Some(ProcessKey { pid, start: 1 }), number, last_read }
     }
 
-    /// The order in which they are read where each read costs 1.
+    /// The order in which connections are read if each read costs 1.
     fn order(all: &[Ready], budget: usize) -> Vec<u64> {
         let mut order = Vec::new();
         take_turns(all.to_vec(), 1, budget, |number| {
@@ -144,13 +144,13 @@ mod tests {
             order.push(number);
             Read { cost: 30, more: number != 2 }
         });
-        // The budget is spent by the fourth read; the first connection could have been read once more.
+        // The fourth read uses up the budget; the first connection could have been read once more.
         assert_eq!((done, order.as_slice()), (false, &[1, 3, 2, 3][..]));
     }
 
     #[test]
     fn hundreds_of_full_connections_cost_another_user_no_round() {
-        // What a read of a full connection costs, in a budget of 16 of them.
+        // The cost of reading a full connection, with a budget of 16 of them.
         let read = |number| Read { cost: if number == 1_000 { 1 } else { 16 }, more: number != 1_000 };
         let mut last_read = BTreeMap::new();
         let mut reads = 0;
@@ -159,7 +159,7 @@ mod tests {
                 .map(|number| (1002, number))
                 .map(|(user, number)| ready(user, 20, number, last_read.get(&number).copied().unwrap_or(0)))
                 .collect();
-            // Alice's message comes after the others were read for a while.
+            // Alice's message arrives after the others were read for a while.
             if round == 50 {
                 all.push(ready(1001, 10, 1_000, reads));
             }
@@ -172,7 +172,7 @@ mod tests {
             });
             assert_eq!(heard, round == 50, "in the round in which it came");
         }
-        // Everybody was read equally often: 16 reads a round of 500 connections.
+        // All were read equally often: 16 reads per round of 500 connections.
         assert!((0..500).all(|number| last_read[&number] + 500 > reads), "{last_read:?}");
     }
 
@@ -193,11 +193,11 @@ mod tests {
             let mut reads = 0;
             let own = 9_999;
             let mut rounds = 0;
-            // All of the others are ready in each round, and were so before.
+            // All others are ready in each round, and were so before.
             for warm in 0..20 {
                 let with_own = warm >= 10;
                 let all = others.iter().zip(0_u64..).map(|((user, pid), number)| (*user, *pid, number));
-                // A connection counts as read when it was made.
+                // A new connection counts as read when it is created.
                 let all = all.chain(with_own.then_some((9, 9, own)));
                 let all: Vec<Ready> = all.map(|(user, pid, number)| {
                     ready(user, pid, number, last_read.get(&number).copied().unwrap_or(reads))
@@ -214,7 +214,7 @@ mod tests {
                     }
                 }
             }
-            // There are four users at most, and at least as many reads in a round.
+            // There are at most four users, and at least as many reads in a round.
             prop_assert_eq!(rounds, 1);
         }
     }

@@ -1,4 +1,4 @@
-//! What one process told so far. Messages and times in, state out: no socket, no clock.
+//! The state that one process has reported. Pure: messages and times in, state out; no socket, no clock.
 
 use std::collections::BTreeMap;
 
@@ -19,68 +19,68 @@ use crate::model::timeline::Kind;
 /// Step times from 2 ms to 512 s.
 pub type Durations = Buckets<-9, 19>;
 
-/// Names of phases of one process.
+/// Most phase names of one process.
 const PHASES: usize = 32;
-/// Phases within phases.
+/// Most nested phases.
 const DEPTH: usize = 16;
-/// Times a process may change its rank: it may not know it before the launcher's group is made.
+/// Times that a process may change its rank: it may not know it before its process group is initialized.
 const CHANGES: u32 = 3;
-/// What waits to be taken to the timeline; it is fetched at each sample.
+/// Most events that wait for the next sample.
 const WAITING: usize = 64;
-/// A sender's clock is believed within a day of ours.
+/// A sender's clock is used if it differs from ours by at most a day, in seconds.
 const BELIEVED: f64 = 86_400.0;
 
-/// One thing for the timeline.
+/// An event for the timeline.
 #[derive(Clone, Debug)]
 pub struct ReportedEvent {
     /// Seconds since 1970.
     pub unix_seconds: f64,
-    /// What kind of thing.
+    /// The kind of event.
     pub kind: Kind,
-    /// In the sender's words.
+    /// The name that the sender gave it.
     pub name: Label,
-    /// At which step.
+    /// The optimizer step.
     pub step: Option<u64>,
-    /// An object of the kind's own.
+    /// A JSON object with details, by kind.
     pub detail: Option<Box<RawValue>>,
 }
 
-/// The totals of one phase.
+/// The totals of one phase of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Time spent in it, in seconds.
+    /// Time spent in the phase, in seconds.
     pub seconds: Option<f64>,
-    /// Times it ended.
+    /// Number of times that the phase was completed.
     pub count: Option<u64>,
-    /// The highest allocation seen in it, in bytes.
+    /// The highest allocated memory in the phase, in bytes.
     pub allocated_peak: Option<u64>,
 }
 
-/// What one process told so far.
+/// The state that one process has reported.
 #[derive(Debug, Default)]
 pub struct Rank {
-    /// Who it says it is; absent before it said so.
+    /// Its identity; absent before its first `hello`.
     pub hello: Option<Box<Hello>>,
-    /// When it first said that it has the rank it has.
+    /// When it first reported its current rank.
     pub since: Option<Timestamp>,
     changes: u32,
-    /// The last step.
+    /// The number of its last optimizer step.
     pub step: Option<u64>,
     /// Steps since it connected.
     pub steps: u64,
-    /// How long they took.
+    /// Durations of its steps.
     pub durations: Durations,
-    /// How long the last one took, in seconds.
+    /// Duration of its last step, in seconds.
     pub last_duration: Option<f64>,
-    /// Its own tokens.
+    /// Tokens of this rank alone.
     pub tokens: Option<u64>,
-    /// How fast they grow.
+    /// Rate of its tokens.
     pub token_rate: Rate,
-    /// Its own samples.
+    /// Samples of this rank alone.
     pub samples: Option<u64>,
-    /// Steps that an overflow skipped.
+    /// Steps skipped because gradients overflowed.
     pub skipped: Option<u64>,
-    /// Steps that were not finite.
+    /// Steps whose loss or gradients were NaN or infinite.
     pub nan: Option<u64>,
     /// The last loss; absent where it was not finite.
     pub loss: Option<f64>,
@@ -90,38 +90,38 @@ pub struct Rank {
     pub grad_norm: Option<f64>,
     /// The totals of each phase.
     pub phases: BTreeMap<Label, Totals>,
-    /// The phases it is in, outermost first.
+    /// The phases it is currently in, outermost first.
     current: Vec<Label>,
-    /// The allocator's figures by ordinal.
+    /// Allocator statistics by device ordinal.
     pub devices: BTreeMap<u16, DeviceMemory>,
     /// Page-locked memory, in bytes.
     pub pinned: Option<u64>,
-    /// What the model is made of.
+    /// Parameters, gradients and optimizer states of the model.
     pub params: Option<Box<Params>>,
-    /// The last checkpoint, and its step.
+    /// State and step of its last checkpoint.
     pub checkpoint: Option<(SaveState, Option<u64>)>,
-    /// When the last one was saved, in seconds since 1970.
+    /// When it last saved a checkpoint, in seconds since 1970.
     pub saved_unix: Option<f64>,
-    /// Times the allocator gave up.
+    /// Out-of-memory errors that it reported.
     pub ooms: u64,
-    /// Lines that could not be sent.
+    /// Messages that its client dropped.
     pub dropped: Option<u64>,
-    /// Why it said that it ends, once it did.
+    /// The reason in its `bye` message, once received.
     pub bye: Option<String>,
-    /// When it was last heard.
+    /// When its last message was received.
     pub heard: Option<Timestamp>,
     told: Vec<ReportedEvent>,
 }
 
 impl Rank {
-    /// Takes one message in.
+    /// Applies one message.
     ///
     /// # Errors
-    /// What is wrong with it, and one sentence; all the rest of it is taken in.
+    /// The kind of error and a sentence; the valid rest of the message is applied.
     pub fn apply(&mut self, message: Message, now: Timestamp) -> Result<(), (Wrong, String)> {
         let Message { t, dropped, body } = message;
         if self.hello.is_none() && !matches!(body, Body::Hello(_)) {
-            return Err((Wrong::NoHello, "a message came before the first hello".to_owned()));
+            return Err((Wrong::NoHello, "message before the first hello".to_owned()));
         }
         self.heard = Some(now);
         let ours = now.unix().as_secs_f64();
@@ -141,7 +141,7 @@ impl Rank {
             Body::Unknown => {}
         }
         match fallen.0 {
-            Some(key) => Err((Wrong::Falling, format!("the total `{key}` fell"))),
+            Some(key) => Err((Wrong::Falling, format!("the total `{key}` decreased"))),
             None => Ok(()),
         }
     }
@@ -149,12 +149,12 @@ impl Rank {
     fn hello(&mut self, hello: Box<Hello>, at: f64, now: Timestamp) -> Result<(), (Wrong, String)> {
         let (rank, world) = (hello.rank.unwrap_or(0), hello.world.unwrap_or(1));
         if rank >= world {
-            return Err((Wrong::Rank, format!("rank {rank} is not one of a world of {world}")));
+            return Err((Wrong::Rank, format!("rank {rank} is not in a world of {world} ranks")));
         }
         let before = self.hello.as_ref().map(|before| before.rank.unwrap_or(0));
         if before.is_some_and(|before| before != rank) {
             if self.changes == CHANGES {
-                return Err((Wrong::Rank, format!("its rank changed {CHANGES} times before")));
+                return Err((Wrong::Rank, format!("the rank changed more than {CHANGES} times")));
             }
             self.changes += 1;
         }
@@ -207,7 +207,7 @@ impl Rank {
         self.steps = self.steps.saturating_add(match self.step {
             Some(before) if number == before => 0,
             Some(before) if number > before => number - before,
-            // The first one, or one that goes back to an earlier checkpoint.
+            // The first step, or a step after a return to an earlier checkpoint.
             _ => 1,
         });
         self.step = Some(number);
@@ -230,14 +230,14 @@ impl Rank {
         let Some((name, turn)) = phase.name.zip(phase.state) else { return Ok(()) };
         let name = printable(&name);
         if self.phases.len() >= PHASES && !self.phases.contains_key(&name) {
-            return Err((Wrong::Excess, format!("it has more than {PHASES} phases")));
+            return Err((Wrong::Excess, format!("more than {PHASES} phases")));
         }
         let totals = self.phases.entry(name.clone()).or_default();
         fallen.raise("seconds", &mut totals.seconds, phase.seconds);
         fallen.raise("count", &mut totals.count, phase.count);
         fallen.raise("allocated_peak", &mut totals.allocated_peak, phase.allocated_peak);
         match turn {
-            // One that never ends must not keep the others from being seen.
+            // A phase that never ends must not hide the others.
             Turn::Begin => {
                 if self.current.len() == DEPTH {
                     self.current.remove(0);
@@ -298,22 +298,22 @@ impl Rank {
         Ok(())
     }
 
-    /// The innermost phase it is in.
+    /// The innermost phase that it is currently in.
     pub fn phase_now(&self) -> Option<&Label> {
         self.current.last()
     }
 
-    /// What happened since this was last called.
+    /// Returns and removes the events since the previous call.
     pub fn take_told(&mut self) -> Vec<ReportedEvent> {
         std::mem::take(&mut self.told)
     }
 }
 
-/// The key of a total that fell.
+/// The key of a total that decreased.
 struct Fallen(Option<&'static str>);
 
 impl Fallen {
-    /// Takes over a total that does not fall.
+    /// Adopts a total that does not decrease.
     fn raise<T: PartialOrd>(&mut self, key: &'static str, known: &mut Option<T>, told: Option<T>) {
         match told {
             Some(told) if known.as_ref().is_some_and(|known| told < *known) => self.0 = Some(key),
@@ -323,7 +323,7 @@ impl Fallen {
     }
 }
 
-/// A text of the job's choosing as a label.
+/// Converts a text chosen by the job to a label; control characters become `?`.
 pub(super) fn printable(text: &str) -> Label {
     if text.contains(char::is_control) { text.replace(char::is_control, "?").into() } else { text.into() }
 }
@@ -338,7 +338,7 @@ mod tests {
         Timestamp::from_secs(1_700_000_000 + second)
     }
 
-    /// A rank of world 8 that was told these lines, one a second, and what was wrong with them.
+    /// A rank of a world of 8 that received these lines, one per second, and the errors in them.
     fn rank(lines: &[&str]) -> (Rank, Vec<String>) {
         let mut rank = Rank::default();
         let mut wrong = Vec::new();
@@ -361,7 +361,10 @@ mod tests {
             r#"{"type":"step","step":103,"tokens":60}"#,
             r#"{"type":"step","step":90,"tokens":60,"dropped":1}"#,
         ]);
-        assert_eq!(wrong, ["falling: the total `tokens` fell", "falling: the total `dropped` fell"]);
+        assert_eq!(
+            wrong,
+            ["falling: the total `tokens` decreased", "falling: the total `dropped` decreased"]
+        );
         assert_eq!((rank.step, rank.steps, rank.tokens, rank.samples), (Some(90), 5, Some(60), Some(9)));
         assert_eq!((rank.loss, rank.dropped, rank.durations.count()), (None, Some(2), 1));
     }
@@ -377,9 +380,9 @@ mod tests {
         assert_eq!(
             wrong,
             [
-                "no_hello: a message came before the first hello",
-                "rank: rank 8 is not one of a world of 8",
-                "rank: rank 0 is not one of a world of 0",
+                "no_hello: message before the first hello",
+                "rank: rank 8 is not in a world of 8 ranks",
+                "rank: rank 0 is not in a world of 0 ranks",
             ]
         );
         assert!(found.hello.is_some());
@@ -458,7 +461,7 @@ mod tests {
             r#"{"type":"mem","devices":{"0":{"allocated":9,"retries":3},"1":{"allocated":1}},"pinned":7}"#,
             r#"{"type":"mem","devices":{"0":{"allocated":5,"retries":2,"ooms":1}}}"#,
         ]);
-        assert_eq!(wrong, ["falling: the total `devices.retries` fell"]);
+        assert_eq!(wrong, ["falling: the total `devices.retries` decreased"]);
         let zero = &found.devices[&0];
         assert_eq!((zero.allocated, zero.retries, zero.ooms), (Some(5), Some(3), Some(1)));
         assert_eq!((found.devices.len(), found.pinned), (2, Some(7)));

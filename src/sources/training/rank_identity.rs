@@ -1,4 +1,4 @@
-//! Who a connection is: its workload, its rank's label, and its GPUs, from the kernel and the driver.
+//! The identity of a connection: its workload, the label of its rank and its GPUs, from the kernel and the driver.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,31 +8,31 @@ use crate::model::facts::{Facts, GpuProcess};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 
-/// Who a connection is.
+/// The identity of a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RankIdentity {
-    /// Empty where the process belongs to none.
+    /// The name of its workload; empty if the process belongs to none.
     pub(super) workload: Label,
-    /// What makes that workload one.
+    /// The key of that workload.
     pub(super) key: Option<WorkloadKey>,
-    /// The rank, told from others of the same number.
+    /// The rank's label, unique within the workload.
     pub(super) rank: Label,
-    /// Index and UUID of each GPU that the driver sees the process on.
+    /// Index and UUID of each GPU on which the driver lists the process.
     pub(super) gpus: Vec<(Label, Label)>,
 }
 
 impl RankIdentity {
-    /// Whether somebody has it: the names of a face that nobody has are its workload and rank.
+    /// The labels `workload` and `rank`, which identify its series.
     pub(super) fn labels(&self) -> [Label; 2] {
         [self.workload.clone(), self.rank.clone()]
     }
 
-    /// The index of the GPU that the process calls `ordinal`; nothing where the driver does not confirm it.
+    /// The index of the GPU that the process calls `ordinal`; nothing if the driver does not confirm it.
     pub(super) fn gpu(&self, hello: &Hello, ordinal: u16) -> Option<&Label> {
         let devices = hello.devices.as_deref().unwrap_or_default();
         let told = devices.iter().find(|(other, _)| *other == ordinal);
         if let Some(uuid) = told.and_then(|(_, device)| device.uuid.as_deref()) {
-            // PyTorch leaves the prefix out that NVML has.
+            // PyTorch omits the prefix that NVML's UUIDs have.
             let same = |other: &Label| {
                 let other = other.as_str();
                 other == uuid || other.strip_prefix("GPU-") == Some(uuid)
@@ -46,33 +46,33 @@ impl RankIdentity {
     }
 }
 
-/// Whether a process may be given a workload for being a rank: with the next sample, which hears that it is one.
+/// Whether the process is newly known as a rank, so that the next sample may assign it to a workload.
 pub(super) fn is_new(key: ProcessKey, facts: &Facts) -> bool {
     facts.member(key).is_none() && !facts.spoke.contains(&key)
 }
 
-/// The faces of one sample.
+/// The identities of one sample.
 #[derive(Debug, Default)]
 pub(super) struct RankIdentities {
     taken: HashSet<[Label; 2]>,
-    /// How many of each workload gave themselves a rank that another one has.
+    /// Number of ranks of each workload that report a rank number that another process has.
     pub(super) conflicts: BTreeMap<Label, u64>,
-    /// How many ranks each workload has.
+    /// Number of ranks of each workload.
     pub(super) ranks: BTreeMap<Label, u64>,
 }
 
 impl RankIdentities {
-    /// Takes the names of a face that has ended; whether nobody has them.
+    /// Reserves the labels of a connection that has ended; returns whether they were free.
     pub(super) fn claim(&mut self, identity: &RankIdentity) -> bool {
         self.taken.insert(identity.labels())
     }
 
-    /// The face of a connection whose process lives; whoever is asked for first keeps its rank.
+    /// The identity of a connection whose process exists; the first one asked for keeps its rank number.
     pub(super) fn of(&mut self, client: &Client, hello: &Hello, facts: &Facts) -> Option<RankIdentity> {
         if let (Some(table), Some(key)) = (&facts.processes, client.key)
             && table.get(key.pid).is_none_or(|row| row.key != key)
         {
-            // Somebody else holds the stream open, or this tick's list is older than the process.
+            // Another process holds the connection open, or this tick's process list is older than the process.
             return None;
         }
         let workload = client.key.and_then(|key| facts.member(key));
@@ -93,7 +93,7 @@ impl RankIdentities {
                 self.taken.insert([workload.clone(), rank.clone()]);
             }
         }
-        // The driver tells pids; that this one is still the same process was seen above.
+        // The driver lists pids; the check above showed that this pid is still the same process.
         let on = |process: &&GpuProcess| client.key.is_some_and(|key| key.pid == process.pid);
         let mut gpus: Vec<(Label, Label)> = facts
             .gpu_processes

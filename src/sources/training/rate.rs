@@ -1,22 +1,22 @@
-//! How fast a total grows, over the last half minute or the last few steps, whichever is longer.
+//! Growth rate of a total over the last 30 seconds or the last few steps, whichever is longer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
 
-/// How far back is looked at.
+/// Length of the window.
 const WINDOW: Duration = Duration::from_secs(30);
-/// Two that are kept are this much apart, so that few are enough for any rate of steps.
+/// Minimum distance of two kept values, so that few are enough for any rate of steps.
 const APART: Duration = Duration::from_secs(1);
-/// The fewest that are kept, for jobs whose steps take longer than the window.
+/// Fewest values kept, for jobs whose steps take longer than the window.
 const FEWEST: usize = 4;
-/// The most.
+/// Most values kept.
 const MOST: usize = 40;
-/// What a step may be late before the job counts as slower.
+/// A step may be this late before the rate decreases.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// The past of one total.
+/// The history of one total.
 #[derive(Clone, Debug, Default)]
 pub struct Rate {
     kept: VecDeque<(Timestamp, u64)>,
@@ -24,7 +24,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The total at a time.
+    /// Adds the total at a time.
     pub fn push(&mut self, at: Timestamp, total: u64) {
         self.newest = Some((at, total));
         if self.kept.back().is_some_and(|(last, _)| at.since(*last) < APART) {
@@ -41,7 +41,7 @@ impl Rate {
 
     /// Growth per second; nothing before two steps that are a second apart.
     ///
-    /// A job that stands still gets slower, from twice its usual time between steps on.
+    /// If no step follows, the rate decreases after twice the usual time between steps.
     pub fn per_second(&self, now: Timestamp) -> Option<f64> {
         let ((first, before), (last, total)) = (*self.kept.front()?, self.newest?);
         let elapsed = last.since(first);
@@ -51,7 +51,7 @@ impl Rate {
         let steps = u32::try_from(self.kept.len().saturating_sub(1)).unwrap_or(1).max(1);
         let due = last.plus(SLACK + elapsed / steps * 2);
         let until = if now.since(due).is_zero() { elapsed } else { elapsed + now.since(due) };
-        #[expect(clippy::cast_precision_loss, reason = "a difference of totals, told well enough")]
+        #[expect(clippy::cast_precision_loss, reason = "a difference of totals, accurate enough as f64")]
         let grown = total.saturating_sub(before) as f64;
         Some(grown / until.as_secs_f64())
     }

@@ -1,14 +1,14 @@
-//! The newest of what happened, of which no user takes more than its share.
+//! The newest events of all jobs, shared fairly between users.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::model::timeline::{Entry, Timeline};
 
-/// Bytes that all entries take at most.
+/// Most bytes of all entries.
 const BYTES: usize = 4 << 20;
 
-/// What an entry takes beside its detail, about.
+/// Approximate bytes of an entry in addition to its detail.
 const EACH: usize = 256;
 
 /// A bounded timeline.
@@ -21,7 +21,7 @@ pub(super) struct Ring {
     most: usize,
     sequence: u64,
     forgotten: u64,
-    /// What [`Ring::timeline`] gave last, while nothing has happened since.
+    /// The last result of [`Ring::timeline`], until the next event.
     shown: Option<Arc<Timeline>>,
 }
 
@@ -39,7 +39,7 @@ impl Ring {
         }
     }
 
-    /// Adds what happened last, to a job of this user; its number is given here.
+    /// Adds an event of a job of this user, and numbers it.
     pub(super) fn push(&mut self, user: u32, mut entry: Entry) {
         self.shown = None;
         self.sequence += 1;
@@ -53,7 +53,7 @@ impl Ring {
         }
     }
 
-    /// Forgets the oldest of whoever has the most.
+    /// Removes the oldest event of the user with the most bytes.
     fn forget(&mut self) {
         let largest = self.shares.iter().max_by_key(|(_, share)| **share).map(|(user, _)| *user);
         let place = self.entries.iter().position(|(user, _)| Some(*user) == largest);
@@ -69,7 +69,7 @@ impl Ring {
         }
     }
 
-    /// What is remembered.
+    /// The events that are kept.
     pub(super) fn timeline(&mut self) -> Arc<Timeline> {
         let shown = self.shown.get_or_insert_with(|| {
             let entries = self.entries.iter().map(|(_, entry)| Arc::clone(entry)).collect();

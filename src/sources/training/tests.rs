@@ -1,4 +1,4 @@
-//! The source with real streams, and a host that is a fixture. No thread: a test takes the turns of the listener.
+//! Tests of the source with real streams and a fixture host. There is no thread: the tests call the listener's turns.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -54,7 +54,7 @@ struct World {
     source: Training,
     shared: Arc<Shared>,
     checkpoints: Arc<Checkpoints>,
-    /// Our own process, which all streams are from, as a fixture has it.
+    /// This process, from which all streams come, in the form of a fixture.
     own: ProcessKey,
     living: bool,
 }
@@ -64,7 +64,7 @@ impl World {
         Self::with(|_| {})
     }
 
-    /// With other rules.
+    /// The same with other options.
     fn with(change: impl Fn(&mut Rules)) -> Self {
         NOW.set(START);
         let folder = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// What one sample leaves for others.
+    /// The facts of one sample.
     fn told(&mut self) -> Facts {
         let mut batch = Batch::new();
         batch.facts = self.facts();
@@ -142,7 +142,8 @@ impl World {
         batch.seal().2
     }
 
-    /// The series of one sample but those of the socket itself, with our pid as `PID`, and the timeline.
+    /// The series of one sample except those of the socket itself, with the pid of this process as `PID`, and
+    /// the timeline.
     fn sample(&mut self) -> (String, Arc<Timeline>) {
         let mut batch = Batch::new();
         batch.facts = self.facts();
@@ -179,7 +180,7 @@ fn check(shown: &str, expected: Expect) {
 
 const HELLO: &str = "{\"type\":\"hello\",\"v\":1,\"rank\":3,\"world\":8}\n";
 
-/// Whole lines of the document's examples.
+/// Complete lines of the examples in the protocol document.
 fn examples() -> String {
     let protocol = include_str!("../../../clients/PROTOCOL.md");
     let blocks = protocol.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -192,7 +193,7 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
     world.source.rules.max_line_size = 65_536;
     let mut stream = world.connect();
     for line in examples().lines() {
-        // Longer than the line of these rules; the parser's own tests have it whole.
+        // Longer than the maximum line of these options; the parser's own tests cover it.
         let line = if line.len() < 1_000 { line } else { HELLO.trim_end() };
         world.send(&mut stream, &format!("{line}\n"));
     }
@@ -324,7 +325,7 @@ fn two_of_one_rank_are_both_seen_and_told_apart() {
         memwarden_training_rank_conflicts{workload="slurm/17"} 2
     "#]],
     );
-    // The first one ends: the second takes its place.
+    // The first one ends: the second gets its rank.
     streams.remove(0);
     world.turn();
     check(
@@ -405,7 +406,7 @@ fn garbage_costs_its_sender_that_line_only() {
     let (mut bad, mut good) = (world.connect(), world.connect());
     world.send(&mut good, HELLO);
     world.send(&mut bad, "{\"type\":\"step\",\"step\":1}\n");
-    // It connected first, and says later that it is rank 3.
+    // It connected first, and reports later that it is rank 3.
     pass(1);
     world.send(&mut bad, &format!("{HELLO}\u{0}\u{1}\n[]\n{{\"type\":\"step\",\"step\":-4}}\n"));
     bad.write_all(b"{\"type\":\"step\",\"step\":7,\"loss\":\xff}\n").unwrap();
@@ -450,7 +451,7 @@ fn a_client_that_floods_is_left_alone_and_the_others_are_heard() {
     world.send(&mut flood, HELLO);
     world.send(&mut good, HELLO);
     let many = "{\"type\":\"step\",\"step\":1}\n".repeat(10_000);
-    // What the socket does not take, a client drops.
+    // Messages that do not fit into the socket are dropped by a client.
     let mut sent = 0;
     while let Ok(more) = flood.write(&many.as_bytes()[sent % many.len()..]) {
         sent += more;
@@ -477,10 +478,10 @@ fn a_client_that_floods_is_left_alone_and_the_others_are_heard() {
     assert_eq!(world.count("memwarden_training_clients"), 1.0, "its end is heard at last");
 }
 
-/// Sends messages until the socket takes no more.
+/// Sends messages until the socket is full.
 fn fill(stream: &mut UnixStream) {
     let many = "{\"type\":\"step\",\"step\":1}\n".repeat(1_000);
-    // What the socket takes of a message is not cut there: the next write goes on within it.
+    // A message that the socket takes only partly is continued by the next write.
     let mut sent = 0;
     while let Ok(more) = stream.write(&many.as_bytes()[sent % many.len()..]) {
         sent += more;
@@ -534,7 +535,7 @@ fn everybody_who_keeps_a_connection_full_is_read() {
     world.turn();
     let first = hellos(&mut world);
     assert!((1.0..100.0).contains(&first), "{first} of 100 in the first round");
-    // So many a round, whoever was read before goes on sending.
+    // At this many reads per round, clients that were read before continue to send.
     let mut rounds = 1;
     while hellos(&mut world) < 100.0 {
         flood.iter_mut().for_each(fill);
@@ -619,11 +620,11 @@ fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
         Listener::new(path.clone(), rules(&path), Arc::clone(&shared), Arc::clone(&world.checkpoints), now)
             .unwrap();
     second.turn(Some(Duration::ZERO)).unwrap();
-    let taken = format!("another process listens at {}", path.display());
+    let taken = format!("another process listens on {}", path.display());
     assert_eq!(shared.state(), State::Failed(Failure::Io, taken));
     assert_eq!(world.shared.state(), State::Listening);
     drop(world.listener);
-    // The folder is as it was: the first one took its file away.
+    // The folder is unchanged: the first one removed its file.
     assert!(!path.exists());
     second.turn(Some(Duration::ZERO)).unwrap();
     assert_eq!(shared.state(), State::Listening);
@@ -725,6 +726,6 @@ fn a_thread_that_failed_is_started_again() {
         std::thread::yield_now();
     }
     let why = world.source.sample(now(), &mut batch).unwrap_err().to_string();
-    assert_eq!(why, "the thread of the job socket ended and is started again");
+    assert_eq!(why, "the thread of the job socket ended; it is restarted");
     world.source.sample(now(), &mut batch).unwrap();
 }

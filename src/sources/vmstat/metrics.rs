@@ -1,4 +1,4 @@
-//! What `vmstat` exposes: what the kernel did to find memory, since boot.
+//! Metrics of the `vmstat` source: reclaim, compaction and swapping by the kernel since boot.
 
 use crate::model::desc::Instrument;
 use crate::model::units::{Bytes, Count};

@@ -1,4 +1,4 @@
-//! What the kernel did to find memory, from `/proc/vmstat`.
+//! Reclaim, compaction, swapping and other memory events of the kernel, from `/proc/vmstat`.
 
 pub mod metrics;
 pub mod parse;
@@ -13,7 +13,7 @@ use crate::model::units::{Bytes, Count, Unit};
 use crate::sources::{Context, Registration};
 use table::Scale;
 
-/// The kernel's counters of memory events.
+/// The source of the kernel's memory event counters.
 pub static REGISTRATION: Registration = Registration {
     name: "vmstat",
     about: "OOM kills, page faults, allocation stalls, reclaim, compaction and swapping of the host, from /proc/vmstat.",
@@ -58,13 +58,13 @@ impl Source for Vmstat {
         }
         if found == 0 {
             let path = self.vmstat.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} has no line that is known")));
+            return Err(SourceError::failed(Failure::Parse, format!("{path} has no known line")));
         }
         Ok(())
     }
 }
 
-/// The number in the metric's unit; nothing where it does not fit.
+/// The number in the metric's unit; nothing on overflow.
 fn scaled(number: u64, scale: Scale, page_size: u64) -> Option<f64> {
     let factor = match scale {
         Scale::Things => return Some(Count(number).value()),
@@ -80,7 +80,7 @@ mod tests {
     use crate::sources::testing::{check, fixture, root};
     use expect_test::expect;
 
-    /// As on arm64 kernels with large pages, so that a page size taken for granted shows.
+    /// As on arm64 kernels with large pages, so that a hard-coded page size would fail.
     static LARGE_PAGES: Registration =
         Registration { build: |_, context| Box::new(Vmstat::new(context, 65_536)), ..REGISTRATION };
 
@@ -185,7 +185,7 @@ mod tests {
             &LARGE_PAGES,
             root(&[("proc/vmstat", "\u{1}\n\n")]),
             expect![[r#"
-            failed (parse): ROOT/proc/vmstat has no line that is known
+            failed (parse): ROOT/proc/vmstat has no known line
         "#]],
         );
     }

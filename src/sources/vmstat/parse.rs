@@ -1,8 +1,8 @@
-//! `/proc/vmstat`: one name and one number a line.
+//! Parses `/proc/vmstat`: one name and one number per line.
 
 use super::table::{self, Entry};
 
-/// The lines we know, in the file's order; one that is cut or has no number is left out.
+/// The known lines, in the file's order; a line that is truncated or has no number is ignored.
 pub fn vmstat(text: &str) -> impl Iterator<Item = (&'static Entry, u64)> {
     text.split_inclusive('\n').filter_map(|line| {
         let (name, number) = line.strip_suffix('\n')?.split_once(' ')?;

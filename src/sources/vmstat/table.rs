@@ -1,13 +1,13 @@
-//! Which line of `/proc/vmstat` is which metric.
+//! Maps the lines of `/proc/vmstat` to metrics.
 
 use super::metrics;
 use crate::model::desc::{Counter, Desc};
 use crate::model::units::{Bytes, Count};
 
-/// What the number of a line counts.
+/// The unit of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Things, exposed as they are.
+    /// A count, exposed unchanged.
     Things,
     /// KiB, exposed in bytes.
     Kib,
@@ -15,16 +15,16 @@ pub enum Scale {
     Pages,
 }
 
-/// One line we know.
+/// A known line.
 #[derive(Debug)]
 pub struct Entry {
-    /// The name the kernel writes.
+    /// The name of the line.
     pub line: &'static str,
     /// The metric's declaration.
     pub desc: &'static Desc,
-    /// The value of its one label, if it has one.
+    /// The value of the metric's label, if it has one.
     pub label: Option<&'static str>,
-    /// What the number counts.
+    /// The unit of the number.
     pub scale: Scale,
 }
 
@@ -36,7 +36,7 @@ const fn bytes(line: &'static str, metric: &'static Counter<Bytes>, scale: Scale
     Entry { line, desc: &metric.desc, label: None, scale }
 }
 
-/// Every line we know, sorted by name for the search.
+/// Every known line, sorted by name for the binary search.
 pub static TABLE: &[Entry] = &[
     count("allocstall_device", &metrics::ALLOCATION_STALLS, Some("device")),
     count("allocstall_dma", &metrics::ALLOCATION_STALLS, Some("dma")),
@@ -69,13 +69,13 @@ pub static TABLE: &[Entry] = &[
     count("thp_collapse_alloc_failed", &metrics::THP_COLLAPSES, Some("failed")),
     count("thp_fault_alloc", &metrics::THP_FAULTS, Some("allocated")),
     count("thp_fault_fallback", &metrics::THP_FAULTS, Some("fallback")),
-    // Before 5.9 only file pages were in the working set, so the one counter is theirs.
+    // Before 5.9 only file pages were counted, so the single counter is that of file pages.
     count("workingset_refault", &metrics::REFAULTS, Some("file")),
     count("workingset_refault_anon", &metrics::REFAULTS, Some("anon")),
     count("workingset_refault_file", &metrics::REFAULTS, Some("file")),
 ];
 
-/// The entry of a line, if we know it.
+/// The entry of a line, if it is known.
 pub fn find(line: &str) -> Option<&'static Entry> {
     TABLE.binary_search_by(|entry| entry.line.cmp(line)).ok().map(|place| &TABLE[place])
 }

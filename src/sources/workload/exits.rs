@@ -1,4 +1,4 @@
-//! The peaks of members that ended, held for a while in bounded memory.
+//! Peak memory of processes that ended, kept for a while in bounded memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,25 +9,25 @@ use crate::model::shortage::{Shortage, TurnedAway};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
-/// The most workloads remembered; of the user who has most, the one that nobody left for the longest makes room.
+/// Most workloads kept; beyond it, the workload of the user with the most whose last exit is the oldest is removed.
 const MOST_WORKLOADS: usize = 1_000;
-/// The most candidates of one workload: one a sample, and only while each peak is smaller than the one before.
+/// Most candidates of one workload: one per sample, and only while each peak is smaller than the one before.
 const MOST_CANDIDATES: usize = 64;
 
-/// Peaks of the ended, by workload; a workload outlives its last member here.
+/// Peaks of ended processes, by workload; an entry outlives the workload's last process.
 #[derive(Debug)]
 pub(super) struct Exits {
     workloads: BTreeMap<Label, Ended>,
     shares: Shares<u32>,
-    /// Workloads that made room lately. They do so as others end, which is not in every sample.
+    /// Workloads that were removed recently. This happens when others end, so not at every sample.
     evicted: TurnedAway,
 }
 
-/// What ended of one workload.
+/// The ended processes of one workload.
 #[derive(Debug)]
 struct Ended {
     user: u32,
-    /// Times rise, peaks fall: what is older and no larger can never be shown.
+    /// Times increase, peaks decrease: an older entry that is not larger can never be exposed.
     peaks: VecDeque<(Timestamp, Bytes)>,
 }
 
@@ -39,7 +39,7 @@ impl Default for Exits {
 }
 
 impl Exits {
-    /// Remembers a member that ended, of a workload of this user.
+    /// Records a process that ended, in a workload of this user.
     pub(super) fn record(&mut self, workload: &Label, user: u32, peak: Bytes, at: Timestamp) {
         if !self.workloads.contains_key(workload) {
             let from = match self.shares.request(user) {
@@ -63,13 +63,13 @@ impl Exits {
         let full = peaks.len() >= MOST_CANDIDATES;
         match peaks.back_mut() {
             Some((last, _)) if *last == at => {}
-            // The smallest is held a little longer for the new one: too much, never too little.
+            // The smallest entry is kept longer, in place of the new one: the value may be too large, never too small.
             Some((last, _)) if full => *last = at,
             _ => peaks.push_back((at, peak)),
         }
     }
 
-    /// Forgets the workload of a user that nobody left for the longest; false where the user has none.
+    /// Removes the workload of a user whose last exit is the oldest; false if the user has none.
     fn evict(&mut self, user: u32) -> bool {
         let of_user = self.workloads.iter().filter(|(_, ended)| ended.user == user);
         let last = |ended: &Ended| ended.peaks.back().map(|(at, _)| at.monotonic());
@@ -81,7 +81,7 @@ impl Exits {
         true
     }
 
-    /// Forgets what ended longer ago than `for`.
+    /// Removes processes that ended longer ago than `hold`.
     pub(super) fn forget(&mut self, at: Timestamp, hold: Duration) {
         let shares = &mut self.shares;
         self.workloads.retain(|_, Ended { user, peaks }| {
@@ -95,7 +95,7 @@ impl Exits {
         });
     }
 
-    /// How many workloads made room lately, by user.
+    /// Number of workloads removed recently, by user.
     pub(super) fn shortages(&mut self, at: Timestamp) -> impl Iterator<Item = Shortage> {
         self.evicted.shortages(MOST_WORKLOADS, at)
     }
@@ -126,14 +126,14 @@ mod tests {
         let mut exits = Exits::default();
         for second in 0..600 {
             for place in 0..1_000 {
-                // Falling peaks are the worst case: none of them replaces another.
+                // Decreasing peaks are the worst case: none of them replaces another.
                 exits.record(&job, 0, Bytes::new(1_000_000_000 - second * 1_000 - place), at(second));
             }
             exits.forget(at(second), HOLD);
             assert!(size(&exits) <= MOST_CANDIDATES);
         }
         assert_eq!(exits.peaks().next(), Some((&job, Bytes::new(1_000_000_000))));
-        // The last one is never forgotten too early, nor more than once too late.
+        // The last one is never removed too early, and at most once too late.
         exits.forget(at(599).plus(HOLD), HOLD);
         assert_eq!(size(&exits), 1);
         exits.forget(at(600).plus(HOLD), HOLD);
@@ -165,7 +165,7 @@ mod tests {
             exits.shortages(at(second)).map(|told| (told.limit, told.user, told.left_out)).collect()
         };
         let stated = vec![("exited_workload_peaks", Some(1002), 2_001)];
-        // It is stated on while nothing ends, so that the finding does not come and go.
+        // It is reported also while nothing ends, so that the finding does not appear and disappear.
         assert_eq!([told(3_000), told(3_001), told(3_059)], [stated.clone(), stated.clone(), stated]);
         assert!(told(3_060).is_empty());
         exits.record(&"bob".into(), 1003, Bytes::new(7), at(9_000));

@@ -1,4 +1,4 @@
-//! From workloads to points.
+//! Converts workloads to points.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::model::point::Batch;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
 
 impl Workloads {
-    /// Puts everything.
+    /// Puts all metrics.
     pub(super) fn expose(&mut self, table: &ProcessTable, out: &mut Batch) {
         let watched = self.roster.watched();
         out.put(&metrics::WORKLOADS, &[], Count(watched as u64));
@@ -35,7 +35,7 @@ impl Workloads {
         self.put_largest(table, out);
     }
 
-    /// Leaves for others which process belongs to which workload.
+    /// Publishes in the facts which process belongs to which workload.
     fn put_members(&self, table: &ProcessTable, out: &mut Batch) {
         let claimed =
             self.seen.iter().zip(&table.rows).filter_map(|(seen, row)| Some((seen.claim?, row.key)));
@@ -46,7 +46,7 @@ impl Workloads {
         out.facts.members.extend(told);
     }
 
-    /// Of several that ended in one workload, the largest peak.
+    /// The largest peak of the ended processes of each workload.
     fn put_exits(&self, out: &mut Batch) {
         for (workload, peak) in self.exits.peaks() {
             out.put(&metrics::EXITED_PEAK, std::slice::from_ref(workload), peak);

@@ -1,4 +1,4 @@
-//! Processes that do not let themselves be read, as findings that name them.
+//! Findings about processes whose files cannot be read.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 use crate::model::units::Count;
 
-/// Puts what `look` says, with the workloads that the processes of this tick are in.
+/// Puts a finding for each hanging read, with the workload of its process at this tick.
 pub(super) fn put(look: &Look, at: Timestamp, out: &mut Batch) {
     out.put(&metrics::HUNG, &[], Count(look.hung));
     let mut users = BTreeMap::<u32, u64>::new();
@@ -45,11 +45,11 @@ fn finding(hanging: &Hanging, workload: &Label, at: Timestamp) -> Finding {
         severity: Severity::Warning,
         since_unix_seconds: since.unix().as_secs_f64(),
         summary: format!(
-            "Process {} ({}) of user {} cannot be read: {} does not answer.",
+            "Process {} ({}) of user {} cannot be read: {} does not return.",
             asked.key.pid, asked.comm, asked.uid, asked.what
         ),
         evidence: vec![Evidence { what: "waited_seconds", value: at.since(*since).as_secs_f64() }],
-        advice: "Look at what its memory waits for, such as a FUSE file system whose server does not answer; until then it is measured and compared with matchers by what the kernel itself knows.",
+        advice: "Check what the process's memory waits for, such as a FUSE file system whose server does not respond. Until the read returns, the process is measured and matched without the file.",
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(second.subject.to_string(), "process job pid 6 user 1000");
         assert_eq!(
             second.summary,
-            "Process 6 (train) of user 1000 cannot be read: cmdline or environ does not answer."
+            "Process 6 (train) of user 1000 cannot be read: cmdline or environ does not return."
         );
         assert!((second.evidence[0].value - 12.0).abs() < 1e-9);
         assert_eq!(out.facts.shortages.len(), 1);

@@ -1,4 +1,4 @@
-//! What makes a workload one: its kind, its name, and what else is known of it.
+//! The identity of a workload: kind, name and other properties.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::pattern;
 
-/// How a workload was found. The order is the precedence: a process that could be in several is in the first.
+/// How a workload was found, in order of precedence: a process that could be in several is in the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Matcher,
@@ -38,13 +38,13 @@ impl Kind {
     }
 }
 
-/// What a workload is, all its life. What does not apply is empty.
+/// The identity of a workload, which never changes. Labels that do not apply are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) kind: Kind,
-    /// What makes it one.
+    /// Its key.
     pub(super) key: WorkloadKey,
-    /// Its name, before anything is added that tells it from others.
+    /// Its name, before a suffix that distinguishes it from others is added.
     pub(super) plain: Label,
     pub(super) cgroup: Label,
     pub(super) slurm_job: Label,
@@ -59,50 +59,53 @@ impl Identity {
         Self { kind, key, plain, cgroup: cgroup.into(), slurm_job, pod_uid, unit }
     }
 
-    /// That of a rule of the configuration, found at this process first: without a user, processes of all are members.
+    /// The identity of a configured workload, found with this process first; without a user, processes of all
+    /// users are members.
     pub(super) fn of_rule(name: &Label, user: Option<u32>, first: &ProcessRow) -> Self {
         let key = WorkloadKey { anchor: Anchor::Rule(name.clone()), user };
         Self::new(Kind::Matcher, key, name.clone(), charged(first))
     }
 
-    /// That of the tree below `root`, which uses a GPU or speaks as a job.
+    /// The identity of the process tree below `root`, which uses a GPU or reports as a rank.
     pub(super) fn of_tree(kind: Kind, root: &ProcessRow, rules: &Rules) -> Self {
         let key = WorkloadKey { anchor: Anchor::Tree(root.key), user: Some(root.uid) };
-        // A process can have any name: it never looks like what the host's managers or the configuration name.
+        // A process can have any name: the name is changed if it looks like one from the host's managers or
+        // the configuration.
         let name = format!("{}-{}", root.comm, root.key.pid);
         let plain = if rules.reserve(&name) { format!("tree-{name}") } else { name };
         Self::new(kind, key, plain.into(), charged(root))
     }
 
-    /// That of a cgroup at `path`; `key` is the part of it that tells it from others.
+    /// The identity of a cgroup at `path`; `key` is the part of the path that identifies it.
     fn of_group(kind: Kind, path: &str, key: &str, plain: String) -> Self {
         let key = WorkloadKey { anchor: Anchor::Group(key.into()), user: None };
         Self::new(kind, key, plain.into(), path)
     }
 }
 
-/// The cgroup whose limit would stop it: the memory controller's, which on v1 need not be the one that names it.
+/// The cgroup whose limit applies: that of the memory controller, which on v1 may differ from the one that
+/// names the workload.
 fn charged(root: &ProcessRow) -> &str {
     let naming = || root.naming_cgroup.as_deref().unwrap_or_default();
     root.cgroup.as_ref().map_or_else(naming, |path| path.as_str())
 }
 
-/// What a process's cgroup says.
+/// The workload that a process's cgroup names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) identity: Arc<Identity>,
-    /// The container's id; empty for none.
+    /// The container's id; empty if there is none.
     pub(super) container: Label,
 }
 
-/// What cgroup paths name, remembered for a while: most processes share theirs with others.
+/// Workloads by cgroup path, cached for a while: most processes share their path with others.
 pub(super) struct Names {
     known: HashMap<Arc<str>, Option<Named>>,
     owners: Owners,
     turn: u32,
 }
 
-/// Samples after which what is remembered is looked up anew: a path may be gone, and made again by another.
+/// Samples after which the cache is cleared: a path may have been removed and created again by someone else.
 const REMEMBERED: u32 = 64;
 
 impl Names {
@@ -110,7 +113,7 @@ impl Names {
         Self { known: HashMap::new(), owners, turn: 0 }
     }
 
-    /// Another sample begins.
+    /// Called at the start of each sample.
     pub(super) fn turn(&mut self) {
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(REMEMBERED) {
@@ -121,7 +124,7 @@ impl Names {
     /// The workload that a path names.
     ///
     /// # Errors
-    /// [`Unknown`], which is not remembered.
+    /// [`Unknown`], which is not cached.
     pub(super) fn of(&mut self, path: &Arc<str>, rules: &Rules) -> Result<Option<Named>, Unknown> {
         if let Some(known) = self.known.get(path) {
             return Ok(known.clone());
@@ -132,20 +135,20 @@ impl Names {
     }
 }
 
-/// Nobody can say now who made the folders of a path.
+/// The owners of the folders in a path cannot be determined now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unknown;
 
-/// The workload that a cgroup's path names, as far as the rules want such.
+/// The workload that a cgroup path names, if its kind is enabled.
 ///
 /// # Errors
-/// [`Unknown`] where the path would name one.
+/// [`Unknown`] if the path would name one, but the owners of its folders cannot be determined.
 pub(super) fn named(path: &str, rules: &Rules, owners: &mut Owners) -> Result<Option<Named>, Unknown> {
     let Some(claimed) = claimed(path, rules) else { return Ok(None) };
     let (managed, user) = match owners.of(path) {
         Owned::Managed => return Ok(Some(claimed)),
         Owned::User { end, user } => (&path[..end], Some(user)),
-        // Below a container nobody can be asked either.
+        // Inside a container the owners cannot be determined either.
         Owned::Unseen => (cgroup_path::outermost(path), None),
         Owned::Unknown => return Err(Unknown),
     };
@@ -153,7 +156,8 @@ pub(super) fn named(path: &str, rules: &Rules, owners: &mut Owners) -> Result<Op
     Ok(lawful.or_else(|| of_user(claimed, managed, user?)))
 }
 
-/// What a user's own container engine or service manager made below that user's folder. Schedulers are not a user's.
+/// A workload created by a user's own container engine or service manager in that user's folder. Schedulers
+/// do not run as users.
 fn of_user(claimed: Named, folder: &str, user: u32) -> Option<Named> {
     let Named { identity, container } = claimed;
     let mut identity = Arc::unwrap_or_clone(identity);
@@ -165,7 +169,7 @@ fn of_user(claimed: Named, folder: &str, user: u32) -> Option<Named> {
     Some(Named { identity: Arc::new(identity), container })
 }
 
-/// The workload that a path names, whoever made its folders.
+/// The workload that a path names, whoever created its folders.
 fn claimed(path: &str, rules: &Rules) -> Option<Named> {
     let empty = Label::default;
     let (identity, container) = match cgroup_path::place(path) {
@@ -174,7 +178,7 @@ fn claimed(path: &str, rules: &Rules) -> Option<Named> {
             (Identity { slurm_job: job.into(), ..identity }, empty())
         }
         Place::Pod { uid, container, path } if rules.kubernetes => {
-            // containerd's cgroupfs form has the container in the name of the same folder.
+            // containerd's cgroupfs layout has the container in the name of the same folder.
             let folder = path.rfind('/').unwrap_or(0);
             let pod = path[folder..].find(':').map_or(path, |colon| &path[..folder + colon]);
             let identity = Identity::of_group(Kind::Pod, path, pod, format!("pod-{uid}"));

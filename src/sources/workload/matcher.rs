@@ -1,4 +1,4 @@
-//! Configured workloads: the conditions, and what has to be read of a process to check them.
+//! Configured workloads: their conditions, and what is read of a process to evaluate them.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::model::facts::ProcessRow;
 use crate::model::label::Label;
 use crate::model::pattern;
 
-/// One configured workload; every condition given must hold.
+/// One configured workload; all given conditions must hold.
 #[derive(Clone, Debug)]
 pub(super) struct Matcher {
     pub(super) name: Label,
@@ -22,51 +22,51 @@ pub(super) struct Matcher {
     pub(super) environment: Option<String>,
 }
 
-/// What can be said of a process without its memory.
+/// The result of evaluating the conditions that need no access to the process's memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The place of its matcher.
+    /// Index of its matcher.
     Known(Option<usize>),
-    /// The places of those that may hold, up to the first that does whatever the texts say.
+    /// Indices of matchers that may hold, up to the first that holds whatever the texts are.
     Ask(Vec<usize>),
 }
 
 impl Matcher {
-    /// What is wrong with it.
+    /// The error in it, if any.
     pub(super) fn problem(&self) -> Option<&'static str> {
         let conditions = [&self.executable, &self.command_line, &self.user, &self.cgroup, &self.environment];
         if self.name.as_str().is_empty() {
-            Some("has no name")
+            Some("must have a name")
         } else if self.name.as_str().contains(char::is_control) {
-            Some("has control characters in its name")
+            Some("must not have control characters in its name")
         } else if conditions.iter().all(|condition| condition.is_none()) {
-            Some("has no condition, so it would match every process")
+            Some("must have a condition; without one it would match every process")
         } else {
             None
         }
     }
 
-    /// Whether it asks for what only the process's memory has.
+    /// Whether it needs command line or environment, which are in the process's memory.
     pub(super) const fn asks_memory(&self) -> bool {
         self.command_line.is_some() || self.environment.is_some()
     }
 }
 
-/// Compares with what the kernel tells at once. Says too whether the executable could not be read.
+/// Evaluates what the kernel provides immediately. Also returns whether the executable could not be read.
 pub(super) fn quick(
     matchers: &[Matcher],
     row: &ProcessRow,
     root: &ProcRoot,
     users: &mut Users,
 ) -> (Verdict, bool) {
-    // What is on its way out is not looked into.
+    // A process that is exiting is not examined.
     if row.kernel || matches!(row.state, b'Z' | b'X') {
         return (Verdict::Known(None), false);
     }
     let mut path: Option<io::Result<String>> = None;
     let mut places = Vec::new();
     for (place, matcher) in matchers.iter().enumerate() {
-        // What costs nothing is asked first.
+        // Conditions that cost nothing are evaluated first.
         let holds =
             matcher.user.as_ref().is_none_or(|user| {
                 row.uid.to_string() == *user || users.name(row.uid).as_str() == user.as_str()
@@ -95,8 +95,8 @@ pub(super) fn quick(
     (verdict, unreadable)
 }
 
-/// Compares with the texts of the process's memory, each read where it is asked for. This may hang. `unreadable` is
-/// whether something was not shown before. A text that cannot be read now decides nothing: the process is busy.
+/// Evaluates the texts in the process's memory, each read only if needed. This may hang. `unreadable` is
+/// whether a value could not be read before. A text that cannot be read now decides nothing: the process is busy.
 pub(super) fn compare(
     matchers: &[Matcher],
     places: &[usize],
@@ -106,7 +106,7 @@ pub(super) fn compare(
     budget: &Budget,
 ) -> Answer {
     let mut buffer = Vec::new();
-    // These texts take the lock of the process's memory, so a process with a signal on its way is left alone.
+    // Reading these texts takes the lock of the process's memory, so a process with a pending signal is left alone.
     let signalled = root.read(pid, "status", &mut buffer).is_ok_and(|text| status(text).signalled);
     let mut read = |name: &str| -> Result<Vec<u8>, Answer> {
         if signalled {
@@ -163,7 +163,7 @@ pub(super) fn compare(
     Answer::Read { found, unreadable }
 }
 
-/// Whether the kernel gave up before it had an answer, which says nothing about the process.
+/// Whether the kernel interrupted the read, which says nothing about the process.
 fn interrupted(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN))
 }

@@ -1,7 +1,7 @@
-//! One process of a workload, read closely: memory by kind, I/O, descriptors.
+//! One process of a workload, read in detail: memory by kind, I/O, descriptors.
 //!
-//! `status` costs 8 µs. It is read each sample of those that are shown one by
-//! one and of those whose `stat` changed, and every 4th sample of the others.
+//! `status` takes 8 µs to read. It is read at each sample for processes that are exposed individually and for those
+//! whose `stat` changed, and at every 4th sample for the others.
 
 use std::io;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::model::facts::ProcessRow;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
-/// Samples between two reads of the memory of a process that seems to do nothing: `stat` only estimates it.
+/// Samples between two reads of the memory of an inactive process, because `stat` only has an estimate of it.
 const MEMORY_EVERY: u32 = 4;
-/// Samples between two reads of the I/O of a process that does nothing, and of descriptors.
+/// Samples between two reads of the I/O of an inactive process, and of descriptors.
 const QUIET_EVERY: u32 = 16;
-/// Samples before a file that was refused is tried again.
+/// Samples after which a file that was refused is tried again.
 const REFUSED_EVERY: u32 = 64;
-/// Above this much anonymous memory `smaps_rollup` would stall the process: it holds its lock for about 15 ms a GiB.
+/// Above this much anonymous memory, `smaps_rollup` would stall the process: it holds the lock for about 15 ms per GiB.
 const PSS_LIMIT: Bytes = Bytes::new(1 << 30);
 const PSS_EVERY: Duration = Duration::from_secs(60);
 
-/// What members share: where to read, how much may be kept open, and who reads what can hang.
+/// Shared state of the members: the file system, the limit of descriptors, and the threads for reads that can hang.
 pub(super) struct Files {
     pub(super) root: Arc<ProcRoot>,
     pub(super) buffer: Vec<u8>,
@@ -33,15 +33,15 @@ pub(super) struct Files {
     kept: usize,
 }
 
-/// One watched process.
+/// One process of a tracked workload.
 #[derive(Debug, Default)]
 pub(super) struct Member {
     pub(super) status: Status,
-    /// The most it ever had resident, kept when it turns into a zombie, which has no memory.
+    /// Its peak resident memory, kept when it becomes a zombie, which has no memory.
     pub(super) peak: Option<Bytes>,
     pub(super) open_files: Option<u64>,
     pub(super) io: Option<Io>,
-    /// What the workload has counted of it already.
+    /// The part of its totals that the workload's totals include.
     pub(super) counted: Counted,
     pub(super) pss: Option<Bytes>,
     pss_at: Option<Timestamp>,
@@ -53,7 +53,7 @@ pub(super) struct Member {
     age: u32,
 }
 
-/// Cumulative numbers of one process.
+/// Cumulative values of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) cpu_ticks: u64,
@@ -74,16 +74,16 @@ impl Files {
         }
     }
 
-    /// Opens the process file system where that is still to be done.
+    /// Opens the process file system if it is not open.
     pub(super) fn connect(&mut self) -> io::Result<()> {
         match Arc::get_mut(&mut self.root) {
             Some(root) => root.connect(),
-            // Only one that is open is shared.
+            // Only an open one can be shared.
             None => Ok(()),
         }
     }
 
-    /// Reads `status`, through its descriptor, which is kept where there is room.
+    /// Reads `status` through its descriptor, which is kept if the limit allows.
     fn status(&mut self, pid: u32, kept: &mut Option<ProcFile>) -> io::Result<Status> {
         let text = match kept {
             Some(file) => file.read(&mut self.buffer),
@@ -97,7 +97,7 @@ impl Files {
         text.map(process::status)
     }
 
-    /// Asks for `io`, which waits for a process that is in the middle of its exec.
+    /// Requests `io`; the read waits for a process that is in execve.
     fn ask_io(&mut self, row: &ProcessRow, kept: &mut Option<Arc<ProcFile>>) {
         let pid = row.key.pid;
         if kept.is_none()
@@ -118,7 +118,7 @@ impl Files {
         });
     }
 
-    /// Asks for the proportional set size, which waits for the lock of the process's memory.
+    /// Requests the proportional set size; the read waits for the lock of the process's memory.
     fn ask_pss(&mut self, row: &ProcessRow) {
         let (pid, root) = (row.key.pid, Arc::clone(&self.root));
         self.pss.request(asked(row, "smaps_rollup"), move || {
@@ -126,7 +126,7 @@ impl Files {
         });
     }
 
-    /// Closes what was kept on a member.
+    /// Closes the descriptors of a member.
     #[expect(clippy::needless_pass_by_value, reason = "the member ends here")]
     pub(super) fn release(&mut self, member: Member) {
         self.kept -= usize::from(member.status_file.is_some()) + usize::from(member.io_file.is_some());
@@ -138,12 +138,12 @@ fn asked(row: &ProcessRow, what: &'static str) -> Asked {
 }
 
 impl Member {
-    /// Reads what may have changed, and asks for its I/O. A process that ends meanwhile keeps what was known of it.
-    /// One that is `shown` by itself is read each time.
+    /// Reads what may have changed, and requests its I/O. A process that ends meanwhile keeps its last values.
+    /// A process that is exposed individually (`shown`) is read each time.
     pub(super) fn observe(&mut self, row: &ProcessRow, shown: bool, files: &mut Files) {
         let pid = row.key.pid;
         let now = (row.state, row.rss, row.cpu_ticks, row.threads, row.major_faults);
-        // Spread by pid, so that a thousand quiet processes do not take their turns together.
+        // Spread by pid, so that many inactive processes are not read at the same sample.
         let turn = self.age.wrapping_add(pid);
         let due = self.age == 0 || turn.is_multiple_of(QUIET_EVERY);
         let changed = now != self.seen;
@@ -166,7 +166,7 @@ impl Member {
         self.age = self.age.saturating_add(1);
     }
 
-    /// Takes over what became of the question for its I/O; nothing where it hung before.
+    /// Takes the result of the I/O request; nothing if an earlier read hangs.
     pub(super) fn take_io(&mut self, answer: Option<io::Result<Io>>) {
         match answer {
             Some(Ok(io)) => (self.io, self.io_refused) = (Some(io), false),
@@ -180,9 +180,9 @@ impl Member {
         self.io_refused || self.files_refused
     }
 
-    /// Its resident memory: what its parts add up to, so that no part is ever larger than the whole.
+    /// Its resident memory: the sum of its parts, so that no part is ever larger than the whole.
     ///
-    /// A zombie, and any process before Linux 4.5, has no such parts.
+    /// A zombie, and any process before Linux 4.5, has no parts.
     pub(super) fn rss(&self, row: &ProcessRow) -> Bytes {
         let Status { anon: Some(anon), file: Some(file), shmem: Some(shmem), .. } = self.status else {
             return row.rss;
@@ -190,7 +190,7 @@ impl Member {
         anon.saturating_add(file).saturating_add(shmem)
     }
 
-    /// Asks for the proportional set size where that is due and harms nobody; says whether it asked.
+    /// Requests the proportional set size if it is due and harmless; returns whether it was requested.
     pub(super) fn ask_pss(&mut self, row: &ProcessRow, at: Timestamp, files: &mut Files) -> bool {
         if self.pss_at.is_some_and(|before| at.since(before) < PSS_EVERY) {
             return false;

@@ -1,9 +1,9 @@
-//! What `workload` exposes.
+//! Metrics of the `workload` source.
 
 use crate::model::desc::Instrument;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
 
-/// At most 64 workloads show their largest processes, and the host does.
+/// The largest processes are exposed of at most 64 workloads, and of the host.
 const PROCESSES: usize = 8_000;
 
 crate::metrics! {

@@ -1,9 +1,9 @@
-//! Workloads: which processes belong together, and what each group uses.
+//! Workloads: groups of processes that belong together, and the resources that each group uses.
 //!
-//! Found by configured matchers, by the cgroup paths of Slurm, Kubernetes and
-//! container engines, by systemd units, by GPU use, and by speaking on the job
-//! socket, in this order. Built on what `process` and `gpu` leave in
-//! [`crate::model::facts`], and `training` in the tick before.
+//! Workloads are found by configured matchers, by the cgroup paths of Slurm,
+//! Kubernetes and container engines, by systemd units, by GPU use, and by ranks that
+//! report over the job socket, in this order. Built on the [`crate::model::facts`] of
+//! `process` and `gpu`, and those of `training` at the previous tick.
 
 mod exits;
 mod expose;
@@ -52,7 +52,7 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
 
-/// Workloads.
+/// The source of workloads.
 pub static REGISTRATION: Registration = Registration {
     name: "workload",
     about: "Workloads (process trees, Slurm jobs, pods, containers and systemd units) and the resources that each uses. Requires the process source.",
@@ -62,7 +62,7 @@ pub static REGISTRATION: Registration = Registration {
     needs: &["process"],
     check: options::check,
     build: |settings, context| {
-        // With the third that `process` takes, half of the limit.
+        // Together with the third that `process` uses, this is half of the limit.
         let descriptors = process::descriptor_limit() / 6;
         Box::new(Workloads::new(Rules::new(settings), &context.roots, descriptors, &readers::shared()))
     },
@@ -73,13 +73,13 @@ struct Workloads {
     files: Files,
     users: Users,
     roster: Roster,
-    /// What is remembered of each process, in the order of the table.
+    /// The state of each process, in the order of the table.
     seen: Vec<Seen>,
     names: Names,
     exits: Exits,
     trees: Trees,
     texts: Texts,
-    /// Workloads that are not watched for want of room, by user.
+    /// Number of workloads that are not tracked because of the limit, by user.
     left_out: BTreeMap<u32, u64>,
     started: bool,
 }
@@ -101,7 +101,7 @@ impl Workloads {
         }
     }
 
-    /// Takes leave of the processes that are no longer in the table and greets the new ones.
+    /// Removes the processes that are no longer in the table and adds the new ones.
     fn follow(&mut self, table: &ProcessTable, at: Timestamp) {
         let (seen, gone) = seen::merge(std::mem::take(&mut self.seen), table, self.started);
         self.seen = seen;
@@ -119,7 +119,7 @@ impl Workloads {
         self.exits.forget(at, self.rules.exited_peak_hold);
     }
 
-    /// What each process is by itself: matched, or in a cgroup that names a workload.
+    /// The claim of each process on its own: by matcher, or by the name of its cgroup.
     fn claims(&mut self, table: &ProcessTable) -> Vec<Option<Claim>> {
         self.names.turn();
         let Self { rules, roster, seen, names, trees, .. } = self;
@@ -133,7 +133,7 @@ impl Workloads {
                 seen.direct = None;
                 let path = row.naming_cgroup.as_ref();
                 let named = path.map_or(Ok(None), |path| names.of(path, rules));
-                // Where nobody can say, it is asked again.
+                // If it cannot be determined now, it is tried again.
                 seen.unresolved = named.is_err();
                 seen.named = named.unwrap_or_default();
             }
@@ -144,7 +144,7 @@ impl Workloads {
         claims
     }
 
-    /// Decides where every process belongs.
+    /// Determines the workload of every process.
     fn settle(
         &mut self,
         table: &ProcessTable,
@@ -188,7 +188,7 @@ impl Workloads {
         self.left_out = self.roster.turn(claims, self.rules.max_workloads, |uid| users.name(uid));
     }
 
-    /// Leaves word of who belongs where, and of whom there was no room for.
+    /// Passes on which process belongs to which workload, and which users are affected by the limit.
     fn tell(&mut self, at: Timestamp, out: &mut Batch) {
         let told = self.seen.iter().filter_map(|seen| {
             let workload = self.roster.workloads.get(&seen.claim?.id)?;
@@ -205,7 +205,7 @@ impl Workloads {
         out.facts.shortages.extend(self.exits.shortages(at));
     }
 
-    /// Reads the members closely and adds them up.
+    /// Reads the members in detail and computes the sums.
     fn observe(&mut self, table: &ProcessTable, at: Timestamp) {
         let mut may_ask_pss = self.rules.pss;
         let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
@@ -221,7 +221,7 @@ impl Workloads {
             let member = seen.member.get_or_insert_with(Box::<Member>::default);
             member.observe(row, seen.shown, &mut self.files);
             if may_ask_pss && member.ask_pss(row, at, &mut self.files) {
-                // One a sample: each may take 20 ms.
+                // One per sample: each may take 20 ms.
                 may_ask_pss = false;
             }
         }
@@ -253,9 +253,9 @@ impl Workloads {
     }
 }
 
-/// The claim of a process that a tree or a matcher of the configuration names, or its cgroup.
+/// The claim of a process by a configured tree or matcher, or by its cgroup.
 fn direct(seen: &Seen, row: &ProcessRow, rules: &Rules, trees: &Trees, roster: &mut Roster) -> Option<Claim> {
-    // A tree that is asked for by its pid has nobody in it who does not descend from that process.
+    // A tree that is requested by its pid contains only descendants of that process.
     let tree = trees.name_of(row.key).map(|name| (name, None));
     let user = if row.uid == 0 { seen.user } else { row.uid };
     let matched = seen.matched.map(|place| (&rules.matchers[place].name, Some(user)));
@@ -271,7 +271,7 @@ impl Source for Workloads {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let Some(table) = out.facts.processes.clone() else {
             return Err(SourceError::unavailable(
-                "the process source is off or failed, and workloads are made of processes",
+                "workloads require the process source, which is disabled or failed",
             ));
         };
         let path = self.files.root.path().display().to_string();

@@ -1,14 +1,14 @@
-//! What workloads are called: names that no two living ones share, given once.
+//! Names of workloads: unique among existing workloads, and assigned once.
 //!
-//! A name is display text. Those that look alike are told apart by what is
-//! added to the name of the later one; of several that are found together, what
-//! the host's managers and the configuration name comes first, then the oldest.
+//! A name is display text. Of workloads with the same name, the later ones get a
+//! suffix; of several that are found at the same sample, those named by the host's
+//! managers and the configuration come first, then the oldest.
 
 use super::identity::Identity;
 use crate::model::ids::{Anchor, ProcessKey};
 use crate::model::label::{LONGEST, Label};
 
-/// Whose name goes first, where several are found in one sample.
+/// Order in which names are assigned to workloads found at the same sample.
 pub(super) const fn rank(identity: &Identity) -> u8 {
     match (&identity.key.anchor, identity.key.user) {
         (Anchor::Group(_), None) => 0,
@@ -18,10 +18,10 @@ pub(super) const fn rank(identity: &Identity) -> u8 {
     }
 }
 
-/// The first of a workload's possible names that is free; `number` is its own.
+/// The first possible name of a workload that is free; `number` is its own number.
 pub(super) fn name(identity: &Identity, user: &Label, number: u32, free: impl Fn(&Label) -> bool) -> Label {
     let plain = &identity.plain;
-    // What a user made in a cgroup of its own never has the name of something that the host's managers made.
+    // A workload created by a user in its own cgroup never has the name of one created by the host's managers.
     let own = matches!((&identity.key.anchor, identity.key.user), (Anchor::Group(_), Some(_)));
     let plain_one = (!own).then(|| plain.clone());
     let with_user = || with(plain, &format!("@{user}"));
@@ -36,7 +36,7 @@ pub(super) fn name(identity: &Identity, user: &Label, number: u32, free: impl Fn
     names.find(|name| free(name)).unwrap_or_default()
 }
 
-/// A name with an addition, which is never cut.
+/// A name with a suffix, which is never truncated.
 fn with(plain: &Label, addition: &str) -> Label {
     let plain = plain.as_str();
     let mut end = plain.len().min(LONGEST.saturating_sub(addition.len()));
@@ -46,7 +46,7 @@ fn with(plain: &Label, addition: &str) -> Label {
     format!("{}{addition}", &plain[..end]).into()
 }
 
-/// FNV-1a: stable between runs and releases, which the standard hasher is not.
+/// FNV-1a: stable between runs and releases, unlike the hasher of the standard library.
 fn hash(path: &str) -> u32 {
     path.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -76,7 +76,7 @@ mod tests {
         let rule = |user| identity(Anchor::Rule("train".into()), Some(user), "train");
         assert_eq!(give(&rule(1001), "ada", 1), "train");
         assert_eq!(give(&rule(1002), "bob", 2), "train@bob");
-        // Two numbers of one name.
+        // Two workload numbers with the same name.
         assert_eq!(give(&rule(1003), "bob", 3), "train@1003");
         let group = |path: &str, user| identity(Anchor::Group(path.into()), user, "slurm-7");
         assert_eq!(give(&group("/slurm/job_7", None), "ada", 4), "slurm-7");
@@ -86,7 +86,7 @@ mod tests {
             format!("slurm-7#{:08x}", hash("/slurm_c/job_7"))
         );
         assert_eq!(give(&group("/slurm_c/job_7", None), "ada", 7), "slurm-7#7");
-        // A user's own is never first.
+        // A workload created by a user is never first.
         assert_eq!(
             give(&identity(Anchor::Group("/u/x".into()), Some(9), "container-x"), "eve", 8),
             "container-x@eve"

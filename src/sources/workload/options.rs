@@ -1,4 +1,4 @@
-//! What can be configured about workloads.
+//! Configuration keys of the `workload` source.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ opts! {
     READ_PSS: "pss", OptKind::Bool, "false";
 }
 
-/// Every option, in the order of the default file.
+/// Every option, in the order of the default configuration file.
 pub(super) static ALL: &[&Opt] = &[
     &MATCHERS,
     &TREES,
@@ -70,12 +70,12 @@ pub(super) static ALL: &[&Opt] = &[
     &READ_PSS,
 ];
 
-/// What the configuration says.
+/// The parsed options.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) matchers: Vec<Matcher>,
     pub(super) trees: Vec<Tree>,
-    /// Why matchers and trees were left out.
+    /// Errors because of which matchers and trees were left out.
     pub(super) problems: Vec<String>,
     pub(super) slurm: bool,
     pub(super) kubernetes: bool,
@@ -90,7 +90,7 @@ pub(super) struct Rules {
     pub(super) pss: bool,
 }
 
-/// The matchers and trees that can match nothing, by their key.
+/// The matchers and trees that are invalid, by key.
 pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     let problems = Rules::new(settings).problems;
     let split = |problem: &String| {
@@ -100,11 +100,11 @@ pub(super) fn check(settings: &Settings) -> Vec<(String, String)> {
     problems.iter().filter_map(split).collect()
 }
 
-/// What the names of workloads begin with that cgroups name.
+/// Prefixes of the names of workloads that cgroups name.
 const MANAGED: [&str; 4] = ["slurm-", "pod-", "container-", "unit-"];
 
 impl Rules {
-    /// Whether a name is one that only a cgroup, a matcher or a configured tree gives.
+    /// Whether only a cgroup, a matcher or a configured tree may have this name.
     pub(super) fn reserve(&self, name: &str) -> bool {
         MANAGED.iter().any(|managed| name.starts_with(managed))
             || self.matchers.iter().any(|matcher| matcher.name.as_str() == name)
@@ -188,8 +188,8 @@ mod tests {
         assert_eq!((rules.max_workloads, rules.top, rules.slurm, rules.pss), (64, 10, true, false));
         expect_test::expect![[r#"
             [
-                "matchers[1] has no name",
-                "matchers[2] has no condition, so it would match every process",
+                "matchers[1] must have a name",
+                "matchers[2] must have a condition; without one it would match every process",
             ]
         "#]]
         .assert_debug_eq(&rules.problems);

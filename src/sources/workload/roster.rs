@@ -1,4 +1,4 @@
-//! The workloads that have members, which of them are watched, and what they add up to.
+//! The workloads that have members, which of them are tracked, and their sums.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::units::Bytes;
 
-/// Workloads by number; numbers grow, so that the order is that of finding. 0 is nobody's.
+/// Workloads by number; numbers increase in the order of finding. 0 means no workload.
 #[derive(Debug, Default)]
 pub(super) struct Roster {
     pub(super) workloads: BTreeMap<u32, Workload>,
     by_key: HashMap<WorkloadKey, u32>,
-    /// The names of those that live.
+    /// The names of existing workloads.
     names: HashSet<Label>,
     last: u32,
 }
@@ -27,19 +27,19 @@ pub(super) struct Roster {
 #[derive(Debug)]
 pub(super) struct Workload {
     pub(super) identity: Identity,
-    /// What others are told; without a name before it was counted first.
+    /// The facts that others receive; it has no name before the first count.
     pub(super) told: Arc<facts::Workload>,
     pub(super) watched: bool,
     pub(super) live: u64,
     pub(super) exited: u64,
-    /// Cumulative over all members there ever were.
+    /// Cumulative over all members so far.
     pub(super) totals: Counted,
     pub(super) now: Sums,
-    /// The container shown of a pod that has several.
+    /// The container that is exposed for a pod with several.
     pub(super) container: Label,
 }
 
-/// What the members of one sample add up to; what none of them has is absent.
+/// The sums over the members at one sample; absent if no member has the value.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     pub(super) rss: Bytes,
@@ -55,14 +55,14 @@ pub(super) struct Sums {
     pub(super) threads: u64,
     pub(super) open_files: Option<u64>,
     pub(super) restricted: u64,
-    /// Start time of the oldest member, and of the oldest that is not root's with its user.
+    /// Start time of the oldest member, and of the oldest that does not run as root, with its user.
     pub(super) oldest: Option<u64>,
     oldest_user: Option<(u64, u32)>,
     pub(super) containers: BTreeMap<Label, Bytes>,
 }
 
 impl Roster {
-    /// The claim on the workload of this key, which `identity` describes where it is new.
+    /// The claim on the workload with this key; `identity` creates the identity of a new one.
     pub(super) fn claim(&mut self, key: &WorkloadKey, identity: impl FnOnce() -> Identity) -> Claim {
         let known = self.by_key.get(key).and_then(|id| Some((*id, self.workloads.get(id)?)));
         if let Some((id, workload)) = known {
@@ -76,12 +76,12 @@ impl Roster {
         claim
     }
 
-    /// The claim again, while its workload lives.
+    /// The same claim, if its workload still exists.
     pub(super) fn again(&self, before: Claim) -> Option<Claim> {
         self.workloads.get(&before.id).map(|workload| claim(&workload.identity, before.id))
     }
 
-    /// The claim on the same for another user.
+    /// The claim on the corresponding workload of another user.
     pub(super) fn counterpart(&mut self, claim: Claim, uid: u32) -> Claim {
         let Some(workload) = self.workloads.get(&claim.id) else { return claim };
         let mut identity = workload.identity.clone();
@@ -89,7 +89,8 @@ impl Roster {
         self.claim(&identity.key.clone(), || identity)
     }
 
-    /// What was found by its speaking only uses a GPU too: it is what it would be had that been seen first.
+    /// Changes the kind of a workload that was found as a job tree and that uses a GPU, as if the GPU had
+    /// been seen first.
     pub(super) fn uses_gpu(&mut self, claim: Claim) {
         let spoke = |workload: &&mut Workload| workload.identity.kind == Kind::Job;
         if let Some(workload) = self.workloads.get_mut(&claim.id).filter(spoke) {
@@ -97,8 +98,8 @@ impl Roster {
         }
     }
 
-    /// Counts members, forgets workloads without, gives names to new ones, and takes up to `most` under watch. Returns
-    /// how many are not watched, by user.
+    /// Counts members, removes workloads without members, names new ones, and selects up to `most` to be
+    /// tracked. Returns the number of workloads that are not tracked, by user.
     pub(super) fn turn<'r>(
         &mut self,
         claims: impl Iterator<Item = (Claim, &'r ProcessRow)>,
@@ -128,7 +129,7 @@ impl Roster {
         self.watch(most)
     }
 
-    /// Tells whose each workload is, and gives names to new ones.
+    /// Publishes the user of each workload, and names new ones.
     fn tell(&mut self, mut user: impl FnMut(u32) -> Label) {
         let mut new = Vec::new();
         for (id, workload) in &mut self.workloads {
@@ -152,14 +153,14 @@ impl Roster {
         }
     }
 
-    /// Divides the places between users. Within a user's share those that are watched stay watched.
+    /// Divides the limit between users. Within a user's share, workloads that are tracked remain so.
     fn watch(&mut self, most: usize) -> BTreeMap<u32, u64> {
         let places = self.workloads.iter();
         let mut order: Vec<_> = places
             .map(|(id, workload)| (!workload.watched, workload.identity.kind, *id, workload.told.user))
             .collect();
         order.sort_unstable();
-        // Anybody may speak on the job socket: what only that tells of leaves half of the room to others.
+        // Any process can report over the job socket: workloads found only by it may use at most half of the limit.
         let speaks = |kind: Kind| kind == Kind::Job;
         let jobs: Vec<u32> =
             order.iter().filter(|(_, kind, ..)| speaks(*kind)).map(|(.., user)| *user).collect();
@@ -172,7 +173,7 @@ impl Roster {
         for (id, workload) in &mut self.workloads {
             let watched = placed.contains(id);
             if workload.watched && !watched {
-                // Whoever is watched again is counted from the beginning.
+                // A workload that is tracked again is counted from zero.
                 (workload.totals, workload.exited) = (Counted::default(), 0);
             }
             workload.watched = watched;
@@ -183,12 +184,12 @@ impl Roster {
         left_out
     }
 
-    /// How many are watched.
+    /// Number of tracked workloads.
     pub(super) fn watched(&self) -> usize {
         self.workloads.values().filter(|workload| workload.watched).count()
     }
 
-    /// The workload of a claim, where it is watched.
+    /// The workload of a claim, if it is tracked.
     pub(super) fn watched_mut(&mut self, claim: Option<Claim>) -> Option<&mut Workload> {
         self.workloads.get_mut(&claim?.id).filter(|workload| workload.watched)
     }
@@ -196,13 +197,13 @@ impl Roster {
 
 /// The claim on a workload.
 fn claim(identity: &Identity, id: u32) -> Claim {
-    // Within a cgroup the managers of the host, or its owner, decide who is in.
+    // Membership in a cgroup is decided by the managers of the host, or by its owner.
     let user = identity.key.user.filter(|_| !matches!(identity.key.anchor, Anchor::Group(_)));
     Claim { kind: identity.kind, id, user }
 }
 
 impl Sums {
-    /// Whose the oldest members are.
+    /// Updates the oldest member and its user.
     fn meet(&mut self, row: &ProcessRow) {
         let start = row.key.start;
         self.oldest = Some(self.oldest.map_or(start, |other| other.min(start)));
@@ -229,7 +230,7 @@ impl Workload {
         }
     }
 
-    /// Adds one member. `active` is whether it did anything since the last sample.
+    /// Adds one member. `active` is whether it was active since the last sample.
     pub(super) fn add(
         &mut self,
         row: &ProcessRow,
@@ -261,7 +262,7 @@ impl Workload {
         }
     }
 
-    /// Only what a member did since it was last counted is added, so the totals never fall when it ends.
+    /// Adds only the increments since the last count, so that the totals never decrease when a member ends.
     fn count(&mut self, row: &ProcessRow, member: &mut Member) {
         let (totals, counted) = (&mut self.totals, &mut member.counted);
         advance(&mut totals.cpu_ticks, &mut counted.cpu_ticks, row.cpu_ticks);
@@ -272,7 +273,7 @@ impl Workload {
         }
     }
 
-    /// Settles which container is shown; one has to be twice as large to take another's place.
+    /// Selects the container that is exposed; one replaces another only if it is twice as large.
     pub(super) fn choose_container(&mut self) {
         let Some((largest, size)) = self.now.containers.iter().max_by_key(|(_, size)| **size) else {
             self.container = "".into();

@@ -1,4 +1,4 @@
-//! What is remembered of each process from sample to sample.
+//! The state of each process that is kept between samples.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,44 +13,44 @@ use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
-/// So often a process is compared with the matchers as soon as there is a reason, and then only so often.
+/// A process is compared with the matchers this often without delay when there is a reason, and then at this interval.
 const ASKED_AT_ONCE: u32 = 4;
 const ASKED_EVERY: Duration = Duration::from_secs(10);
 
-/// One process, as it was in the last sample.
+/// One process at the previous sample.
 pub(super) struct Seen {
     pub(super) key: ProcessKey,
     comm: Label,
     naming: Option<Arc<str>>,
     age: u32,
-    /// Whether it was there when the daemon started to look.
+    /// Whether it existed before the daemon's first sample.
     elder: bool,
-    /// Whether matchers have to be asked.
+    /// Whether it must be compared with the matchers.
     pub(super) to_match: bool,
-    /// How often they were, and when last.
+    /// How often it was compared, and when last.
     asked: u32,
     asked_at: Option<Timestamp>,
-    /// Whether the cgroup's name has to be read in this sample.
+    /// Whether the workload of its cgroup must be determined at this sample.
     pub(super) to_name: bool,
-    /// The place of the matcher it met.
+    /// Index of its matcher.
     pub(super) matched: Option<usize>,
-    /// The place of the matcher that it meets whatever its command line and environment are.
+    /// Index of the matcher that it meets whatever its command line and environment are.
     pub(super) otherwise: Option<usize>,
-    /// Who started it, where it met the matcher with the rights of root.
+    /// The user who started it, if it met the matcher with root privileges.
     pub(super) user: u32,
     pub(super) named: Option<Named>,
-    /// Whether nobody could say who made the folders of its cgroup.
+    /// Whether the owners of its cgroup's folders could not be determined.
     pub(super) unresolved: bool,
-    /// What it is by these two.
+    /// The claim by matcher or cgroup.
     pub(super) direct: Option<Claim>,
     pub(super) claim: Option<Claim>,
     pub(super) cpu_ticks: Option<u64>,
-    /// Whether it was among the largest that are shown.
+    /// Whether it was exposed individually.
     pub(super) shown: bool,
     pub(super) member: Option<Box<Member>>,
 }
 
-/// One entry for each row of the table, and the entries of those who are gone.
+/// One entry for each row of the table, and the entries of processes that ended.
 pub(super) fn merge(before: Vec<Seen>, table: &ProcessTable, started: bool) -> (Vec<Seen>, Vec<Seen>) {
     let mut gone = Vec::new();
     let mut now = Vec::with_capacity(table.rows.len());
@@ -93,7 +93,7 @@ impl Seen {
         }
     }
 
-    /// Resident memory, the same in every metric of one sample: exact for members, an estimate for the others.
+    /// Resident memory, the same in every metric of one sample: exact for members, an estimate for others.
     pub(super) fn rss(&self, row: &ProcessRow) -> Bytes {
         self.member.as_ref().map_or(row.rss, |member| member.rss(row))
     }
@@ -112,16 +112,16 @@ impl Seen {
         if renamed {
             self.comm = row.comm.clone();
         }
-        // A new process may have been caught between fork and exec, with its parent's name and arguments.
+        // A new process may have been seen between fork and exec, with its parent's name and arguments.
         self.to_match |= renamed || !same_path || (self.age == 1 && !self.elder);
         self.to_name = !same_path || self.unresolved;
         self
     }
 
-    /// It met the matcher at this place.
+    /// Records that it met the matcher with this index.
     pub(super) fn meet(&mut self, place: usize, row: &ProcessRow, root: &ProcRoot) {
         (self.matched, self.direct) = (Some(place), None);
-        // Whoever was a user's stays that user's where it has become root.
+        // A process that belonged to a user stays that user's after it becomes root.
         if row.uid != 0 {
             self.user = row.uid;
         } else if self.user == 0 {
@@ -131,7 +131,7 @@ impl Seen {
         }
     }
 
-    /// Whether matchers are asked now: a process may change its name each sample, which is no reason to read it as often.
+    /// Whether it is compared now: a process may change its name at each sample, which must not cause as many reads.
     pub(super) fn asks(&mut self, at: Timestamp) -> bool {
         let seldom = self.asked >= ASKED_AT_ONCE;
         let early = self.asked_at.is_some_and(|before| at.since(before) < ASKED_EVERY);
@@ -144,12 +144,12 @@ impl Seen {
         true
     }
 
-    /// Whether matchers were never asked.
+    /// Whether it was never compared.
     pub(super) const fn never_asked(&self) -> bool {
         self.asked == 0
     }
 
-    /// The question was not answered because there were too many: it does not count.
+    /// Does not count a comparison that was postponed.
     pub(super) const fn defer(&mut self) {
         self.to_match = true;
         self.asked = self.asked.saturating_sub(1);

@@ -1,31 +1,31 @@
-//! Who belongs where. Pure: the table, what is known directly, and what is remembered decide.
+//! Assigns processes to workloads. Pure: the result depends on the table, the direct claims and the previous ones.
 //!
-//! A process is in one workload: of its own claim, the one it had, and its
-//! parent's, the one of the highest precedence counts, and among equals its
-//! own before the one it had before its parent's. So a child of a member is a
-//! member, and an orphan stays where it was when init becomes its parent. In a
-//! workload of one user a process of another has that user's counterpart of it.
+//! A process is in one workload. Of its own claim, its previous one and that of its
+//! parent, the one with the highest precedence counts; among equals, its own comes
+//! before the previous one, and that before the parent's. So a child of a member is a
+//! member, and an orphan stays in its workload when init becomes its parent. In a
+//! workload of one user, a process of another user gets the corresponding workload of its own user.
 
 use super::identity::Kind;
 use crate::model::facts::{ProcessRow, ProcessTable};
 
-/// A workload's number, by precedence of its kind.
+/// A claim: the number of a workload, with the precedence of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Claim {
     pub(super) kind: Kind,
     pub(super) id: u32,
-    /// The only user whose processes it takes, beside root's.
+    /// If set, the only user whose processes it takes, besides root's.
     pub(super) user: Option<u32>,
 }
 
 impl Claim {
-    /// Whether a process of this user cannot belong there: what root does for a user is the user's.
+    /// Whether a process of this user cannot belong to it; a root process started for a user counts as the user's.
     const fn bars(self, uid: u32) -> bool {
         matches!(self.user, Some(user) if user != uid && uid != 0)
     }
 }
 
-/// Processes that start trees for others: a tree never reaches up to them.
+/// Processes that start trees for others: the root of a tree is always below them.
 const SUPERVISORS: [&str; 16] = [
     "sshd",
     "screen",
@@ -47,7 +47,7 @@ const SUPERVISORS: [&str; 16] = [
 const SUPERVISOR_FAMILIES: [&str; 6] =
     ["tmux: server", "containerd-shim", "jupyter", "code-server", "sshd-", "SCREEN"];
 
-/// Where the parent of each row is, which must have started no later: a pid may be another's by now.
+/// Index of the parent of each row; a parent must not have started later, because a pid may have been reused.
 pub(super) fn parents(table: &ProcessTable) -> Vec<Option<usize>> {
     let place = |row: &ProcessRow| {
         let parent = table.rows.binary_search_by_key(&row.parent, |other| other.key.pid).ok()?;
@@ -56,7 +56,7 @@ pub(super) fn parents(table: &ProcessTable) -> Vec<Option<usize>> {
     table.rows.iter().map(place).collect()
 }
 
-/// The workload of each row, in the order of the rows. `counterpart` gives the same claim for another user.
+/// The workload of each row, in the order of the rows. `counterpart` returns the corresponding claim for another user.
 pub(super) fn settle(
     table: &ProcessTable,
     parents: &[Option<usize>],
@@ -74,7 +74,7 @@ pub(super) fn settle(
     let mut settled: Vec<Option<Claim>> = vec![None; table.rows.len()];
     let mut path = Vec::new();
     for start in 0..table.rows.len() {
-        // Up to an ancestor that is settled; a circle, which only a torn reading has, ends at the visited.
+        // Climbs to an ancestor that is settled; a cycle, which only an inconsistent read has, ends at a visited one.
         let mut next = Some(start);
         while let Some(place) = next.filter(|place| marks[*place] == Mark::Open) {
             marks[place] = Mark::Visited;
@@ -87,7 +87,7 @@ pub(super) fn settle(
             marks[place] = Mark::Settled;
             if !table.rows[place].kernel {
                 let claims = [direct[place], remembered[place], inherited];
-                // The first of equals is kept.
+                // Among equals the first is kept.
                 let claim = claims.into_iter().flatten().min_by_key(|claim| claim.kind);
                 let uid = table.rows[place].uid;
                 settled[place] =
@@ -98,12 +98,12 @@ pub(super) fn settle(
     settled
 }
 
-/// The root of the tree that a process belongs to: the highest ancestor of the same user in the
-/// same cgroup below shells and supervisors. A session without a terminal is a tree of its own, but that of the process
-/// itself: launchers start each rank in one.
+/// The root of the tree that a process belongs to: the highest ancestor of the same user in the same cgroup, below
+/// shells and supervisors. A session without a terminal is a tree of its own, except the session of the process itself:
+/// launchers start each rank in one.
 pub(super) fn root_of(table: &ProcessTable, parents: &[Option<usize>], process: usize) -> usize {
     let mut root = process;
-    // The number of rows bounds the climb where the parents form a circle.
+    // The number of rows limits the climb if the parents form a cycle.
     for _ in 0..table.rows.len() {
         let Some(up) = parents[root] else { break };
         let (row, parent) = (&table.rows[root], &table.rows[up]);
@@ -161,7 +161,7 @@ mod tests {
         Some(Claim { kind, id, user: None })
     }
 
-    /// Ids of the settled, with `-` for none; claims are given by row.
+    /// The resulting workload numbers, with `-` for none; claims are given by row.
     fn check(
         rows: &[(u32, u32, &str)],
         direct: &[Option<Claim>],
@@ -207,7 +207,7 @@ mod tests {
         let parents = parents(&table);
         let settled = settle(&table, &parents, &[None, of(0), None, None, None], &[None; 5], counterpart);
         assert_eq!(settled, [None, of(0), of(1001), of(1002), of(1002)]);
-        // Also the one it had before, as root, before it gave up its rights.
+        // Also the claim that it had before, as root, before it dropped its privileges.
         let settled = settle(&table, &parents, &[None; 5], &[None, None, of(0), of(1001), None], counterpart);
         assert_eq!(settled, [None, None, of(1001), of(1002), of(1002)]);
     }
@@ -224,7 +224,7 @@ mod tests {
         check(&[(10, 20, "a"), (20, 1, "reused")], &[None, slurm], &[None; 2], "- 7");
     }
 
-    /// Each row's root, as pids.
+    /// The root of each row, as pids.
     fn roots(table: &ProcessTable) -> Vec<u32> {
         let parents = parents(table);
         (0..table.rows.len()).map(|place| table.rows[root_of(table, &parents, place)].key.pid).collect()
@@ -248,7 +248,7 @@ mod tests {
         tree.rows[2].terminal = 34816;
         tree.rows[4].session = 7;
         tree.rows[8].session = 21;
-        // A new session, as torchrun starts its workers in, changes nothing.
+        // A new session, in which torchrun starts its workers, changes nothing.
         assert_eq!(roots(&tree), [1, 5, 6, 7, 7, 7, 20, 21, 21, 30, 31]);
         tree.rows[5].uid = 0;
         tree.rows[8].naming_cgroup = Some("/x".into());

@@ -1,4 +1,4 @@
-//! Both sources over fixture trees: membership, sums, and what the dead leave.
+//! Tests of both sources on fixture trees: membership, sums, and values of ended processes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::model::setting::Settings;
 use crate::model::units::Bytes;
 use crate::sources::Context;
 
-/// Both sources over one fixture, as the engine runs them.
+/// Both sources on one fixture, run like the engine runs them.
 struct Host {
     tree: Tree,
     process: Box<dyn Source>,
@@ -30,7 +30,7 @@ impl Host {
             .find(|source| source.name == "process")
             .unwrap()
             .build)(&Settings::default(), &context);
-        // Whatever a test adds starts while the daemon looks on.
+        // Processes that a test adds start while the daemon runs.
         process.sample(Timestamp::from_secs(0), &mut Batch::new()).unwrap();
         let workload = Workloads::new(rules, &tree.roots(), 1_000, &patient());
         Self { tree, process, workload, gpus: Vec::new(), spoke: Vec::new(), second: 0 }
@@ -77,7 +77,7 @@ impl Host {
     }
 }
 
-/// Threads that are waited for.
+/// Threads whose results are waited for.
 fn patient() -> Arc<Pool> {
     Arc::new(Pool::new(readers::Pace::PATIENT))
 }
@@ -140,7 +140,7 @@ fn orphans_and_new_sessions_stay_with_their_workload() {
     host.add(&Process::new(11, "python").parent(10).cgroup(JOB));
     host.add(&Process::new(12, "loader").parent(11).cgroup("/elsewhere"));
     assert_eq!(host.members(), "slurm-7: 11 12");
-    // Its parent ends; init adopts it; it has a child of its own in a session of its own.
+    // Its parent ends; init adopts it; it has a child in a session of its own.
     host.tree.end(11);
     host.add(&Process::new(12, "loader").parent(1).cgroup("/elsewhere"));
     host.add(&Process::new(13, "grandchild").parent(12));
@@ -148,7 +148,7 @@ fn orphans_and_new_sessions_stay_with_their_workload() {
     host.tree.end(12);
     host.add(&Process::new(13, "grandchild").parent(1));
     assert_eq!(host.members(), "slurm-7: 13");
-    // The same pid, started later, is somebody else.
+    // The same pid, started later, is another process.
     host.add(&Process::new(13, "stranger").start(999));
     assert_eq!(host.members(), "");
 }
@@ -175,7 +175,7 @@ fn a_gpu_process_brings_its_tree() {
         Some(100.0)
     );
     assert_eq!(value(&out, "memwarden_workload_gpu_processes", &["torchrun-21", "0", "GPU-a"]), Some(2.0));
-    // It stays a workload while it does not use the GPU, and its memory there is absent.
+    // It remains a workload while it does not use the GPU; its GPU memory is absent.
     host.gpus.clear();
     assert_eq!(host.members(), "torchrun-21: 21 22 23 24");
     assert_eq!(
@@ -196,7 +196,7 @@ fn a_process_that_speaks_as_a_rank_brings_its_tree() {
     host.add(&Process::new(30, "python").cgroup(JOB));
     let key = |pid, start| ProcessKey { pid, start };
     let start = host.sample().facts.processes.unwrap().get(22).unwrap().key.start;
-    // The pid of one that has ended, and somebody who is in a workload already.
+    // The pid of a process that has ended, and a process that is in a workload already.
     host.spoke = vec![key(22, start + 1), key(30, start)];
     assert_eq!(host.members(), "slurm-7: 30");
     host.spoke.push(key(22, start));
@@ -210,10 +210,10 @@ fn a_process_that_speaks_as_a_rank_brings_its_tree() {
     host.gpu(22, None);
     let told = values(&host.sample(), "memwarden_workload_info");
     assert!(told.contains("memwarden_workload_info torchrun-21,gpu,"), "{told}");
-    // It stays one when the stream ends.
+    // It remains one when the connection ends.
     host.spoke.clear();
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
-    // Whoever speaks leaves half of the room to workloads that are found otherwise.
+    // Workloads found only by the job socket leave half of the limit to others.
     let mut small = Host::new(Rules { max_workloads: 4, ..rules() });
     for pid in 40..44 {
         small.add(&Process::new(pid, "python"));
@@ -276,7 +276,7 @@ fn a_tree_is_that_of_the_process_which_ran_at_the_start() {
     host.add(&Process::new(11, "loader").parent(10).cgroup(JOB));
     assert_eq!(host.members(), "run: 10 11");
     host.add(&Process::new(12, "loader").parent(11));
-    // A process that gets the pid later is another, and so is one that was not there.
+    // A process that gets the pid later is another one, and so is one that did not exist.
     host.tree.end(10);
     host.add(&Process::new(10, "other").start(900));
     host.add(&Process::new(77, "late"));
@@ -308,16 +308,16 @@ fn every_condition_of_a_matcher_must_hold() {
     host.add(&good(13).file("environ", "HOME=/\0"));
     host.add(&good(14).cgroup("/interactive"));
     host.add(&good(15).file("environ", "SPECIAL=\0"));
-    // A signal is on its way: it is left alone, though it would match.
+    // A signal is pending: it is not read, although it would match.
     host.add(&good(16).file("status", "SigPnd:\t0000000000004000\n"));
     host.add(&good(17));
     assert_eq!(host.members(), "both: 10 17\nspecial: 15");
-    // Asked again: after exec, and in another cgroup. Not asked again: an old process as it was.
+    // Compared again: after exec, and in another cgroup. Not compared again: an old process without changes.
     host.tree.add(&Process { comm: "python3".to_owned(), ..good(12) });
     host.add(&good(14));
     host.add(&good(13));
     assert_eq!(host.members(), "both: 10 12 14 17\nspecial: 15");
-    // A new process is asked twice: it may have been caught before its exec.
+    // A new process is compared twice: it may have been seen before its exec.
     host.add(&good(18).file("cmdline", "sh\0"));
     host.sample();
     host.add(&good(18));
@@ -378,7 +378,7 @@ fn counters_never_fall_and_the_dead_leave_their_peak() {
     let peak = |out: &Batch| value(out, "memwarden_workload_exited_process_peak_rss_bytes", &["slurm-7"]);
     assert_eq!(peak(&out), Some(9500.0 * 1024.0));
     assert_eq!(value(&out, "memwarden_workload_processes_exited_total", &["slurm-7"]), Some(1.0));
-    // The workload ends: its counters are gone at once, the peak after its time.
+    // The workload ends: its counters disappear at once, its peak after the hold time.
     host.tree.end(11);
     let out = host.sample();
     assert_eq!(value(&out, "memwarden_workload_cpu_seconds_total", &["slurm-7"]), None);
@@ -417,7 +417,7 @@ fn the_largest_and_the_others_add_up() {
     assert_eq!(total, 1000.0 * 4096.0);
 }
 
-/// `stat` counts these pages, `status` these KiB: the one is an estimate of the other.
+/// `stat` has these pages, `status` these KiB: the former is an estimate of the latter.
 fn estimated(pid: u32, pages: u64, [anon, file, shmem]: [u64; 3]) -> Process {
     Process::new(pid, "p").cgroup(JOB).memory(anon, file, shmem, 9000).pages(pages)
 }
@@ -428,7 +428,7 @@ fn the_estimate_of_stat_is_not_taken_for_the_memory_of_members() {
     host.add(&estimated(10, 10, [400, 200, 100]));
     host.add(&estimated(11, 900, [40, 20, 10]));
     host.add(&estimated(12, 0, [300, 0, 0]));
-    // Without memory there are no parts: a zombie.
+    // A zombie: without memory there are no parts.
     host.add(&Process::new(13, "p").cgroup(JOB).pages(0).file("status", "State:\tZ\n"));
     let out = host.sample();
     expect_test::expect![[r#"
@@ -461,7 +461,7 @@ fn memory_that_stat_does_not_see_change_is_seen_all_the_same() {
         host.add(&estimated(pid, 5, [u64::from(pid) * 100, 0, 0]));
     }
     host.sample();
-    // 12 and 13 are shown, the others are not.
+    // 12 and 13 are exposed, the others are not.
     for pid in 10..14 {
         host.add(&estimated(pid, 5, [u64::from(pid) * 104, 0, 0]));
     }
@@ -542,23 +542,26 @@ fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
     let mut source = Workloads::new(rules(), &tree.roots(), 1, &patient());
     let error = source.sample(Timestamp::from_secs(1), &mut Batch::new()).unwrap_err();
     assert!(matches!(error, SourceError::Unavailable { .. }));
-    assert_eq!(matcher("x").problem(), Some("has no condition, so it would match every process"));
-    assert_eq!(matcher("").problem(), Some("has no name"));
+    assert_eq!(
+        matcher("x").problem(),
+        Some("must have a condition; without one it would match every process")
+    );
+    assert_eq!(matcher("").problem(), Some("must have a name"));
 
-    let problems = vec!["matchers[0] has no name".to_owned()];
+    let problems = vec!["matchers[0] must have a name".to_owned()];
     let mut host = Host::new(rules());
     host.workload = Workloads::new(Rules { problems, ..rules() }, &host.tree.roots(), 1, &patient());
     let mut out = Batch::new();
     host.process.sample(Timestamp::from_secs(1), &mut out).unwrap();
     let error = host.workload.sample(Timestamp::from_secs(1), &mut out).unwrap_err();
-    assert_eq!(error.to_string(), "matchers[0] has no name");
+    assert_eq!(error.to_string(), "matchers[0] must have a name");
     assert_eq!(value(&out, "memwarden_workloads", &[]), Some(0.0));
 }
 
 #[test]
 fn what_the_kernel_does_not_show_is_absent_and_said() {
     let mut host = Host::new(rules());
-    // A folder in the place of a file cannot be read by anyone, not even by root.
+    // A folder in place of a file cannot be read, not even by root.
     host.add(&Process::new(10, "p").cgroup(JOB).file("io/x", "").file("fd/0", ""));
     let out = host.sample();
     assert_eq!(value(&out, "memwarden_workload_restricted_processes", &["slurm-7"]), Some(1.0));
@@ -570,7 +573,7 @@ fn what_the_kernel_does_not_show_is_absent_and_said() {
     assert_eq!(value(&out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]), Some(5.0));
 }
 
-/// A matcher of this name that looks for `part` in command lines.
+/// A matcher with this name that searches for `part` in command lines.
 fn of_line(name: &str, part: &str) -> matcher::Matcher {
     matcher::Matcher { command_line: Some(part.to_owned()), ..matcher(name) }
 }
@@ -605,7 +608,7 @@ fn processes_that_change_their_names_are_not_read_each_time() {
         }
         call(&host, if turn % 2 == 0 { "b" } else { "a" });
     }
-    // Each is read at most every tenth sample, once it was read a few times.
+    // Each is read at most at every tenth sample, after it was read a few times.
     assert!(read(&host) <= u64::from(PROCESSES) * (4 + 2) * longest, "{} bytes", read(&host));
 }
 
@@ -624,7 +627,7 @@ fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() 
     host.workload = Workloads::new(rules, &host.tree.roots(), 1_000, &Arc::new(Pool::new(pace)));
     host.tree.end(1);
     host.add(&Process::new(10, "sly")).add(&Process::new(11, "python").file("cmdline", "train.py\0"));
-    // A pipe that nobody writes to.
+    // A FIFO without a writer.
     let line = host.tree.proc().join("10/cmdline");
     mknodat(CWD, &line, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let until = |host: &mut Host, good: &dyn Fn(&str, &[String]) -> bool| {
@@ -640,11 +643,11 @@ fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() 
         panic!("{}", host.members());
     };
     let named = format!(
-        "Process 10 (sly) of user {} cannot be read: cmdline or environ does not answer.",
+        "Process 10 (sly) of user {} cannot be read: cmdline or environ does not return.",
         uid_name()
     );
     until(&mut host, &|members, findings| members == "job: 11\nothers: 10" && findings == [named.clone()]);
-    // It answers, and it runs something else.
+    // The read returns, and the process runs another program.
     let writer = std::fs::File::options().read(true).write(true).open(&line).unwrap();
     until(&mut host, &|_, findings| findings.is_empty());
     drop(writer);
@@ -679,7 +682,7 @@ fn a_process_with_a_pending_signal_is_compared_once_that_is_delivered() {
     }
 }
 
-/// Whether processes of other users can be made up here, and given to them.
+/// Whether fixtures can belong to other users.
 fn may_chown() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -730,7 +733,7 @@ fn folders_of_a_user_name_no_job_and_no_pod() {
     host.add(&Process::new(10, "python").cgroup(JOB));
     host.add(&Process::new(11, "python").cgroup("/user/1002/slurm/job_7"));
     host.add(&Process::new(12, "python").cgroup(&format!("/docker/{id}/slurm/job_7")));
-    // What a user's own engine or manager makes is that user's, and says so.
+    // A workload created by a user's own engine or manager belongs to that user and is named accordingly.
     let podman = format!("/user.slice/user@1002.service/user.slice/libpod-{id}.scope");
     host.add(&Process::new(13, "python").cgroup(&podman));
     host.add(&Process::new(14, "python").cgroup("/user.slice/user@1002.service/app.slice/train.service"));
@@ -773,7 +776,7 @@ fn a_matcher_without_a_user_makes_a_workload_for_each() {
         "train: 20 21 23\ntrain@1002: 10\ntrain@1003: 22",
         "what root does for it is its own"
     );
-    // Names stay while their workloads live, and nobody takes that of a living one.
+    // Names remain while their workloads exist, and no other workload gets the name of an existing one.
     host.tree.end(20);
     host.add_of(1000, &train(5));
     assert_eq!(host.members(), "train: 21 23\ntrain@1000: 5\ntrain@1002: 10\ntrain@1003: 22");
@@ -795,7 +798,8 @@ fn a_process_that_hides_its_owner_or_has_the_rights_of_root_is_its_users() {
         Process::new(pid, "train").exe("/opt/train").file("status", &format!("Uid:\t{ids}\n"))
     };
     host.add(&train(10, "0\t0\t0\t0"));
-    // Not dumpable: root owns its folder. And one that was started by its user, and is root by its file.
+    // Not dumpable: root owns its folder. And a process that was started by its user and runs as root because
+    // of its file (setuid).
     host.add(&train(11, "1002\t1002\t1002\t1002"));
     host.add(&train(12, "1002\t0\t0\t0"));
     assert_eq!(host.members(), "train: 10\ntrain@1002: 11 12");

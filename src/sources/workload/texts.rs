@@ -1,12 +1,12 @@
-//! Asking what matchers want to know of a process's memory: its command line and its environment.
+//! Reads the command line and environment of processes for the matchers.
 //!
-//! Both can hang, so they are read by the threads of [`readers`](crate::host::process::readers), and compared there.
-//! They are also as long as their process wants, and change as often: a process is asked again at most every ten
-//! seconds once it was asked a few times, and of each user a bounded number of bytes is read.
+//! Both reads can hang, so the threads of [`readers`](crate::host::process::readers) do them, and the comparison. The
+//! texts can have any length and change at any time: after a few comparisons, a process is compared at most every ten
+//! seconds, and the number of bytes read per user is limited.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::matcher::{self, Matcher, Verdict};
@@ -15,26 +15,27 @@ use super::users::Users;
 use crate::host::process::ProcRoot;
 use crate::host::process::readers::{Asked, Pool, ReadRequests};
 use crate::model::facts::{ProcessRow, ProcessTable};
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
-/// Of each text so much is read: more than the environment of a pod with hundreds of services has.
+/// Bytes read of each text: more than the environment of a pod with hundreds of services has.
 pub(super) const LONGEST: usize = 256 * 1024;
-/// Bytes read of one user's processes at once, and in each second.
+/// Most bytes read of one user's processes at once, and per second.
 const MOST_AT_ONCE: u64 = 8 << 20;
 const MOST_A_SECOND: u64 = 1 << 20;
 
-/// What was read for matchers, by user.
+/// Bytes read for matchers, by user.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
-    /// Bytes, less what a second allows for each that has passed.
+    /// Bytes read, minus the allowance for the time that has passed.
     spent: Mutex<BTreeMap<u32, u64>>,
-    /// Bytes that were ever read.
+    /// Bytes read in total.
     pub(super) total: AtomicU64,
 }
 
 impl Budget {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
-        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.spent)
     }
 
     /// Whether more may be read of this user's processes.
@@ -42,7 +43,7 @@ impl Budget {
         self.lock().get(&uid).is_none_or(|spent| *spent < MOST_AT_ONCE)
     }
 
-    /// So much was read.
+    /// Records that this much was read.
     pub(super) fn spend(&self, uid: u32, bytes: usize) {
         let bytes = bytes as u64;
         self.total.fetch_add(bytes, Ordering::Relaxed);
@@ -59,18 +60,18 @@ impl Budget {
     }
 }
 
-/// What became of one question.
+/// The result of one comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The place of the first matcher that holds, and whether one could not be compared.
+    /// Index of the first matcher that holds, and whether one could not be evaluated.
     Read { found: Option<usize>, unreadable: bool },
     /// The user's share is used up.
     Deferred,
-    /// A signal is pending, or the kernel gave up: its memory is not looked into now.
+    /// A signal is pending, or the kernel interrupted the read: the process's memory is not read now.
     Busy,
 }
 
-/// The questions that are asked of processes, and the counts of those that had no answer.
+/// The requested comparisons, and counts of those without a result.
 pub(super) struct Texts {
     requests: ReadRequests<Answer>,
     matchers: Arc<[Matcher]>,
@@ -97,7 +98,7 @@ impl Texts {
         self.requests.pool()
     }
 
-    /// Finds the matchers of those processes that have to be asked.
+    /// Finds the matchers of the processes that must be compared.
     pub(super) fn turn(
         &mut self,
         seen: &mut [Seen],
@@ -113,7 +114,7 @@ impl Texts {
         self.turned = Some(at);
         let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
         self.requests.keep(|key| place_of(seen, key).is_some());
-        // Those that were never compared come first where the share of their user does not reach for all.
+        // If the user's share does not suffice for all, processes that were never compared come first.
         for never in [true, false] {
             for (seen, row) in seen.iter_mut().zip(&table.rows) {
                 if row.kernel || seen.never_asked() != never || !seen.to_match {
@@ -140,7 +141,8 @@ impl Texts {
                     self.deferred += 1;
                     seen.defer();
                 }
-                // Like every question it counts, so that a signal that stays pending is asked about every ten seconds.
+                // It counts as a comparison, so that a process with a permanently pending signal is tried
+                // about every ten seconds.
                 Some(Answer::Busy) => {
                     self.deferred += 1;
                     seen.to_match = true;
@@ -149,7 +151,7 @@ impl Texts {
                 None => seen.to_match = true,
             }
         }
-        // Who hangs belongs where it does without its texts.
+        // A process whose reads hang is assigned without its texts.
         for hanging in self.requests.pool().look().hanging {
             if let Some(place) = place_of(seen, hanging.asked.key) {
                 belongs_otherwise(&mut seen[place], &table.rows[place], root);
@@ -178,7 +180,7 @@ impl Texts {
     }
 }
 
-/// Puts a process whose texts are not known where it belongs without them.
+/// Assigns a process whose texts are not known to the workload that it has without them.
 fn belongs_otherwise(seen: &mut Seen, row: &ProcessRow, root: &ProcRoot) {
     if let Some(otherwise) = seen.otherwise.filter(|_| seen.matched.is_none()) {
         seen.meet(otherwise, row, root);

@@ -1,33 +1,33 @@
-//! The largest processes of each workload, and what the others add up to.
+//! Selects the largest processes of each workload, and sums the others.
 
 use crate::model::units::Bytes;
 
-/// One process to choose from.
+/// A process to choose from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     /// Its workload's number; 0 for none.
     pub(super) workload: u32,
     pub(super) rss: Bytes,
-    /// Whether it was shown in the sample before.
+    /// Whether it was exposed at the previous sample.
     pub(super) shown: bool,
-    /// Its place in the table.
+    /// Its index in the table.
     pub(super) place: usize,
 }
 
-/// What was chosen of one workload.
+/// The selection of one workload.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) workload: u32,
-    /// Places in the table, the largest first.
+    /// Indices in the table, the largest first.
     pub(super) places: Vec<usize>,
     pub(super) others: u64,
     pub(super) others_rss: Bytes,
 }
 
-/// Chooses up to `most(workload)` of each workload.
+/// Selects up to `most(workload)` processes of each workload.
 ///
-/// One that is shown stays until another is an eighth larger: data loaders of
-/// one size would otherwise take turns, each turn with new series.
+/// A process that is exposed is replaced only by one that is an eighth larger: otherwise data loaders of
+/// the same size would alternate, each time with new series.
 pub(super) fn choose(mut candidates: Vec<Candidate>, most: impl Fn(u32) -> usize) -> Vec<Chosen> {
     let weight = |candidate: &Candidate| {
         let rss = candidate.rss.get();

@@ -1,49 +1,52 @@
-//! Workloads that are named by a pid: the tree of one process that runs when sampling begins.
+//! Workloads configured by a pid: the tree of one process that runs when sampling starts.
 
 use crate::host::process::{self, ProcRoot};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 
-/// A process tree that is asked for.
+/// A configured process tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tree {
     pub(super) pid: u32,
     pub(super) name: Label,
 }
 
-/// The trees that are asked for, with the processes that they begin at.
+/// The configured trees with their root processes.
 #[derive(Debug, Default)]
 pub(super) struct Trees {
     roots: Vec<(ProcessKey, Label)>,
 }
 
-/// `PID`, or `PID NAME`.
+/// Parses `PID` or `PID NAME`.
 pub(super) fn parse(text: &str) -> Result<Tree, &'static str> {
     let (pid, name) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
-    let pid = pid.parse().ok().filter(|pid| *pid > 0).ok_or("does not begin with a pid")?;
+    let pid = pid.parse().ok().filter(|pid| *pid > 0).ok_or("must begin with a pid")?;
     let name = name.trim();
     if name.contains(char::is_control) {
-        return Err("has control characters in its name");
+        return Err("must not have control characters in its name");
     }
     let name = if name.is_empty() { format!("pid-{pid}").into() } else { name.into() };
     Ok(Tree { pid, name })
 }
 
 impl Trees {
-    /// Learns which processes have these pids now, so that none that gets one of them later is taken for it.
+    /// Finds the processes with these pids now, so that a later process with the same pid is not taken for one of them.
     pub(super) fn bind(wanted: &[Tree], root: &ProcRoot, buffer: &mut Vec<u8>) -> Self {
         let mut roots = Vec::new();
         for Tree { pid, name } in wanted {
             let start = root.read(*pid, "stat", buffer).ok().and_then(process::stat).map(|stat| stat.start);
             match start {
                 Some(start) => roots.push((ProcessKey { pid: *pid, start }, name.clone())),
-                None => tracing::warn!(pid, "There is no such process, so its tree is no workload."),
+                None => tracing::warn!(
+                    pid,
+                    "The root process of a configured tree does not exist; ignoring the tree."
+                ),
             }
         }
         Self { roots }
     }
 
-    /// The workload that begins at this process.
+    /// The name of the workload whose root is this process.
     pub(super) fn name_of(&self, key: ProcessKey) -> Option<&Label> {
         self.roots.iter().find(|(root, _)| *root == key).map(|(_, name)| name)
     }
@@ -58,8 +61,8 @@ mod tests {
         let tree = |pid, name: &str| Ok(Tree { pid, name: name.into() });
         assert_eq!(parse("7"), tree(7, "pid-7"));
         assert_eq!(parse(" 7  my run "), tree(7, "my run"));
-        assert_eq!(parse("0 x"), Err("does not begin with a pid"));
-        assert_eq!(parse("x 7"), Err("does not begin with a pid"));
-        assert_eq!(parse("7 a\tb"), Err("has control characters in its name"));
+        assert_eq!(parse("0 x"), Err("must begin with a pid"));
+        assert_eq!(parse("x 7"), Err("must begin with a pid"));
+        assert_eq!(parse("7 a\tb"), Err("must not have control characters in its name"));
     }
 }

@@ -1,4 +1,4 @@
-//! Names of users, from the password file. Users of a directory service have numbers only.
+//! User names from the password file. Users of a directory service are shown by number.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use crate::host::fs;
 use crate::model::label::Label;
 
-/// Samples before the file is read again for a number without a name.
+/// Samples after which the file is read again for a number without a name.
 const RETRY: u32 = 60;
 
-/// Names by number.
+/// User names by number.
 pub(super) struct Users {
     path: PathBuf,
     names: HashMap<u32, Label>,
@@ -17,17 +17,17 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// Read at the first question.
+    /// The file is read at the first lookup.
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path, names: HashMap::new(), wait: 0 }
     }
 
-    /// Another sample begins.
+    /// Called at the start of each sample.
     pub(super) const fn tick(&mut self) {
         self.wait = self.wait.saturating_sub(1);
     }
 
-    /// The name of a user, else the number.
+    /// The name of a user, or the number if there is none.
     pub(super) fn name(&mut self, uid: u32) -> Label {
         if !self.names.contains_key(&uid) && self.wait == 0 {
             self.wait = RETRY;
@@ -45,7 +45,7 @@ fn parse(text: &str) -> HashMap<u32, Label> {
         let name = fields.next().filter(|name| !name.is_empty() && !name.contains(char::is_control))?;
         Some((fields.nth(1)?.parse().ok()?, Label::from(name)))
     };
-    // The first line of a number counts, as for getpwuid.
+    // The first line with a number counts, as for getpwuid.
     let mut names = HashMap::new();
     for (uid, name) in text.lines().filter_map(line) {
         names.entry(uid).or_insert(name);

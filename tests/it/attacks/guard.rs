@@ -154,7 +154,7 @@ fn two_daemons_with_one_folder_of_state_ask_once() {
     room.wait_members(&first, "train", 1.0);
     let second = room.start();
     room.wait_members(&second, "train", 1.0);
-    assert_eq!(second.logged(&["Another memwarden uses this folder of state"]).len(), 1);
+    assert_eq!(second.logged(&["Another memwarden uses this state directory"]).len(), 1);
     let barred = [("target", "train"), ("reason", "other_daemon")];
     second.wait_page("the reason", SOON, |page| {
         page.sum("memwarden_protection_disarmed_reason", &barred) == 1.0
@@ -277,7 +277,7 @@ fn a_victim_that_hangs_leaves_others_protected() {
     wait_for("the lines about it", SOON, || room.audit().went("other", "verify").then_some(()));
     let audit = room.audit();
     let late = audit.when("the first one overdue", |line| {
-        line["target"] == "train" && line["reason"] == "victims are still there after their time"
+        line["target"] == "train" && line["reason"] == "victims have not ended within their time limit"
     });
     let second = audit.when("the second victim", |line| line["target"] == "other" && line["to"] == "kill");
     assert!(second >= late, "two victims for one shortage");

@@ -243,7 +243,7 @@ fn with_few_descriptors_jobs_are_heard_and_so_they_are_after_there_were_none() {
     let up = |daemon: &Daemon| daemon.wait_value("memwarden_source_up{source=\"training\"}", |up| up == 1.0);
     up(&daemon);
     open_to_all(&daemon);
-    let said = || daemon.logged(&["leaves room for fewer training processes"]).len();
+    let said = || daemon.logged(&["allows fewer training processes to connect"]).len();
     wait_for("the line about the limit", SOON, || (said() > 0).then_some(()));
     let speak = |step: u32| -> Option<UnixStream> {
         let mut job = UnixStream::connect(daemon.job_socket()).ok()?;

@@ -41,7 +41,7 @@ fn fails_quietly(daemon: &Daemon) {
     assert_eq!(page.get("memwarden_otlp_last_success_timestamp_seconds", &[]), None);
     assert!(page.get("memwarden_host_memory_total_bytes", &[]).is_some());
     assert_eq!(daemon.get("/-/healthy").code, 200);
-    let said = daemon.logged(&["did not take a push"]);
+    let said = daemon.logged(&["OTLP export failed"]);
     assert_eq!(said.len(), 1, "{said:#?}");
 }
 
@@ -54,7 +54,7 @@ fn recovers(daemon: &Daemon, protocol: &str, port: u16) {
     assert!(page.get("memwarden_otlp_last_success_timestamp_seconds", &[]).is_some());
     let push = wait_for("what was counted as taken", SOON, || receiver.last_push());
     assert!(push.iter().any(|metric| !metric.points.is_empty()));
-    assert!(!daemon.logged(&["takes pushes again"]).is_empty(), "{}", daemon.log());
+    assert!(!daemon.logged(&["OTLP export succeeds again"]).is_empty(), "{}", daemon.log());
 }
 
 /// Something that listens and is no collector, until it is dropped.

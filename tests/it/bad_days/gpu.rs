@@ -129,7 +129,7 @@ fn a_gpu_that_never_answers_delays_no_scrape_and_no_other_gpu() {
     assert!(has_values(&well, "0") && age(&well, "0") < 5.0);
     assert_eq!(restarts(&well), 0.0, "a hung call is no reason for a new worker yet");
     wait_for("the end of it in the log", SOON, || {
-        (node.daemon.logged(&["Source is up again", "source=gpu"]).len() == 2).then_some(())
+        (node.daemon.logged(&["Source is available again", "source=gpu"]).len() == 2).then_some(())
     });
 }
 

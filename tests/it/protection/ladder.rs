@@ -35,7 +35,7 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
     assert_eq!((&incident["target"], &incident["mode"]), (&"train".into(), &"enforce".into()));
     assert_eq!(
         incident["summary"],
-        "Memory of train ran low; it was asked to save itself, saved, was asked to end and ended."
+        "Memory of train ran low; it received a checkpoint request, saved its checkpoint, received SIGTERM and ended."
     );
     assert!(incident["ended_unix_seconds"].as_f64() > incident["began_unix_seconds"].as_f64());
     let moves: Vec<&str> =
@@ -48,7 +48,7 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
     }
     let pid = job.pid().to_string();
     assert!(read("processes.csv").lines().any(|line| line.split(',').any(|field| field == pid)));
-    assert!(read("report.md").contains("asked to end") && read("memory.svg").starts_with("<svg"));
+    assert!(read("report.md").contains("received SIGTERM") && read("memory.svg").starts_with("<svg"));
     assert!(read("memory-train.csv").lines().count() > 5, "the last minutes at full rate");
     assert_eq!(daemon.value("memwarden_protection_incidents_started_total"), Some(1.0));
     assert!(daemon.value("memwarden_protection_signal_latency_seconds") < Some(0.5));

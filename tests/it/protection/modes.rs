@@ -44,7 +44,7 @@ fn observing_tells_everything_and_signals_nobody() {
         let folder = room.wait_incidents(daemon, 1).remove(0);
         let report = std::fs::read_to_string(folder.join("report.md")).unwrap();
         assert!(
-            report.contains("nothing was done. Protection would have asked it to save itself"),
+            report.contains("no action was taken. Protection would have sent it a checkpoint request"),
             "{report}"
         );
     });
@@ -81,7 +81,7 @@ fn a_drill_walks_the_whole_ladder_and_touches_nobody() {
         "1 process, 0 left out".to_owned(),
         format!("send SIGUSR1 to pid {pid}, if it has a handler"),
         format!("send SIGTERM to pid {pid}"),
-        "  kill\n".to_owned(),
+        "\n  kill  ".to_owned(),
     ] {
         assert!(text.contains(&line), "no `{line}` in {text}");
     }

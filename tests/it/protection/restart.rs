@@ -29,7 +29,7 @@ fn a_reload_in_the_middle_takes_effect_afterwards() {
     room.configure("mode: enforce", &[room.target("train", "mode: \"off\"")], "");
     daemon.signal("HUP");
     wait_for("the word on the reload", SOON, || {
-        daemon.log().contains("the new protection takes effect after it").then_some(())
+        daemon.log().contains("the new protection configuration takes effect after it").then_some(())
     });
     assert!(job.wait().success());
     assert_eq!(job.said(), ["up", "asked", "saved", "told to end"], "the incident went on as it began");
@@ -37,6 +37,7 @@ fn a_reload_in_the_middle_takes_effect_afterwards() {
     daemon.wait_page("no protection", SOON, |page| {
         page.0.iter().all(|series| series.name != "memwarden_protection_state")
     });
+    assert_eq!(daemon.logged(&["takes effect after it"]).len(), 1, "it is logged once, not each tick");
     room.audit().is_paired();
 }
 
@@ -65,11 +66,11 @@ fn a_daemon_that_is_killed_in_the_middle_is_followed_by_one_that_goes_on() {
         serde_json::from_slice(&std::fs::read(folder.join("incident.json")).unwrap()).unwrap()
     };
     let (cut, whole) = (read(&folders[0]), read(&folders[1]));
-    assert_eq!(cut["facts"]["interrupted"], "memwarden ended while it went on");
+    assert_eq!(cut["facts"]["interrupted"], "memwarden ended during the incident");
     assert!(cut["ended_unix_seconds"].is_number() && whole["ended_unix_seconds"].is_number());
     assert_eq!(
         whole["summary"],
-        "Memory of train ran low; it was asked to save itself, saved, was asked to end and ended."
+        "Memory of train ran low; it received a checkpoint request, saved its checkpoint, received SIGTERM and ended."
     );
     room.audit().is_paired();
 }
@@ -115,6 +116,6 @@ fn who_is_stopped_as_the_daemon_dies_goes_on_with_the_next() {
     room.configure("mode: enforce", &[room.target("train", "mode: \"off\"")], "");
     let second = room.start();
     wait_for("the start", SOON, || (freezer.state() == "THAWED").then_some(()));
-    assert_eq!(second.logged(&["Whom an earlier run had stopped may go on"]).len(), 1);
+    assert_eq!(second.logged(&["Thawed a cgroup that an earlier run froze"]).len(), 1);
     assert_eq!(job.ended(), None);
 }

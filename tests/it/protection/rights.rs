@@ -43,11 +43,11 @@ fn without_the_right_to_signal_it_is_said_and_the_target_is_disarmed() {
     let daemon = room.start_by(&NOBODY, &binary, |_| {});
     for (name, lost) in [
         ("cap_kill", "processes of other users cannot be signalled"),
-        ("cap_sys_resource", "pressure is only told every 2 s"),
-        ("cap_ipc_lock", "memory may not be locked"),
+        ("cap_sys_resource", "pressure notifications come at most every 2 s"),
+        ("cap_ipc_lock", "memory cannot be locked"),
     ] {
         assert_eq!(need(&daemon, name), Some(0.0), "{name}");
-        assert_eq!(daemon.logged(&["Protection has to do without", lost]).len(), 1, "{name}");
+        assert_eq!(daemon.logged(&["A prerequisite of protection is missing", lost]).len(), 1, "{name}");
     }
     let why = [("target", "train"), ("reason", "no_permission")];
     daemon.wait_page("a target that is disarmed", SOON, |page| {
@@ -71,5 +71,5 @@ fn a_kernel_without_pressure_is_said() {
     std::fs::remove_file(room.staged_file("pressure")).unwrap();
     let daemon = room.guard("host: {soft: 5%}");
     assert_eq!(need(&daemon, "psi"), Some(0.0));
-    assert_eq!(daemon.logged(&["Protection has to do without", "psi=1"]).len(), 1);
+    assert_eq!(daemon.logged(&["A prerequisite of protection is missing", "psi=1"]).len(), 1);
 }

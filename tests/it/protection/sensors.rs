@@ -97,7 +97,7 @@ fn a_sampler_that_hangs_does_not_stop_the_guard() {
         (ready.code == 503 && named).then_some(())
     });
     wait_for("the line in the log", SOON, || {
-        let lines = daemon.logged(&["The sampler hangs", "step=process", "pid=4000000"]).len();
+        let lines = daemon.logged(&["The sampler has stalled", "step=process", "pid=4000000"]).len();
         (lines == 1).then_some(())
     });
     room.available(100);

@@ -35,5 +35,5 @@ fn who_stays_after_a_kill_is_said_and_waited_for() {
     });
     let audit = room.audit();
     audit.is_paired();
-    assert!(audit.0.iter().any(|line| line["reason"] == "victims are still there after their time"));
+    assert!(audit.0.iter().any(|line| line["reason"] == "victims have not ended within their time limit"));
 }

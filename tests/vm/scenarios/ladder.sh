@@ -29,5 +29,5 @@ check "then it is asked to end" within 60 said ended
 gone() { [ -z "$(cat "$GROUPS/vm-job/cgroup.procs")" ]; }
 check "the whole group is gone" within 60 gone
 check "the daemon still serves" within 30 frame
-listed() { memwarden incidents --folder /tmp/state/incidents --json | grep -q '"complete": *true'; }
+listed() { memwarden incidents --folder /tmp/state/incidents --format json | grep -q '"complete": *true'; }
 check "the incident is recorded" within 60 listed

@@ -1,4 +1,4 @@
-//! Which classes and functions a checkpoint may name without being refused.
+//! The classes and functions that a checkpoint may reference.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use super::{NAMES_TOLD, Options, dotted};
 use crate::formats::parameters::error::ParameterError;
 use crate::formats::pickle::{Arena, Made};
 
-/// What `torch.load(weights_only=True)` calls (torch/_weights_only_unpickler.py of 2.9), and plain containers.
+/// The functions that `torch.load(weights_only=True)` calls (torch/_weights_only_unpickler.py of 2.9), and plain
+/// containers.
 const NAMES: &[(&str, &[&str])] = &[
     ("collections", &["OrderedDict", "defaultdict", "Counter", "deque"]),
     ("argparse", &["Namespace"]),
@@ -52,15 +53,16 @@ fn is_harmless(module: &[u8], name: &[u8]) -> bool {
         known.0.as_bytes() == module && known.1.iter().any(|known| known.as_bytes() == name)
     };
     NAMES.iter().any(|known| listed(&known))
-        // Functions of this module put tensors together and do nothing else.
+        // These functions only rebuild tensors.
         || (module == b"torch._utils" && name.starts_with(b"_rebuild_"))
         || (module == b"torch" && (name.ends_with(b"Storage") || super::rebuild::is_dtype(name)))
-        // Modules of PyTorch, saved whole, and classes of TorchScript, whose code is not in the pickle.
+        // Completely saved modules of PyTorch, and classes of TorchScript, whose code is not in the pickle.
         || module.starts_with(b"torch.nn.modules.")
         || module.starts_with(b"__torch__")
 }
 
-/// Refuses a pickle that would call something else, or notes it; whether or not the root leads there.
+/// Rejects a pickle that would call any other function, or adds a note; includes objects that are not reachable from
+/// the root.
 pub(super) fn check(
     arena: &Arena<'_>,
     options: &Options,
@@ -75,7 +77,7 @@ pub(super) fn check(
         if harmless {
             continue;
         }
-        let name = dotted(arena, object.function).unwrap_or_else(|| "what another call gives".to_owned());
+        let name = dotted(arena, object.function).unwrap_or_else(|| "the result of another call".to_owned());
         if !options.any_class {
             return Err(ParameterError::Calls { offset: object.at, name });
         }
@@ -87,7 +89,10 @@ pub(super) fn check(
         if called.len() > NAMES_TOLD {
             told.push(&more);
         }
-        notes.push(format!("loading it would call what is not known to be harmless: {}", told.join(", ")));
+        notes.push(format!(
+            "loading it would call functions that are not known to be harmless: {}",
+            told.join(", ")
+        ));
     }
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! Archives of `torch.save`: tensors found by reading their pickle as symbols.
 //!
-//! Nothing is called, so nothing a file holds can do harm here. A file that
-//! would call something unknown when Python loads it is refused all the same,
-//! because whoever asks about a checkpoint is about to load it.
+//! Nothing is called, so the content of a file can do no harm here. A file that would call an unknown function when
+//! Python loads it is rejected nevertheless, because a user who inspects a checkpoint is likely to load it.
 
 mod harmless;
 mod rebuild;
@@ -14,24 +13,26 @@ use super::error::{ParameterError, shortened};
 use super::zip::{self, Archive};
 use crate::formats::pickle::{self, Arena, Budget, Id, Limits};
 
-/// The largest data.pkl that is read, in bytes: about a million tensors.
+/// Maximum size of data.pkl in bytes: about a million tensors.
 const PICKLE_BYTES: u64 = 256 << 20;
-/// The hard cap on memory for one pickle, in bytes.
+/// Hard memory limit for one pickle, in bytes.
 const MEMORY_BYTES: u64 = 1 << 30;
-/// Names of unknown classes that are told one by one.
+/// Maximum number of listed unknown functions.
 const NAMES_TOLD: usize = 8;
 
-/// How strictly an archive is read.
+/// Options of reading an archive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Whether to read on where loading would call what is not known to be harmless. It is not called either way.
+    /// Whether to continue if loading would call functions that are not known to be harmless. They are not called in
+    /// either case.
     pub any_class: bool,
 }
 
-/// Reads what tensors an archive holds.
+/// Reads the tensors of an archive.
 ///
 /// # Errors
-/// Where the archive or its pickle is damaged, would call something unknown, or a tensor contradicts its storage.
+/// If the archive or its pickle is invalid, would call an unknown function, or if a tensor is inconsistent with its
+/// storage.
 pub fn read_archive(file: &(impl ReadAt + ?Sized), options: &Options) -> Result<Part, ParameterError> {
     let archive = zip::read_archive(file)?;
     let missing = || ParameterError::zip(file.size(), "no data.pkl in the archive");
@@ -63,18 +64,18 @@ fn is_folder(path: &str) -> bool {
     path.is_empty() || path.ends_with('/') && !path[..path.len() - 1].contains('/')
 }
 
-/// The data of the archive, by the keys that the pickle has for them.
+/// The storages of the archive, by their keys in the pickle.
 struct Storages<'s, F: ?Sized> {
     file: &'s F,
     archive: &'s Archive,
     folder: &'s str,
-    /// Whether numbers are stored with the high byte first.
+    /// Whether numbers are stored big-endian.
     big: bool,
     known: std::collections::HashMap<String, (u64, u64)>,
 }
 
 impl<F: ReadAt + ?Sized> Storages<'_, F> {
-    /// Place and size of a storage, in bytes.
+    /// Offset and size of a storage, in bytes.
     fn find(&mut self, tensor: &str, key: &str) -> Result<(u64, u64), ParameterError> {
         if let Some(known) = self.known.get(key) {
             return Ok(*known);
@@ -88,7 +89,7 @@ impl<F: ReadAt + ?Sized> Storages<'_, F> {
     }
 }
 
-/// Module and name with a dot between, fit to be shown.
+/// Module and name, joined by a dot and escaped for display.
 fn dotted(arena: &Arena<'_>, function: Id) -> Option<String> {
     let (module, name) = arena.global(function)?;
     let text = format!("{}.{}", String::from_utf8_lossy(module), String::from_utf8_lossy(name));

@@ -1,4 +1,4 @@
-//! A call that puts a tensor together, read as the tensor it would give.
+//! Interprets the calls that rebuild a tensor, without executing them.
 //!
 //! torch/_utils.py of PyTorch 2.9: `_rebuild_tensor(storage, offset, size,
 //! stride)`, `_rebuild_tensor_v2(…, requires_grad, hooks)`, `_rebuild_tensor_v3(…,
@@ -13,28 +13,28 @@ use crate::formats::parameters::error::ParameterError;
 use crate::formats::parameters::{Place, Tensor};
 use crate::formats::pickle::{Arena, Id, Made, Value};
 
-/// More dimensions than PyTorch allows.
+/// Maximum number of dimensions, as in PyTorch.
 const DIMENSIONS: usize = 64;
-/// A parameter of a subclass of a tensor is three calls deep.
+/// Maximum nesting of calls; a parameter of a tensor subclass has three.
 const DEEP: usize = 6;
 
-/// Whether PyTorch has a type of elements of that name.
+/// Whether PyTorch has an element type of this name.
 pub(super) fn is_dtype(name: &[u8]) -> bool {
     const OTHERS: [&[u8]; 6] = [b"float", b"double", b"half", b"long", b"quint8", b"qint8"];
     Dtype::of_torch(name).is_some() || OTHERS.contains(&name)
 }
 
-/// What an object is.
+/// Result of interpreting an object.
 pub(super) enum Rebuilt {
     /// A tensor.
     Tensor(Tensor),
-    /// A tensor of a kind that is not read, such as a sparse or a quantized one.
+    /// An unsupported tensor, such as a sparse or a quantized one.
     NotRead,
-    /// No tensor.
+    /// Not a tensor.
     Other,
 }
 
-/// Reads a call as the tensor it would give.
+/// Interprets a call as the tensor it would return.
 pub(super) fn rebuild(
     arena: &Arena<'_>,
     id: Id,
@@ -89,7 +89,7 @@ struct Call<'c> {
     third: bool,
 }
 
-/// What the pickle says of a storage.
+/// A storage, as described in the pickle.
 struct Storage {
     dtype: Option<Dtype>,
     key: String,
@@ -208,7 +208,7 @@ impl Call<'_> {
     }
 }
 
-/// Elements from the first to the last that a view touches; 0 where it has none.
+/// Number of elements from the first to the last one of a view; 0 for an empty view.
 fn span(shape: &[u64], strides: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
@@ -217,7 +217,7 @@ fn span(shape: &[u64], strides: &[u64]) -> Option<u64> {
     pairs.try_fold(1u64, |span, (length, stride)| span.checked_add((length - 1).checked_mul(*stride)?))
 }
 
-/// Whether a view touches each element of its span once, in whatever order of dimensions.
+/// Whether a view includes each element of its span once, in any order of dimensions.
 fn is_dense(shape: &[u64], strides: &[u64]) -> bool {
     let mut pairs: Vec<(u64, u64)> =
         strides.iter().copied().zip(shape.iter().copied()).filter(|(_, length)| *length != 1).collect();
@@ -230,7 +230,7 @@ fn is_dense(shape: &[u64], strides: &[u64]) -> bool {
     })
 }
 
-/// Whether elements that lie side by side differ in the last dimension.
+/// Whether adjacent elements differ in the last dimension.
 fn is_row_major(shape: &[u64], strides: &[u64]) -> bool {
     let mut next = 1u64;
     shape.iter().zip(strides).rev().all(|(length, stride)| {

@@ -142,7 +142,7 @@ fn what_would_be_called_is_refused_with_its_place() {
         b"ctorch\nSize\n)R)R",
         data,
         expect![
-            "data.pkl byte 17: loading it would call what another call gives, which is not known to be harmless; nothing was called"
+            "data.pkl byte 17: loading it would call the result of another call, which is not known to be harmless; nothing was called"
         ],
     );
     check(
@@ -160,7 +160,7 @@ fn what_would_be_called_is_refused_with_its_place() {
             "data.pkl byte 17: loading it would call __main__.Net, which is not known to be harmless; nothing was called"
         ],
     );
-    expect!["loading it would call what is not known to be harmless: __main__.Net"]
+    expect!["loading it would call functions that are not known to be harmless: __main__.Net"]
         .assert_eq(&shown(&archive(&net, data), &Options { any_class: true }));
 }
 
@@ -195,7 +195,7 @@ fn a_tensor_that_lies_is_named() {
     );
     check(
         b"ctorch._utils\n_rebuild_sparse_tensor\n)R".to_vec(),
-        expect!["1 tensors of kinds that are not read (sparse, quantized, nested or others)"],
+        expect!["1 tensors of unsupported kinds were skipped (sparse, quantized, nested or others)"],
     );
 }
 
@@ -205,7 +205,7 @@ fn what_is_no_archive_is_said_to_be_none() {
     expect!["byte 139: no data.pkl in the archive"].assert_eq(&shown(&zip(&[("m/other", b"")]), &options));
     expect!["data.pkl: byte 3: the file ends here; it was cut off"]
         .assert_eq(&shown(&zip(&[("m/data.pkl", b"\x80\x02]")]), &options));
-    expect!["byte 0: a file as torch.save wrote before 1.6, which is not read: load it and save it anew"]
+    expect!["byte 0: the format of torch.save before 1.6 is not supported: load the file and save it again"]
         .assert_eq(&shown(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", &options));
 }
 

@@ -1,4 +1,4 @@
-//! The way from the root of the pickle to its tensors, without recursion.
+//! Finds the tensors of a pickle from its root, without recursion.
 
 use super::rebuild::{Rebuilt, rebuild};
 use super::{Part, Storages};
@@ -6,22 +6,22 @@ use crate::formats::parameters::bytes::ReadAt;
 use crate::formats::parameters::error::ParameterError;
 use crate::formats::pickle::{Arena, Budget, Id, Items, Pairs, Value};
 
-/// Deeper than any checkpoint: optimizer state in a trainer's dictionary is at 6, a module saved whole at 30.
+/// Maximum depth: optimizer state in a trainer's dictionary is at 6, a completely saved module at 30.
 const DEEP: usize = 100;
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const NAME: usize = 1_000;
 
-/// A container on the way.
+/// A container on the current path.
 struct Frame<'r> {
     /// The length of the path before this container's keys.
     path: usize,
     items: std::iter::Enumerate<Items<'r>>,
     pairs: Pairs<'r>,
-    /// State and arguments of an object, which add nothing to the path.
+    /// State and arguments of an object, which do not extend the path.
     more: [Option<Id>; 2],
 }
 
-/// Finds the tensors, each under the first path that leads to it.
+/// Finds the tensors, each named by the first path to it.
 pub(super) fn tensors(
     arena: &Arena<'_>,
     budget: &mut Budget,
@@ -57,7 +57,7 @@ pub(super) fn tensors(
             next = Some(id);
         } else if let Some((key, value)) = frame.pairs.next() {
             match arena.value(key) {
-                // A module saved whole keeps its tensors in these.
+                // A completely saved module has its tensors in these attributes.
                 Value::Text(b"_parameters" | b"_buffers" | b"_modules") => {}
                 Value::Text(text) => join(&mut path, &String::from_utf8_lossy(text)),
                 Value::Int(number) => join(&mut path, &number.to_string()),
@@ -73,7 +73,7 @@ pub(super) fn tensors(
     budget.drop(&mut seen);
     if not_read > 0 {
         part.notes.push(format!(
-            "{not_read} tensors of kinds that are not read (sparse, quantized, nested or others)"
+            "{not_read} tensors of unsupported kinds were skipped (sparse, quantized, nested or others)"
         ));
     }
     if too_deep > 0 {

@@ -1,8 +1,7 @@
-//! Which allocator setting would help, and why: from figures of this snapshot only.
+//! Allocator settings that would help, and the reasons, from this snapshot only.
 //!
-//! Settings and what they do: the PyTorch notes on CUDA semantics ("Optimizing
-//! memory usage with PYTORCH_CUDA_ALLOC_CONF"). Without a reason to change
-//! something, the advice is that nothing would help.
+//! Source of the settings and their effects: the PyTorch notes on CUDA semantics ("Optimizing memory usage with
+//! PYTORCH_CUDA_ALLOC_CONF"). Without a reason to change something, the advice states that nothing would help.
 
 use super::{Analysis, Request, TraceReport};
 use crate::formats::snapshot::Settings;
@@ -11,22 +10,22 @@ use crate::model::units::Bytes;
 /// One setting or call, and why it would help.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Advice {
-    /// What to set or call; `none` where nothing would help.
+    /// The setting or call; `none` where nothing would help.
     pub setting: String,
-    /// Why, with figures of this snapshot.
+    /// The reason, with values of this snapshot.
     pub why: String,
 }
 
-/// From this share of what is reserved on, losing it is worth a change: below, the next request's size decides
-/// more than the allocator does.
+/// Minimum lost share of the reserved memory for an advice: below it, the sizes of the next requests matter more than
+/// fragmentation.
 const WORTH: f64 = 0.05;
-/// From this share of what is reserved on, whole free segments are worth a word.
+/// Minimum share of free segments in the reserved memory for an advice.
 const IDLE: f64 = 0.2;
-/// From this share of what is allocated on, rounding is worth a change.
+/// Minimum share lost to rounding in the allocated memory for an advice.
 const ROUNDING: f64 = 0.1;
-/// Less than this is not worth a change, whatever its share: a segment of the large pool has 20 MiB.
+/// Minimum amount for an advice, whatever its share: a segment of the large pool has 20 MiB.
 const LEAST: Bytes = Bytes::new(16 << 20);
-/// So often per allocation, memory taken from the driver means that the cache does not serve.
+/// If more than one of this many allocations takes memory from the driver, the cache is not effective.
 const TRAFFIC: u64 = 20;
 
 pub(super) fn advise(analysis: &Analysis<'_>) -> Vec<Advice> {
@@ -49,7 +48,7 @@ pub(super) fn advise(analysis: &Analysis<'_>) -> Vec<Advice> {
     if advice.is_empty() {
         let totals = &analysis.totals;
         let why = format!(
-            "{} of {} reserved are lost between live blocks, {} to rounding: no setting would win much",
+            "{} of {} reserved are unreleasable, {} are lost to rounding: no setting would save much",
             totals.unreleasable_bytes, totals.reserved_bytes, totals.internal_bytes,
         );
         advice.push(Advice { setting: "none".to_owned(), why });
@@ -66,7 +65,7 @@ fn conflicts(settings: &Settings<'_>, say: &mut impl FnMut(&str, String)) {
         say(
             "max_split_size_mb (remove)",
             format!(
-                "it is {size} together with expandable_segments, which do not need it; reserved memory can then \
+                "it is {size} together with expandable_segments, which do not require it; reserved memory can then \
                  grow without bound (pytorch issue 123548)"
             ),
         );
@@ -74,12 +73,12 @@ fn conflicts(settings: &Settings<'_>, say: &mut impl FnMut(&str, String)) {
     if settings.garbage_collection_threshold_ratio.is_some_and(|ratio| ratio > 0.0) {
         say(
             "garbage_collection_threshold (remove)",
-            "expandable segments are never collected by it, so it does nothing here".to_owned(),
+            "it does not apply to expandable segments, so it has no effect here".to_owned(),
         );
     }
 }
 
-/// The request that loses the most.
+/// The request with the most lost memory.
 fn worst<'r>(analysis: &'r Analysis<'_>) -> Option<&'r Request> {
     analysis.requests.iter().max_by_key(|request| (request.lost_bytes, request.size_bytes))
 }
@@ -90,8 +89,8 @@ fn split(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMut(
         return;
     };
     let lost = format!(
-        "{} ({}) of what is reserved lie between live blocks in pieces too small for a request of {}, and cannot \
-         be given back",
+        "{} ({}) of the reserved memory are free between active blocks in pieces too small for a request of {}, and \
+         cannot be released",
         worst.lost_bytes,
         percent(worst.lost_ratio),
         worst.size_bytes,
@@ -100,8 +99,8 @@ fn split(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMut(
         say(
             "torch.cuda.empty_cache() at the end of a phase",
             format!(
-                "{lost}; segments can already grow in place, so long-lived blocks among short-lived ones are \
-                     in the way: allocate what stays before what goes"
+                "{lost}; segments are already expandable, so the cause is long-lived blocks among short-lived \
+                     ones: allocate long-lived tensors before short-lived ones"
             ),
         );
         return;
@@ -109,8 +108,8 @@ fn split(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMut(
     say(
         "expandable_segments:True",
         format!(
-            "{lost}; a segment that grows in place keeps free memory in one piece, and its free pages can be \
-                 given back"
+            "{lost}; an expandable segment keeps free memory in one piece, and its free pages can be \
+                 released"
         ),
     );
     if settings.max_split_size_bytes.is_none()
@@ -119,15 +118,15 @@ fn split(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMut(
         say(
             &format!("max_split_size_mb:{megabytes} (where expandable segments cannot be used)"),
             format!(
-                "the largest such piece has {}; segments above the limit are not cut up for small requests, so \
-                 that they stay whole for large ones",
+                "the largest such piece has {}; segments above the limit are not split for small requests, so \
+                 that they remain available for large ones",
                 analysis.gaps.first().map_or(Bytes::ZERO, |gap| gap.size_bytes),
             ),
         );
     }
 }
 
-/// The power of two above what is cut out of the segments with the largest gaps, in MiB.
+/// The power of two above the largest blocks split from the segments with the largest gaps, in MiB.
 fn split_limit(analysis: &Analysis<'_>) -> Option<u64> {
     let neighbors = analysis.gaps.iter().flat_map(|gap| [&gap.before, &gap.after]).flatten();
     let cut = neighbors.map(|neighbor| neighbor.size_bytes.get()).max()?;
@@ -142,8 +141,8 @@ fn traffic(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMu
     for trace in analysis.traces.iter().filter(busy) {
         let span = trace.span_seconds.map_or(String::new(), |span| format!(" in {span:.1} s"));
         let why = format!(
-            "device {}: {} segments were given back and {} taken for {} allocations{span}; each is a slow \
-             call into the driver, and a sign that the job runs at its limit or calls empty_cache() in its loop",
+            "device {}: {} segments were released and {} allocated for {} allocations{span}; each is a slow \
+             driver call, and a sign that the job runs at its memory limit or calls empty_cache() in its loop",
             trace.device, trace.segment_frees, trace.segment_allocations, trace.allocations,
         );
         let expandable = settings.expandable_segments == Some(true);
@@ -168,7 +167,7 @@ fn failures(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
                 "expandable_segments:True",
                 format!(
                     "device {}: {asked} could not be allocated with {free} free on the device, while {unreleasable} were \
-                     free between live blocks: the failure is one of fragmentation",
+                     free between active blocks: the cause is fragmentation",
                     trace.device,
                 ),
             );
@@ -177,7 +176,7 @@ fn failures(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
                 "a smaller batch, activation checkpointing, or sharding",
                 format!(
                     "device {}: {asked} could not be allocated with {free} free on the device, and only {unreleasable} \
-                     free between live blocks: no allocator setting would have found room",
+                     free between active blocks: no allocator setting would have helped",
                     trace.device,
                 ),
             );
@@ -189,9 +188,9 @@ fn leaks(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
     for trace in &analysis.traces {
         for leak in trace.leaks.stacks.iter().filter(|stack| stack.suspect).take(3) {
             say(
-                &format!("a look at {}", leak.stack.short),
+                &format!("check {}", leak.stack.short),
                 format!(
-                    "device {}: it left {} behind in {} of {} whole steps; no allocator setting gives back what \
+                    "device {}: it left {} allocated in {} of {} complete steps; no allocator setting releases memory that \
                      the program still refers to",
                     trace.device, leak.live_bytes, leak.in_steps, trace.leaks.whole_steps,
                 ),
@@ -206,7 +205,8 @@ fn rounding(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnM
     if totals.internal_bytes < LEAST || share.is_none_or(|share| share < ROUNDING) {
         return;
     }
-    let lost = format!("{} ({}) of what is active was not asked for", totals.internal_bytes, percent(share));
+    let lost =
+        format!("{} ({}) of the active memory was not requested", totals.internal_bytes, percent(share));
     match settings.roundup_power2_divisions {
         Some(divisions) if divisions > 0 => say(
             "roundup_power2_divisions (more divisions, or remove)",
@@ -215,7 +215,7 @@ fn rounding(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnM
         _ => say(
             "fewer, larger tensors",
             format!(
-                "{lost}; every block is rounded up to 512 B, and a block of a large segment keeps a rest of up \
+                "{lost}; every block is rounded up to 512 B, and a block of a large segment keeps a remainder of up \
                      to 1 MiB: no setting changes that"
             ),
         ),
@@ -229,8 +229,8 @@ fn idle(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
         say(
             "torch.cuda.empty_cache() (only if another process needs the memory)",
             format!(
-                "{} ({}) of what is reserved are free and can be given back; the allocator does so by itself \
-                 before it fails, so this is no fragmentation",
+                "{} ({}) of the reserved memory are free and can be released; the allocator does this itself \
+                 before an allocation fails, so this is not fragmentation",
                 totals.releasable_bytes,
                 percent(share),
             ),

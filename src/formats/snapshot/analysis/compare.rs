@@ -1,4 +1,4 @@
-//! Two snapshots of the same job: what grew, and whose it is.
+//! Compares two snapshots of the same job: which stacks' memory grew.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use super::totals::{Totals, survey};
 use crate::formats::snapshot::{Frame, Snapshot, SnapshotError, StackId, State};
 use crate::model::units::Bytes;
 
-/// What changed from one snapshot to another.
+/// The differences of two snapshots.
 #[derive(Debug, serde::Serialize)]
 pub struct Comparison {
-    /// The sums of the first.
+    /// The totals of the first.
     pub before: Totals,
-    /// The sums of the second.
+    /// The totals of the second.
     pub after: Totals,
     /// The stacks whose live memory changed the most, in either direction.
     pub stacks: Vec<Change>,
 }
 
-/// What one stack held in either.
+/// The memory of one stack in both.
 #[derive(Debug, serde::Serialize)]
 pub struct Change {
-    /// What it had in the first.
+    /// Its memory in the first.
     pub before_bytes: Bytes,
-    /// What it has in the second.
+    /// Its memory in the second.
     pub after_bytes: Bytes,
     /// The difference.
     pub change_bytes: i128,
@@ -31,7 +31,7 @@ pub struct Change {
     pub before_blocks: u64,
     /// Blocks in the second.
     pub after_blocks: u64,
-    /// Who.
+    /// The stack.
     pub stack: StackReport,
 }
 
@@ -42,10 +42,10 @@ struct Held {
     blocks: [u64; 2],
 }
 
-/// Compares two snapshots. Stacks are the same where every frame is.
+/// Compares two snapshots. Stacks are equal if all their frames are.
 ///
 /// # Errors
-/// Where that would take more memory than reading one of them was allowed.
+/// If this would take more memory than the limit of reading one of them.
 pub fn compare(before: &Snapshot<'_>, after: &Snapshot<'_>, top: usize) -> Result<Comparison, SnapshotError> {
     super::afford(before)?;
     super::afford(after)?;

@@ -1,4 +1,4 @@
-//! The free ranges that cannot be given back, and who is in the way.
+//! The free ranges that cannot be released, and their neighbors.
 
 use super::stacks::StackReport;
 use super::totals::Survey;
@@ -8,7 +8,7 @@ use crate::model::units::Bytes;
 /// A free range between active blocks.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Gap {
-    /// Where it starts.
+    /// Its address.
     pub address: u64,
     /// Its size.
     pub size_bytes: Bytes,
@@ -16,9 +16,9 @@ pub struct Gap {
     pub device: i64,
     /// The size of the segment it is in.
     pub segment_bytes: Bytes,
-    /// The active block below; nothing at the start of the segment.
+    /// The active block below; absent at the start of the segment.
     pub before: Option<Neighbor>,
-    /// The active block above; nothing at the end of the segment.
+    /// The active block above; absent at the end of the segment.
     pub after: Option<Neighbor>,
 }
 
@@ -27,11 +27,11 @@ pub struct Gap {
 pub struct Neighbor {
     /// Its size.
     pub size_bytes: Bytes,
-    /// What was asked for.
+    /// The requested size.
     pub requested_bytes: Bytes,
-    /// What it is used for.
+    /// Its state.
     pub state: State,
-    /// Who has it.
+    /// The stack that allocated it.
     pub stack: StackReport,
 }
 

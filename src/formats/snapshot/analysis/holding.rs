@@ -1,22 +1,23 @@
-//! Who held how much, over a trace: the data of a picture.
+//! Allocated memory by stack over a trace: the data of a plot.
 
 use super::lives::Lives;
 use super::stacks::{StackReport, Tally};
 use crate::formats::snapshot::{Action, Snapshot, StackId, Trace};
 
-/// A trace in columns, each at its highest moment.
+/// A trace in columns, each at its peak.
 #[derive(Debug)]
 pub struct Holding {
-    /// Who: the stacks that held the most at the peak, in short; then all other stacks; last what has no stack.
+    /// Names of the rows: the stacks with the most memory at the peak; then all other stacks; last the memory without
+    /// a stack.
     pub stacks: Vec<String>,
-    /// What each of them held, in bytes, by column.
+    /// Memory of each row, in bytes, by column.
     pub columns: Vec<Vec<u64>>,
-    /// What was held from the driver, in bytes, by column.
+    /// Reserved memory, in bytes, by column.
     pub reserved: Vec<u64>,
 }
 
 impl Holding {
-    /// The trace in that many columns; `share` says how far along an event is, 0 to 1.
+    /// Divides the trace into columns; `share` returns the position of an event, 0 to 1.
     pub fn of(
         snapshot: &Snapshot<'_>,
         trace: &Trace,
@@ -57,7 +58,7 @@ fn column(share: f64, columns: usize) -> usize {
     ((share * columns as f64).max(0.0) as usize).min(columns.saturating_sub(1))
 }
 
-/// The stacks that hold the most when the most is live.
+/// The stacks with the most memory at the peak.
 fn at_peak(snapshot: &Snapshot<'_>, lives: &Lives, stacks: usize) -> Vec<StackId> {
     let (mut live, mut peak, mut at) = (lives.base, lives.base, 0);
     for change in &lives.changes {
@@ -74,7 +75,7 @@ fn at_peak(snapshot: &Snapshot<'_>, lives: &Lives, stacks: usize) -> Vec<StackId
     tally.largest(stacks)
 }
 
-/// The sums of the moment in each column when the most was live; the last ones before where nothing happened.
+/// The sums at the peak of each column; those of the previous column if there was no event.
 fn highest(
     lives: &Lives,
     class: &[usize],

@@ -1,19 +1,16 @@
 //! Memory that a trace allocates and never frees.
 //!
 //! # What it says
-//! Which stacks allocated memory that is still live at the end, and which of
-//! them did so step after step: those are suspects.
+//! The stacks that allocated memory that is still live at the end, and those of them that did so in step after step:
+//! these are suspects.
 //!
 //! # Method
-//! The trace is cut into steps: where PyTorch annotated the starts of optimizer
-//! steps, there; otherwise where live memory falls back by half of its last
-//! rise and by a tenth of its whole range. The first and the unfinished last
-//! piece are left out. A suspect left live memory in at least three steps, and
-//! in at least half of them.
+//! The trace is divided into steps: at PyTorch's annotations of optimizer steps where there are any; otherwise where
+//! live memory decreases by half of its last rise and by a tenth of its whole range. The first and the unfinished
+//! last part are ignored. A suspect left memory allocated in at least three steps, and in at least half of them.
 //!
 //! # When it stays silent
-//! With fewer than three whole steps after the first: one step in progress
-//! looks the same as a leak.
+//! With fewer than three complete steps after the first: one step in progress looks the same as a leak.
 //!
 //! # False alarms
 //! A cache that fills by a little in every step, for as long as it fills.
@@ -23,48 +20,48 @@ use super::stacks::StackReport;
 use crate::formats::snapshot::{Snapshot, StackId, Trace};
 use crate::model::units::Bytes;
 
-/// So many whole steps are needed after the first.
+/// Minimum number of complete steps after the first.
 const STEPS: usize = 3;
 
-/// What was allocated in the trace and is still live, and whether that repeats.
+/// Memory that was allocated in the trace and is still live, and whether this repeats.
 #[derive(Debug, serde::Serialize)]
 pub struct Leaks {
-    /// What the trace was cut by.
+    /// How the trace was divided.
     pub windows: Windows,
-    /// Whole steps after the first one.
+    /// Number of complete steps after the first.
     pub whole_steps: usize,
-    /// Whether there are enough of them to tell a leak.
+    /// Whether there are enough steps to detect a leak.
     pub conclusive: bool,
-    /// Allocated in the trace and live at its end, together.
+    /// Total memory that was allocated in the trace and is live at its end.
     pub unfreed_bytes: Bytes,
-    /// By stack: suspects first, then the larger.
+    /// By stack: suspects first, then by size.
     pub stacks: Vec<Unfreed>,
 }
 
-/// What a trace was cut into steps by.
+/// How a trace is divided into steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Windows {
-    /// The annotated starts of optimizer steps.
+    /// By the annotated starts of optimizer steps.
     OptimizerSteps,
-    /// The rise and fall of live memory.
+    /// By the rise and fall of live memory.
     RiseAndFall,
 }
 
-/// What one stack allocated and did not free.
+/// Memory that one stack allocated and did not free.
 #[derive(Debug, serde::Serialize)]
 pub struct Unfreed {
-    /// Whether it did so step after step.
+    /// Whether it did so in step after step.
     pub suspect: bool,
-    /// All of it.
+    /// Its size.
     pub live_bytes: Bytes,
-    /// In how many allocations.
+    /// Number of allocations.
     pub allocations: u64,
-    /// In how many of the whole steps.
+    /// Number of complete steps with such allocations.
     pub in_steps: usize,
-    /// What a whole step leaves behind on average; nothing where there is none.
+    /// Mean size per complete step; absent without complete steps.
     pub per_step_bytes: Option<Bytes>,
-    /// Who.
+    /// The stack.
     pub stack: StackReport,
 }
 
@@ -72,10 +69,10 @@ pub struct Unfreed {
 struct Sum {
     bytes: u64,
     allocations: u64,
-    /// In whole steps only.
+    /// Bytes in complete steps only.
     steady_bytes: u64,
     in_steps: usize,
-    /// The last whole step that was counted, from 1.
+    /// The last complete step that was counted, from 1.
     last_step: usize,
 }
 
@@ -91,7 +88,7 @@ pub(super) fn leaks(snapshot: &Snapshot<'_>, trace: &Trace, lives: &Lives, top: 
         let sum = &mut sums[life.stack.index()];
         sum.bytes = sum.bytes.saturating_add(life.size);
         sum.allocations += 1;
-        // 0 is before the first whole step; the last start begins what is unfinished.
+        // 0 is before the first complete step; the last start begins the unfinished step.
         let step = starts.partition_point(|start| *start <= born.get());
         if step > 0 && step < starts.len() {
             sum.steady_bytes = sum.steady_bytes.saturating_add(life.size);
@@ -116,7 +113,7 @@ pub(super) fn leaks(snapshot: &Snapshot<'_>, trace: &Trace, lives: &Lives, top: 
     Leaks { windows, whole_steps, conclusive, unfreed_bytes, stacks: stacks.collect() }
 }
 
-/// Where steps start, as event numbers; what comes before the first start is no whole step.
+/// The starts of steps as event numbers; the part before the first start is not a complete step.
 fn cut(snapshot: &Snapshot<'_>, trace: &Trace, lives: &Lives) -> (Windows, Vec<u32>) {
     let events = snapshot.events(trace);
     let first = events.first().and_then(|event| event.time_us);
@@ -137,7 +134,7 @@ fn cut(snapshot: &Snapshot<'_>, trace: &Trace, lives: &Lives) -> (Windows, Vec<u
     }
 }
 
-/// Where live memory had fallen back, and rose again.
+/// The minima of live memory between steps.
 fn troughs(lives: &Lives) -> Vec<u32> {
     let series = |mut visit: Box<dyn FnMut(u32, u64) + '_>| {
         let mut live = lives.base;

@@ -1,8 +1,7 @@
-//! When each allocation of a trace was born and died, and what was there before the trace began.
+//! Lifetimes of the allocations of a trace, and the memory that was live before the trace began.
 //!
-//! A trace is a ring buffer and starts in the middle of the job's life. What
-//! was live then is what is live now and was not born in the trace, and what
-//! died in the trace without having been born in it.
+//! A trace is a ring buffer and starts in the middle of the job. The memory that was live then is what is live now
+//! and was not allocated in the trace, plus what was freed in the trace without having been allocated in it.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -12,58 +11,58 @@ use crate::formats::snapshot::{Action, Snapshot, StackId, State, Trace};
 /// One allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
-    /// What was asked for, in bytes.
+    /// The requested size in bytes.
     pub size: u64,
-    /// The event that made it, counted from the trace's start; nothing where it is older.
+    /// The number of the event that allocated it, from the start of the trace; absent where it is older.
     pub born: Option<NonZeroU32>,
-    /// The event that ended it, counted from 1; nothing where it lives on.
+    /// The number of the event that freed it, from 1; absent while it is live.
     pub died: Option<NonZeroU32>,
-    /// Who asked for it; unknown where it is older than the trace and gone.
+    /// The stack that allocated it; unknown where it is older than the trace and was freed.
     pub stack: StackId,
 }
 
 impl Life {
-    /// Whether it lives after that many events.
+    /// Whether it is live after this number of events.
     pub fn at(&self, events: u32) -> bool {
         self.born.is_none_or(|born| born.get() <= events) && self.died.is_none_or(|died| died.get() > events)
     }
 }
 
-/// A birth or a death.
+/// An allocation or a free.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// The event, counted from 1.
+    /// The number of the event, from 1.
     pub event: u32,
-    /// Whose, in [`Lives::all`].
+    /// The index in [`Lives::all`].
     pub life: u32,
-    /// Whether it was born; it died otherwise.
+    /// Whether it is an allocation; otherwise a free.
     pub birth: bool,
 }
 
-/// Every allocation that a trace tells of.
+/// All allocations of a trace.
 #[derive(Debug, Default)]
 pub struct Lives {
-    /// In the order of birth; older ones where the trace tells of them.
+    /// In the order of allocation; older ones at their first event in the trace.
     pub all: Vec<Life>,
-    /// Births and deaths in the order of events.
+    /// Allocations and frees in the order of events.
     pub changes: Vec<Change>,
-    /// Live when the trace began, in bytes.
+    /// Live memory when the trace began, in bytes.
     pub base: u64,
-    /// Frees of something that was not born in the trace.
+    /// Number of frees of memory that was not allocated in the trace.
     pub unknown_frees: u64,
-    /// Live at the end by the trace, and not in the blocks.
+    /// Number of allocations that are live at the end of the trace, and missing in the blocks.
     pub missing: u64,
 }
 
 impl Lives {
-    /// The lives of a trace.
+    /// Computes the lifetimes of a trace.
     pub fn of(snapshot: &Snapshot<'_>, trace: &Trace) -> Self {
         let mut lives = Self::default();
         let mut open: HashMap<u64, u32> = HashMap::new();
         for (number, event) in (1..).map_while(NonZeroU32::new).zip(snapshot.events(trace)) {
             match event.action {
                 Action::Alloc => {
-                    // An address that is given out again was freed, even if the trace lacks that event.
+                    // An address that is allocated again was freed, even if the trace lacks that event.
                     if let Some(old) = open.insert(event.address, lives.next()) {
                         lives.dies(old, number);
                     }
@@ -102,7 +101,7 @@ impl Lives {
         u32::try_from(self.all.len()).expect("each is of an event or a block, which are numbered in 32 bits")
     }
 
-    /// One that is older than the trace.
+    /// Adds an allocation that is older than the trace.
     fn before(&mut self, size: u64, stack: StackId) -> u32 {
         self.base = self.base.saturating_add(size);
         let life = self.next();

@@ -1,8 +1,8 @@
-//! What a snapshot means: figures, who holds the memory, what would help.
+//! Analysis of a snapshot: statistics, memory by stack, and advice.
 //!
-//! Every struct is also the JSON report: units are in the names. What the file
-//! does not tell is absent. A share of free memory is never a verdict by
-//! itself, because the allocator gives whole free segments back before it fails.
+//! Every struct is also the JSON report: units are in the names. Values that the file does not have are absent. A
+//! share of free memory is never a verdict on its own, because the allocator releases completely free segments before
+//! an allocation fails.
 
 mod advice;
 mod compare;
@@ -35,14 +35,14 @@ use crate::model::units::Bytes;
 pub struct Options {
     /// The length of each list of stacks and gaps.
     pub top: usize,
-    /// A request whose chances are to be told, beside those that the job makes.
+    /// A request size to assess in addition to those of the job.
     pub request: Option<Bytes>,
 }
 
-/// Everything there is to say about one snapshot.
+/// The analysis of one snapshot.
 #[derive(Debug, serde::Serialize)]
 pub struct Analysis<'a> {
-    /// All segments together.
+    /// Totals of all segments.
     pub totals: Totals,
     /// By device.
     pub devices: Vec<Group>,
@@ -50,28 +50,28 @@ pub struct Analysis<'a> {
     pub streams: Vec<Group>,
     /// By device and pool: a pool's free memory serves only that pool.
     pub pools: Vec<Group>,
-    /// What free memory is worth for requests of real sizes.
+    /// Usability of the free memory for requests of real sizes.
     pub requests: Vec<Request>,
-    /// The stacks that hold the most memory now.
+    /// The stacks with the most live memory.
     pub stacks: Vec<Holder>,
-    /// The largest free ranges that cannot be given back, and who is on either side.
+    /// The largest free ranges that cannot be released, with their neighbors.
     pub gaps: Vec<Gap>,
-    /// What the traces tell, by device.
+    /// Analysis of the traces, by device.
     pub traces: Vec<TraceReport>,
-    /// The allocator's settings; nothing where the release does not write them.
+    /// The allocator's settings; absent where the release does not write them.
     pub allocator_settings: Option<Settings<'a>>,
-    /// Which settings would help, and why.
+    /// Settings that would help, and the reasons.
     pub advice: Vec<Advice>,
-    /// What about the file is odd.
+    /// Anomalies of the file.
     pub notes: Vec<String>,
     /// Every segment, in the order of the file.
     pub segments: Vec<SegmentReport>,
 }
 
-/// Analyzes a snapshot: once over its blocks, once over its events.
+/// Analyzes a snapshot, in one pass over its blocks and one over its events.
 ///
 /// # Errors
-/// Where that would take more memory than reading the file was allowed.
+/// If this would take more memory than the limit of reading the file.
 pub fn analyze<'a>(snapshot: &Snapshot<'a>, options: &Options) -> Result<Analysis<'a>, SnapshotError> {
     afford(snapshot)?;
     let survey = totals::survey(snapshot);
@@ -96,14 +96,14 @@ pub fn analyze<'a>(snapshot: &Snapshot<'a>, options: &Options) -> Result<Analysi
     Ok(analysis)
 }
 
-/// What is held for each event, block, segment and stack while they are looked at, in bytes: see [`Life`], the
-/// map of open allocations, [`SegmentReport`] with its place in three groups, and the free ranges.
+/// Memory per event, block, segment and stack during the analysis, in bytes: see [`Life`], the map of open
+/// allocations, [`SegmentReport`] with its place in three groups, and the free ranges.
 const FOR_EVENT: usize = 80;
 const FOR_BLOCK: usize = 64;
 const FOR_SEGMENT: usize = size_of::<SegmentReport>() + 6 * size_of::<Group>();
 const FOR_STACK: usize = 48;
 
-/// Makes sure that the bound on memory holds for the analysis too.
+/// Checks that the analysis stays within the memory limit.
 fn afford(snapshot: &Snapshot<'_>) -> Result<(), SnapshotError> {
     let needed = [
         (snapshot.events.len(), FOR_EVENT),

@@ -1,4 +1,4 @@
-//! What free memory is worth for requests of a size that the job really makes.
+//! Usability of the free memory for requests of the sizes that the job makes.
 //!
 //! The index is the kernel's unusable-free index (mm/vmstat.c,
 //! `unusable_free_index`): the share of free memory in ranges too small for
@@ -13,40 +13,40 @@ use crate::model::units::Bytes;
 const SMALL: u64 = 1 << 20;
 const ROUND: u64 = 512;
 
-/// One size, and what would become of a request for it.
+/// One request size, and whether it can be served.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Request {
-    /// Where the size comes from.
+    /// Origin of the size.
     pub origin: Origin,
     /// The size, rounded up to 512 bytes as the allocator does.
     pub size_bytes: Bytes,
     /// Free memory of the pool that would serve it.
     pub free_bytes: Bytes,
-    /// The share of that in ranges too small for it; nothing where nothing is free.
+    /// The share of it in ranges that are too small; absent where no memory is free.
     pub unusable_ratio: Option<f64>,
-    /// What is too small for it and cannot be given back either: lost to this request.
+    /// Memory in ranges that are too small and cannot be released: lost to this request.
     pub lost_bytes: Bytes,
-    /// That as a share of everything reserved.
+    /// The lost memory as a share of the reserved memory.
     pub lost_ratio: Option<f64>,
-    /// Whether it can be served without asking the driver.
+    /// Whether it can be served without memory from the driver.
     pub fits: bool,
 }
 
-/// Where a size comes from.
+/// Origin of a request size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// Asked for on the command line.
+    /// Given on the command line.
     Given,
-    /// The last one that could not be served.
+    /// The last failed request of the trace.
     Failed,
-    /// 99 of 100 large requests of the trace are no larger.
+    /// The 99 % quantile of the large requests of the trace.
     TraceP99,
     /// The largest request of the trace.
     TraceMax,
-    /// There is no trace: 99 of 100 large live blocks are no larger.
+    /// Without a trace: the 99 % quantile of the large live blocks.
     LiveP99,
-    /// There is no trace: the largest live block.
+    /// Without a trace: the largest live block.
     LiveMax,
 }
 

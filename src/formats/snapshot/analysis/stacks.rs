@@ -1,17 +1,17 @@
-//! Who holds memory.
+//! Memory by stack.
 
 use crate::formats::snapshot::{Frame, Snapshot, StackId, Stacks, State};
 use crate::model::printable::escaped;
 use crate::model::units::Bytes;
 
-/// A call stack, for people.
+/// A call stack, formatted for display.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StackReport {
-    /// The frames, innermost first, as `function (file:line)`; none where the stack was not recorded. At most 32.
+    /// The frames, innermost first, as `function (file:line)`; empty where the stack was not recorded. At most 32.
     pub frames: Vec<String>,
-    /// How many frames there are.
+    /// Number of frames.
     pub depth: usize,
-    /// What tells it apart, in one line: the innermost calls, then the next of the program's own.
+    /// A summary in one line: the innermost calls, then the next one of the program itself.
     #[serde(skip)]
     pub short: String,
 }
@@ -28,7 +28,7 @@ impl StackReport {
     }
 }
 
-/// The innermost calls that are always shown: a library's line is often called from several others.
+/// Number of innermost calls that are always shown: a line of a library is often called from several places.
 const INNER: usize = 3;
 
 fn short(stacks: &Stacks<'_>, stack: StackId, own: usize) -> String {
@@ -43,7 +43,7 @@ fn short(stacks: &Stacks<'_>, stack: StackId, own: usize) -> String {
     parts.join(" < ")
 }
 
-/// Whether a frame is of the recording, of the allocator, or of the dispatch to an operator: every stack has these.
+/// Whether a frame belongs to the recording, the allocator or the operator dispatch, which every stack has.
 fn is_plumbing(frame: &Frame<'_>) -> bool {
     const PLUMBING: [&[u8]; 9] = [
         b"torch::unwind",
@@ -72,16 +72,16 @@ fn brief(frame: &Frame<'_>) -> String {
     }
 }
 
-/// A stack and what it holds.
+/// A stack and its live memory.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Holder {
-    /// What it asked for and still has.
+    /// Live memory that it allocated, as requested.
     pub live_bytes: Bytes,
-    /// How many blocks that are.
+    /// Number of live blocks.
     pub blocks: u64,
-    /// Its share of everything live.
+    /// Its share of all live memory.
     pub share_ratio: Option<f64>,
-    /// Who that is.
+    /// The stack.
     pub stack: StackReport,
 }
 
@@ -100,7 +100,7 @@ impl Tally {
         *count += 1;
     }
 
-    /// Who has the most, the larger first; equal ones in the order of the file.
+    /// The stacks with the most memory, largest first; equal ones in the order of the file.
     pub(super) fn largest(&self, top: usize) -> Vec<StackId> {
         let mut all: Vec<(StackId, u64)> = (0..)
             .map(StackId::at)
@@ -112,7 +112,7 @@ impl Tally {
         all.into_iter().take(top).map(|(stack, _)| stack).collect()
     }
 
-    /// The largest, the larger first; equal ones in the order of the file.
+    /// Reports of the stacks with the most memory, largest first; equal ones in the order of the file.
     pub(super) fn top(&self, stacks: &Stacks<'_>, top: usize) -> Vec<Holder> {
         let whole = Bytes::new(self.0.iter().fold(0, |sum: u64, (bytes, _)| sum.saturating_add(*bytes)));
         let holder = |stack: StackId| {
@@ -129,7 +129,7 @@ impl Tally {
     }
 }
 
-/// The stacks that hold the most memory now.
+/// The stacks with the most live memory.
 pub(super) fn holders(snapshot: &Snapshot<'_>, top: usize) -> Vec<Holder> {
     let mut tally = Tally::new(&snapshot.stacks);
     for block in snapshot.blocks.iter().filter(|block| block.state != State::Free) {

@@ -1,4 +1,4 @@
-//! What a trace tells: its span, the peak and what held it, failures, and traffic with the driver.
+//! Analysis of a trace: its duration, the peak and its stacks, failures, and driver calls.
 
 use super::lives::Lives;
 use super::stacks::{Holder, StackReport, Tally};
@@ -7,74 +7,75 @@ use super::{Leaks, Options, leak};
 use crate::formats::snapshot::{Action, Event, Snapshot, Trace};
 use crate::model::units::{Bytes, Seconds, Unit as _};
 
-/// What one device's trace tells.
+/// Analysis of one device's trace.
 #[derive(Debug, serde::Serialize)]
 pub struct TraceReport {
     /// The device's index.
     pub device: i64,
-    /// How many events it has.
+    /// Number of events.
     pub events: u64,
-    /// From its first to its last event; nothing where the release writes no times.
+    /// Time from its first to its last event; absent where the release writes no times.
     pub span_seconds: Option<f64>,
     /// Allocations.
     pub allocations: u64,
     /// Frees of memory that was allocated before the trace began.
     pub unknown_frees: u64,
-    /// Live when the trace began, as asked for.
+    /// Live memory when the trace began, as requested.
     pub base_bytes: Bytes,
-    /// Live at its end, as asked for.
+    /// Live memory at its end, as requested.
     pub end_bytes: Bytes,
     /// Allocated in the trace and live at its end.
     pub traced_live_bytes: Bytes,
-    /// The most that was live at once of what was allocated in the trace.
+    /// Peak of the live memory that was allocated in the trace.
     pub traced_peak_bytes: Bytes,
-    /// The most that was live at once.
+    /// The peak of the live memory.
     pub peak: Peak,
     /// Segments and pages taken from the driver.
     pub segment_allocations: u64,
-    /// Segments and pages given back to the driver.
+    /// Segments and pages released to the driver.
     pub segment_frees: u64,
-    /// What the trace took from the driver minus what it gave back.
+    /// Memory taken from the driver in the trace minus the memory released to it.
     pub reserved_net_bytes: i128,
-    /// The highest that difference was; 0 where it never was above.
+    /// Peak of that difference; at least 0.
     pub reserved_net_peak_bytes: Bytes,
-    /// The most that was held from the driver.
+    /// Peak of the reserved memory.
     pub reserved_peak_bytes: Bytes,
-    /// What could not be allocated.
+    /// Failed allocations.
     pub failures: Vec<Failure>,
-    /// What was allocated and never freed.
+    /// Memory that was allocated and never freed.
     pub leaks: Leaks,
 }
 
-/// The moment when the most was live.
+/// The peak of the live memory.
 #[derive(Debug, serde::Serialize)]
 pub struct Peak {
-    /// Live then, as asked for.
+    /// Live memory at the peak, as requested.
     pub live_bytes: Bytes,
-    /// The event that reached it, from 1; 0 is before the first.
+    /// The number of the event that reached it, from 1; 0 is before the first.
     pub event: u32,
-    /// When, from the first event on; nothing where the release writes no times.
+    /// Time since the first event; absent where the release writes no times.
     pub after_seconds: Option<f64>,
-    /// Who held it. A stack without frames stands for what is older than the trace and gone.
+    /// Memory by stack at the peak. A stack without frames stands for memory that is older than the trace and was
+    /// freed.
     pub holders: Vec<Holder>,
 }
 
 /// An allocation that failed.
 #[derive(Debug, serde::Serialize)]
 pub struct Failure {
-    /// Which event, from 1.
+    /// The number of the event, from 1.
     pub event: u32,
-    /// When, from the first event on; nothing where the release writes no times.
+    /// Time since the first event; absent where the release writes no times.
     pub after_seconds: Option<f64>,
-    /// What was asked for.
+    /// The requested size.
     pub requested_bytes: Bytes,
-    /// What the device had free.
+    /// Free memory of the device.
     pub device_free_bytes: Bytes,
-    /// Who asked.
+    /// The stack of the request.
     pub stack: StackReport,
 }
 
-/// Failures told of a trace; a job that retries has the same one many times.
+/// Maximum number of reported failures of a trace; a job that retries has the same one many times.
 const FAILURES: usize = 16;
 
 pub(super) fn report(
@@ -138,10 +139,10 @@ fn count_of(events: &[Event]) -> u64 {
     u64::try_from(events.len()).unwrap_or(u64::MAX)
 }
 
-/// The sums at the end of a trace, and the highest on the way.
+/// The sums at the end of a trace, and their peaks.
 struct Walk {
     live: u64,
-    /// The most live, and the number of the event that reached it.
+    /// The peak of the live memory, and the number of the event that reached it.
     peak: (u64, u32),
     traced: u64,
     traced_peak: u64,

@@ -1,37 +1,37 @@
-//! Sums over segments, by segment and by group.
+//! Totals of segments, by segment and by group.
 
 use crate::formats::snapshot::{Kind, Segment, Snapshot, State};
 use crate::model::units::Bytes;
 
-/// Sums over some segments.
+/// Totals of some segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Totals {
-    /// How many segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Blocks that the job has, or that wait for another stream.
+    /// Number of active blocks: allocated, or waiting for another stream.
     pub active_blocks: u64,
-    /// Free blocks.
+    /// Number of free blocks.
     pub free_blocks: u64,
-    /// Held from the driver.
+    /// Reserved memory.
     pub reserved_bytes: Bytes,
-    /// In blocks that the job has, after rounding.
+    /// Allocated memory, after rounding.
     pub allocated_bytes: Bytes,
-    /// Allocated, or given back and still in use by another stream.
+    /// Active memory: allocated, or freed and still in use by another stream.
     pub active_bytes: Bytes,
-    /// What was asked for, of what is active.
+    /// Requested part of the active memory.
     pub requested_bytes: Bytes,
-    /// Lost inside blocks: active minus requested.
+    /// Lost to rounding: active minus requested.
     pub internal_bytes: Bytes,
-    /// In free blocks.
+    /// Free memory.
     pub free_bytes: Bytes,
-    /// In segments without an active block.
+    /// Free memory in segments without an active block.
     pub whole_free_bytes: Bytes,
-    /// Free next to active blocks of the same segment.
+    /// Free memory in segments with an active block (inactive split).
     pub inactive_split_bytes: Bytes,
-    /// What the allocator gives back to the driver before it fails: segments without an active block, and the
-    /// free pages of expandable ones.
+    /// Memory that the allocator releases to the driver before an allocation fails: segments without an active block,
+    /// and the free pages of expandable ones.
     pub releasable_bytes: Bytes,
-    /// Free, and not releasable: fragmentation proper.
+    /// Free and not releasable: external fragmentation.
     pub unreleasable_bytes: Bytes,
     /// The largest free range.
     pub largest_free_bytes: Bytes,
@@ -60,7 +60,7 @@ impl Totals {
     }
 }
 
-/// The segments that have something in common, and their sums.
+/// A group of segments and its totals.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Group {
     /// The device's index.
@@ -74,7 +74,7 @@ pub struct Group {
     /// The private pool, in a list by pool; (0, 0) is the default one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_pool: Option<(i64, i64)>,
-    /// Their sums.
+    /// The totals.
     #[serde(flatten)]
     pub totals: Totals,
 }
@@ -95,10 +95,10 @@ impl Group {
     }
 }
 
-/// One segment and its sums.
+/// One segment and its totals.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct SegmentReport {
-    /// Where it starts; nothing where the release does not say.
+    /// Its address; absent where the release does not write it.
     pub address: Option<u64>,
     /// The device's index.
     pub device: i64,
@@ -110,24 +110,24 @@ pub struct SegmentReport {
     pub private_pool: (i64, i64),
     /// Whether it can grow and shrink in place.
     pub expandable: bool,
-    /// Its sums.
+    /// The totals.
     #[serde(flatten)]
     pub totals: Totals,
 }
 
-/// Free blocks that follow each other.
+/// Consecutive free blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// Which segment.
+    /// Index of the segment.
     pub(super) segment: u32,
     /// The first block, and the one after the last, in [`Snapshot::blocks`].
     pub(super) blocks: (u32, u32),
     pub(super) size: u64,
-    /// What of it can be given back to the driver.
+    /// The part of it that can be released to the driver.
     pub(super) releasable: u64,
 }
 
-/// What one pass over the blocks finds.
+/// The result of one pass over the blocks.
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) totals: Totals,
@@ -221,7 +221,7 @@ fn pages(segment: &Segment, start: u64, size: u64) -> u64 {
 }
 
 impl Survey {
-    /// Sums of the segments that have the same key, in the order of the keys.
+    /// Totals of the segments with equal keys, in the order of the keys.
     pub(super) fn groups(&self, key: impl Fn(&SegmentReport) -> Key) -> Vec<Group> {
         let mut groups = std::collections::BTreeMap::<Key, Totals>::new();
         for segment in &self.segments {
@@ -237,7 +237,7 @@ impl Survey {
         groups.into_iter().map(group).collect()
     }
 
-    /// Held from the driver on one device.
+    /// Reserved memory of one device.
     pub(super) fn reserved(&self, device: i64) -> Bytes {
         self.segments
             .iter()

@@ -1,7 +1,7 @@
-//! Sees how watched processes end, though they are not our children.
+//! Detects how watched processes ended that are not children of memwarden.
 //!
-//! A pidfd that is held tells the exit status once the process was reaped, since
-//! Linux 6.15. Before that only its parent knows, and [`Deaths::told`] says so.
+//! Since Linux 6.15, an open pidfd returns the exit status once the process was reaped. Before, only the parent knows
+//! it, and [`Deaths::supported`] returns false.
 
 mod raw;
 
@@ -17,17 +17,17 @@ use crate::model::fair;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 
-/// Processes that are watched at most; each takes a descriptor.
+/// Maximum number of watched processes; each needs a descriptor.
 const MOST: usize = 1024;
 
 /// A process that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// Which.
+    /// The process.
     pub key: ProcessKey,
-    /// To whom it belonged.
+    /// The job that it belonged to.
     pub owner: Label,
-    /// The signal that ended it; nothing where it ended by itself.
+    /// The signal that terminated it; absent where it exited.
     pub signal: Option<i32>,
 }
 
@@ -44,14 +44,14 @@ pub struct Deaths {
 }
 
 impl Deaths {
-    /// Whether this kernel tells how a process ended that is not a child.
+    /// Whether this kernel returns the exit status of a process that is not a child.
     pub fn supported() -> bool {
         let own = rustix::process::pidfd_open(getpid(), PidfdFlags::empty());
         own.is_ok_and(|own| raw::status(own.as_fd()).is_ok())
     }
 
-    /// Watches these from now on, and no others; `proc` is where processes are. Each job has its name and its processes, the
-    /// most important first, and what can be watched is divided between the jobs.
+    /// Replaces the watched processes; `proc` is the process file system. Each job has a name and processes, the most
+    /// important first; the maximum number is divided between the jobs.
     ///
     /// Those that have ended are left out.
     pub fn watch<'k>(&mut self, proc: &Path, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
@@ -63,7 +63,7 @@ impl Deaths {
         let placed = fair::divide(&places, MOST);
         let wanted = wanted.into_iter().zip(placed).filter(|(_, placed)| *placed);
         let wanted: HashMap<ProcessKey, &Label> = wanted.map(|(wanted, _)| wanted).collect();
-        // The end of one that is wanted no more, because it has ended, is still to be told.
+        // A process that is no longer wanted because it has ended is still to be reported.
         let mut untold = 0;
         self.watched.retain(|key, watched| {
             let kept = wanted.contains_key(key) || (untold < MOST && ended(&watched.process));
@@ -77,7 +77,7 @@ impl Deaths {
             let pid = i32::try_from(key.pid).ok().and_then(Pid::from_raw);
             let process = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
             let Some(process) = process else { continue };
-            // The descriptor comes first: whoever still has the start time then had the pid all the while.
+            // The descriptor is opened first: a process that still has the start time then had the pid throughout.
             let text = std::fs::read(proc.join(key.pid.to_string()).join("stat"));
             let same =
                 text.is_ok_and(|text| process::stat(&text).is_some_and(|stat| stat.start == key.start));
@@ -87,7 +87,8 @@ impl Deaths {
         }
     }
 
-    /// Those that ended and were reaped since; they are not watched any more. One whose end is not told is left out.
+    /// The processes that have ended and were reaped since the last call; they are no longer watched. Those without an
+    /// exit status are left out.
     pub fn poll(&mut self) -> Vec<Death> {
         let mut found = Vec::new();
         self.watched.retain(|key, watched| {
@@ -105,7 +106,7 @@ impl Deaths {
     }
 }
 
-/// Whether nothing of a process is left, by its pidfd: a zombie is readable, and without hang-up.
+/// Whether a process was reaped, by its pidfd: for a zombie it is readable without hang-up.
 fn reaped(process: &OwnedFd) -> bool {
     events(process).contains(PollFlags::HUP)
 }

@@ -1,4 +1,4 @@
-//! How a process ended that is not our child: the one call that tells.
+//! The call that returns how a process ended that is not a child.
 #![expect(unsafe_code, reason = "PIDFD_GET_INFO has no safe wrapper in any crate we know")]
 
 use std::io;
@@ -21,7 +21,7 @@ const EXIT: u64 = 1 << 3;
 /// `_IOWR(PIDFS_IOCTL_MAGIC, 11, struct pidfd_info)`.
 const GET_INFO: libc::c_ulong = 0xC000_FF0B | ((size_of::<Info>() as libc::c_ulong) << 16);
 
-/// The status (wait(2)) of a process that has ended and was reaped; nothing while it was not.
+/// The status (wait(2)) of a process that was reaped; absent before.
 ///
 /// # Errors
 /// The operating system's: `ENOTTY` or `EINVAL` before Linux 6.15.

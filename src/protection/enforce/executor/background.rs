@@ -1,26 +1,26 @@
-//! What somebody else does for the executor: hooks, web services, records on a disk.
+//! Steps that are carried out in the background: hooks, webhooks and records on a disk.
 
 use crate::protection::words::step::{Finished, Skip, Step, Ticket, Work};
 
 use super::reach::Miss;
 
-/// Somebody who carries out steps that may take long, and must not make the caller wait.
+/// Carries out steps that may take long, without blocking the caller.
 pub trait BackgroundExecutor: Send + std::fmt::Debug {
-    /// Begins a step; whether there was room for it.
+    /// Starts a step; returns whether there was room for it.
     fn begin(&mut self, ticket: Ticket, step: &Step) -> bool;
 
-    /// Tells the steps that ended since.
+    /// Adds the steps that have ended since the last call.
     fn poll(&mut self, finished: &mut Vec<Finished>);
 }
 
-/// Who does what; a step that nobody does is skipped as unsupported.
+/// The background executors; a step without one is skipped as unsupported.
 #[derive(Debug, Default)]
 pub struct BackgroundExecutors {
     /// Starts hooks.
     pub hooks: Option<Box<dyn BackgroundExecutor>>,
-    /// Calls web services.
+    /// Calls webhooks.
     pub webhooks: Option<Box<dyn BackgroundExecutor>>,
-    /// Writes down what is known.
+    /// Writes incident records.
     pub records: Option<Box<dyn BackgroundExecutor>>,
 }
 

@@ -1,4 +1,4 @@
-//! A cgroup that is acted on as a whole: found again by its inode, listed, killed, stopped.
+//! A cgroup that is acted on as a whole: identified by its inode, listed, killed, frozen.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -11,20 +11,20 @@ use super::process_status::Short;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::protection::words::step::{Group, StepError};
 
-/// Groups below a group are followed so deep.
+/// Maximum depth of descendants that are listed.
 const DEEPEST: usize = 16;
 /// One read of `cgroup.procs`: about 1,000 pids.
 const PIDS: usize = 8 * 1024;
 
-/// The hierarchy of the targets' groups.
+/// The hierarchy of the targets' cgroups.
 #[derive(Debug)]
 pub(super) struct Groups {
     hierarchy: Hierarchy,
-    /// Where the v1 freezer is, which has groups of its own.
+    /// The mount point of the v1 freezer, a hierarchy of its own.
     freezer: Option<PathBuf>,
 }
 
-/// A group that is open.
+/// An open cgroup.
 #[derive(Debug)]
 pub(super) struct OpenGroup {
     folder: OwnedFd,
@@ -32,21 +32,21 @@ pub(super) struct OpenGroup {
 }
 
 impl Groups {
-    /// Those below `hierarchy`; `cgroup` is where all hierarchies are mounted.
+    /// The cgroups below `hierarchy`; `cgroup` is where all hierarchies are mounted.
     pub(super) fn new(hierarchy: Hierarchy, cgroup: &Path) -> Self {
         let freezer = (hierarchy.version == Version::V1).then(|| cgroup.join("freezer"));
         Self { freezer: freezer.filter(|path| path.is_dir()), hierarchy }
     }
 
-    /// Which interface they have.
+    /// The version of the cgroup interface.
     pub(super) fn version(&self) -> Version {
         self.hierarchy.version
     }
 
-    /// Opens a group, if it is still the one that was meant.
+    /// Opens a cgroup, if path and inode still match.
     ///
     /// # Errors
-    /// [`StepError::OtherGroup`] for another or none, the kernel's otherwise.
+    /// [`StepError::OtherGroup`] if it was removed or replaced; otherwise errors of the kernel.
     pub(super) fn open(&self, group: &Group) -> Result<OpenGroup, StepError> {
         let other = || StepError::OtherGroup { path: group.path.clone() };
         let folder = below(&self.hierarchy.root, group.path.as_str()).ok_or_else(other)?;
@@ -62,7 +62,7 @@ impl Groups {
         }
     }
 
-    /// The v1 freezer's group of the same path, where there is one.
+    /// The v1 freezer's cgroup of the same path, where there is one.
     pub(super) fn freezer(&self, group: &Group) -> Option<OpenGroup> {
         let folder = below(self.freezer.as_ref()?, group.path.as_str())?;
         Some(OpenGroup { folder: open(&folder).ok()?, version: Version::V1 })
@@ -70,16 +70,16 @@ impl Groups {
 }
 
 impl OpenGroup {
-    /// Hands every pid of the group and of those below it to `visit`; some may come twice. Returns whether these are all:
-    /// not where some are of another pid namespace, or too far below.
+    /// Calls `visit` with every pid of the cgroup and its descendants; some may be repeated. Returns whether these are
+    /// all: not where some are in another pid namespace, or too deep.
     ///
     /// # Errors
-    /// The kernel's; a group below that is removed meanwhile is none.
+    /// Errors of the kernel; a descendant that is removed meanwhile is not an error.
     pub(super) fn pids(&self, mut visit: impl FnMut(u32)) -> Result<bool, Errno> {
         walk(&self.folder, 0, &mut |folder| pids_of(folder, &mut visit))
     }
 
-    /// Kills all of it at once (`cgroup.kill`, Linux 5.14).
+    /// Kills all its processes at once (`cgroup.kill`, Linux 5.14).
     ///
     /// # Errors
     /// `ENOENT` where the kernel or the hierarchy has no such file.
@@ -87,7 +87,7 @@ impl OpenGroup {
         self.write("cgroup.kill", b"1")
     }
 
-    /// Stops it, or lets it go on; the kernel may still be at it when this returns.
+    /// Freezes or thaws it; the kernel may not have finished when this returns.
     ///
     /// # Errors
     /// `ENOENT` where the hierarchy has no such file.
@@ -100,7 +100,7 @@ impl OpenGroup {
         }
     }
 
-    /// Whether nobody is in it or below it. Zombies do not count where the kernel tells (v2).
+    /// Whether it and its descendants are empty. Zombies do not count (v2).
     pub(super) fn empty(&self) -> bool {
         let mut buffer = [0; 256];
         if let Ok(length) = self.read("cgroup.events", &mut buffer) {
@@ -109,7 +109,7 @@ impl OpenGroup {
         let mut nobody = true;
         match self.pids(|_| nobody = false) {
             Ok(all) => nobody && all,
-            // It was removed, which only an empty one can be.
+            // It was removed, which requires that it is empty.
             Err(error) => matches!(error, Errno::NODEV | Errno::NOENT),
         }
     }
@@ -127,12 +127,12 @@ impl OpenGroup {
     }
 }
 
-/// A failed call that is about no single process.
+/// A failed call that concerns no single process.
 pub(super) fn failed(call: &'static str, error: Errno) -> StepError {
     StepError::System { call, pid: 0, errno: error.raw_os_error() }
 }
 
-/// The folder of a group; nothing for a path that leads out of the hierarchy.
+/// The folder of a cgroup; absent for a path that leads out of the hierarchy.
 fn below(root: &Path, path: &str) -> Option<PathBuf> {
     let relative = path.strip_prefix('/')?;
     let clean = relative.split('/').all(|part| !matches!(part, "" | "." | ".."));
@@ -154,7 +154,7 @@ fn walk(
         return Ok(false);
     }
     let mut room = [MaybeUninit::uninit(); 2048];
-    // A descriptor of its own, so that the place in the listing is nobody else's.
+    // A separate descriptor, so that the position of the listing is not shared.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let listing = rustix::fs::openat(folder, ".", flags, Mode::empty())?;
     let mut entries = RawDir::new(&listing, &mut room);
@@ -176,7 +176,7 @@ fn walk(
     Ok(all)
 }
 
-/// Hands the pids of one group to `visit`; whether these are all.
+/// Calls `visit` with the pids of one cgroup; returns whether these are all.
 fn pids_of(folder: &OwnedFd, visit: &mut dyn FnMut(u32)) -> Result<bool, Errno> {
     let file = rustix::fs::openat(folder, "cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut buffer = [0; PIDS];

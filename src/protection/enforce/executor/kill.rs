@@ -1,9 +1,8 @@
-//! Killing many: whole groups, and trees that go on growing.
+//! Kills many processes: whole cgroups, and trees that keep forking.
 //!
-//! A process with a pending `SIGSTOP` or `SIGKILL` cannot fork. A tree is
-//! stopped first, from its roots down and again until nobody new is found, and
-//! killed then: killed at once, its children would be handed to another parent
-//! and be lost from sight. A group keeps its members, so it is killed at once.
+//! A process with a pending `SIGSTOP` or `SIGKILL` cannot fork. A tree is first stopped, from its roots down and again
+//! until no new process is found, and then killed: killed at once, its children would be reparented and could not be
+//! found. A cgroup keeps its members, so it is killed at once.
 
 use std::time::Duration;
 
@@ -17,15 +16,15 @@ use crate::host::clock;
 use crate::model::ids::ProcessKey;
 use crate::protection::words::step::{Group, Outcome, SignalNumber, Skip, StepError, TargetId, Touched};
 
-/// Passes over a tree or a group, each of which finds who was missed by the one before; two are enough for a job
-/// that does not fork meanwhile.
+/// Maximum number of passes over a tree or cgroup, each of which finds processes missed by the one before; two are
+/// enough for a job that does not fork meanwhile.
 const PASSES: usize = 5;
-/// A tree that goes on forking is stopped for this long before it is killed as far as it is known: whoever is not
-/// stopped by then loses its parent, and with it what makes it a member. Thirty processes that fork as fast as they
-/// can on one processor, which they share with us at equal priority, are all stopped in 0.3 s.
+/// Time for which a forking tree is stopped before its known processes are killed: a process that is not stopped by
+/// then loses its parent, and with it its membership. Thirty processes that fork as fast as they can on one processor,
+/// shared with the executor at equal priority, are all stopped in 0.3 s.
 const STOPPING: Duration = Duration::from_secs(2);
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     reached: u32,
@@ -33,7 +32,7 @@ struct Tally {
 }
 
 impl Machine {
-    /// Stops and kills `roots` and everybody below them.
+    /// Stops and kills `roots` and their descendants.
     pub(super) fn kill_tree(&mut self, id: TargetId, roots: &[ProcessKey]) -> Result<(Outcome, u32), Miss> {
         self.met.clear();
         self.held.clear();
@@ -43,7 +42,7 @@ impl Machine {
             let tally = self.strike(id, SignalNumber::KILL, &mut first);
             return self.summed(tally.reached, first);
         }
-        // The roots at once, without a look at all the others.
+        // The roots first, without inspecting the other processes.
         for key in roots {
             self.strike_one(id, *key, SignalNumber::STOP, &mut first, &mut Tally::default());
         }
@@ -59,7 +58,7 @@ impl Machine {
                 break outcome;
             }
         };
-        // Through the descriptors that were checked: by now a parent's end may hide whose child one is.
+        // By the checked descriptors: the end of a parent may hide descent by now.
         let mut killed = 0;
         self.touched.clear();
         let mut held = std::mem::take(&mut self.held);
@@ -89,7 +88,7 @@ impl Machine {
         self.summed(killed, first)
     }
 
-    /// Looks for everybody below `roots` and below whoever was met, and puts them into `pids`.
+    /// Finds the descendants of `roots` and of known members, and puts them into `pids`.
     fn look(&mut self, roots: &[ProcessKey]) -> Result<(), Miss> {
         let met = &self.met;
         self.table
@@ -100,7 +99,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Kills everybody in a group; by one write where the group has only those who may be reached.
+    /// Kills all processes of a cgroup; by one write where all of them are in the scope.
     pub(super) fn kill_group(&mut self, id: TargetId, group: &Group) -> Result<(Outcome, u32), Miss> {
         self.target(id)?.scope.admits_group(group.path.as_str(), &self.never).map_err(refused)?;
         let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
@@ -110,10 +109,10 @@ impl Machine {
             match open.kill() {
                 Ok(()) => {
                     let killed = u32::try_from(self.touched.len()).unwrap_or(u32::MAX);
-                    // Whoever came in meanwhile was killed too: the kernel goes through the group by itself.
+                    // Processes that entered meanwhile were killed too: the kernel iterates over the cgroup.
                     return Ok((Outcome::Done, killed));
                 }
-                // Before 5.14, or a group that was handed to a user and may be killed one by one only.
+                // Before Linux 5.14, or a delegated cgroup, whose processes may only be killed one by one.
                 Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
                 Err(error) => return Err(group::failed("cgroup.kill", error).into()),
             }
@@ -122,7 +121,7 @@ impl Machine {
         self.kill_members(id, &open, freezer.as_ref())
     }
 
-    /// Kills a group one by one, looking again until nobody new is in it.
+    /// Kills the processes of a cgroup one by one, repeatedly until it has no new ones.
     fn kill_members(
         &mut self,
         id: TargetId,
@@ -131,7 +130,7 @@ impl Machine {
     ) -> Result<(Outcome, u32), Miss> {
         self.met.clear();
         let (mut reached, mut first) = (0, None);
-        // A v1 freezer keeps a signal from arriving until it lets go again.
+        // A v1 freezer delays signals until it thaws.
         let stopped = freezer
             .filter(|freezer| self.mode == Mode::Enforce && self.all_ours(id, freezer).is_ok())
             .filter(|freezer| freezer.freeze(true).is_ok());
@@ -160,7 +159,7 @@ impl Machine {
             }
         }
         if let Some(freezer) = stopped {
-            // Whatever happened: nobody is left standing.
+            // In any case no process is left stopped.
             if let Err(error) = freezer.freeze(false) {
                 return Err(group::failed("thaw", error).into());
             }
@@ -169,7 +168,7 @@ impl Machine {
         self.summed(reached, first)
     }
 
-    /// Whether everybody in a group may be reached; notes them. Whoever cannot be looked at may not be.
+    /// Whether all processes of a cgroup are in the scope; records them. A process that cannot be inspected is not.
     pub(super) fn all_ours(&mut self, id: TargetId, open: &OpenGroup) -> Result<(), Miss> {
         self.touched.clear();
         self.pids.clear();
@@ -188,7 +187,7 @@ impl Machine {
             let pid = self.pids[place];
             let key = match self.proc.glance(pid) {
                 Ok((key, _, _)) => key,
-                // It ended, or is hidden: pids that are in use can be seen by who may not look.
+                // It has ended, or is hidden (hidepid): pids in use are visible without permission to inspect them.
                 Err(Errno::NOENT | Errno::SRCH) if !reach::exists(pid) => continue,
                 Err(error) => return Err(group::failed("look at", error).into()),
             };
@@ -201,7 +200,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Signals everybody in `pids` who was not met before.
+    /// Signals the processes in `pids` that were not signalled before.
     fn strike(&mut self, id: TargetId, signal: SignalNumber, first: &mut Option<StepError>) -> Tally {
         let mut tally = Tally::default();
         for place in 0..self.pids.len() {
@@ -249,7 +248,7 @@ impl Machine {
         }
     }
 
-    /// Nobody reached is an error where there was one, and nothing to do otherwise.
+    /// Where no process was signalled: the error, if there was one, otherwise a skip.
     fn summed(&self, reached: u32, first: Option<StepError>) -> Result<(Outcome, u32), Miss> {
         match (reached, first) {
             (0, Some(error)) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! Letting go on whom an earlier run stopped: the one thing that needs no bounds, since it ends nobody.
+//! Thaws cgroups that an earlier run froze. This needs no scope, since it terminates no process.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use super::group::{self, Groups};
 use crate::host::cgroup::{self, Version};
 use crate::protection::words::step::{Group, StepError};
 
-/// Lets a group go on, if it is still the one that was stopped; one that is not stopped does not notice.
+/// Thaws a cgroup, if it is still the one that was frozen; no effect on one that is not frozen.
 ///
 /// # Errors
-/// [`StepError::OtherGroup`] where it is gone, or another by now; the kernel's otherwise.
+/// [`StepError::OtherGroup`] if it was removed or replaced; otherwise errors of the kernel.
 pub fn let_go(root: &Path, group: &Group) -> Result<(), StepError> {
     let gone = || StepError::OtherGroup { path: group.path.clone() };
     let hierarchy = cgroup::memory_hierarchy(root).ok().and_then(Result::ok).ok_or_else(gone)?;

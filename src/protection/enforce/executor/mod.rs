@@ -1,8 +1,7 @@
-//! The one place that signals, kills, stops and starts.
+//! The only place that signals, kills, freezes and starts.
 //!
-//! [`Machine`] carries out the steps of a plan; it looks at each process
-//! itself, immediately before, and refuses whoever is outside the bounds that
-//! it was given. [`Observer`] does nothing, and has nothing to do it with.
+//! [`Machine`] carries out the steps of a plan; it inspects each process itself, immediately before, and refuses those
+//! outside the scope of the slot. [`Observer`] has no means to act.
 
 mod background;
 mod group;
@@ -43,29 +42,29 @@ use release::Releaser;
 use tree::Table;
 use wait::{Goal, State, Wait};
 
-/// Processes that one step can reach; a job has hundreds.
+/// Maximum number of processes that one step can reach; a job has hundreds.
 const MOST: usize = 4096;
-/// Targets with a scope: more are refused.
+/// Maximum number of slots with a scope; more are refused.
 const TARGETS: usize = 256;
 
-/// Why the executor could not be made ready.
+/// Why the executor could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ArmError {
     /// Processes cannot be read.
     #[error("cannot read {path}")]
     Proc {
-        /// Where.
+        /// The path.
         path: Box<Path>,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// There is no thread for what takes long.
+    /// A thread cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// A target, as it is known here.
+/// The state of a slot.
 #[derive(Debug)]
 struct Target {
     id: TargetId,
@@ -74,7 +73,7 @@ struct Target {
     asked: Option<Timestamp>,
 }
 
-/// A step that goes on.
+/// A pending step.
 #[derive(Debug)]
 struct Pending {
     ticket: Ticket,
@@ -82,7 +81,7 @@ struct Pending {
     wait: Wait,
 }
 
-/// Carries steps out on this machine.
+/// Carries out steps on this machine.
 #[derive(Debug)]
 pub struct Machine {
     mode: Mode,
@@ -93,24 +92,24 @@ pub struct Machine {
     touched: Vec<Touched>,
     met: HashSet<ProcessKey, foldhash::fast::RandomState>,
     pids: Vec<u32>,
-    /// Those that were stopped and are to be killed.
+    /// The processes that were stopped and are to be killed.
     held: Vec<OpenProcess>,
     table: Table,
     releaser: Releaser,
     background: BackgroundExecutors,
     pending: Vec<Pending>,
-    /// The groups that were stopped: they may go on whatever the bounds have become.
+    /// The frozen cgroups, which may be thawed whatever the scope is by then.
     stopped: Vec<(TargetId, Group)>,
     next: u64,
 }
 
 impl Machine {
-    /// One for the files below `proc` and `cgroup`, which never reaches `never`.
+    /// Sets up the executor for the files below `proc` and `cgroup`; it never signals `never`.
     ///
-    /// Everything that signalling needs is allocated here. Without a memory controller there are no groups.
+    /// Allocates everything that signals need. Without a memory controller, cgroups are not supported.
     ///
     /// # Errors
-    /// What cannot be had; nobody can be signalled then.
+    /// What cannot be set up; no process can be signalled then.
     pub fn arm(
         mode: Mode,
         proc: &Path,
@@ -158,7 +157,7 @@ impl Machine {
         self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))
     }
 
-    /// Finds a process that a target may reach.
+    /// Finds a process in the scope of a slot.
     fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<OpenProcess, Miss> {
         let target = self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
         reach::find(&mut self.proc, &target.scope, &self.never, key)
@@ -213,7 +212,7 @@ impl Machine {
         }
     }
 
-    /// What a step is that was done, or would have been.
+    /// The result of a step that was done, or would have been done.
     fn done(&self) -> Outcome {
         match self.mode {
             Mode::Enforce => Outcome::Done,
@@ -252,7 +251,8 @@ impl Machine {
         let mut waiting: Option<(OpenProcess, u32)> = None;
         let mut count = 0;
         for key in processes {
-            // The bounds hold here too: the kernel would refuse who is not being killed, but not who is not ours.
+            // The scope is checked here too: the kernel refuses processes that are not being killed, but not those
+            // outside the scope.
             let Ok(found) = self.find(id, *key) else { continue };
             if let Some((before, pid)) = waiting.replace((found, key.pid))
                 && self.releaser.take(before.pidfd, pid, ticket, false)
@@ -285,7 +285,7 @@ impl Machine {
         let group = match (group, &self.groups) {
             (Some(group), Some(groups)) => match groups.open(group) {
                 Ok(open) => Some(open),
-                // It is gone, which only an empty one can be.
+                // It was removed, which requires that it is empty.
                 Err(StepError::OtherGroup { .. }) => None,
                 Err(error) => return Err(error.into()),
             },

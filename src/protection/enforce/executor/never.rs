@@ -1,4 +1,4 @@
-//! Who is never reached: we ourselves, whoever started us, and the group that we are in.
+//! The processes that are never signalled: memwarden, its ancestors, and its cgroup.
 
 use std::path::Path;
 
@@ -6,10 +6,11 @@ use super::process_status::{Proc, group_of};
 use crate::host::cgroup::Version;
 use crate::protection::words::scope::Never;
 
-/// Our own pid, our ancestors, and our groups in both kinds of hierarchy; `helpers` are processes of ours.
+/// Reads memwarden's pid, its ancestors, and its cgroups in both kinds of hierarchy; `helpers` are its helper
+/// processes.
 ///
 /// # Errors
-/// The operating system's: without knowing who we are, nobody is signalled.
+/// I/O errors. Without this information no process is signalled.
 pub fn never(proc: &Path, helpers: &[u32]) -> std::io::Result<Never> {
     let own = std::process::id();
     let mut reader = Proc::open(proc, Version::V2)?;

@@ -1,11 +1,11 @@
-//! Does nothing, for the mode `observe`: it has no descriptor, no thread and no call to do anything with.
+//! The executor of mode `observe`: it has no descriptor, thread or call to act with.
 
 use crate::protection::words::scope::{Never, Refusal, Scope};
 use crate::protection::words::step::{
     Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Touched, Work,
 };
 
-/// Says of each step that it would have been done.
+/// Returns for each step that it would have been done.
 #[derive(Debug, Default)]
 pub struct Observer {
     never: Never,
@@ -13,7 +13,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// One that judges bounds by `never`.
+    /// An observer that checks scopes against `never`.
     pub fn new(never: Never) -> Self {
         Self { never, targets: Vec::new() }
     }

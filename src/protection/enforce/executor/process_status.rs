@@ -1,7 +1,7 @@
-//! What the kernel says of one process right now, read through one descriptor of its folder.
+//! The status of one process, read through one descriptor of its folder in the process file system.
 //!
-//! Everything here works in buffers that exist beforehand. A folder that was
-//! opened answers `ESRCH` once its process has ended, whoever has its pid.
+//! Everything here works in preallocated buffers. The descriptor of an ended process returns `ESRCH`, whichever process
+//! has its pid by then.
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
@@ -14,12 +14,12 @@ use crate::host::cgroup::Version;
 use crate::host::process;
 use crate::model::ids::ProcessKey;
 
-/// A status has about 1.5 KiB, and more with many supplementary groups.
+/// Maximum size of a status file: 1.5 KiB are usual, more with many supplementary groups.
 const LONGEST: usize = 16 * 1024;
-/// Deeper trees are cut: who is that far below is not taken for a descendant.
+/// Maximum depth of a tree: deeper processes do not count as descendants.
 const DEEPEST: usize = 64;
 
-/// The process file system, and buffers to read it with.
+/// The process file system, with buffers for reading it.
 #[derive(Debug)]
 pub(super) struct Proc {
     folder: OwnedFd,
@@ -30,7 +30,7 @@ pub(super) struct Proc {
     page: u64,
 }
 
-/// One process.
+/// The status of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessStatus {
     pub(super) key: ProcessKey,
@@ -46,7 +46,7 @@ pub(super) struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// Whether nothing of it is left but its entry.
+    /// Whether it is a zombie.
     pub(super) fn dead(&self) -> bool {
         dead(self.state)
     }
@@ -76,7 +76,7 @@ impl std::fmt::Write for Short {
 impl Short {
     pub(super) fn of(arguments: std::fmt::Arguments<'_>) -> Self {
         let mut short = Self { bytes: [0; 48], length: 0 };
-        // Two numbers and a file's name always fit.
+        // Two numbers and a file name always fit.
         let _ = short.write_fmt(arguments);
         short
     }
@@ -87,7 +87,7 @@ impl Short {
 }
 
 impl Proc {
-    /// The one at `path`; groups are looked for in the hierarchy of `version`.
+    /// Opens the process file system at `path`; cgroups are those of the hierarchy of `version`.
     ///
     /// # Errors
     /// The operating system's.
@@ -103,15 +103,15 @@ impl Proc {
         })
     }
 
-    /// The descriptor to list it with.
+    /// The descriptor for listing it.
     pub(super) fn folder(&self) -> &OwnedFd {
         &self.folder
     }
 
-    /// Reads one process and its ancestors; its group too where it is asked for, which takes a lock of the kernel's.
+    /// Reads one process and its ancestors, and its cgroup where requested, which takes a kernel lock.
     ///
     /// # Errors
-    /// `ESRCH` or `ENOENT` where there is none, `EPROTO` for a text that is not understood.
+    /// `ESRCH` or `ENOENT` where there is none, `EPROTO` for text that cannot be parsed.
     pub(super) fn look(&mut self, pid: u32, group: bool) -> Result<ProcessStatus, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own =
@@ -139,20 +139,20 @@ impl Proc {
         Ok(process)
     }
 
-    /// Reads the line of one process that a tree is made of: its key, its parent and its state.
+    /// Reads the key, parent and state of one process.
     pub(super) fn glance(&mut self, pid: u32) -> Result<(ProcessKey, u32, u8), Errno> {
         let path = Short::of(format_args!("{pid}/stat"));
         let stat = process::stat(read(&self.folder, path.bytes(), &mut self.buffer)?).ok_or(Errno::PROTO)?;
         Ok((ProcessKey { pid, start: stat.start }, stat.parent, stat.state))
     }
 
-    /// The group of the process that was looked at last.
+    /// The cgroup of the process that was read last.
     pub(super) fn group(&self) -> Option<&str> {
         let text = self.group.split(|byte| *byte == 0).next()?;
         group_of(text, self.version)
     }
 
-    /// The ancestors of the process that was looked at last, its parent first.
+    /// The ancestors of the process that was read last, its parent first.
     pub(super) fn ancestors(&self) -> &[ProcessKey] {
         &self.ancestors
     }
@@ -162,7 +162,7 @@ impl Proc {
         let (mut below, mut next) = (from, parent);
         while next > 0 && self.ancestors.len() < DEEPEST {
             let Ok((key, parent, _)) = self.glance(next) else { return };
-            // Whoever is younger than its child has only the parent's pid.
+            // A process that is younger than its child only reuses the parent's pid.
             if key.start > below.start {
                 return;
             }
@@ -200,7 +200,7 @@ fn rights(text: &[u8]) -> Option<([u32; 3], u64)> {
             caught = u64::from_str_radix(mask.trim(), 16).ok();
         }
     }
-    // A mask that is not there means no handler: nothing is sent to who may not bear it.
+    // A missing mask means no handler, so that no signal is sent that could terminate the process.
     Some((users?, caught.unwrap_or(0)))
 }
 

@@ -1,10 +1,10 @@
-//! The one call that neither the standard library nor rustix has.
+//! The call that neither the standard library nor rustix provides.
 #![expect(unsafe_code, reason = "process_mrelease(2) has no safe wrapper in any crate we know")]
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// Takes back the memory of a process that is being killed; the caller does the work and is held up by it.
+/// Releases the memory of a process that is being killed; blocks, because the caller does the work.
 ///
 /// # Errors
 /// The operating system's: `EINVAL` where no `SIGKILL` is pending, `ESRCH` where nothing is left to take,

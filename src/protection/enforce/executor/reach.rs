@@ -1,8 +1,8 @@
-//! Reaching one process: found, checked against its bounds, and signalled, in this order and through one pidfd.
+//! Finds one process, checks it against the scope and signals it, in this order and through one pidfd.
 //!
-//! The pidfd is opened first. Whoever then still has the start time that was
-//! meant had the pid all the while, so the pidfd is its own; whoever gets the
-//! pid later is not reached, because a pidfd of who has ended answers `ESRCH`.
+//! The pidfd is opened first. A process that then still has the expected start time had the pid throughout, so that
+//! the pidfd refers to it; a later process with the same pid cannot be reached, because the pidfd of an ended process
+//! returns `ESRCH`.
 
 use std::os::fd::OwnedFd;
 
@@ -14,21 +14,21 @@ use crate::model::ids::ProcessKey;
 use crate::protection::words::scope::{Candidate, Member, Never, Scope};
 use crate::protection::words::step::{SignalNumber, Skip, StepError, Touched};
 
-/// How a process was found.
+/// A process that was opened.
 #[derive(Debug)]
 pub(super) struct OpenProcess {
-    /// Its own descriptor.
+    /// Its pidfd.
     pub(super) pidfd: OwnedFd,
-    /// What the kernel said of it after the descriptor was opened.
+    /// Its status, read after the pidfd was opened.
     pub(super) process: ProcessStatus,
 }
 
-/// Why a process was not reached.
+/// Why a process was not signalled.
 #[derive(Debug)]
 pub(super) enum Miss {
-    /// There is nothing to do.
+    /// It is skipped.
     Skip(Skip),
-    /// It may not be, or could not be.
+    /// It may not be signalled, or could not be.
     Error(StepError),
 }
 
@@ -41,9 +41,9 @@ impl From<StepError> for Miss {
 /// Whether signals are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// They are.
+    /// Signals are sent.
     Enforce,
-    /// Signal 0 is sent in their place, which only asks whether it would arrive.
+    /// Signal 0 is sent instead, which only checks whether a signal would arrive.
     Drill,
 }
 
@@ -58,11 +58,11 @@ fn miss(call: &'static str, pid: u32, error: Errno) -> Miss {
     }
 }
 
-/// Opens a process that is alive and the one that was meant, whoever may reach it; its group is read where asked for.
+/// Opens the process with this key, if it is alive, without checking a scope; reads its cgroup where requested.
 pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<OpenProcess, Miss> {
     let pid = pid_of(key).ok_or(Miss::Skip(Skip::Gone))?;
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
-        // A thread's number, which is no process: its process has another.
+        // The id of a thread, not of a process.
         Errno::INVAL => Miss::Skip(Skip::Gone),
         error => miss("pidfd_open", key.pid, error),
     })?;
@@ -73,7 +73,7 @@ pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<Open
     Ok(OpenProcess { pidfd, process })
 }
 
-/// Opens a process that is alive, the one that was meant, and within bounds.
+/// Opens the process with this key, if it is alive and in the scope.
 pub(super) fn find(
     proc: &mut Proc,
     scope: &Scope,
@@ -90,7 +90,7 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Sends the signal, or asks whether it would arrive.
+/// Sends the signal, or checks whether it would arrive.
 pub(super) fn send(mode: Mode, found: &OpenProcess, signal: SignalNumber) -> Result<(), Miss> {
     let pid = found.process.key.pid;
     match mode {
@@ -108,13 +108,13 @@ pub(super) fn send(mode: Mode, found: &OpenProcess, signal: SignalNumber) -> Res
     }
 }
 
-/// Whether somebody has this pid, also one whose folder is hidden from us (`hidepid`, proc(5)).
+/// Whether a process has this pid, also one that is hidden (`hidepid`, proc(5)).
 pub(super) fn exists(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// A record of who was reached.
+/// The record of a process that was reached.
 pub(super) fn touched(process: &ProcessStatus, errno: i32) -> Touched {
     Touched { key: process.key, uid: process.users[0], comm: process.comm, resident: process.resident, errno }
 }

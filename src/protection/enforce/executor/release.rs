@@ -1,8 +1,7 @@
-//! Takes the memory of killed processes back, on a thread that may be held up by it.
+//! Releases the memory of killed processes, on a thread that may block.
 //!
-//! process_mrelease(2) works on the caller's time, as long as the process is
-//! large; it halves the time until the memory is back (measured with 3 GiB: 2.0 s
-//! to 0.95 s on two busy cores).
+//! process_mrelease(2) runs in the caller's time, the longer the larger the process is; it halves the time until the
+//! memory is free (measured with 3 GiB: 2.0 s to 0.95 s on two busy cores).
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -14,10 +13,10 @@ use super::raw;
 use crate::host::clock;
 use crate::protection::words::step::{Finished, Outcome, Skip, StepDone, StepError, Ticket};
 
-/// Processes that wait for the thread.
+/// Capacity of the queue of processes.
 const WAITING: usize = 256;
 
-/// One process to take from.
+/// The status of one process.
 struct BackgroundExecutor {
     process: OwnedFd,
     pid: u32,
@@ -26,7 +25,7 @@ struct BackgroundExecutor {
     last: bool,
 }
 
-/// The thread, seen from outside.
+/// The handle of the thread.
 #[derive(Debug)]
 pub(super) struct Releaser {
     background: SyncSender<BackgroundExecutor>,
@@ -40,10 +39,10 @@ impl std::fmt::Debug for BackgroundExecutor {
 }
 
 impl Releaser {
-    /// Starts the thread; it ends with this.
+    /// Starts the thread, which ends when this is dropped.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread.
+    /// If the thread cannot be started.
     pub(super) fn start() -> std::io::Result<Self> {
         let (background, inbox) = sync_channel(WAITING);
         let (report, ended) = sync_channel(WAITING);
@@ -51,7 +50,7 @@ impl Releaser {
         Ok(Self { background, ended })
     }
 
-    /// Hands one process over; whether there was room for it.
+    /// Queues one process; returns whether there was room for it.
     pub(super) fn take(&self, process: OwnedFd, pid: u32, ticket: Ticket, last: bool) -> bool {
         match self.background.try_send(BackgroundExecutor { process, pid, ticket, last }) {
             Ok(()) => true,
@@ -59,7 +58,7 @@ impl Releaser {
         }
     }
 
-    /// Tells the steps that ended.
+    /// Adds the steps that have ended.
     pub(super) fn poll(&self, finished: &mut Vec<Finished>) {
         finished.extend(self.ended.try_iter());
     }
@@ -73,7 +72,7 @@ fn serve(inbox: &Receiver<BackgroundExecutor>, report: &SyncSender<Finished>) {
         match raw::mrelease(errand.process.as_fd()) {
             Ok(()) => taken += 1,
             Err(error) => match Errno::from_io_error(&error) {
-                // It was faster, or shares its memory with somebody who lives.
+                // Its memory is already free, or shared with a living process.
                 Some(Errno::SRCH | Errno::INVAL) => {}
                 errno => failure = Some((errand.pid, errno.map_or(0, Errno::raw_os_error))),
             },

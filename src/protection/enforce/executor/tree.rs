@@ -1,4 +1,4 @@
-//! The processes of a tree, found by one look at all processes.
+//! The processes of a tree, found by one pass over all processes.
 
 use std::mem::MaybeUninit;
 
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::process_status::{Proc, dead};
 use crate::model::ids::ProcessKey;
 
-/// Processes that are looked at; a host has a few thousand.
+/// Maximum number of processes that are inspected; a host has a few thousand.
 const MOST: usize = 65_536;
 
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ struct Row {
     member: bool,
 }
 
-/// All processes at one time; its room is there beforehand.
+/// All processes at one time, in preallocated memory.
 #[derive(Debug)]
 pub(super) struct Table {
     rows: Vec<Row>,
@@ -31,10 +31,10 @@ impl Table {
         Self { rows: Vec::with_capacity(MOST), listing: vec![MaybeUninit::uninit(); 32 * 1024].into() }
     }
 
-    /// Looks at every process, and marks those that are in `roots` or descend from one that is.
+    /// Inspects every process, and marks those in `roots` and their descendants.
     ///
     /// # Errors
-    /// The kernel's, where processes cannot be listed.
+    /// If processes cannot be listed.
     pub(super) fn look(&mut self, proc: &mut Proc, roots: impl Fn(ProcessKey) -> bool) -> Result<(), Errno> {
         self.rows.clear();
         rustix::fs::seek(proc.folder(), SeekFrom::Start(0))?;
@@ -63,7 +63,7 @@ impl Table {
         Ok(())
     }
 
-    /// Marks the children of whoever is marked, until nothing changes.
+    /// Marks the children of marked processes, until nothing changes.
     fn spread(&mut self) {
         loop {
             let mut changed = false;
@@ -74,7 +74,7 @@ impl Table {
                 }
                 if let Ok(above) = self.rows.binary_search_by_key(&row.parent, |row| row.key.pid)
                     && self.rows[above].member
-                    // Whoever is younger than its child has only the parent's pid.
+                    // A process that is younger than its child only reuses the parent's pid.
                     && self.rows[above].key.start <= row.key.start
                 {
                     self.rows[place].member = true;

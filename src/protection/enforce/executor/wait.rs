@@ -1,4 +1,4 @@
-//! Waiting without standing still: for processes to end, groups to empty, a job to say that it has saved.
+//! Waits without blocking: for processes to end, cgroups to become empty, and checkpoint acknowledgements.
 
 use std::fs::Metadata;
 use std::io::Read as _;
@@ -15,12 +15,12 @@ use super::group::OpenGroup;
 use crate::host::{apart, clock, user_files};
 use crate::model::time::Timestamp;
 
-/// How often a file is looked for: a checkpoint takes seconds.
+/// Interval at which the acknowledgement file is checked: a checkpoint takes seconds.
 const LOOK: Duration = Duration::from_millis(100);
-/// How many looks in a row a file that is empty, or has only the beginning of `saving`, may be on its way: it is opened
+/// Number of checks for which an empty file, or one with a prefix of `saving`, counts as unfinished: it is opened
 /// first, and then written.
 const UNFINISHED: u32 = 5;
-/// The kernel writes times of files by its tick, which is up to 10 ms old.
+/// The kernel sets file times by its tick, which is up to 10 ms old.
 const COARSE: Duration = Duration::from_millis(10);
 
 /// Whether a process has ended, by its pidfd.
@@ -31,25 +31,25 @@ pub(super) fn ended(process: &OwnedFd) -> bool {
     matches!(poll(&mut asked, Some(&at_once)), Ok(1)) && asked[0].revents().contains(PollFlags::IN)
 }
 
-/// What is waited for.
+/// The event that is awaited.
 #[derive(Debug)]
 pub(super) enum Goal {
-    /// All of these have ended, and the group is empty.
+    /// All of these processes have ended, and the cgroup is empty.
     End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
-    /// A file says so.
+    /// An acknowledgement file is written.
     File { said: Receiver<AckFileState>, _alive: Arc<()> },
-    /// Somebody else hears it.
+    /// The guard itself receives it.
     Elsewhere,
 }
 
-/// What a job says in its file.
+/// The content of an acknowledgement file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AckFileState {
     Saving,
     Saved,
 }
 
-/// How it stands.
+/// The state of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Waiting { left: u32 },
@@ -58,7 +58,7 @@ pub(super) enum State {
 }
 
 impl Goal {
-    /// How it stands now; those that have ended are let go of.
+    /// Evaluates the wait; descriptors of ended processes are closed.
     pub(super) fn check(&mut self) -> State {
         match self {
             Self::End { processes, group } => {
@@ -80,14 +80,14 @@ impl Goal {
     }
 }
 
-/// Watches a file on a thread of its own, since its file system may hang.
+/// Watches a file on another thread, since its file system may hang.
 ///
-/// It counts once it was written after `since` (1970), when the job was asked, or changes later on: on another
-/// host's file system times may be off. A file that cannot be read, or that belongs to none of the `users` whose
-/// processes were asked, says nothing.
+/// It counts once it was written after the request, at `since` (1970), or changes later: on another host's file system
+/// times may be off. A file that cannot be read, or that belongs to none of the `users` whose processes received the
+/// request, does not count.
 ///
 /// # Errors
-/// The operating system's, where it gives no thread.
+/// If the thread cannot be started.
 pub(super) fn watch(path: &Path, users: &[u32], since: Duration, until: Timestamp) -> std::io::Result<Goal> {
     let (tell, said) = sync_channel(4);
     let alive = Arc::new(());
@@ -110,7 +110,7 @@ fn look(
     alive: &Weak<()>,
     tell: &SyncSender<AckFileState>,
 ) {
-    // What was there before the request was written for another.
+    // A file that existed before the request acknowledges an earlier one.
     let first = user_files::status(path).ok().as_ref().map(identity);
     let mut known = first.filter(|(_, seconds, nanos, _)| {
         let seconds = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
@@ -139,7 +139,7 @@ fn look(
             Err(error) if !complained => {
                 complained = true;
                 let file = path.display();
-                tracing::warn!(%file, %error, "The file of a checkpoint cannot be read; it does not count as saved.");
+                tracing::warn!(%file, %error, "The acknowledgement file of a checkpoint cannot be read; the checkpoint does not count as saved.");
             }
             Err(_) => {}
         }
@@ -147,7 +147,7 @@ fn look(
     }
 }
 
-/// What a file says that is another than the known one; nothing for a word where it may be one that is being written.
+/// The identity of a file that differs from the known one, and its content; no content while it may be unfinished.
 fn new_word(
     path: &Path,
     users: &[u32],
@@ -167,7 +167,7 @@ fn new_word(
     Ok(Some((identity(&status), word)))
 }
 
-/// A step that goes on.
+/// A pending step.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) goal: Goal,
@@ -177,7 +177,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// Whether its time is over.
+    /// Whether its time limit is over.
     pub(super) fn over(&self, now: Timestamp) -> bool {
         now.since(self.begun) >= self.within
     }

@@ -1,54 +1,54 @@
-//! Whether a program may be a hook: nobody but root and the daemon's own user can have put it there.
+//! Checks that a program may be a hook: only root and the daemon's user can have put it there.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Anybody but the owner may write.
+/// Write permission for group or others.
 const WRITABLE: u32 = 0o022;
-/// Only the owner of a file may rename it, though others may write into the folder.
+/// Sticky bit: only the owner of a file may rename it, although others may write into the folder.
 const STICKY: u32 = 0o1000;
 
-/// Why a program is no hook.
+/// Why a program must not be run as hook.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// It must be found without a search and without a working folder.
+    /// The path is not absolute.
     #[error("{0} is not an absolute path")]
     Relative(PathBuf),
-    /// It cannot be looked at.
-    #[error("cannot look at {path}")]
+    /// It cannot be inspected.
+    #[error("cannot inspect {path}")]
     Unreadable {
-        /// What.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: std::io::Error,
     },
-    /// It is a folder, or has no right to be executed.
-    #[error("{0} is no program")]
+    /// It is not a file, or not executable.
+    #[error("{0} is not an executable file")]
     NoProgram(PathBuf),
-    /// Another user could put something else there.
+    /// It belongs to another user, who could replace it.
     #[error("{path} belongs to user {owner}, not to root or to memwarden's own user")]
     Owner {
-        /// What.
+        /// The path.
         path: PathBuf,
-        /// Whose.
+        /// The user id of the owner.
         owner: u32,
     },
-    /// Others could put something else there.
+    /// Other users could replace it.
     #[error("{path} can be written by others (mode {mode:o})")]
     Writable {
-        /// What.
+        /// The path.
         path: PathBuf,
-        /// Its mode.
+        /// The mode bits.
         mode: u32,
     },
 }
 
-/// The program's real path, where it and every folder on the way to it belong to root or to us, and nobody else
-/// may write there.
+/// The program's real path, where it and every folder on the path belong to root or the daemon's user, and no other
+/// user may write there.
 ///
 /// # Errors
-/// The first reason why not.
+/// Why it must not be run.
 pub fn program(path: &Path) -> Result<PathBuf, CheckError> {
     if !path.is_absolute() {
         return Err(CheckError::Relative(path.to_owned()));
@@ -58,7 +58,7 @@ pub fn program(path: &Path) -> Result<PathBuf, CheckError> {
         move |source| CheckError::Unreadable { path, source }
     };
     let real = std::fs::canonicalize(path).map_err(unreadable(path))?;
-    // A link decides what is started as much as what it leads to.
+    // A symbolic link decides what is started, like its destination.
     if real != path {
         folders(path)?;
     }
@@ -86,7 +86,7 @@ fn judge(path: &Path, owner: u32, mode: u32, above: bool) -> Result<(), CheckErr
     if owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return Err(CheckError::Owner { path: path.to_owned(), owner });
     }
-    // In a folder like /tmp nobody else can move what is ours.
+    // In a folder with the sticky bit, such as /tmp, other users cannot replace the file.
     if mode & WRITABLE != 0 && !(above && mode & STICKY != 0) {
         return Err(CheckError::Writable { path: path.to_owned(), mode: mode & 0o7777 });
     }
@@ -110,10 +110,10 @@ mod tests {
         let said = || {
             program(&path).map_err(|error| error.to_string().replace(folder.path().to_str().unwrap(), "DIR"))
         };
-        assert_eq!(said(), Err("cannot look at DIR/hook".to_owned()));
+        assert_eq!(said(), Err("cannot inspect DIR/hook".to_owned()));
         std::fs::write(&path, "#!/bin/sh\n").unwrap();
         mode(&path, 0o644);
-        assert_eq!(said(), Err("DIR/hook is no program".to_owned()));
+        assert_eq!(said(), Err("DIR/hook is not an executable file".to_owned()));
         mode(&path, 0o755);
         assert_eq!(said(), Ok(path.clone()));
         mode(&path, 0o775);

@@ -1,4 +1,4 @@
-//! The daemon's side: hands hooks to the helper, and keeps a helper running.
+//! The daemon's side: sends hooks to the helper, and keeps a helper running.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
@@ -17,13 +17,13 @@ use crate::host::clock;
 use crate::protection::enforce::executor::BackgroundExecutor;
 use crate::protection::words::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
-/// Hooks that wait for their turn.
+/// Capacity of the queue of hooks.
 const WAITING: usize = 16;
-/// How often a helper that nobody uses is looked after.
+/// Interval at which an idle helper is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// What the helper may take beside the hook itself.
+/// Time that the helper may take in addition to the hook.
 const SPARE: Duration = Duration::from_secs(3);
-/// What is kept of what a hook said, in bytes, in a failure's sentence.
+/// Bytes of a hook's output in the sentence of a failure.
 const SHORT: usize = 200;
 
 /// Starts hooks through the helper.
@@ -41,10 +41,10 @@ struct Status {
 }
 
 impl Hooks {
-    /// Starts the helper, and a thread that talks to it; `proc` is where processes are listed.
+    /// Starts the helper, and a thread that communicates with it; `proc` is the process file system.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread. A helper that cannot be started is tried again.
+    /// If the thread cannot be started. A helper that cannot be started is tried again.
     pub fn start(command: WorkerCommand, proc: &Path) -> io::Result<Self> {
         let (requests, inbox) = sync_channel(WAITING);
         let (report, ended) = sync_channel(2 * WAITING);
@@ -53,24 +53,24 @@ impl Hooks {
         let mut keeper = Keeper { command, arguments, running: None, status: Arc::clone(&status) };
         let (tell, started) = sync_channel(1);
         let serve = move || {
-            // Here, because the helper ends with the thread that started it.
+            // Started here, because the helper ends with the thread that started it.
             keeper.ensure();
-            // Whoever started this waits for it.
+            // The caller of `start` waits for it.
             let _ = tell.send(());
             keeper.serve(&inbox, &report);
         };
         std::thread::Builder::new().name("hooks".to_owned()).spawn(serve)?;
-        // Now, while there is memory. A thread that is gone has told nothing, which is no reason to wait.
+        // Starts it now, while memory is free. Where the thread has ended, there is nothing to wait for.
         let _ = started.recv();
         Ok(Self { requests, ended, status })
     }
 
-    /// The helper's pid; nothing while none runs.
+    /// The helper's pid; absent while none runs.
     pub fn pid(&self) -> Option<u32> {
         Some(self.status.pid.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
     }
 
-    /// How many helpers were started so far, the first one included.
+    /// Number of helpers started so far, the first one included.
     pub fn starts(&self) -> u64 {
         self.status.starts.load(Ordering::Relaxed)
     }
@@ -100,7 +100,7 @@ struct Running {
     output: ChildStdout,
 }
 
-/// Lives on the thread.
+/// The state of the thread.
 struct Keeper {
     command: WorkerCommand,
     arguments: Vec<OsString>,
@@ -168,7 +168,8 @@ impl Keeper {
         if line.len() > LONGEST {
             return Err(io::Error::other("there is more to tell than fits"));
         }
-        // Between two requests the helper reads, so that this waits only for one that hangs, and then not here.
+        // The helper reads between two requests, so that this blocks only on one that hangs, and then not the
+        // executor.
         rustix::io::ioctl_fionbio(&running.input, true)?;
         let begun = clock::now();
         write(&mut running.input, &line, || limit.saturating_sub(clock::now().since(begun)))?;
@@ -226,7 +227,7 @@ fn outside(what: String) -> StepError {
     StepError::Outside { what: what.into() }
 }
 
-/// What an answer means, and what the hook said.
+/// The result that an answer represents, and the output of the hook.
 fn outcome_of(answer: &Answer) -> (Result<StepDone, StepError>, String) {
     let said = answer.output.clone();
     let first: String =
@@ -234,9 +235,11 @@ fn outcome_of(answer: &Answer) -> (Result<StepDone, StepError>, String) {
     let words = if first.is_empty() { String::new() } else { format!(": {first}") };
     let result = match &answer.ending {
         Ending::Exited(0) => Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: answer.micros }),
-        Ending::Exited(code) => Err(outside(format!("the hook ended with code {code}{words}"))),
-        Ending::Signalled(signal) => Err(outside(format!("the hook was ended by signal {signal}{words}"))),
-        Ending::TimedOut => Err(outside(format!("the hook took too long and was killed{words}"))),
+        Ending::Exited(code) => Err(outside(format!("the hook exited with code {code}{words}"))),
+        Ending::Signalled(signal) => {
+            Err(outside(format!("the hook was terminated by signal {signal}{words}")))
+        }
+        Ending::TimedOut => Err(outside(format!("the hook exceeded its timeout and was killed{words}"))),
         Ending::Refused(why) => Err(outside(why.clone())),
     };
     (result, said)
@@ -255,9 +258,9 @@ mod tests {
         };
         assert_eq!(said(Ending::Exited(0), "fine"), Ok(5));
         let code = said(Ending::Exited(3), "no\nroom\n");
-        assert_eq!(code, Err("the hook ended with code 3: no room".to_owned()));
+        assert_eq!(code, Err("the hook exited with code 3: no room".to_owned()));
         let late = said(Ending::TimedOut, "");
-        assert_eq!(late, Err("the hook took too long and was killed".to_owned()));
+        assert_eq!(late, Err("the hook exceeded its timeout and was killed".to_owned()));
         assert_eq!(said(Ending::Refused("not ours".to_owned()), ""), Err("not ours".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! The helper process: takes a request, runs the hook, answers, and so on until the daemon is gone.
+//! The helper process: reads requests, runs hooks and answers, until the daemon has ended.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -10,14 +10,14 @@ use super::protocol::{LONGEST, Request};
 use super::running;
 use crate::host::child::die_with_parent;
 
-/// Serves requests from standard input until it ends; `proc` is where processes are listed.
+/// Serves requests from standard input until its end; `proc` is the process file system.
 ///
 /// # Errors
-/// The operating system's, where the daemon cannot be heard or told.
+/// If standard input or output fails.
 pub fn run(proc: &Path) -> io::Result<()> {
     die_with_parent();
-    // Whatever a hook leaves behind becomes our child, so that it can be found. Where this is refused, only the
-    // hook's own process group is ended.
+    // Processes that a hook leaves behind become children of the helper, so that it can find them. Where this is
+    // refused, only the hook's process group is killed.
     let _ = rustix::process::set_child_subreaper(Some(Pid::INIT));
     let stdin = io::stdin();
     let mut input = BufReader::new(stdin.lock());

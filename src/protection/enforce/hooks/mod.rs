@@ -1,9 +1,8 @@
-//! Hooks: programs of the operator's, started by a small process of our own.
+//! Hooks: programs of the operator, started by a small helper process.
 //!
-//! The helper is started with the daemon, while there is memory, and stays in
-//! the daemon's group: a hook never starts in the job's, and never takes a copy
-//! of a large process. It takes one at a time; [`Hooks`] is how the executor
-//! asks, and neither a hook nor the helper can make it wait.
+//! The helper is started with the daemon, while memory is free, and stays in the daemon's cgroup: a hook never starts
+//! in the job's cgroup, and starting one never copies a large process. It runs one hook at a time. [`Hooks`] is the
+//! executor's interface; neither a hook nor the helper can block it.
 
 pub mod check;
 mod client;

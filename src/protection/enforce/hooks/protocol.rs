@@ -1,28 +1,28 @@
-//! What is said between the daemon and the hook helper: one JSON document a line.
+//! The protocol between the daemon and the hook helper: one JSON document per line.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest line: the JSON that a hook is told has a few KiB.
+/// Maximum length of a line in bytes: the input of a hook has a few KiB.
 pub(super) const LONGEST: usize = 1 << 20;
-/// What is kept of a hook's output, in bytes.
+/// Bytes of a hook's output that are kept.
 pub(super) const OUTPUT: usize = 4096;
-/// The longest time a hook may have, in milliseconds.
+/// Maximum timeout of a hook in milliseconds.
 pub(super) const SLOWEST: u64 = 60_000;
 
 /// A hook to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Request {
-    /// Comes back with the answer.
+    /// Returned with the answer.
     pub(super) id: u64,
     /// The absolute path.
     pub(super) program: PathBuf,
     /// Its arguments.
     pub(super) arguments: Vec<String>,
-    /// When it is killed.
+    /// Time after which it is killed, in milliseconds.
     pub(super) timeout_ms: u64,
-    /// What it reads: a JSON document.
+    /// Its standard input: a JSON document.
     pub(super) input: String,
 }
 
@@ -30,26 +30,26 @@ pub(super) struct Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ending {
-    /// By itself, with this code.
+    /// It exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// It was terminated by this signal.
     Signalled(i32),
-    /// It was killed when its time was over.
+    /// It was killed at its timeout.
     TimedOut,
-    /// It was never started, and why.
+    /// It was not started, for this reason.
     Refused(String),
 }
 
-/// What became of a hook.
+/// The result of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// Of the request.
+    /// The id of the request.
     pub(super) id: u64,
     /// How it ended.
     pub(super) ending: Ending,
-    /// What it wrote to its output and error output, cut.
+    /// Its standard output and error, cut.
     pub(super) output: String,
-    /// How long it took, in microseconds.
+    /// Its duration in microseconds.
     pub(super) micros: u64,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn environment(input: &str) -> Vec<(String, String)> {
             _ => return None,
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        // The kernel takes no zero byte in it.
+        // The kernel does not accept zero bytes in the environment.
         (name.chars().all(plain) && !value.contains('\0'))
             .then(|| (format!("MEMWARDEN_{}", name.to_ascii_uppercase()), value))
     });

@@ -1,4 +1,4 @@
-//! One hook from its start to its end, within its time.
+//! Runs one hook from its start to its end, within its timeout.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -17,14 +17,14 @@ use super::protocol::{Answer, Ending, OUTPUT, Request, SLOWEST, environment};
 use crate::host::clock;
 use crate::model::time::Timestamp;
 
-/// How long what a hook wrote just before its end is still read.
+/// Time for which the output that a hook wrote just before its end is still read.
 const DREGS: Duration = Duration::from_millis(50);
-/// How long the end of who was killed is waited for; an uninterruptible sleep takes longer, and is left.
+/// Time limit for the end of killed processes; those in uninterruptible sleep take longer and are abandoned.
 const LAST: Duration = Duration::from_millis(500);
-/// Searches for what a hook left behind.
+/// Number of searches for processes that a hook left behind.
 const SWEEPS: usize = 20;
 
-/// Runs one hook; `given_up` is closed by the other side when nobody wants the answer any more.
+/// Runs one hook; the other side closes `given_up` when the answer is no longer needed.
 pub(super) fn run(request: &Request, proc: &Path, given_up: BorrowedFd<'_>) -> Answer {
     let begun = clock::now();
     let mut output = Vec::with_capacity(OUTPUT);
@@ -46,7 +46,7 @@ pub(super) fn run(request: &Request, proc: &Path, given_up: BorrowedFd<'_>) -> A
 fn start(request: &Request) -> Result<(Child, OwnedFd), String> {
     let program = check::program(&request.program).map_err(|error| chain(&error))?;
     let prepared = (|| {
-        // A file in memory: writing to a pipe could wait for a hook that reads nothing.
+        // A file in memory: writing to a pipe could block on a hook that does not read.
         let mut input = std::fs::File::from(rustix::fs::memfd_create("hook-input", MemfdFlags::CLOEXEC)?);
         input.write_all(request.input.as_bytes())?;
         rustix::fs::seek(&input, rustix::fs::SeekFrom::Start(0))?;
@@ -54,8 +54,9 @@ fn start(request: &Request) -> Result<(Child, OwnedFd), String> {
         rustix::io::ioctl_fionbio(&read, true)?;
         Ok::<_, io::Error>((input, read, write))
     })();
-    let (input, read, write) = prepared.map_err(|error| format!("cannot prepare: {error}"))?;
-    let both = write.try_clone().map_err(|error| format!("cannot prepare: {error}"))?;
+    let (input, read, write) =
+        prepared.map_err(|error| format!("cannot create the pipes of the hook: {error}"))?;
+    let both = write.try_clone().map_err(|error| format!("cannot create the pipes of the hook: {error}"))?;
     let mut command = Command::new(&program);
     command
         .args(&request.arguments)
@@ -71,9 +72,9 @@ fn start(request: &Request) -> Result<(Child, OwnedFd), String> {
     Ok((child, read))
 }
 
-/// Takes back what the daemon has over others: a hook is killed before a job is, and waits for the processor like one.
+/// Removes the daemon's privileges from the hook: the OOM killer prefers it to a job, and it has normal priority.
 fn ordinary(child: &Child, proc: &Path) {
-    // It may have ended already, and where this is refused it runs as we do.
+    // It may have ended already; where this is refused, it runs like the daemon.
     let _ = std::fs::write(proc.join(child.id().to_string()).join("oom_score_adj"), "0");
     let _ = pid(child).map(|pid| rustix::process::setpriority_process(Some(pid), 0));
 }
@@ -89,7 +90,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Reads what it writes until it has ended or its time is over.
+/// Reads its output until it has ended or its timeout is over.
 fn attend(
     child: &mut Child,
     pipe: &OwnedFd,
@@ -112,7 +113,7 @@ fn attend(
                     .map_or_else(|| Ending::Signalled(status.signal().unwrap_or(0)), Ending::Exited);
             }
             Ok(None) => {}
-            Err(error) => return Ending::Refused(format!("cannot wait for it: {error}")),
+            Err(error) => return Ending::Refused(format!("cannot wait for the hook: {error}")),
         }
         let left = limit.saturating_sub(clock::now().since(begun));
         if left.is_zero() || closed(given_up) {
@@ -124,16 +125,16 @@ fn attend(
         if open {
             watched.push(pipe.as_fd());
         }
-        // Without a pidfd its end is found by looking now and then.
+        // Without a pidfd its end is found by polling.
         wait(given_up, &watched, if pidfd.is_some() { left } else { left.min(DREGS) });
         open = open && drain(pipe, output);
     }
 }
 
-/// Reads all there is, keeps what fits, and tells whether more may come.
+/// Reads the available output, keeps what fits, and returns whether more may follow.
 fn drain(pipe: &OwnedFd, output: &mut Vec<u8>) -> bool {
     let mut buffer = [0; 8192];
-    // Who writes faster than this is read is not waited for here.
+    // Output that is written faster than it is read is not awaited here.
     for _ in 0..64 {
         match rustix::io::read(pipe, &mut buffer) {
             Ok(0) => return false,
@@ -149,11 +150,11 @@ fn drain(pipe: &OwnedFd, output: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Waits until one can be read, or `closing` is closed by the other side.
+/// Waits until one is readable, or the other side closes `closing`.
 fn wait(closing: BorrowedFd<'_>, watched: &[BorrowedFd<'_>], limit: Duration) {
     let mut asked = vec![PollFd::from_borrowed_fd(closing, PollFlags::empty())];
     asked.extend(watched.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-    // A wait that is cut short only makes the caller look once more.
+    // An interrupted wait only makes the caller check once more.
     let _ = poll(&mut asked, Timespec::try_from(limit).ok().as_ref());
 }
 
@@ -170,17 +171,17 @@ fn pid(child: &Child) -> Option<Pid> {
 
 fn kill_group(child: &Child) {
     if let Some(pid) = pid(child) {
-        // It is our unreaped child, so that the number is its group's and nobody else's.
+        // It is an unreaped child, so that the number is that of its process group.
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
 }
 
-/// Kills and reaps whatever the hook left: its orphans are our children, whatever session they are in.
+/// Kills and reaps all processes that the hook left: its orphans are children of the helper, in any session.
 fn sweep(child: &mut Child, proc: &Path) {
     let begun = clock::now();
     for _ in 0..SWEEPS {
-        // Reaps the hook itself too where it was killed.
+        // Reaps the hook itself too, where it was killed.
         while matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         let left = children(proc);
         if left.is_empty() || clock::now().since(begun) > LAST {
@@ -194,7 +195,7 @@ fn sweep(child: &mut Child, proc: &Path) {
     let _ = child.try_wait();
 }
 
-/// Our children, by the kernel's list of them.
+/// The children of the helper, by the kernel's list.
 fn children(proc: &Path) -> Vec<Pid> {
     let mut text = String::new();
     let own = std::fs::File::open(proc.join("thread-self/children"));

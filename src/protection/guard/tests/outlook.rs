@@ -196,7 +196,7 @@ fn a_rising_series_leads_by_its_forecast_alone_to_the_checkpoint_signal_and_no_f
     let folder = tempfile::tempdir().unwrap();
     let job = Job::start(folder.path());
     let mut scene = Scene::new(&job, "", "");
-    // It goes on as far as no level has a say; the time to save is over long before that.
+    // It goes on as far as no level has a say; the time limit of the checkpoint is over long before that.
     while falling(scene.second) > CLEAR {
         let frame = scene.pass(falling(scene.second), JOB << 10);
         assert!(frame.outlook.forecasts.is_some() && frame.outlook.leaks.is_some());
@@ -205,9 +205,9 @@ fn a_rising_series_leads_by_its_forecast_alone_to_the_checkpoint_signal_and_no_f
     assert_eq!(
         scene.moves(),
         [
-            "ok → warn: exhaustion is foreseen",
-            "warn → soft: exhaustion is foreseen",
-            "soft → checkpoint: exhaustion is foreseen",
+            "ok → warn: exhaustion is predicted",
+            "warn → soft: exhaustion is predicted",
+            "soft → checkpoint: exhaustion is predicted",
             "remember that 1 are asked",
         ]
     );
@@ -224,7 +224,7 @@ fn a_forecast_leads_no_further_than_its_target_allows() {
         while falling(scene.second) > CLEAR {
             scene.pass(falling(scene.second), JOB << 10);
         }
-        assert_eq!(scene.moves(), ["ok → warn: exhaustion is foreseen"], "{more}");
+        assert_eq!(scene.moves(), ["ok → warn: exhaustion is predicted"], "{more}");
         assert_eq!(job.end(), ["up"], "{more}");
     }
 }

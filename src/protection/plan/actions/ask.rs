@@ -1,11 +1,11 @@
-//! Asking a job to save itself: one signal to each rank that catches it, and waiting for its word.
+//! The checkpoint request: one signal to each rank with a handler, and waiting for the acknowledgement.
 
 use std::sync::Arc;
 
 use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;
 
-/// Sends the checkpoint signal, once in an incident.
+/// Sends the checkpoint signal, once per incident.
 pub(super) struct Ask;
 
 impl Action for Ask {
@@ -20,7 +20,7 @@ impl Action for Ask {
     }
 }
 
-/// Waits for the file that the job writes; its words over the job socket are heard by the guard itself.
+/// Waits for the acknowledgement file; the guard itself reads acknowledgements from the job socket.
 pub(super) struct Await;
 
 impl Action for Await {

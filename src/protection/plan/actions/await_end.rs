@@ -1,4 +1,4 @@
-//! Waiting until the victims are gone.
+//! Waits until the victims have ended.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! SIGKILL: the whole group at once where the victims have one for themselves, their trees otherwise.
+//! SIGKILL: the whole cgroup at once where it holds only the victims, otherwise their process trees.
 
 use std::sync::Arc;
 
 use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;
 
-/// Ends every victim.
+/// Kills every victim.
 pub(super) struct Kill;
 
 impl Action for Kill {
@@ -13,7 +13,7 @@ impl Action for Kill {
         let place = out.steps().len();
         if let Some(group) = input.roster.group.clone() {
             out.push(input, Work::KillGroup { group });
-            // Where the group cannot be killed at once, its processes can.
+            // Where the cgroup cannot be killed at once, its processes are killed one by one.
             let tree = Work::KillTree { roots: Arc::clone(&input.roster.largest) };
             out.push_unless(input, tree, u16::try_from(place).ok());
         } else {

@@ -1,4 +1,4 @@
-//! What can be done, one small file each, and what is done on which rung.
+//! The actions, one file each, and the stages that they belong to.
 
 mod ask;
 mod await_end;
@@ -13,7 +13,7 @@ mod webhook;
 use super::Action;
 use crate::protection::words::step::Stage;
 
-/// The actions of a rung, in order. A kill comes before the record of it, which could wait for a disk.
+/// The actions of a stage, in order. A kill comes before its record, which could block on a disk.
 pub fn on(stage: Stage) -> &'static [&'static dyn Action] {
     match stage {
         Stage::Warn | Stage::Cooldown => &[&pause::Resume, &webhook::Webhook],

@@ -1,9 +1,9 @@
-//! Pausing a group while the hook tries, and letting it go on.
+//! Freezes the cgroup while the hook runs, and thaws it.
 
 use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;
 
-/// Freezes the target's group, where it has one for itself.
+/// Freezes the target's cgroup, where it holds only the target's processes.
 pub(super) struct Pause;
 
 impl Action for Pause {
@@ -14,7 +14,7 @@ impl Action for Pause {
     }
 }
 
-/// Lets it go on; a group that is not frozen does not notice.
+/// Thaws it; this has no effect on a cgroup that is not frozen.
 pub(super) struct Resume;
 
 impl Action for Resume {

@@ -1,4 +1,4 @@
-//! The record: what is known is written down before somebody is touched.
+//! The record: the incident is written before processes are acted on.
 
 use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;

@@ -1,11 +1,11 @@
-//! Taking back a killed process's memory: process_mrelease(2), largest first, which frees it twice as fast.
+//! Releases the memory of killed processes: process_mrelease(2), largest first, which frees it twice as fast.
 
 use std::sync::Arc;
 
 use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;
 
-/// Takes the victims' memory back.
+/// Releases the victims' memory.
 pub(super) struct Release;
 
 impl Action for Release {

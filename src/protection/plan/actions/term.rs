@@ -3,7 +3,7 @@
 use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::{SignalNumber, Work};
 
-/// Asks every victim to end.
+/// Sends SIGTERM to every victim.
 pub(super) struct Term;
 
 impl Action for Term {

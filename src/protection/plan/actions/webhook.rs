@@ -1,11 +1,11 @@
-//! The webhook: each move is told to a service of the operator's.
+//! The webhook: posts each transition to a service of the operator.
 
 use std::sync::Arc;
 
 use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::words::step::Work;
 
-/// Tells the service.
+/// Posts the transition.
 pub(super) struct Webhook;
 
 impl Action for Webhook {

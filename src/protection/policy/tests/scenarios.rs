@@ -29,9 +29,9 @@ fn a_ramp_is_saved_and_ends() {
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
             at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-            at  90.0 s  2.01 GiB left: term → verify: no victim is left
-            at  90.2 s  2.81 GiB left: verify → cooldown: memory is back
-            at 105.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+            at  90.0 s  2.01 GiB left: term → verify: all victims have ended
+            at  90.2 s  2.81 GiB left: verify → cooldown: the shortage is over
+            at 105.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -53,10 +53,10 @@ fn a_job_that_says_nothing_has_its_grace_and_no_more() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at 114.0 s  1.61 GiB left: checkpoint → term: the time to save is over, asked to end
-            at 115.0 s  2.01 GiB left: term → verify: no victim is left
-            at 115.2 s  2.81 GiB left: verify → cooldown: memory is back
-            at 130.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+            at 114.0 s  1.61 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
+            at 115.0 s  2.01 GiB left: term → verify: all victims have ended
+            at 115.2 s  2.81 GiB left: verify → cooldown: the shortage is over
+            at 130.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -73,9 +73,9 @@ fn a_job_that_says_it_is_saving_has_longer() {
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
             at 184.0 s  1.61 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-            at 185.0 s  2.01 GiB left: term → verify: no victim is left
-            at 185.2 s  2.81 GiB left: verify → cooldown: memory is back
-            at 200.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+            at 185.0 s  2.01 GiB left: term → verify: all victims have ended
+            at 185.2 s  2.81 GiB left: verify → cooldown: the shortage is over
+            at 200.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -91,10 +91,10 @@ fn a_checkpoint_that_is_never_complete_ends_all_the_same() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at 684.0 s  1.61 GiB left: checkpoint → term: the time to save is over, asked to end
-            at 685.0 s  2.01 GiB left: term → verify: no victim is left
-            at 685.2 s  2.81 GiB left: verify → cooldown: memory is back
-            at 700.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+            at 684.0 s  1.61 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
+            at 685.0 s  2.01 GiB left: term → verify: all victims have ended
+            at 685.2 s  2.81 GiB left: verify → cooldown: the shortage is over
+            at 700.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -109,10 +109,10 @@ fn a_job_that_catches_nothing_is_asked_to_end_at_once() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at  84.1 s  1.89 GiB left: checkpoint → term: no process catches the checkpoint signal, asked to end
-            at  85.1 s  2.24 GiB left: term → verify: no victim is left
-            at  85.2 s  2.64 GiB left: verify → cooldown: memory is back
-            at 100.2 s  8.00 GiB left: cooldown → ok: the quiet time is over
+            at  84.1 s  1.89 GiB left: checkpoint → term: no process has a handler for the checkpoint signal, asked to end
+            at  85.1 s  2.24 GiB left: term → verify: all victims have ended
+            at  85.2 s  2.64 GiB left: verify → cooldown: the shortage is over
+            at 100.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -129,10 +129,10 @@ fn who_ignores_sigterm_is_killed_by_time() {
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
             at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-            at  99.0 s  1.61 GiB left: term → kill: the time to end is over, killed
+            at  99.0 s  1.61 GiB left: term → kill: the time limit after SIGTERM is over, killed
             at  99.1 s  1.61 GiB left: kill → verify: the kill was carried out
-            at  99.7 s  2.81 GiB left: verify → cooldown: memory is back
-            at 114.7 s  8.00 GiB left: cooldown → ok: the quiet time is over
+            at  99.7 s  2.81 GiB left: verify → cooldown: the shortage is over
+            at 114.7 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -148,8 +148,8 @@ fn the_hard_level_wins_over_every_courtesy() {
             at  60.3 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
             at  61.7 s  0.43 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
             at  61.8 s  0.29 GiB left: kill → verify: the kill was carried out
-            at  62.8 s  2.80 GiB left: verify → cooldown: memory is back
-            at  77.8 s  8.00 GiB left: cooldown → ok: the quiet time is over
+            at  62.8 s  2.80 GiB left: verify → cooldown: the shortage is over
+            at  77.8 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -165,8 +165,8 @@ fn memory_that_comes_back_by_itself_ends_it() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at 101.1 s  2.70 GiB left: checkpoint → cooldown: memory is back
-            at 116.1 s  4.16 GiB left: cooldown → ok: the quiet time is over
+            at 101.1 s  2.70 GiB left: checkpoint → cooldown: the shortage is over
+            at 116.1 s  4.16 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -182,9 +182,9 @@ fn memory_that_comes_back_slowly_takes_no_second_victim() {
             at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
             at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
             at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
-            at  18.9 s  1.53 GiB left: verify → verify: the victims are gone and their memory is not back
-            at  28.8 s  2.50 GiB left: verify → cooldown: memory is back
-            at  43.8 s  3.96 GiB left: cooldown → ok: the quiet time is over
+            at  18.9 s  1.53 GiB left: verify → verify: the victims have ended and the shortage is not over
+            at  28.8 s  2.50 GiB left: verify → cooldown: the shortage is over
+            at  43.8 s  3.96 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -199,7 +199,7 @@ fn memory_that_never_comes_back_takes_no_second_victim() {
             at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
             at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
             at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
-            at  20.9 s  0.00 GiB left: verify → verify: the victims are gone and their memory is not back
+            at  20.9 s  0.00 GiB left: verify → verify: the victims have ended and the shortage is not over
         "#]],
     );
 }
@@ -214,11 +214,11 @@ fn a_saw_does_not_start_the_hook_again_and_again() {
         expect![[r#"
             at   5.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
             at   7.0 s  1.84 GiB left: warn → soft: the soft level of cgroup memory is crossed
-            at  10.2 s  2.66 GiB left: soft → cooldown: memory is back
+            at  10.2 s  2.66 GiB left: soft → cooldown: the shortage is over
             at  25.2 s  2.07 GiB left: cooldown → warn: cgroup memory is near its soft level
             at  25.6 s  1.84 GiB left: warn → soft: the soft level of cgroup memory is crossed
-            at  27.6 s  2.66 GiB left: soft → cooldown: memory is back
-            at  42.6 s  2.78 GiB left: cooldown → ok: the quiet time is over
+            at  27.6 s  2.66 GiB left: soft → cooldown: the shortage is over
+            at  42.6 s  2.78 GiB left: cooldown → ok: the cooldown is over
             at  43.1 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
         "#]],
     );
@@ -235,7 +235,7 @@ fn who_cannot_be_killed_is_said_and_left() {
             at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
             at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
             at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
-            at  20.9 s  0.00 GiB left: verify → verify: victims are still there after their time
+            at  20.9 s  0.00 GiB left: verify → verify: victims have not ended within their time limit
         "#]],
     );
 }
@@ -248,11 +248,11 @@ fn what_is_foreseen_asks_for_a_checkpoint_and_no_more() {
         &Job { foreseen, ..Job::default() },
         180,
         expect![[r#"
-            at  25.0 s  6.00 GiB left: ok → warn: exhaustion is foreseen
-            at  87.0 s  6.00 GiB left: warn → soft: exhaustion is foreseen
-            at  87.1 s  6.00 GiB left: soft → checkpoint: exhaustion is foreseen, asked to save
-            at 102.0 s  6.00 GiB left: checkpoint → cooldown: memory is back
-            at 117.0 s  6.00 GiB left: cooldown → ok: the quiet time is over
+            at  25.0 s  6.00 GiB left: ok → warn: exhaustion is predicted
+            at  87.0 s  6.00 GiB left: warn → soft: exhaustion is predicted
+            at  87.1 s  6.00 GiB left: soft → checkpoint: exhaustion is predicted, asked to save
+            at 102.0 s  6.00 GiB left: checkpoint → cooldown: the shortage is over
+            at 117.0 s  6.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -267,8 +267,8 @@ fn an_alert_asks_for_a_checkpoint() {
             at  10.0 s  6.00 GiB left: ok → warn: an alert fires
             at  12.0 s  6.00 GiB left: warn → soft: an alert fires
             at  12.1 s  6.00 GiB left: soft → checkpoint: an alert fires, asked to save
-            at  42.0 s  6.00 GiB left: checkpoint → cooldown: memory is back
-            at  57.0 s  6.00 GiB left: cooldown → ok: the quiet time is over
+            at  42.0 s  6.00 GiB left: checkpoint → cooldown: the shortage is over
+            at  57.0 s  6.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -285,12 +285,12 @@ fn nothing_is_done_blindly() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at  98.0 s  1.61 GiB left: checkpoint → blind: nothing that is watched was read lately
-            at 125.0 s  1.61 GiB left: blind → checkpoint: it can be read again
-            at 125.1 s  1.61 GiB left: checkpoint → term: the time to save is over, asked to end
-            at 126.1 s  2.01 GiB left: term → verify: no victim is left
-            at 126.3 s  2.81 GiB left: verify → cooldown: memory is back
-            at 141.3 s  8.00 GiB left: cooldown → ok: the quiet time is over
+            at  98.0 s  1.61 GiB left: checkpoint → blind: no watched reading is recent
+            at 125.0 s  1.61 GiB left: blind → checkpoint: readings are recent again
+            at 125.1 s  1.61 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
+            at 126.1 s  2.01 GiB left: term → verify: all victims have ended
+            at 126.3 s  2.81 GiB left: verify → cooldown: the shortage is over
+            at 141.3 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -306,8 +306,8 @@ fn observing_tells_the_same_story_and_does_nothing() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed
-            at 114.0 s  1.61 GiB left: checkpoint → term: the time to save is over
-            at 124.0 s  1.61 GiB left: term → kill: the time to end is over
+            at 114.0 s  1.61 GiB left: checkpoint → term: the time limit of the checkpoint is over
+            at 124.0 s  1.61 GiB left: term → kill: the time limit after SIGTERM is over
             at 124.1 s  1.61 GiB left: kill → verify: the kill was carried out
         "#]],
     );
@@ -337,11 +337,11 @@ fn the_hook_has_its_time_first() {
         expect![[r#"
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
-            at  88.9 s  1.65 GiB left: soft → checkpoint: the hook had its time, asked to save
+            at  88.9 s  1.65 GiB left: soft → checkpoint: the waiting time of the hook is over, asked to save
             at  93.9 s  1.41 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-            at  94.9 s  1.77 GiB left: term → verify: no victim is left
-            at  95.1 s  2.57 GiB left: verify → cooldown: memory is back
-            at 110.1 s  8.00 GiB left: cooldown → ok: the quiet time is over
+            at  94.9 s  1.77 GiB left: term → verify: all victims have ended
+            at  95.1 s  2.57 GiB left: verify → cooldown: the shortage is over
+            at 110.1 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -359,13 +359,13 @@ fn a_saw_is_not_asked_again_and_again() {
             at  19.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
             at  24.7 s  1.64 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  24.8 s  1.62 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at  42.0 s  2.85 GiB left: checkpoint → cooldown: memory is back
-            at  47.0 s  3.73 GiB left: cooldown → ok: the quiet time is over
+            at  42.0 s  2.85 GiB left: checkpoint → cooldown: the shortage is over
+            at  47.0 s  3.73 GiB left: cooldown → ok: the cooldown is over
             at  79.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
             at  84.7 s  1.64 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.8 s  1.62 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed
-            at 102.0 s  2.85 GiB left: checkpoint → cooldown: memory is back
-            at 107.0 s  3.73 GiB left: cooldown → ok: the quiet time is over
+            at 102.0 s  2.85 GiB left: checkpoint → cooldown: the shortage is over
+            at 107.0 s  3.73 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -380,7 +380,7 @@ fn a_used_up_rate_disarms_and_the_hard_level_may_be_excepted() {
         130,
         expect![[r#"
             at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
-            at  83.9 s  1.90 GiB left: disarmed → disarmed: help is due, and the rate limit withholds it
+            at  83.9 s  1.90 GiB left: disarmed → disarmed: an action is due and the rate limit forbids it
         "#]],
     );
     check(
@@ -389,10 +389,10 @@ fn a_used_up_rate_disarms_and_the_hard_level_may_be_excepted() {
         130,
         expect![[r#"
             at   0.0 s  6.00 GiB left: ok → disarmed: the rate limit is used up
-            at  83.9 s  1.90 GiB left: disarmed → disarmed: help is due, and the rate limit withholds it
+            at  83.9 s  1.90 GiB left: disarmed → disarmed: an action is due and the rate limit forbids it
             at 112.6 s  0.50 GiB left: disarmed → kill: the hard level of cgroup memory is crossed, killed
             at 112.7 s  0.49 GiB left: kill → verify: the kill was carried out
-            at 113.6 s  2.88 GiB left: verify → cooldown: memory is back
+            at 113.6 s  2.88 GiB left: verify → cooldown: the shortage is over
             at 113.7 s  3.28 GiB left: cooldown → disarmed: the rate limit is used up
         "#]],
     );
@@ -410,7 +410,7 @@ fn who_may_not_be_killed_and_stays_is_said() {
         at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
         at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
         at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-        at  99.0 s  1.16 GiB left: term → term: victims are still there after their time
+        at  99.0 s  1.16 GiB left: term → term: victims have not ended within their time limit
     "#]],
     );
 }

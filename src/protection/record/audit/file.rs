@@ -1,4 +1,4 @@
-//! The file of the audit log: appended to, with room that is taken beforehand, rotated by size.
+//! The file of the audit log: appended to, with preallocated space, rotated by size.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
 
-/// How much room is taken ahead of what is written: an incident of 100 steps has about 100 KiB.
+/// Bytes that are preallocated: an incident of 100 steps has about 100 KiB.
 const AHEAD: u64 = 1 << 20;
 
-/// Where the log is, and how much of it is kept.
+/// The path of the log, and how much of it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file that is written to; older ones have `.1`, `.2` and so on after it.
+    /// The current file; older ones have the suffixes `.1`, `.2` and so on.
     pub path: PathBuf,
-    /// When a file is full, in bytes.
+    /// Maximum size of a file in bytes.
     pub most_bytes: u64,
-    /// How many older files are kept.
+    /// Number of older files that are kept.
     pub keep: u32,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Opens the file for appending, and makes its folder where there is none.
+    /// Opens the file for appending, and creates its folder where there is none.
     pub(super) fn open(place: Place) -> io::Result<Self> {
         if let Some(folder) = place.path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -39,7 +39,7 @@ impl LogFile {
         let length = file.metadata()?.len();
         let mut log = Self { place, file, length, taken: 0 };
         if log.torn() {
-            // A full disk or a crash cut a line short, and the next one must not be part of it.
+            // Ends a line that a full disk or a crash truncated.
             log.file.write_all(b"\n")?;
             log.length += 1;
         }
@@ -52,7 +52,7 @@ impl LogFile {
         self.length > 0 && matches!(self.file.read_at(&mut last, self.length - 1), Ok(1)) && last != *b"\n"
     }
 
-    /// Appends whole lines, and has them on the disk when this returns.
+    /// Appends whole lines, and syncs them to the disk.
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.length > 0 && self.length + lines.len() as u64 > self.place.most_bytes {
             self.rotate()?;
@@ -65,11 +65,11 @@ impl LogFile {
         Ok(())
     }
 
-    /// Takes room beyond the end, so that a disk that fills up later has some left for us.
+    /// Preallocates space beyond the end, for a disk that becomes full later.
     fn take_room(&mut self) {
         if self.length + AHEAD / 2 > self.taken {
             let end = self.length + AHEAD;
-            // A file system that cannot does without.
+            // Not supported by every file system.
             if rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, end).is_ok() {
                 self.taken = end;
             }
@@ -82,7 +82,7 @@ impl LogFile {
             name.push(format!(".{number}"));
             PathBuf::from(name)
         };
-        // Gives back the room that was taken and not needed.
+        // Frees preallocated space.
         let _ = self.file.set_len(self.length);
         for number in (1..self.place.keep).rev() {
             match std::fs::rename(name(number), name(number + 1)) {
@@ -103,7 +103,7 @@ impl LogFile {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    // It names users and jobs. A link is not followed: the folder may be one that others can write to.
+    // Private, since it names users and jobs. Links are not followed, since others may be able to write to the folder.
     let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
     File::options().append(true).read(true).create(true).mode(0o600).custom_flags(flags).open(path)
 }

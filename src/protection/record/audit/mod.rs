@@ -1,14 +1,13 @@
-//! The audit log: lines go into a fixed room in memory at once, and to the disk when the disk lets them.
+//! The audit log: lines are put into a ring buffer in memory, and written to the disk by another thread.
 //!
-//! Neither a full disk nor one that hangs holds up whoever writes a line. What
-//! the disk does not take is tried again; what had no room meanwhile is
-//! counted, and the newest lines stay in memory for the incident.
+//! Neither a full disk nor one that hangs blocks the writer of a line. Failed writes are tried again; lines that had
+//! no room meanwhile are counted, and the newest lines stay in memory for the incident.
 
 mod file;
 mod ring;
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use file::LogFile;
@@ -16,22 +15,23 @@ pub use file::Place;
 use ring::Ring;
 
 use crate::host::clock;
+use crate::model::lock::lock;
 
-/// Room for about 2,000 lines.
+/// Size of the ring buffer in bytes, for about 2,000 lines.
 const ROOM: usize = 512 * 1024;
-/// What is written to the disk at once.
+/// Maximum size of one write to the disk in bytes.
 const CHUNK: usize = 16 * 1024;
-/// Time between two attempts at a disk that refused.
+/// Time between two attempts after a failed write.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How the log fares.
+/// The status of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Why the last attempt to write failed; nothing where it did not, or there was none.
+    /// Why the last write failed; absent where it did not, or there was none.
     pub trouble: Option<String>,
-    /// Lines that no disk ever had.
+    /// Lines that were lost before they were written to the disk.
     pub lost: u64,
-    /// Bytes that wait for the disk.
+    /// Bytes that are not written to the disk yet.
     pub waiting: u64,
 }
 
@@ -42,26 +42,21 @@ struct Shared {
     wake: Condvar,
 }
 
-/// Where lines are put.
+/// The handle for adding lines.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
     shared: Arc<Shared>,
-    /// Gone with the last one who writes, which ends the thread.
+    /// Dropped with the last handle, which ends the thread.
     _alive: Arc<()>,
 }
 
-/// Takes a lock that nobody holds while anything can fail.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl AuditLog {
-    /// Opens the log and starts the thread that writes it; without a place, lines stay in memory only.
+    /// Opens the log and starts the writing thread; without a path, lines stay in memory only.
     ///
-    /// A file that cannot be written is no error here: [`AuditLog::status`] says so, and it is tried again.
+    /// A file that cannot be written is not an error: [`AuditLog::status`] reports it, and writing is tried again.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread.
+    /// If the thread cannot be started.
     pub fn start(place: Option<Place>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             ring: Mutex::new(Ring::new(ROOM)),
@@ -70,7 +65,7 @@ impl AuditLog {
         });
         let alive = Arc::new(());
         if let Some(place) = place {
-            // Opened here, so that the status at start is right.
+            // Opened here, so that the status at start is correct.
             let file = LogFile::open(place.clone());
             note(&shared, &place, file.as_ref().err());
             let (theirs, weak) = (Arc::clone(&shared), Arc::downgrade(&alive));
@@ -80,7 +75,7 @@ impl AuditLog {
         Ok(Self { shared, _alive: alive })
     }
 
-    /// Puts a line in where that can be done at once: whether it could. It ends with its newline, and takes no memory.
+    /// Adds a line, which ends with a newline, if the lock is free; returns whether it was added. Allocates nothing.
     pub fn try_put(&self, line: &[u8]) -> bool {
         let Ok(mut ring) = self.shared.ring.try_lock() else { return false };
         ring.push(line);
@@ -89,29 +84,29 @@ impl AuditLog {
         true
     }
 
-    /// Puts a line in; it ends with its newline. Takes microseconds, unless a reader was just interrupted.
+    /// Adds a line, which ends with a newline. Takes microseconds, unless a reader holds the lock.
     pub fn put(&self, line: &[u8]) {
-        locked(&self.shared.ring).push(line);
+        lock(&self.shared.ring).push(line);
         self.shared.wake.notify_one();
     }
 
-    /// The lines that were put in after `from`, whatever the disk has, as far as they are still in memory, and the
-    /// place to ask from the next time; 0 is the beginning.
+    /// The lines after position `from` that are still in memory, written to the disk or not, and the position for the
+    /// next call; 0 is the beginning.
     pub fn since(&self, from: u64) -> (Vec<u8>, u64) {
-        locked(&self.shared.ring).since(from)
+        lock(&self.shared.ring).since(from)
     }
 
-    /// How it fares.
+    /// The status.
     pub fn status(&self) -> Status {
-        let trouble = locked(&self.shared.trouble).clone();
-        let ring = locked(&self.shared.ring);
+        let trouble = lock(&self.shared.trouble).clone();
+        let ring = lock(&self.shared.ring);
         Status { trouble, lost: ring.lost(), waiting: ring.waiting() }
     }
 
-    /// Waits until the disk has everything, for so long at most; whether it has.
+    /// Waits for at most this time until everything is written; returns whether it is.
     pub fn flush(&self, within: Duration) -> bool {
         let begun = clock::now();
-        while locked(&self.shared.ring).waiting() > 0 {
+        while lock(&self.shared.ring).waiting() > 0 {
             if clock::now().since(begun) >= within {
                 return false;
             }
@@ -123,14 +118,14 @@ impl AuditLog {
 }
 
 fn note(shared: &Shared, place: &Place, error: Option<&io::Error>) {
-    *locked(&shared.trouble) = error.map(|error| format!("cannot write {}: {error}", place.path.display()));
+    *lock(&shared.trouble) = error.map(|error| format!("cannot write {}: {error}", place.path.display()));
 }
 
 fn keep_writing(shared: &Shared, place: Place, mut file: Option<LogFile>, wanted: impl Fn() -> bool) {
     let mut chunk = Vec::with_capacity(2 * CHUNK);
     loop {
         let end = {
-            let ring = locked(&shared.ring);
+            let ring = lock(&shared.ring);
             let idle = |ring: &mut Ring| ring.waiting() == 0;
             let (ring, _) =
                 shared.wake.wait_timeout_while(ring, PAUSE, idle).unwrap_or_else(PoisonError::into_inner);
@@ -144,9 +139,9 @@ fn keep_writing(shared: &Shared, place: Place, mut file: Option<LogFile>, wanted
             };
             note(shared, &place, written.as_ref().err());
             match written {
-                Ok(()) => locked(&shared.ring).wrote(end),
+                Ok(()) => lock(&shared.ring).wrote(end),
                 Err(_) => {
-                    // Anew the next time: a folder may have been made, or another disk be there.
+                    // Opened again next time: the folder may have been created, or another disk mounted.
                     file = None;
                     if open {
                         std::thread::sleep(PAUSE);

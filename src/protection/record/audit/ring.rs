@@ -1,14 +1,14 @@
-//! Lines between who writes them down and the disk: a fixed room, the newest lines win.
+//! A ring buffer of lines between their writers and the disk; the newest lines replace the oldest.
 
-/// A circle of bytes that holds whole lines.
+/// A ring buffer of whole lines.
 #[derive(Debug)]
 pub(super) struct Ring {
     bytes: Box<[u8]>,
-    /// Bytes that were ever put in.
+    /// Bytes that were added so far.
     head: u64,
-    /// Bytes that are on the disk.
+    /// Bytes that were written to the disk so far.
     written: u64,
-    /// Where the oldest whole line begins.
+    /// The position of the oldest whole line.
     oldest: u64,
     lost: u64,
 }
@@ -26,7 +26,8 @@ impl Ring {
         usize::try_from(at % self.room()).unwrap_or(0)
     }
 
-    /// Puts a line in, over the oldest ones; those that were not written are lost. One that is too long is too.
+    /// Adds a line in place of the oldest ones, which are lost if they were not written. A line that is too long is
+    /// lost.
     pub(super) fn push(&mut self, line: &[u8]) {
         let length = line.len() as u64;
         if length > self.room() / 2 || line.last() != Some(&b'\n') {
@@ -39,7 +40,7 @@ impl Ring {
                 self.lost += 1;
                 self.written = end;
             } else if end > self.written {
-                // The disk has the line's beginning, and the rest is about to be written from a copy.
+                // The beginning of the line is on the disk, and the rest is being written from a copy.
                 self.written = end;
             }
             self.oldest = end;
@@ -51,7 +52,7 @@ impl Ring {
         self.head += length;
     }
 
-    /// The bytes from one place to another, in the two pieces that they are in.
+    /// The bytes between two positions, as two slices.
     fn pieces(&self, from: u64, to: u64) -> [&[u8]; 2] {
         let (place, length) = (self.place(from), usize::try_from(to - from).unwrap_or(0));
         let first = length.min(self.bytes.len() - place);
@@ -69,7 +70,7 @@ impl Ring {
         end
     }
 
-    /// Copies lines that are not written, as many as fit, into `out`, which is cleared first; tells where they end.
+    /// Copies lines that are not written, as many as fit, into `out`, which is cleared first; returns their end.
     pub(super) fn unwritten(&self, out: &mut Vec<u8>, most: usize) -> u64 {
         out.clear();
         let mut at = self.written;
@@ -86,22 +87,22 @@ impl Ring {
         at
     }
 
-    /// What was copied is on the disk, up to there.
+    /// Marks the bytes up to a position as written.
     pub(super) fn wrote(&mut self, end: u64) {
         self.written = self.written.max(end);
     }
 
-    /// The lines that came in after `from`, as far as they are still here, oldest first, and where they end.
+    /// The lines after position `from` that are still in the buffer, oldest first, and their end.
     pub(super) fn since(&self, from: u64) -> (Vec<u8>, u64) {
         (self.pieces(from.clamp(self.oldest, self.head), self.head).concat(), self.head)
     }
 
-    /// Bytes that wait for the disk.
+    /// Bytes that are not written to the disk yet.
     pub(super) fn waiting(&self) -> u64 {
         self.head - self.written
     }
 
-    /// Lines that no disk ever had.
+    /// Lines that were lost before they were written to the disk.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,4 +1,4 @@
-//! An incident for people: a report to paste into a ticket, a chart, and the readings as CSV.
+//! The files of an incident for people: a report in Markdown, a chart, and the readings as CSV.
 
 mod samples;
 mod text;

@@ -1,4 +1,4 @@
-//! The last minutes of an incident: as CSV that `memwarden replay` and `plot` read, and as a chart.
+//! The readings of an incident: as CSV for `memwarden replay` and `plot`, and as a chart.
 
 use crate::model::label::Label;
 use crate::model::units::Unit as _;
@@ -6,7 +6,7 @@ use crate::plot::Chart;
 use crate::plot::report::{Clock, Mark, Report, Series};
 use crate::protection::words::incident::{Incident, Sample};
 
-/// The subjects, in the order they first come.
+/// The subjects, in order of appearance.
 fn subjects(samples: &[Sample]) -> Vec<&Label> {
     let mut found: Vec<&Label> = Vec::new();
     for sample in samples {
@@ -37,7 +37,7 @@ pub fn csv(samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
     files.collect()
 }
 
-/// What was used, with what happened marked in it.
+/// The chart of memory use, with the transitions marked.
 pub fn chart(incident: &Incident, samples: &[Sample]) -> Chart {
     let series = subjects(samples).into_iter().map(|subject| {
         let own = || samples.iter().filter(|sample| sample.subject == *subject);

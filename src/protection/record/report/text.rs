@@ -1,4 +1,4 @@
-//! The incident in words: Markdown for a ticket, and one line for a list.
+//! The report of an incident: Markdown for a ticket, and one line for a list.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::model::units::Bytes;
 use crate::plot::{TimeAxis, duration, moment};
 use crate::protection::words::incident::{Incident, StepRecord};
 
-/// Processes that the report names; all of them are in `incident.json`.
+/// Maximum number of processes in the report; all of them are in `incident.json`.
 const NAMED: usize = 50;
 
-/// One line for a list: when, whom, why, what.
+/// One line for a list: id, time, cause, mode and summary.
 pub fn line(incident: &Incident) -> String {
     let began = moment(TimeAxis::Utc, incident.began_unix_seconds);
     let mode = if incident.mode.is_empty() { "-" } else { &incident.mode };
@@ -31,7 +31,7 @@ fn write_report(out: &mut String, incident: &Incident) -> std::fmt::Result {
     writeln!(out, "# Incident {}\n\n{}\n", incident.id, plain(&incident.summary))?;
     writeln!(out, "| | |\n|---|---|")?;
     let time = |seconds: f64| format!("{} UTC", moment(TimeAxis::Utc, seconds));
-    let ended = incident.ended_unix_seconds.map_or_else(|| "goes on".to_owned(), time);
+    let ended = incident.ended_unix_seconds.map_or_else(|| "in progress".to_owned(), time);
     let steps = match incident.steps.len() {
         0 => String::new(),
         steps => format!("{steps} ({} failed)", failures(incident)),
@@ -53,20 +53,20 @@ fn write_report(out: &mut String, incident: &Incident) -> std::fmt::Result {
         }
     }
     if incident.lost_lines > 0 {
-        writeln!(out, "\n{} lines of the audit log could be written nowhere.", incident.lost_lines)?;
+        writeln!(out, "\n{} lines of the audit log were lost.", incident.lost_lines)?;
     }
     timeline(out, incident)?;
     processes(out, incident)?;
     if !incident.facts.is_empty() {
-        writeln!(out, "\n## What else is known\n")?;
+        writeln!(out, "\n## Further facts\n")?;
         for (name, value) in &incident.facts {
             writeln!(out, "- {}: {}", plain(&name.replace('_', " ")), reading(name, value))?;
         }
     }
     writeln!(
         out,
-        "\nBeside this file: `incident.json` has every value, `memory-*.csv` the last minutes, `memory.svg` their \
-         chart, `processes.csv` all processes when it began, `audit.jsonl` the lines this was made from."
+        "\nFiles of this incident: `incident.json` (all values), `memory-*.csv` (memory over the last minutes), `memory.svg` \
+         (their chart), `processes.csv` (all processes at the beginning), `audit.jsonl` (lines of the audit log)."
     )
 }
 
@@ -88,16 +88,16 @@ fn timeline(out: &mut String, incident: &Incident) -> std::fmt::Result {
         return Ok(());
     }
     rows.sort_by(|one, next| one.0.total_cmp(&next.0));
-    writeln!(out, "\n## What happened\n\n| after | |\n|---|---|")?;
+    writeln!(out, "\n## Timeline\n\n| after | |\n|---|---|")?;
     for (at, text) in rows {
         writeln!(out, "| {} | {text} |", duration((at - incident.began_unix_seconds).max(0.0)))?;
     }
     Ok(())
 }
 
-/// One reading of a move in words; nothing where there is nothing to say.
+/// A reading of a transition as text; absent where it has no information.
 fn rested_on(value: &Value) -> Option<String> {
-    /// A younger reading was as good as new.
+    /// Age in seconds from which it is shown.
     const OLD: f64 = 1.0;
     let what = value["what"].as_str().unwrap_or_default();
     let (shown, threshold) = (reading(what, &value["value"]), &value["threshold"]);
@@ -113,11 +113,11 @@ fn rested_on(value: &Value) -> Option<String> {
         _ => None,
     };
     let mut text = match (place, what, value["value"].is_null()) {
-        (Some(place), _, true) => format!("what is left {place} is not known"),
+        (Some(place), _, true) => format!("memory left {place} is unknown"),
         (Some(place), _, false) => format!("{shown} left {place}{}", level("soft level")),
         (None, "foreseen_seconds", true) => return None,
         (None, "foreseen_seconds", false) => {
-            format!("exhaustion foreseen in {shown}{}", level("acts within"))
+            format!("exhaustion predicted in {shown}{}", level("soft_within"))
         }
         (None, _, _) => format!("{} {shown}{}", plain(what), level("threshold")),
     };
@@ -127,7 +127,7 @@ fn rested_on(value: &Value) -> Option<String> {
     Some(text)
 }
 
-/// What a step of the audit log is called here.
+/// The name of a step of the audit log in the report.
 fn named(step: &Value) -> String {
     let signal = |number: u64| match number {
         1 => "SIGHUP".to_owned(),
@@ -139,14 +139,14 @@ fn named(step: &Value) -> String {
     };
     match (step["do"].as_str(), step["signal"].as_u64()) {
         (_, Some(number)) => format!("{} to pid {}", signal(number), step["process"]["pid"]),
-        (Some("record"), _) => "write this record".to_owned(),
-        (Some("await"), _) => "wait for word of the checkpoint".to_owned(),
-        (Some("await_end"), _) => "wait for the end of its processes".to_owned(),
+        (Some("record"), _) => "write the incident record".to_owned(),
+        (Some("await"), _) => "wait for the checkpoint acknowledgement".to_owned(),
+        (Some("await_end"), _) => "wait for the processes to end".to_owned(),
         (other, _) => other.unwrap_or("?").replace('_', " "),
     }
 }
 
-/// One step in words.
+/// A step as text.
 fn describe(step: &StepRecord) -> String {
     let mut text = format!("{}: {}", step.step["stage"].as_str().unwrap_or("?"), named(&step.step));
     for key in ["group", "hook"] {
@@ -156,7 +156,7 @@ fn describe(step: &StepRecord) -> String {
         }
     }
     let outcome = match (&step.outcome, step.result.as_deref()) {
-        (_, None) => "no record of its end".to_owned(),
+        (_, None) => "its end is not recorded".to_owned(),
         (Value::String(outcome), _) => outcome.replace('_', " "),
         (Value::Object(outcome), _) => {
             outcome.iter().next().map_or_else(String::new, |(key, value)| match value.as_str() {
@@ -183,7 +183,7 @@ fn describe(step: &StepRecord) -> String {
     }
     if !step.said.trim().is_empty() {
         let said: String = step.said.trim().chars().take(200).collect();
-        text.push_str(&format!("; it said: {}", plain(&said)));
+        text.push_str(&format!("; output: {}", plain(&said)));
     }
     text
 }
@@ -195,7 +195,7 @@ fn processes(out: &mut String, incident: &Incident) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "\n## Processes that were reached\n\n| pid | name | user | resident | steps |\n|---|---|---|---|---|"
+        "\n## Affected processes\n\n| pid | name | user | resident | steps |\n|---|---|---|---|---|"
     )?;
     for (process, steps) in all.iter().take(NAMED) {
         let name = plain(process["comm"].as_str().unwrap_or_default());
@@ -216,7 +216,7 @@ fn processes(out: &mut String, incident: &Incident) -> std::fmt::Result {
     Ok(())
 }
 
-/// A value by the last word of its name.
+/// A value, formatted by the unit in its name.
 fn reading(name: &str, value: &Value) -> String {
     let Some(number) = value.as_f64() else {
         return value.as_str().map_or_else(|| plain(&value.to_string()), plain);
@@ -233,7 +233,7 @@ fn reading(name: &str, value: &Value) -> String {
     if name.ends_with("_seconds") { duration(number) } else { number.to_string() }
 }
 
-/// Text of a process, a hook or a configuration that must not become markup.
+/// Escapes text of a process, a hook or a configuration for Markdown.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -296,7 +296,7 @@ mod tests {
                     unix_seconds: 1_767_225_601.0,
                     step: json!({"do": "hook", "stage": "soft", "hook": {"program": "/etc/h.sh"}}),
                     result: Some("failed".to_owned()),
-                    error: Some("the hook ended with code 3".to_owned()),
+                    error: Some("the hook exited with code 3".to_owned()),
                     ended_after_seconds: Some(0.5),
                     said: "<script>\n".to_owned(),
                     ..StepRecord::default()
@@ -331,22 +331,22 @@ mod tests {
             | ended | 2026-01-01 00:01:00 UTC |
             | steps | 3 (1 failed) |
 
-            ## What happened
+            ## Timeline
 
             | after | |
             |---|---|
-            | 0 s | **warn** → **soft**: headroom is low; 1.0 MiB left below the cgroup's limit (soft level 2.0 MiB); what is left on the host is not known, 5 s old; exhaustion foreseen in 7.5 s (acts within 10 s), 3 s old |
-            | 1 s | soft: hook /etc/h.sh → failed: the hook ended with code 3, ended after 500 ms; it said: \<script> |
+            | 0 s | **warn** → **soft**: headroom is low; 1.0 MiB left below the cgroup's limit (soft level 2.0 MiB); memory left on the host is unknown, 5 s old; exhaustion predicted in 7.5 s (soft_within 10 s), 3 s old |
+            | 1 s | soft: hook /etc/h.sh → failed: the hook exited with code 3, ended after 500 ms; output: \<script> |
             | 2.5 s | term: SIGTERM to pid 7 → done, 41 µs |
             | 3 s | kill: kill group /a → skipped: not caught |
 
-            ## Processes that were reached
+            ## Affected processes
 
             | pid | name | user | resident | steps |
             |---|---|---|---|---|
             | 7 | py\|thon \* | 1000 | 3.0 GiB | 2 |
 
-            Beside this file: `incident.json` has every value, `memory-*.csv` the last minutes, `memory.svg` their chart, `processes.csv` all processes when it began, `audit.jsonl` the lines this was made from.
+            Files of this incident: `incident.json` (all values), `memory-*.csv` (memory over the last minutes), `memory.svg` (their chart), `processes.csv` (all processes at the beginning), `audit.jsonl` (lines of the audit log).
         "#]]
         .assert_eq(&report(&incident()));
     }

@@ -1,4 +1,4 @@
-//! The folders of incidents: written as a whole, listed, and few enough.
+//! The folders of incidents: written, listed and limited in number and size.
 
 mod table;
 
@@ -11,26 +11,26 @@ pub use table::processes;
 use crate::host::fs;
 use crate::protection::words::incidents::{IncidentError, Incidents, RECORD};
 
-/// The largest file of an incident that is read.
+/// Maximum size of an incident's file that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// Where incidents are kept, and how many.
+/// The incident folders, and their limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     folder: PathBuf,
-    /// How many are kept.
+    /// Maximum number of incidents.
     most: usize,
-    /// How large all of them together may be.
+    /// Maximum size of all incidents in bytes.
     most_bytes: u64,
 }
 
 impl Store {
-    /// One below `folder`, which need not be there yet.
+    /// A store below `folder`, which need not exist yet.
     pub fn new(folder: PathBuf, most: usize, most_bytes: u64) -> Self {
         Self { folder, most: most.max(1), most_bytes }
     }
 
-    /// Whether an incident could be written now.
+    /// Checks that an incident could be written now.
     ///
     /// # Errors
     /// Why not.
@@ -41,10 +41,10 @@ impl Store {
         std::fs::remove_file(&probe).map_err(failed("remove", &probe))
     }
 
-    /// Writes an incident's files, the record last, and lets go of the oldest where there are too many.
+    /// Writes an incident's files, the record last, and removes the oldest incidents beyond the limits.
     ///
     /// # Errors
-    /// The first that cannot be written; those before it are there.
+    /// The first file that cannot be written; those before it are written.
     pub fn write(&self, id: &str, files: &[(String, Vec<u8>)]) -> Result<PathBuf, IncidentError> {
         let folder = self.place(id)?;
         make(&folder)?;
@@ -64,7 +64,7 @@ impl Store {
         if plain(id) { Ok(self.folder.join(id)) } else { Err(IncidentError::Name(id.to_owned())) }
     }
 
-    /// Removes the oldest until what is left is within bounds; `newest` stays.
+    /// Removes the oldest incidents beyond the limits; keeps `newest`.
     fn prune(&self, newest: &str) {
         let Ok(mut all) = self.names() else { return };
         let mut bytes: u64 = all.iter().map(|(_, bytes)| bytes).sum();
@@ -74,7 +74,7 @@ impl Store {
             if left <= self.most && bytes <= self.most_bytes {
                 return;
             }
-            // One that cannot be removed is tried again with the next incident.
+            // A folder that cannot be removed is tried again with the next incident.
             if std::fs::remove_dir_all(self.folder.join(&id)).is_ok() {
                 left -= 1;
                 bytes = bytes.saturating_sub(size);
@@ -114,7 +114,7 @@ impl Incidents for Store {
     }
 }
 
-/// A name that leads nowhere else.
+/// Checks that a name is a plain file name.
 fn plain(name: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     !name.is_empty() && name.len() <= 128 && !name.starts_with('.') && name.chars().all(fine)
@@ -125,7 +125,7 @@ fn size(folder: &Path) -> u64 {
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// Makes a folder that only we can read: it names users and jobs.
+/// Creates a folder that only the daemon's user can read, since it names users and jobs.
 fn make(folder: &Path) -> Result<(), IncidentError> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("make", folder))
 }

@@ -1,11 +1,11 @@
-//! All processes at one time, as a table.
+//! All processes at one time, as CSV.
 
 use std::path::Path;
 
 use crate::host::process::{ProcRoot, page_size, stat};
 use crate::model::printable::is_hidden;
 
-/// Every process below `proc`, the largest first, as CSV with a header; those that end meanwhile are left out.
+/// All processes below `proc`, the largest first, as CSV with a header; those that end meanwhile are left out.
 ///
 /// Only `stat` and the folder's owner are read: command lines hold the memory of a process that is ending.
 ///

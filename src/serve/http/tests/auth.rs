@@ -93,7 +93,7 @@ async fn a_file_that_breaks_is_500_until_it_is_repaired() {
     file.write("basic_auth_users: [");
     for request in [&secret, &get("/-/healthy", "")] {
         let reply = ask(server.address, request).await;
-        assert_eq!((reply.status, reply.text()), (500, "The web-config file is broken; the log says how.\n"));
+        assert_eq!((reply.status, reply.text()), (500, "The web-config file is invalid; see the log.\n"));
     }
     file.write(&users(&[("bob", "fresh")]));
     assert_eq!(ask(server.address, &fresh).await.status, 200);
@@ -167,7 +167,7 @@ async fn alerts_are_heard_from_who_is_known() {
         assert_eq!(ask(open.address, post(headers, message)).await.status, expected, "{headers}");
     }
     let token = "Authorization: Bearer s3cret\r\n";
-    assert_eq!(ask(open.address, post(token, message)).await.text(), "1 heeded.\n");
+    assert_eq!(ask(open.address, post(token, message)).await.text(), "Accepted alerts: 1.\n");
     assert_eq!(ask(open.address, get("/api/v1/alerts", token)).await.status, 405);
     let large = format!("{}{message}", " ".repeat(100_000));
     assert_eq!(ask(open.address, post(token, &large)).await.status, 200, "more than other pages take");

@@ -96,7 +96,7 @@ async fn before_the_first_frame_it_is_healthy_and_not_ready() {
     assert_eq!(ask(server.address, get("/", "")).await.status, 200);
     for path in ["/-/ready", "/metrics", "/api/v1/frame"] {
         let reply = ask(server.address, get(path, "")).await;
-        assert_eq!((reply.status, reply.text()), (503, "There is no sample yet.\n"), "{path}");
+        assert_eq!((reply.status, reply.text()), (503, "No sample has been taken yet.\n"), "{path}");
     }
     server.frames.send(Some(frames::node())).unwrap();
     for path in ["/-/ready", "/metrics", "/api/v1/frame"] {
@@ -111,7 +111,7 @@ async fn a_frame_that_stays_makes_it_unready() {
     tokio::time::sleep(stale_after * 2).await;
     let reply = ask(server.address, get("/-/ready", "")).await;
     assert_eq!(reply.status, 503);
-    assert!(reply.text().contains("more than 0.3 s: sampling is stuck."), "{}", reply.text());
+    assert!(reply.text().contains("more than 0.3 s: sampling has stalled."), "{}", reply.text());
     assert_eq!(ask(server.address, get("/metrics", "")).await.status, 200, "it still says what it knows");
     server.frames.send(Some(frames::large(2, 1))).unwrap();
     assert_eq!(ask(server.address, get("/-/ready", "")).await.status, 200);
@@ -157,7 +157,7 @@ async fn a_taken_port_is_named() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot listen on 127.0.0.1:{port}; port {port} is taken, set web.listen_addresses to another"
+            "cannot listen on 127.0.0.1:{port}; port {port} is in use, set web.listen_addresses to another port"
         )
     );
     let task = server.stop();

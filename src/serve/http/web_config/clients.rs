@@ -1,4 +1,4 @@
-//! What is asked of a client's certificate: the five policies of Go's `crypto/tls`, and allowed names.
+//! Verification of client certificates: the five policies of Go's `crypto/tls`, and allowed names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use x509_parser::extensions::GeneralName;
 
 use super::document::Clients;
 
-/// One server's rule for clients.
+/// The client certificate policy of a server.
 #[derive(Debug)]
 pub(super) struct ClientRule {
     pub(super) clients: Clients,
-    /// Checks against our authorities, where the policy wants that.
+    /// Verifies certificates against the configured CAs, where the policy requires it.
     pub(super) verified: Option<Arc<dyn ClientCertVerifier>>,
-    /// Empty for any name. Asked of every certificate that is given, whatever the policy.
+    /// Allowed subject alternative names; empty allows any. Checked for every presented certificate, whatever the
+    /// policy.
     pub(super) allowed_sans: Vec<String>,
     pub(super) algorithms: WebPkiSupportedAlgorithms,
 }
@@ -79,7 +80,7 @@ impl ClientCertVerifier for ClientRule {
     }
 }
 
-/// The DNS, mail, address and URI names of a certificate, as text.
+/// The DNS, e-mail, IP address and URI names of a certificate, as text.
 fn names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, Error> {
     let bad = || Error::InvalidCertificate(CertificateError::BadEncoding);
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).map_err(|_| bad())?;

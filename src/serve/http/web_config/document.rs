@@ -1,4 +1,4 @@
-//! The text of a web-config file, checked as far as that goes without its other files.
+//! Parses the text of a web-config file and checks it without reading the files it names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,11 +32,11 @@ pub(super) struct Tls {
     pub(super) versions: names::Versions,
     pub(super) cipher_suites: Vec<SupportedCipherSuite>,
     pub(super) server_order: bool,
-    /// Empty for the library's own.
+    /// Empty for the defaults of the library.
     pub(super) curves: Vec<NamedGroup>,
 }
 
-/// Where PEM text is.
+/// Location of PEM text.
 #[derive(Clone, Debug)]
 pub(super) enum Pem {
     /// In the document itself.
@@ -45,29 +45,29 @@ pub(super) enum Pem {
     File(PathBuf),
 }
 
-/// What is asked of clients.
+/// Client certificate policy (`client_auth_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clients {
-    /// No certificate.
+    /// No certificate is requested (`NoClientCert`).
     Anybody,
-    /// A certificate, if they like, by whomever.
+    /// An optional certificate, not verified (`RequestClientCert`).
     Ask,
-    /// A certificate by whomever.
+    /// A required certificate, not verified (`RequireAnyClientCert`).
     RequireAny,
-    /// A certificate, if they like, but one of our authorities'.
+    /// An optional certificate, verified against the CAs (`VerifyClientCertIfGiven`).
     VerifyGiven,
-    /// A certificate of our authorities'.
+    /// A required certificate, verified against the CAs (`RequireAndVerifyClientCert`).
     RequireVerified,
 }
 
-/// One request each `interval`, `burst` at once.
+/// Rate limit: one request per `interval`, at most `burst` at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     pub(super) interval: Duration,
     pub(super) burst: u64,
 }
 
-/// Reads the text; `path` is for messages and relative paths.
+/// Parses the text; `path` is used in messages and to resolve relative paths.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Document, ConfigError> {
     parse_section(text, path, options::FILE, |settings, complain| {
         let http = settings.section(&options::HTTP);
@@ -89,7 +89,7 @@ fn tls(settings: &Settings, complain: Complain<'_>) -> Option<Tls> {
             (Some(_), Some(_)) => {
                 complain(
                     &key("tls_server_config", inline),
-                    format!("is given beside {}; one of them is enough", file.key),
+                    format!("conflicts with {}; set only one of them", file.key),
                 );
                 None
             }
@@ -129,20 +129,20 @@ fn tls(settings: &Settings, complain: Complain<'_>) -> Option<Tls> {
     let curves = names::curves(&settings.texts(&options::CURVES), &mut |place, what| {
         named(&options::CURVES, place, what);
     });
-    // Whether TLS is on is decided as exporter-toolkit does: by any of these, not by the section's being there.
+    // As in exporter-toolkit, TLS is enabled by any of these keys, not by the presence of the section.
     if cert.is_none() && key_pem.is_none() && client_ca.is_none() && auth_type.is_none() {
         return None;
     }
     if client_ca.is_some() && clients == Clients::Anybody {
         complain(
             &key("tls_server_config", &options::AUTH_TYPE),
-            "must say what the client's authorities are for, such as RequireAndVerifyClientCert".to_owned(),
+            "must be set because client_ca or client_ca_file is set, for example to RequireAndVerifyClientCert".to_owned(),
         );
     }
     if client_ca.is_none() && matches!(clients, Clients::VerifyGiven | Clients::RequireVerified) {
         complain(
             &key("tls_server_config", &options::AUTH_TYPE),
-            "verifies certificates, and there is no client_ca or client_ca_file to verify them by".to_owned(),
+            "verifies client certificates and requires client_ca or client_ca_file".to_owned(),
         );
     }
     match (cert, key_pem) {
@@ -177,9 +177,9 @@ fn headers(written: &BTreeMap<String, String>, complain: Complain<'_>) -> Vec<(H
             complain(&key, format!("unknown key; known here: {known}"));
             continue;
         };
-        // A map keeps YAML's words for nothing as text.
+        // A map keeps YAML's null values as text.
         if matches!(text.as_str(), "" | "~" | "null") {
-            complain(&key, "is empty; leave the header out instead".to_owned());
+            complain(&key, "is empty; remove the header instead".to_owned());
             continue;
         }
         if !allowed.is_empty() && !allowed.contains(&text.as_str()) {
@@ -188,7 +188,7 @@ fn headers(written: &BTreeMap<String, String>, complain: Complain<'_>) -> Vec<(H
         }
         match (HeaderName::try_from(name), HeaderValue::try_from(text)) {
             (Ok(name), Ok(value)) => found.push((name, value)),
-            _ => complain(&key, "has characters that a header cannot carry".to_owned()),
+            _ => complain(&key, "has characters that are not valid in a header".to_owned()),
         }
     }
     found
@@ -197,7 +197,7 @@ fn headers(written: &BTreeMap<String, String>, complain: Complain<'_>) -> Vec<(H
 fn users(settings: &Settings, complain: Complain<'_>) -> BTreeMap<String, String> {
     let users = settings.map(&options::USERS);
     for (user, hash) in &users {
-        // The hash itself stays out of the message, which goes to logs.
+        // The message does not include the hash, because it is logged.
         if hash.parse::<bcrypt::HashParts>().is_err() {
             complain(
                 &format!("basic_auth_users.{user}"),
@@ -221,12 +221,12 @@ fn rate(settings: &Settings, complain: Complain<'_>) -> Option<Rate> {
         return None;
     }
     if burst == 0 {
-        complain("rate_limit.burst", "is 0, which would refuse every request".to_owned());
+        complain("rate_limit.burst", "is 0, so that every request would be refused".to_owned());
     }
     Some(Rate { interval, burst })
 }
 
-/// A duration as Go writes it: numbers with units, one after another.
+/// Parses a duration in Go's syntax: a sequence of numbers with units.
 fn go_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -272,10 +272,10 @@ mod tests {
             "tls_server_config:\n  cert_file: c.pem\n  min_version: TLS11\n  cipher_suites:\n    - TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA\n    - NONSENSE\n  curve_preferences: [CurveP521]\n  client_auth_type: Maybe\n",
             expect![[r#"
                 web.yml:1: tls_server_config: has neither key nor key_file
-                web.yml:3: tls_server_config.min_version: TLS11 is broken and not supported; the oldest is TLS12
-                web.yml:5: tls_server_config.cipher_suites[0]: TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA is weak and not supported; take one with ECDHE and GCM or CHACHA20
+                web.yml:3: tls_server_config.min_version: TLS11 is insecure and not supported; the oldest supported version is TLS12
+                web.yml:5: tls_server_config.cipher_suites[0]: TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA is weak and not supported; use a suite with ECDHE and GCM or CHACHA20
                 web.yml:6: tls_server_config.cipher_suites[1]: `NONSENSE` is not a supported cipher suite
-                web.yml:7: tls_server_config.curve_preferences[0]: CurveP521 is not supported; take X25519, CurveP256 or CurveP384
+                web.yml:7: tls_server_config.curve_preferences[0]: CurveP521 is not supported; use X25519, CurveP256 or CurveP384
                 web.yml:8: tls_server_config.client_auth_type: `Maybe` is not one of NoClientCert, RequestClientCert, RequireAnyClientCert, VerifyClientCertIfGiven, RequireAndVerifyClientCert"#]],
         );
         refused(

@@ -1,10 +1,8 @@
 //! The web-config file of Prometheus exporters: TLS, users, headers, rate limit.
 //!
-//! Format: <https://github.com/prometheus/exporter-toolkit>, docs/web-configuration.md.
-//! Its files are looked at again for every request and every handshake. Whether
-//! there is TLS, HTTP/2 and a rate limit is fixed at start. While the files are
-//! broken every request is answered 500, and handshakes go by the last good
-//! certificates so that clients get to see that answer.
+//! The files are checked for changes at every request and every handshake. Whether TLS, HTTP/2 and a rate limit are
+//! enabled is fixed at start. While the files are invalid every request is answered with status 500, and handshakes
+//! use the last valid certificates so that clients can read that response.
 
 mod clients;
 mod document;
@@ -15,7 +13,7 @@ mod watched;
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{HeaderName, HeaderValue};
 use tokio::time::Instant;
@@ -23,16 +21,17 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::auth::{Memory, Users};
 use crate::config::ConfigError;
+use crate::model::lock::lock;
 use document::Rate;
 use watched::Files;
 
-/// What is wrong with a web-config file.
+/// Errors of a web-config file.
 #[derive(Debug, thiserror::Error)]
 pub enum WebConfigError {
-    /// The text itself.
+    /// The text is invalid.
     #[error(transparent)]
     Refused(#[from] ConfigError),
-    /// It, or a file it names, cannot be read.
+    /// The file, or a file it names, cannot be read.
     #[error("cannot read {}", .path.display())]
     Unreadable {
         /// The file.
@@ -40,12 +39,12 @@ pub enum WebConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// It, or a file it names, holds something that cannot be used.
+    /// The file, or a file it names, has unusable content.
     #[error("{}: {what}", .path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
 }
@@ -53,17 +52,17 @@ pub enum WebConfigError {
 /// Checks a web-config file and the files it names, without using them.
 ///
 /// # Errors
-/// [`WebConfigError`]; of the text itself every mistake at once.
+/// [`WebConfigError`]; for an invalid text with all mistakes.
 pub fn check_web_config(path: &Path) -> Result<(), WebConfigError> {
     load(path, &mut Files::default(), &Arc::new(Memory::new()), None).map(|_| ())
 }
 
-/// What holds for one request.
+/// Rules for one request.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) users: Users,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
-    /// Whether every client has shown a certificate of an authority that the file names.
+    /// Whether every client has presented a certificate of a CA that the file names.
     pub(super) certificates_verified: bool,
 }
 
@@ -78,7 +77,7 @@ struct Loaded {
 /// A web-config file in use.
 #[derive(Debug)]
 pub(super) struct WebConfig {
-    /// Nothing where there is no such file.
+    /// Absent without a web-config file.
     path: Option<PathBuf>,
     tls_on: bool,
     http2: bool,
@@ -91,14 +90,14 @@ pub(super) struct WebConfig {
 struct Live {
     files: Files,
     rules: Arc<Rules>,
-    /// The last that was good.
+    /// The last valid TLS configuration.
     tls: Option<Arc<ServerConfig>>,
-    /// What is wrong with the files, as logged.
+    /// The current error of the files, as logged.
     broken: Option<String>,
 }
 
 impl WebConfig {
-    /// Without such a file: no TLS, no users, no headers.
+    /// The rules without a web-config file: no TLS, no users, no headers.
     pub(super) fn none() -> Self {
         let memory = Arc::new(Memory::new());
         let rules = Rules {
@@ -133,24 +132,24 @@ impl WebConfig {
         self.tls_on
     }
 
-    /// The rules as the files say now; an error where they are broken, which the log has said.
+    /// The rules of the current files; an error if they are invalid, which has been logged.
     pub(super) fn current(&self) -> Result<Arc<Rules>, ()> {
         let live = self.refreshed();
         if live.broken.is_some() { Err(()) } else { Ok(Arc::clone(&live.rules)) }
     }
 
-    /// The TLS configuration by the files as they are now, or as they last were good.
+    /// The TLS configuration of the current files, or of the last valid ones.
     pub(super) fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.refreshed().tls.clone()
     }
 
-    /// Takes one request from the rate limit; false where none is left.
+    /// Counts one request against the rate limit; false if the limit is exceeded.
     pub(super) fn within_rate(&self) -> bool {
         self.bucket.as_ref().is_none_or(Bucket::take)
     }
 
     fn refreshed(&self) -> MutexGuard<'_, Live> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = lock(&self.live);
         let Some(path) = &self.path else { return live };
         if !live.files.changed() {
             return live;
@@ -160,9 +159,11 @@ impl WebConfig {
         live.files = files;
         match loaded {
             Ok(loaded) => {
-                tracing::info!(file = %path.display(), "The web-config file or its certificates were read again.");
+                tracing::info!(file = %path.display(), "Reloaded the web-config file and its certificates.");
                 if loaded.tls.is_some() != self.tls_on {
-                    tracing::warn!("TLS was switched in the web-config file; that takes a restart.");
+                    tracing::warn!(
+                        "TLS was enabled or disabled in the web-config file; restart memwarden to apply this."
+                    );
                 }
                 live.rules = loaded.rules;
                 live.tls = loaded.tls.or(live.tls.take());
@@ -174,7 +175,7 @@ impl WebConfig {
                     None => error.to_string(),
                 };
                 if live.broken.as_ref() != Some(&text) {
-                    tracing::error!(error = %text, "The web-config file is broken; every request is answered 500.");
+                    tracing::error!(error = %text, "The web-config file is invalid; every request is answered with status 500.");
                 }
                 live.broken = Some(text);
             }
@@ -183,7 +184,7 @@ impl WebConfig {
     }
 }
 
-/// Reads everything; `http2` is what was fixed at start, nothing at the start itself.
+/// Reads all files. `http2` is the value that was set at start; absent at the start itself.
 fn load(
     path: &Path,
     files: &mut Files,
@@ -206,11 +207,11 @@ fn load(
     Ok(Loaded { rules, tls, http2, rate: document.rate })
 }
 
-/// A token bucket: one token each interval, `burst` at most.
+/// A token bucket: one token per interval, at most `burst`.
 #[derive(Debug)]
 struct Bucket {
     rate: Rate,
-    /// When it is full again; in the past it is full.
+    /// When the bucket is full again; if in the past, it is full.
     full_at: Mutex<Instant>,
 }
 
@@ -220,7 +221,7 @@ impl Bucket {
     }
 
     fn take(&self) -> bool {
-        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut full_at = lock(&self.full_at);
         let now = Instant::now();
         let burst = self.rate.interval.saturating_mul(u32::try_from(self.rate.burst).unwrap_or(u32::MAX));
         let after = (*full_at).max(now) + self.rate.interval;
@@ -232,7 +233,7 @@ impl Bucket {
     }
 }
 
-/// Reads a web-config file's text, for fuzzing.
+/// Parses the text of a web-config file, for fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz_document(text: &str) {
     let _ = document::parse(text, Path::new("web.yml"));

@@ -1,4 +1,4 @@
-//! Go's names of TLS versions, cipher suites and curves, as far as rustls has the thing.
+//! Go's names of TLS versions, cipher suites and curves that rustls supports.
 
 use tokio_rustls::rustls::crypto::ring::{ALL_CIPHER_SUITES, ALL_KX_GROUPS};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
@@ -7,7 +7,7 @@ use tokio_rustls::rustls::{CipherSuite, NamedGroup, SupportedCipherSuite, Suppor
 use super::options;
 use crate::model::setting::Opt;
 
-/// The versions of TLS that are spoken.
+/// The enabled TLS versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Versions {
     /// 1.2 only.
@@ -19,7 +19,7 @@ pub(super) enum Versions {
 }
 
 impl Versions {
-    /// As rustls wants them.
+    /// The versions as rustls values.
     pub(super) fn list(self) -> Vec<&'static SupportedProtocolVersion> {
         match self {
             Self::Only12 => vec![&TLS12],
@@ -29,17 +29,20 @@ impl Versions {
     }
 }
 
-/// The range of `min` and `max`, complaining by option.
+/// The versions from `min` to `max`; mistakes are reported by option.
 pub(super) fn versions(min: &str, max: &str, complain: &mut dyn FnMut(&'static Opt, String)) -> Versions {
     let mut new = |opt, text| match text {
         "TLS12" => false,
         "TLS13" => true,
         "TLS10" | "TLS11" => {
-            complain(opt, format!("{text} is broken and not supported; the oldest is TLS12"));
+            complain(
+                opt,
+                format!("{text} is insecure and not supported; the oldest supported version is TLS12"),
+            );
             false
         }
         other => {
-            complain(opt, format!("`{other}` is not a version of TLS; write TLS12 or TLS13"));
+            complain(opt, format!("`{other}` is not a TLS version; use TLS12 or TLS13"));
             true
         }
     };
@@ -54,7 +57,7 @@ pub(super) fn versions(min: &str, max: &str, complain: &mut dyn FnMut(&'static O
     }
 }
 
-/// Go's names of the suites of TLS 1.2 that rustls has.
+/// Go's names of the TLS 1.2 suites that rustls supports.
 const SUITES: [(&str, CipherSuite); 6] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
     ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
@@ -66,11 +69,11 @@ const SUITES: [(&str, CipherSuite); 6] = [
     ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
-/// The suites of TLS 1.3: Go lets them be named and uses all three in any case, and so do we.
+/// The TLS 1.3 suites: as in Go, they may be named and are always enabled.
 const ALWAYS: [&str; 3] =
     ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 
-/// The suites of TLS 1.3, and those of TLS 1.2 that are named, in that order; all where none is.
+/// The TLS 1.3 suites, then the named TLS 1.2 suites in their order; all suites if none is named.
 pub(super) fn cipher_suites(
     names: &[String],
     complain: &mut dyn FnMut(usize, String),
@@ -92,7 +95,7 @@ pub(super) fn cipher_suites(
             None if name.contains("_CBC_") || name.contains("_RC4_") || name.starts_with("TLS_RSA_") => {
                 complain(
                     place,
-                    format!("{name} is weak and not supported; take one with ECDHE and GCM or CHACHA20"),
+                    format!("{name} is weak and not supported; use a suite with ECDHE and GCM or CHACHA20"),
                 );
             }
             None => complain(place, format!("`{name}` is not a supported cipher suite")),
@@ -101,7 +104,7 @@ pub(super) fn cipher_suites(
     found
 }
 
-/// The curves that are named, in that order.
+/// The named curves, in their order.
 pub(super) fn curves(names: &[String], complain: &mut dyn FnMut(usize, String)) -> Vec<NamedGroup> {
     let mut found = Vec::new();
     for (place, name) in names.iter().enumerate() {
@@ -113,7 +116,7 @@ pub(super) fn curves(names: &[String], complain: &mut dyn FnMut(usize, String)) 
         };
         match group.filter(|group| ALL_KX_GROUPS.iter().any(|known| known.name() == *group)) {
             Some(group) => found.push(group),
-            None => complain(place, format!("{name} is not supported; take X25519, CurveP256 or CurveP384")),
+            None => complain(place, format!("{name} is not supported; use X25519, CurveP256 or CurveP384")),
         }
     }
     found

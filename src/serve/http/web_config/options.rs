@@ -1,4 +1,4 @@
-//! The keys of a web-config file, by the names exporter-toolkit gave them.
+//! The keys of a web-config file, with the names of exporter-toolkit.
 
 use crate::model::setting::{Opt, OptKind};
 
@@ -10,7 +10,7 @@ macro_rules! opts {
 
 /// The whole file.
 pub(super) static FILE: &[&Opt] = &[&TLS, &HTTP, &USERS, &RATE];
-/// The headers that may be set, with the values that are allowed where not all are.
+/// The headers that may be set, with their allowed values; an empty list allows any value.
 pub(super) static HEADER_VALUES: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
     ("X-Frame-Options", &["deny", "sameorigin"]),
@@ -20,7 +20,7 @@ pub(super) static HEADER_VALUES: [(&str, &[&str]); 5] = [
 ];
 
 opts! {
-    /// TLS; without it connections are in the clear.
+    /// TLS; without it connections are not encrypted.
     TLS: "tls_server_config", OptKind::Section(&[
         &CERT, &CERT_FILE, &KEY, &KEY_FILE, &CA, &CA_FILE, &AUTH_TYPE, &ALLOWED_SANS, &MIN_VERSION, &MAX_VERSION,
         &CIPHER_SUITES, &PREFER_SERVER, &CURVES,
@@ -33,39 +33,39 @@ opts! {
     KEY: "key", OptKind::Text, "\"\"";
     /// A file with the server's key.
     KEY_FILE: "key_file", OptKind::Path, "\"\"";
-    /// The authorities of client certificates, PEM.
+    /// The CA certificates that verify clients, PEM.
     CA: "client_ca", OptKind::Text, "\"\"";
-    /// A file with the authorities of client certificates.
+    /// A file with the CA certificates that verify clients.
     CA_FILE: "client_ca_file", OptKind::Path, "\"\"";
-    /// What is asked of clients.
+    /// Client certificate policy.
     AUTH_TYPE: "client_auth_type", OptKind::Text, "\"\"";
     /// Subject alternative names, one of which a client's certificate must have.
     ALLOWED_SANS: "client_allowed_sans", OptKind::Texts, "[]";
-    /// The oldest version of TLS.
+    /// Minimum TLS version.
     MIN_VERSION: "min_version", OptKind::Text, "TLS12";
-    /// The newest version of TLS.
+    /// Maximum TLS version.
     MAX_VERSION: "max_version", OptKind::Text, "TLS13";
-    /// Cipher suites of TLS 1.2; those of TLS 1.3 are always on.
+    /// TLS 1.2 cipher suites; those of TLS 1.3 are always enabled.
     CIPHER_SUITES: "cipher_suites", OptKind::Texts, "[]";
-    /// Whether the server's order of cipher suites counts.
+    /// Whether the server's order of cipher suites is preferred.
     PREFER_SERVER: "prefer_server_cipher_suites", OptKind::Bool, "true";
     /// Curves of the key exchange, in the order of preference.
     CURVES: "curve_preferences", OptKind::Texts, "[]";
 
     /// HTTP.
     HTTP: "http_server_config", OptKind::Section(&[&HTTP2, &HEADERS]), "";
-    /// Whether HTTP/2 is offered, which takes TLS.
+    /// Whether HTTP/2 is offered; it requires TLS.
     HTTP2: "http2", OptKind::Bool, "true";
-    /// Headers added to every answer.
+    /// Headers added to every response.
     HEADERS: "headers", OptKind::Map, "{}";
 
     /// Users and the bcrypt hashes of their passwords.
     USERS: "basic_auth_users", OptKind::Map, "{}";
 
-    /// The most requests over time.
+    /// Rate limit of requests.
     RATE: "rate_limit", OptKind::Section(&[&INTERVAL, &BURST]), "";
-    /// One request is allowed each such time; 0 is no limit.
+    /// Interval at which one request is allowed; 0 disables the limit.
     INTERVAL: "interval", OptKind::Text, "\"0\"";
-    /// So many requests may come at once.
+    /// Number of requests that may arrive at once.
     BURST: "burst", OptKind::Count(0, 1_000_000), "0";
 }

@@ -1,4 +1,4 @@
-//! A rustls configuration from the TLS section and the files it names.
+//! Creates a rustls configuration from the TLS section and the files it names.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::clients::ClientRule;
 use super::document::{Clients, Pem, Tls};
 use super::watched::Files;
 
-/// The configuration of the next handshakes.
+/// The TLS configuration for new handshakes.
 pub(super) fn build(
     tls: &Tls,
     http2: bool,
@@ -33,14 +33,16 @@ pub(super) fn build(
     let (text, place) = read(&tls.key, path, files)?;
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| WebConfigError::Unusable {
         path: place,
-        what: "holds no private key in PEM".to_owned(),
+        what: "contains no PEM private key".to_owned(),
     })?;
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&tls.versions.list())
-        .map_err(|error| unusable(format!("no version and cipher suite go together: {error}")))?
+        .map_err(|error| {
+            unusable(format!("the TLS versions and the cipher suites are incompatible: {error}"))
+        })?
         .with_client_cert_verifier(clients(tls, path, files, provider)?)
         .with_single_cert(chain, key)
-        .map_err(|error| unusable(format!("certificate and key do not go together: {error}")))?;
+        .map_err(|error| unusable(format!("the certificate and the key do not match: {error}")))?;
     config.ignore_client_order = tls.server_order;
     config.alpn_protocols = if http2 { vec![b"h2".to_vec()] } else { Vec::new() };
     config.alpn_protocols.push(b"http/1.1".to_vec());
@@ -59,7 +61,7 @@ fn clients(
             for certificate in certificates(pem, path, files)? {
                 roots.add(certificate).map_err(|error| WebConfigError::Unusable {
                     path: path.to_owned(),
-                    what: format!("a certificate of the client's authorities is wrong: {error}"),
+                    what: format!("a client CA certificate is invalid: {error}"),
                 })?;
             }
             let verifier =
@@ -67,11 +69,11 @@ fn clients(
                     .build()
                     .map_err(|error| WebConfigError::Unusable {
                     path: path.to_owned(),
-                    what: format!("the client's authorities are unusable: {error}"),
+                    what: format!("the client CA certificates cannot be used: {error}"),
                 })?;
             Some(verifier)
         }
-        // Asked for and not verified: what is in the file must be readable all the same.
+        // The certificate is not verified, but the CA file must still be valid.
         (Some(pem), _) => {
             certificates(pem, path, files)?;
             None
@@ -95,11 +97,11 @@ fn certificates(
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     found.ok().filter(|found| !found.is_empty()).ok_or_else(|| WebConfigError::Unusable {
         path: place,
-        what: "holds no certificate in PEM".to_owned(),
+        what: "contains no PEM certificate".to_owned(),
     })
 }
 
-/// The text, and where it is, for messages.
+/// Returns the PEM text and its location, for messages.
 fn read(
     pem: &Pem,
     document: &Path,

@@ -1,4 +1,4 @@
-//! Files that are read again when they change, found out cheaply.
+//! Detects changes of files by their metadata.
 
 use std::fs;
 use std::io::{self, Read};
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Certificates and users' lists have a few KiB; more is an accident.
+/// Maximum file size in bytes; certificates and user lists have a few KiB.
 const LARGEST: u64 = 1 << 20;
-/// A file written twice within one tick of the file system's clock (10 ms at most) looks the same;
-/// until a reading is this old it is not relied on.
+/// Two writes within one tick of the file system's clock (at most 10 ms) cannot be distinguished by metadata; until a
+/// reading is this old, the content is compared instead.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// The files that went into a configuration.
+/// The files that a configuration was read from.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     read: Vec<Watched>,
@@ -24,13 +24,13 @@ pub(super) struct Files {
 struct Watched {
     path: PathBuf,
     stamp: Option<Stamp>,
-    /// Nothing where it could not be read.
+    /// Absent where the file could not be read.
     content: Option<Vec<u8>>,
     at: Instant,
     settled: bool,
 }
 
-/// What a file system says when a file has changed.
+/// The metadata that changes with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -41,9 +41,9 @@ struct Stamp {
 }
 
 impl Files {
-    /// Reads a file and remembers it.
+    /// Reads a file and records its metadata and content.
     pub(super) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
-        // Stamp before content: a change in between then shows as a change.
+        // The metadata is read before the content, so that a change in between is detected.
         let stamp = stamp(path);
         let content = content(path);
         self.read.push(Watched {
@@ -56,7 +56,7 @@ impl Files {
         content
     }
 
-    /// Whether any file is not what it was when it was read.
+    /// Whether any file has changed since it was read.
     pub(super) fn changed(&mut self) -> bool {
         self.read.iter_mut().any(Watched::changed)
     }

@@ -1,4 +1,4 @@
-//! How a GPU, NVML and the worker are: hung, lost, silent, ended.
+//! Condition of a GPU, NVML and the worker: hung, lost, silent, exited.
 
 use expect_test::expect;
 
@@ -15,7 +15,7 @@ fn a_hung_gpu_keeps_its_status_and_loses_its_values() {
         "gpu_status",
         expect![[r#"
             memwarden_gpu_status gpu=0,uuid=GPU-a,status=unobserved 1
-            timeout: the GPU worker is silent
+            timeout: the GPU worker does not respond
         "#]],
     );
     take(&mut world, 5, Line::alive());
@@ -117,7 +117,7 @@ fn a_worker_that_ends_leaves_gpus_unobserved() {
         lost: the worker ended: signal: 9
     "#]],
     );
-    // What a dead worker left in its pipe is not taken.
+    // Messages that an exited worker left in its pipe are ignored.
     take(&mut world, 3, sample(&[(Field::Power, 2_000)], None));
     check(
         &world,
@@ -141,7 +141,7 @@ fn a_typed_failure_outlives_the_worker_that_told_it() {
         "nvml",
         expect![[r#"
         memwarden_nvml_status status=initializing 1
-        unavailable: NVML is being started
+        unavailable: NVML is being initialized
     "#]],
     );
     check(
@@ -150,7 +150,7 @@ fn a_typed_failure_outlives_the_worker_that_told_it() {
         "nvml",
         expect![[r#"
         memwarden_nvml_status status=initializing 1
-        timeout: NVML has not answered yet
+        timeout: NVML has not finished initializing
     "#]],
     );
     let state = |status| Line::State(State { status, why: "no library".into(), ..State::default() });

@@ -1,4 +1,4 @@
-//! What the lines of a worker become: a world fed by hand, without worker and clock.
+//! Points from the messages of a worker, without a worker process and without a clock.
 
 mod health;
 mod seats;
@@ -18,7 +18,7 @@ use crate::model::time::Timestamp;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A world with one GPU that has said who it is at second 0.
+/// A state with one GPU that reported its identity at second 0.
 fn world() -> World {
     let mut world = World::default();
     let at = Timestamp::from_secs(0);
@@ -39,7 +39,7 @@ fn sample(values: &[(Field, u64)], processes: Option<Vec<Process>>) -> Line {
     Line::Sample(Box::new(Sample { values: values.to_vec(), processes, ..Sample::default() }))
 }
 
-/// Compares every point of a metric whose name has `filter`, zeros of one-hot families left out.
+/// Compares every point of the metrics whose name contains `filter`, without the zeros of status metrics.
 fn check(world: &World, second: u64, filter: &str, expected: Expect) {
     let mut batch = Batch::new();
     let outcome = put(world, Timestamp::from_secs(second), SECOND, true, &mut batch);

@@ -1,4 +1,4 @@
-//! Which GPU is behind which index, and which one an XID of the kernel log is about.
+//! The index of each GPU, and the GPU of each XID in the kernel log.
 
 use expect_test::expect;
 
@@ -11,7 +11,7 @@ fn identity(gpu: u32, uuid: &str) -> Line {
     Line::Device(Box::new(Identity { gpu, uuid: uuid.to_owned(), ..Identity::default() }))
 }
 
-/// A worker starts at a second and counts some GPUs.
+/// Starts a worker at a second, which reports this number of GPUs.
 fn start(world: &mut World, second: u64, gpus: u32) -> (u64, Timestamp) {
     let at = Timestamp::from_secs(second);
     let generation = world.worker_started(at);
@@ -19,7 +19,7 @@ fn start(world: &mut World, second: u64, gpus: u32) -> (u64, Timestamp) {
     (generation, at)
 }
 
-/// A worker that finds these GPUs, in this order, and samples them; its number.
+/// Starts a worker that finds these GPUs, in this order, and samples them; returns its number.
 fn look(world: &mut World, second: u64, uuids: &[&str]) -> u64 {
     let (generation, at) = start(world, second, u32::try_from(uuids.len()).unwrap());
     for (gpu, uuid) in (0..).zip(uuids) {
@@ -31,7 +31,7 @@ fn look(world: &mut World, second: u64, uuids: &[&str]) -> u64 {
     generation
 }
 
-/// Each GPU as `index uuid condition`.
+/// Each GPU, as `index uuid condition`.
 fn shown(world: &World, second: u64) -> Vec<String> {
     let tell = |gpu: &Gpu| {
         let condition = world.condition(gpu, Timestamp::from_secs(second), Duration::from_secs(1));
@@ -68,7 +68,7 @@ fn indices_shift_when_a_gpu_is_taken_out_and_put_back() {
 fn an_old_name_is_not_given_to_a_gpu_that_may_be_another() {
     let mut world = World::default();
     look(&mut world, 0, &["a", "b", "c"]);
-    // The index 0 never says who it is: with the same count it is still `a`, until another index has shifted.
+    // Index 0 never reports a UUID: with the same count it remains `a`, until another index has shifted.
     let (generation, at) = start(&mut world, 9, 3);
     assert_eq!(shown(&world, 13), ["0 a unobserved", "1 b unobserved", "2 c unobserved"]);
     world.take(generation, at, identity(1, "b"));
@@ -131,7 +131,7 @@ fn the_kernel_log_is_heard_before_any_gpu() {
         expect![[r#"
             memwarden_gpu_unattributed_xid_errors_total pci=0000:3b:00,xid=79,severity=critical 2
             memwarden_gpu_unattributed_xid_errors_total pci=other,xid=other,severity=unknown 1
-            unavailable: NVML is being started
+            unavailable: NVML is being initialized
         "#]],
     );
     world.take_kernel(at, &[told("0000:5e:00", 7)]);
@@ -142,7 +142,7 @@ fn the_kernel_log_is_heard_before_any_gpu() {
         expect![[r#"
             memwarden_gpu_xid_meaning_info xid=7,severity=unknown,meaning=not in memwarden's table 1
             memwarden_gpu_xid_meaning_info xid=79,severity=critical,meaning=the GPU fell off the bus 1
-            unavailable: NVML is being started
+            unavailable: NVML is being initialized
         "#]],
     );
     let generation = world.worker_started(at);

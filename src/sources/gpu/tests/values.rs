@@ -1,4 +1,4 @@
-//! Values: their units, what is refused or implausible, and whose memory it is.
+//! Units of values, values that are refused or implausible, and memory per process.
 
 use expect_test::expect;
 

@@ -1,18 +1,19 @@
-//! Which function of NVML each thread is in, so that one that does not return can be named.
+//! Records the NVML function that each thread is in, to name one that does not return.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::model::lock::lock;
 use crate::sources::gpu::protocol::Lasting;
 
-/// What one thread does.
+/// The current call of one thread.
 #[derive(Debug, Default)]
 struct Place {
-    /// The function it is in.
+    /// The NVML function in progress.
     function: Option<&'static str>,
-    /// Counts calls.
+    /// Number of calls so far.
     calls: u64,
-    /// The count at the last look.
+    /// The number of calls at the last check.
     looked: u64,
 }
 
@@ -22,23 +23,19 @@ thread_local! {
     static HERE: RefCell<Option<Shared>> = const { RefCell::new(None) };
 }
 
-/// The threads that call NVML, each with its GPU; without one it is the thread that starts NVML.
+/// The threads that call NVML, each with its GPU; the thread that initializes NVML has none.
 #[derive(Debug, Default)]
 pub(super) struct Calls(Mutex<Vec<(Option<u32>, Shared)>>);
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Calls {
-    /// From now on the calls of this thread are seen, as those for this GPU.
+    /// Records the calls of this thread from now on, as calls for this GPU.
     pub(super) fn enter(&self, gpu: Option<u32>) {
         let place = Shared::default();
         HERE.with_borrow_mut(|here| *here = Some(Arc::clone(&place)));
         lock(&self.0).push((gpu, place));
     }
 
-    /// The calls that were under way at the last look and are still.
+    /// The calls that were in progress at the last check and still are.
     pub(super) fn lasting(&self) -> Vec<Lasting> {
         let mut found = Vec::new();
         for (gpu, place) in &*lock(&self.0) {
@@ -53,7 +50,7 @@ impl Calls {
     }
 }
 
-/// Makes a call of NVML; `function` is its name in nvml.h.
+/// Runs an NVML call and records it; `function` is its name in nvml.h.
 pub(super) fn call<T>(function: &'static str, run: impl FnOnce() -> T) -> T {
     mark(Some(function));
     let answer = run();

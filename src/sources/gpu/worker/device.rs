@@ -1,4 +1,4 @@
-//! The thread of one GPU.
+//! The thread that samples one GPU.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::host::clock;
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Trouble};
 
-/// How long XIDs may wait to be told where samples are further apart.
+/// Interval between two checks for XIDs if samples are further apart.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Finds the GPU and samples it until the worker leaves; a GPU that is lost is looked for again.
+/// Opens the GPU and samples it until the worker exits; a lost GPU is opened again.
 pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, options: &Options) {
     shared.calls.enter(Some(gpu));
     let mut events = Events::new(gpu);
@@ -35,7 +35,7 @@ pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, options: &Options) {
     }
 }
 
-/// Samples one GPU until it refuses.
+/// Samples one GPU until a call fails for the whole GPU.
 fn sample(
     shared: &Shared,
     device: &Device<'_>,
@@ -69,7 +69,7 @@ fn sample(
     None
 }
 
-/// Who it is. The UUID is the one thing it must tell.
+/// Reads the identity. Only the UUID is required.
 fn identity(device: &Device<'_>, gpu: u32) -> Result<Identity, Refusal> {
     Ok(Identity {
         gpu,

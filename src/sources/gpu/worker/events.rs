@@ -1,8 +1,8 @@
-//! The XIDs of one GPU, looked for on the GPU's own thread.
+//! The XID events of one GPU, polled on the GPU's own thread.
 //!
-//! Each GPU has a set of its own: while one is lost, a wait on a set that
-//! it shares with others fails for all of them. A look that hangs stops the
-//! GPU's samples too, so that it is seen from outside like any other call.
+//! Each GPU has its own event set: while a GPU is lost, waiting on a set that
+//! it shares with others fails for all of them. A call that hangs here also
+//! stops the GPU's samples, so that the parent detects it like any other.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
@@ -11,13 +11,13 @@ use super::calls::call;
 use super::{Shared, problem, raw};
 use crate::sources::gpu::protocol::{Line, Reason, Refusal, Xid};
 
-/// The most events that are told in one look, so that a storm delays no sample for long.
+/// Most events reported per check, so that an event storm does not delay samples.
 const ROUND: usize = 16;
 
-/// A registration that failed is tried again after so many sweeps.
+/// A registration that failed is tried again after this many sweeps.
 const RETRY: u32 = 10;
 
-/// The events of one GPU.
+/// The event set of one GPU.
 #[derive(Debug)]
 pub(super) struct Events {
     gpu: u32,
@@ -27,17 +27,17 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Of a GPU that is not registered yet.
+    /// The state of a GPU that is not registered yet.
     pub(super) fn new(gpu: u32) -> Self {
         Self { gpu, set: None, refusal: None, sweeps: 0 }
     }
 
-    /// Why XIDs are not told, where they are not.
+    /// Why XIDs cannot be read, if they cannot.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 
-    /// Registers the GPU, anew where it was before: a set that outlived a lost GPU may still have news.
+    /// Registers the GPU; again if it was registered before, because the set of a lost GPU may still have events.
     pub(super) fn register(&mut self, device: &Device<'_>) {
         self.sweeps = 0;
         self.refusal = self.try_register(device).err().map(problem::refusal);
@@ -49,7 +49,7 @@ impl Events {
         }
         let set = call("nvmlEventSetCreate", || raw::event_set(device.nvml()))?;
         if let Err(error) = call("nvmlDeviceRegisterEvents", || raw::register(device, &set)) {
-            // Where it cannot be freed either, there is nothing more to do for it.
+            // If it cannot be freed either, it is leaked.
             let _ = call("nvmlEventSetFree", || raw::free(device.nvml(), set));
             return Err(error);
         }
@@ -57,7 +57,7 @@ impl Events {
         Ok(())
     }
 
-    /// A sweep is about to begin: tries a registration that failed again, now and then.
+    /// Called before each sweep: retries a failed registration every few sweeps.
     pub(super) fn sweep(&mut self, device: &Device<'_>) {
         if self.refusal.is_some_and(|refusal| refusal.reason != Reason::Unsupported) {
             self.sweeps += 1;
@@ -67,7 +67,7 @@ impl Events {
         }
     }
 
-    /// Tells the XIDs that have come.
+    /// Reports the XIDs that have arrived.
     pub(super) fn look(&mut self, device: &Device<'_>, shared: &Shared) {
         let Some(set) = &self.set else { return };
         for _ in 0..ROUND {
@@ -80,7 +80,7 @@ impl Events {
                 Err(NvmlError::Timeout) => return,
                 Err(error) => {
                     let refusal = problem::refusal(error);
-                    // What a sweep meets too is its business; after it the GPU is registered anew.
+                    // The sweep reports errors of the GPU; afterwards the GPU is registered again.
                     if !matches!(refusal.reason, Reason::Lost | Reason::Gone) {
                         self.refusal = Some(refusal);
                         let free = |set| call("nvmlEventSetFree", || raw::free(device.nvml(), set));

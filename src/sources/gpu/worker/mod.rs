@@ -1,8 +1,8 @@
-//! The worker process: the only one that loads NVML.
+//! The GPU worker process: the only process that loads NVML.
 //!
-//! The main thread makes no call that a driver can hang: it beats once a
-//! second and listens for the parent. One thread starts NVML, and each
-//! GPU has one of its own.
+//! The main thread makes no call in which a driver can hang: it sends a
+//! heartbeat every second and listens to the parent. One thread initializes
+//! NVML, and each GPU has its own thread.
 
 mod calls;
 mod device;
@@ -16,7 +16,7 @@ mod sweep;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use nvml_wrapper::Nvml;
@@ -26,26 +26,27 @@ use self::calls::Calls;
 use super::options::Options;
 use super::protocol::{Line, State};
 use crate::host::child;
+use crate::model::lock::lock;
 
-/// How often the main thread says that it lives.
+/// Interval between two heartbeats of the main thread.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// How long a shutdown waits for the other threads to leave NVML; the parent kills after two seconds.
+/// How long a shutdown waits for the other threads to leave NVML; the parent kills the worker after two seconds.
 const LEAVE: Duration = Duration::from_millis(1_500);
 
-/// Threads do little on their stacks; a large one only costs address space.
+/// Stack size of the threads, which need little; a larger stack only uses address space.
 const STACK: usize = 512 * 1024;
 
-/// What the worker's threads share.
+/// State shared by the worker's threads.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether the threads should leave.
+    /// Whether the threads should exit.
     leaving: Mutex<bool>,
-    /// Rung when they should: a thread that rests wakes for nothing else.
+    /// Notified when the threads should exit.
     bell: Condvar,
-    /// Threads that may be inside NVML.
+    /// Number of threads that may be inside NVML.
     inside: AtomicUsize,
-    /// Set by a thread that found that NVML must be started anew.
+    /// Set by a thread that found that NVML must be initialized again.
     gone: AtomicBool,
     nvml: OnceLock<&'static Nvml>,
     output: Mutex<()>,
@@ -53,29 +54,29 @@ struct Shared {
 }
 
 impl Shared {
-    /// Writes one line; no caller is inside NVML meanwhile.
+    /// Writes one message; no caller is inside NVML at this time.
     fn send(&self, line: &Line) {
         let bytes = line.write();
-        let _one_at_a_time = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.output);
         let mut output = std::io::stdout().lock();
-        // A parent that no longer reads has ended; the end of our input says so too.
+        // A parent that no longer reads has exited; the closed input reports the same.
         let _ = output.write_all(&bytes).and_then(|()| output.flush());
     }
 
     fn leaving(&self) -> bool {
-        *self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.leaving)
     }
 
-    /// Asks every thread to leave.
+    /// Tells every thread to exit.
     fn dismiss(&self) {
-        *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.leaving) = true;
         self.bell.notify_all();
     }
 
-    /// Waits for so long, or until the threads should leave.
+    /// Waits for this time, or until the threads should exit.
     fn rest(&self, time: Duration) {
-        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
-        // How it ended is asked for by `leaving`.
+        let leaving = lock(&self.leaving);
+        // The caller checks `leaving` afterwards.
         drop(self.bell.wait_timeout_while(leaving, time, |leaving| !*leaving));
     }
 
@@ -94,14 +95,14 @@ impl Shared {
     }
 }
 
-/// What the parent asks for.
+/// A request of the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     Nothing,
     Leave,
 }
 
-/// Runs until the parent asks for the end, or its end of the input closes.
+/// Runs until the parent requests an exit or closes the input.
 pub fn run(options: &Options) -> ExitCode {
     child::die_with_parent();
     let shared = Arc::new(Shared::default());
@@ -115,7 +116,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Waits for a word of the parent. Any word, and the end of the input, means to leave.
+/// Waits for input of the parent. Any input, and its end, means to exit.
 fn listen(timeout: Duration) -> Request {
     let input = std::io::stdin();
     let mut ready = [PollFd::new(&input, PollFlags::IN)];
@@ -124,7 +125,7 @@ fn listen(timeout: Duration) -> Request {
         Ok(0) | Err(rustix::io::Errno::INTR) => Request::Nothing,
         Ok(_) => {
             let mut word = [0; 64];
-            // What was said does not matter: there is only one word.
+            // The content does not matter: there is only one request.
             let _ = input.lock().read(&mut word);
             Request::Leave
         }
@@ -132,27 +133,27 @@ fn listen(timeout: Duration) -> Request {
     }
 }
 
-/// Lets go of NVML where no thread hangs in it, and ends.
+/// Shuts NVML down unless a thread hangs in it, and exits.
 fn leave(shared: &Shared) -> ExitCode {
     const STEP: Duration = Duration::from_millis(10);
     shared.dismiss();
     let mut left = LEAVE;
     while shared.inside.load(Ordering::Acquire) > 0 {
         if left.is_zero() {
-            // Returning would run the library's destructors under the thread that hangs in it.
+            // Returning would run the library's destructors while a thread hangs in it.
             child::end_at_once();
         }
         std::thread::sleep(STEP);
         left = left.saturating_sub(STEP);
     }
     if let Some(nvml) = shared.nvml.get() {
-        // Its answer changes nothing: we end.
+        // The result does not matter: the process exits.
         let _ = raw::shutdown(nvml);
     }
     ExitCode::SUCCESS
 }
 
-/// Says that NVML is not to be had, and that the worker ends for it.
+/// Reports that NVML cannot be used and makes the worker exit.
 fn give_up(shared: &Shared, state: State) {
     shared.send(&Line::State(state));
     shared.gone.store(true, Ordering::Release);

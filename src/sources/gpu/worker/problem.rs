@@ -1,11 +1,11 @@
-//! NVML's errors in our words.
+//! Converts NVML's errors.
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
 use crate::sources::gpu::protocol::{Reason, Refusal, Status};
 
-/// Why a call about a GPU gave no value.
+/// The reason why a call about a GPU returned no value.
 pub(super) fn refusal(error: NvmlError) -> Refusal {
     use NvmlError as E;
     let reason = match &error {
@@ -21,7 +21,7 @@ pub(super) fn refusal(error: NvmlError) -> Refusal {
     Refusal { reason, code: nvmlReturn_t::from(error) }
 }
 
-/// How NVML is after a failed start, and the return code where there was one.
+/// The status of NVML after a failed initialization, and the return code if there was one.
 pub(super) fn status(error: NvmlError) -> (Status, Option<u32>) {
     use NvmlError as E;
     let status = match &error {

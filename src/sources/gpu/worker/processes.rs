@@ -1,4 +1,4 @@
-//! The processes on one GPU: their memory and how much they ran.
+//! The processes on one GPU: their memory and utilization.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -11,18 +11,18 @@ use super::sweep::SweepResult;
 use crate::sources::gpu::field::Field;
 use crate::sources::gpu::protocol::{Process, Reason};
 
-/// Attempts to fetch a list of processes that keeps growing between count and fetch.
+/// Attempts to fetch a list of processes that grows between the calls for its length and its content.
 const ATTEMPTS: usize = 4;
 
-/// Lists the processes of one GPU again and again.
+/// Lists the processes of one GPU.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    /// The time of the newest utilization seen, in microseconds of the driver's clock.
+    /// Timestamp of the newest utilization sample seen, in microseconds of the driver's clock.
     utilization_seen: Option<u64>,
 }
 
 impl Processes {
-    /// The processes with their memory and utilization; nothing where the driver does not list them.
+    /// The processes with their memory and utilization; nothing if the driver does not list them.
     pub(super) fn list(&mut self, device: &Device<'_>, found: &mut SweepResult) -> Option<Vec<Process>> {
         let mut listed: Vec<(ProcessInfoKey, Option<u64>)> = Vec::new();
         let lists: [List; 3] = [
@@ -40,7 +40,7 @@ impl Processes {
                     answered = true;
                     merge(&mut listed, processes);
                 }
-                // Before MPS and off the display, a list of its kind need not be.
+                // Without MPS or a display, the driver may not support a list of that kind.
                 Err(error) => {
                     let refusal = problem::refusal(error);
                     if refusal.reason != Reason::Unsupported || refused.is_none() {
@@ -69,7 +69,7 @@ impl Processes {
             })
         }) {
             Ok(samples) => samples,
-            // NVML says so where no process ran (nvml-wrapper issue 56).
+            // NVML returns this if no process ran (nvml-wrapper issue 56).
             Err(NvmlError::NotFound) => Vec::new(),
             Err(error) => {
                 found.refuse(Field::ProcessUtilization, problem::refusal(error));
@@ -80,7 +80,7 @@ impl Processes {
         let newest = samples.iter().map(|sample| sample.timestamp).max();
         self.utilization_seen = newest.or(self.utilization_seen).or(Some(0));
         if first {
-            // The driver's whole buffer, of processes that may be long gone.
+            // The driver returns its whole buffer, including processes that have exited.
             return Vec::new();
         }
         let mut samples: Vec<_> = samples;
@@ -96,7 +96,7 @@ type List = fn(&Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError>;
 /// A process on one instance: pid, GPU instance, compute instance.
 type ProcessInfoKey = (u32, Option<u32>, Option<u32>);
 
-/// Adds a list; a process that is in two lists has the same memory in both.
+/// Adds a list; a process that is in two lists has the same memory value in both.
 fn merge(listed: &mut Vec<(ProcessInfoKey, Option<u64>)>, processes: Vec<ProcessInfo>) {
     for process in processes {
         let key = (process.pid, process.gpu_instance_id, process.compute_instance_id);
@@ -111,7 +111,7 @@ fn merge(listed: &mut Vec<(ProcessInfoKey, Option<u64>)>, processes: Vec<Process
     }
 }
 
-/// One entry a pid; its memory is unknown where that on any instance is.
+/// One entry per pid; its memory is unknown if it is unknown on any instance.
 fn by_pid(listed: &[(ProcessInfoKey, Option<u64>)], utilization: &[(u32, u32)]) -> Vec<Process> {
     let mut processes: Vec<Process> = Vec::with_capacity(listed.len());
     for ((pid, ..), memory) in listed {
@@ -128,7 +128,7 @@ fn by_pid(listed: &[(ProcessInfoKey, Option<u64>)], utilization: &[(u32, u32)]) 
     processes
 }
 
-/// Repeats a call in two steps whose answer grew between them.
+/// Repeats a call in two steps whose result grew between them.
 fn patiently<T>(mut call: impl FnMut() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
     for _ in 1..ATTEMPTS {
         match call() {

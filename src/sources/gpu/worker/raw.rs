@@ -1,4 +1,4 @@
-//! The calls that nvml-wrapper has not, or not as we need them.
+//! NVML calls that nvml-wrapper lacks or wraps differently from what is needed here.
 #![expect(unsafe_code, reason = "NVML is a C library")]
 
 use std::mem;
@@ -9,21 +9,21 @@ use nvml_wrapper_sys::bindings as c;
 
 use crate::sources::gpu::protocol::Memory;
 
-/// The scope that asks for the sum over all links (nvml.h, `nvmlFieldValue_t`).
+/// The scope that requests the sum over all links (nvml.h, `nvmlFieldValue_t`).
 const ALL: u32 = u32::MAX;
 
-/// A set of events. It belongs to one thread; one that is dropped stays until the session ends.
+/// An event set. It belongs to one thread; one that is dropped exists until NVML is shut down.
 #[derive(Debug)]
 pub(super) struct EventSet(c::nvmlEventSet_t);
 
-/// Ends the session with the driver.
+/// Shuts NVML down.
 pub(super) fn shutdown(nvml: &Nvml) -> Result<(), NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlShutdown.as_ref())?;
     // SAFETY: no thread is inside NVML, and none calls it afterwards: the caller saw all of them leave.
     nvml_try(unsafe { call() })
 }
 
-/// Reads numbered fields, over all links where they have a scope; each has its own result.
+/// Reads field values by id, summed over all links if they have a scope; each has its own result.
 pub(super) fn fields(device: &Device<'_>, ids: &[u32]) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
     let mut values: Vec<c::nvmlFieldValue_t> = ids
@@ -43,7 +43,7 @@ pub(super) fn fields(device: &Device<'_>, ids: &[u32]) -> Result<Vec<Result<u64,
     Ok(values.iter().map(number).collect())
 }
 
-/// The number in a field's value.
+/// The number in a field value.
 fn number(field: &c::nvmlFieldValue_t) -> Result<u64, NvmlError> {
     nvml_try(field.nvmlReturn)?;
     let value = field.value;
@@ -62,7 +62,7 @@ fn number(field: &c::nvmlFieldValue_t) -> Result<u64, NvmlError> {
     }
 }
 
-/// Memory as drivers before 510 tell it: what the driver reserves counts as used.
+/// Memory as drivers before 510 report it: what the driver reserves counts as used.
 pub(super) fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
     let mut memory = c::nvmlMemory_t { total: 0, free: 0, used: 0 };
@@ -112,7 +112,7 @@ pub(super) fn wait(nvml: &Nvml, set: &EventSet, timeout_ms: u32) -> Result<u64, 
     Ok(data.eventData)
 }
 
-/// Gives a set back.
+/// Frees an event set.
 pub(super) fn free(nvml: &Nvml, set: EventSet) -> Result<(), NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlEventSetFree.as_ref())?;
     // SAFETY: the set is ours and is never used again.

@@ -1,4 +1,4 @@
-//! Starting NVML and looking for GPUs.
+//! Initializes NVML and finds the GPUs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::{Shared, device, give_up, problem};
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Line, MOST_GPUS, State, Status};
 
-/// The library's name, which the loader looks up.
+/// The library's name, for the dynamic loader.
 const NAME: &str = "libnvidia-ml.so.1";
 
-/// Where distributions, containers and WSL put it.
+/// Folders in which distributions, containers and WSL install it.
 const FOLDERS: [&str; 6] = [
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -25,10 +25,10 @@ const FOLDERS: [&str; 6] = [
     "usr/lib/wsl/lib",
 ];
 
-/// How often the number of GPUs is asked for.
+/// Interval between two reads of the number of GPUs.
 const RECOUNT: Duration = Duration::from_secs(30);
 
-/// Starts NVML and a thread for each GPU, then watches for GPUs that come and go.
+/// Initializes NVML, starts a thread for each GPU, then watches the number of GPUs.
 pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
     shared.calls.enter(None);
     let nvml = match start(options) {
@@ -65,7 +65,7 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
     watch(shared, nvml, gpus);
 }
 
-/// Ends the worker once the number of GPUs has changed, so that a new one looks afresh.
+/// Makes the worker exit once the number of GPUs has changed, so that a new worker starts from the current state.
 fn watch(shared: &Shared, nvml: &Nvml, gpus: u32) {
     loop {
         shared.rest(RECOUNT);
@@ -78,14 +78,14 @@ fn watch(shared: &Shared, nvml: &Nvml, gpus: u32) {
     }
 }
 
-/// Starts NVML from the first place that has it. It is never dropped: that would unload it under a hung call.
+/// Initializes NVML from the first path that has it. It is never dropped: that would unload it during a hung call.
 fn start(options: &Options) -> Result<&'static Nvml, (String, NvmlError)> {
     let mut refused: Option<(String, NvmlError)> = None;
     for path in places(options) {
         match call("nvmlInit_v2", || Nvml::builder().lib_path(path.as_os_str()).init()) {
             Ok(nvml) => return Ok(Box::leak(Box::new(nvml))),
             Err(error) => {
-                let why = format!("cannot start NVML from {}: {error}", path.display());
+                let why = format!("cannot initialize NVML from {}: {error}", path.display());
                 let absent = matches!(error, NvmlError::LibloadingError(_));
                 if !absent {
                     return Err((why, error));
@@ -94,11 +94,10 @@ fn start(options: &Options) -> Result<&'static Nvml, (String, NvmlError)> {
             }
         }
     }
-    Err(refused
-        .unwrap_or_else(|| ("there is no place to look for NVML".to_owned(), NvmlError::LibraryNotFound)))
+    Err(refused.unwrap_or_else(|| ("no path to search for NVML".to_owned(), NvmlError::LibraryNotFound)))
 }
 
-/// Where to look for the library, in this order.
+/// The paths of the library to try, in this order.
 fn places(options: &Options) -> Vec<PathBuf> {
     if let Some(library) = &options.library {
         return vec![library.clone()];
@@ -108,7 +107,7 @@ fn places(options: &Options) -> Vec<PathBuf> {
     let folders = FOLDERS.iter().map(|folder| root.unwrap_or(Path::new("/")).join(folder).join(NAME));
     places.extend(folders.filter(|path| path.exists()));
     if places.is_empty() {
-        // Named, so that the error says what was looked for.
+        // Included so that the error names what was searched for.
         places.push(root.unwrap_or(Path::new("/")).join(FOLDERS[0]).join(NAME));
     }
     places

@@ -1,4 +1,4 @@
-//! One sweep over everything a GPU tells.
+//! Reads all values of a GPU once.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::FieldIdScheme;
@@ -14,16 +14,16 @@ use crate::sources::gpu::field::Field;
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Instance, Memory, Reason, Refusal, Sample};
 
-/// What changes slowly is read once in so many sweeps.
+/// Values that change slowly are read once in this many sweeps.
 const SLOW_EVERY: u64 = 5;
 
-/// NVML has at most this many links (nvml.h, `NVML_NVLINK_MAX_LINKS`).
+/// The most links that NVML supports (nvml.h, `NVML_NVLINK_MAX_LINKS`).
 const MOST_LINKS: u32 = 18;
 
-/// A node cannot have more MIG instances on one GPU than this.
+/// The most MIG instances read on one GPU, more than any GPU has.
 const MOST_INSTANCES: u32 = 64;
 
-/// Fields by number, read in one call.
+/// Field values by id, read in one call.
 const FIELDS: [(u32, Field); 17] = [
     (82, Field::MemoryTemperature),
     (197, Field::PcieSent),
@@ -44,11 +44,11 @@ const FIELDS: [(u32, Field); 17] = [
     (79, Field::ThrottledReliability),
 ];
 
-/// Fields whose number depends on the driver: before 580.82 from 251, since then from 269.
+/// Fields whose id depends on the driver: from 251 before 580.82, from 269 since then.
 const RENUMBERED: [Field; 3] =
     [Field::ThrottledSwThermal, Field::ThrottledHwThermal, Field::ThrottledHwPowerBrake];
 
-/// Fields by number that change rarely.
+/// Field values by id that change rarely.
 const SLOW_FIELDS: [(u32, Field); 4] = [
     (142, Field::RemappedCorrectable),
     (143, Field::RemappedUncorrectable),
@@ -56,7 +56,7 @@ const SLOW_FIELDS: [(u32, Field); 4] = [
     (145, Field::RemapFailure),
 ];
 
-/// What one sweep, or its slow part, found.
+/// The values read in one sweep, or in its slow part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SweepResult {
     values: Vec<(Field, u64)>,
@@ -79,13 +79,13 @@ impl SweepResult {
         self.refused.push((field, refusal));
     }
 
-    /// Whether the GPU has stopped answering, which ends a sweep.
+    /// Fails if the GPU stopped responding, which ends a sweep.
     fn check(&self) -> Result<(), Refusal> {
         self.fatal.map_or(Ok(()), Err)
     }
 }
 
-/// Sweeps one GPU again and again.
+/// Reads the values of one GPU repeatedly.
 #[derive(Debug)]
 pub(super) struct Sweeper {
     field_values: bool,
@@ -96,7 +96,7 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Begins with everything.
+    /// The first sweep reads everything.
     pub(super) fn new(options: &Options) -> Self {
         Self {
             processes: options.processes.then(Processes::default),
@@ -107,8 +107,8 @@ impl Sweeper {
         }
     }
 
-    /// Asks everything once. A GPU that stopped answering is an error; a value that is refused is not.
-    /// `events` is why XIDs are not told, where they are not.
+    /// Reads all values once. A GPU that stopped responding is an error; a value that cannot be read is not.
+    /// `events` is the reason why XIDs cannot be read, if they cannot.
     pub(super) fn sweep(
         &mut self,
         device: &Device<'_>,
@@ -207,7 +207,7 @@ impl Sweeper {
     }
 }
 
-/// Memory, from the older call where the driver has not the newer.
+/// Memory, from the older call if the driver does not support the newer one.
 fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
     match call("nvmlDeviceGetMemoryInfo_v2", || device.memory_info()) {
         Ok(memory) => Ok(Memory {
@@ -235,7 +235,7 @@ fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut SweepResult) 
         Ok(values) => {
             for ((_, field), value) in ids.iter().zip(values) {
                 match value {
-                    // A driver that does not know a field's number calls it an invalid argument.
+                    // A driver that does not know a field's id returns an invalid argument.
                     Err(NvmlError::InvalidArg) => found.take::<u64>(*field, Err(NvmlError::NotSupported)),
                     value => found.take(*field, value),
                 }
@@ -248,7 +248,7 @@ fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut SweepResult) 
     }
 }
 
-/// What changes rarely, or only in steps.
+/// Values that change rarely, or only in steps.
 fn slow(device: &Device<'_>, field_values: bool) -> SweepResult {
     let mut found = SweepResult::default();
     match call("nvmlDeviceGetBAR1MemoryInfo", || device.bar1_memory_info()) {
@@ -305,7 +305,7 @@ fn slow(device: &Device<'_>, field_values: bool) -> SweepResult {
     found
 }
 
-/// The number of links that are up; asking for a link that is not there ends the count.
+/// The number of links that are up; the first link that does not exist ends the count.
 fn active_links(device: &Device<'_>) -> Result<u64, NvmlError> {
     let mut active = 0;
     for link in 0..MOST_LINKS {
@@ -319,7 +319,7 @@ fn active_links(device: &Device<'_>) -> Result<u64, NvmlError> {
     Ok(active)
 }
 
-/// The MIG instances; places without one are passed over.
+/// The MIG instances; indices without one are skipped.
 fn instances(device: &Device<'_>, found: &mut SweepResult) -> Vec<Instance> {
     let count = match call("nvmlDeviceGetMaxMigDeviceCount", || device.mig_device_count()) {
         Ok(count) => count.min(MOST_INSTANCES),

@@ -1,17 +1,13 @@
 //! `memwarden plot`: a chart from a recording, a report or an older tool's log.
 
-mod csv;
-mod input;
-
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::out;
 use super::picture::Format;
 use crate::config;
-use crate::model::printable;
 use crate::model::units::{Bytes, Unit as _};
 use crate::plot::{self, Baseline, Chart, Limit, Theme, Unit};
+use crate::recording::chart;
 
 /// Draw recordings, reports and logs as a chart.
 ///
@@ -25,10 +21,10 @@ pub(super) struct Args {
     /// Recording, report or log to draw.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Output file, .svg or .png; `-` writes SVG to standard output [default: the name of the first
-    /// file with .svg, in the current folder, if it does not exist].
-    #[arg(short, long)]
-    output: Option<PathBuf>,
+    /// File that the chart is written to, .svg or .png, in place of standard output; `-` is standard output, which
+    /// gets SVG.
+    #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
+    output: PathBuf,
     /// Title of the chart.
     #[arg(long)]
     title: Option<String>,
@@ -63,25 +59,11 @@ enum Shade {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let output = self.output.clone().unwrap_or_else(|| self.default_output());
-        let format = Format::of(&output)?;
+        let format = Format::of(&self.output)?;
         let chart = self.chart()?;
         let picture = plot::draw(&chart, self.width, self.height(&chart), &self.theme());
-        if output == Path::new("-") {
-            out::bytes(&format.render(&picture)?)?;
-        } else {
-            match &self.output {
-                Some(output) => format.write(&picture, output)?,
-                None => out::new_file(&output, &format.render(&picture)?)?,
-            }
-            out::text(&format!("{}\n", printable::path(&output)))?;
-        }
+        format.write(&picture, &self.output)?;
         Ok(ExitCode::SUCCESS)
-    }
-
-    fn default_output(&self) -> PathBuf {
-        let stem = self.files.first().and_then(|file| file.file_stem()).unwrap_or_default();
-        Path::new(stem).with_extension("svg")
     }
 
     fn theme(&self) -> Theme {
@@ -100,9 +82,9 @@ impl Args {
         let charts = self
             .files
             .iter()
-            .map(|file| input::read(file, &self.columns))
+            .map(|file| chart::read(file, &self.columns))
             .collect::<anyhow::Result<Vec<Chart>>>()?;
-        let mut chart = input::together(charts);
+        let mut chart = chart::together(charts);
         if let Some(title) = &self.title {
             chart.title.clone_from(title);
         }

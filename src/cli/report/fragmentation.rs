@@ -1,4 +1,4 @@
-//! `memwarden fragment`: fragmentation.
+//! `memwarden fragmentation`: fragmentation.
 
 use std::process::ExitCode;
 
@@ -13,8 +13,8 @@ use crate::report::Kind;
 /// GPU does not respond, so that its state is unknown. A selected GPU that does not exist is an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
-  memwarden fragment --duration 10
-  memwarden fragment --threshold 95% --output fragment.json --plot fragment.png")]
+  memwarden fragmentation --duration 10
+  memwarden fragmentation --threshold 95% --output fragmentation.json --plot fragmentation.png")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     options: Options,
@@ -22,6 +22,6 @@ pub(in crate::cli) struct Args {
 
 impl Args {
     pub(in crate::cli) fn run(self) -> anyhow::Result<ExitCode> {
-        watch::run(Kind::Fragment, &self.options)
+        watch::run(Kind::Fragmentation, &self.options)
     }
 }

@@ -16,14 +16,14 @@ const RIGHT: f64 = WIDTH - MARGIN;
 const THEME: Theme = Theme::LIGHT;
 
 /// One snapshot to draw.
-pub(super) struct Drawn<'d> {
-    pub(super) name: String,
-    pub(super) snapshot: &'d Snapshot<'d>,
-    pub(super) analysis: &'d Analysis<'d>,
+pub(crate) struct Drawn<'d> {
+    pub(crate) name: String,
+    pub(crate) snapshot: &'d Snapshot<'d>,
+    pub(crate) analysis: &'d Analysis<'d>,
 }
 
 /// A picture of all of them, one below the other.
-pub(super) fn draw(all: &[Drawn<'_>]) -> Picture {
+pub(crate) fn draw(all: &[Drawn<'_>]) -> Picture {
     let mut layer = Layer::default();
     let mut y = MARGIN;
     for drawn in all {
@@ -102,10 +102,10 @@ fn number(layer: &mut Layer, at: Point, says: String, anchor: Anchor) {
 }
 
 /// The picture in a page that needs nothing else.
-pub(super) fn page(picture: &Picture) -> String {
+pub(crate) fn page(picture: &Picture) -> String {
     let title: String = picture.title.chars().filter(|c| !matches!(c, '<' | '>' | '&')).collect();
     let title = printable::escaped(&title);
-    let svg = svg::render(picture);
+    let svg = svg::render(picture, printable::is_hidden);
     let svg = svg.find("<svg").map_or("", |start| &svg[start..]);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n\

@@ -1,10 +1,8 @@
-//! Where a report goes: JSON and pictures into files.
+//! The picture of a report, as a file.
 
 use std::path::Path;
 
-use crate::cli::out;
 use crate::cli::picture::Format;
-use crate::model::printable;
 use crate::plot::report::Report;
 use crate::plot::{self, Picture, Theme};
 use crate::report::ReportOutput;
@@ -14,21 +12,9 @@ const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 600;
 const PANEL: u32 = 260;
 
-/// Writes what was asked for.
-pub(in crate::cli) fn write(
-    told: &ReportOutput,
-    output: Option<&Path>,
-    picture: Option<&Path>,
-) -> anyhow::Result<()> {
-    if let Some(path) = output {
-        let mut json = serde_json::to_string_pretty(&told.json)?;
-        json.push('\n');
-        out::file(path, printable::json(&json).as_bytes())?;
-    }
-    if let Some(path) = picture {
-        Format::of(path)?.write(&draw(&told.plot), path)?;
-    }
-    Ok(())
+/// Writes it.
+pub(in crate::cli) fn write(told: &ReportOutput, path: &Path) -> anyhow::Result<()> {
+    Format::of(path)?.write(&draw(&told.plot), path)
 }
 
 fn draw(report: &Report) -> Picture {

@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::CheckpointReport;
-use crate::cli::snapshot::text::Table;
 use crate::formats::parameters::Dtype;
 use crate::formats::parameters::compare::{Comparison, Side};
 use crate::formats::parameters::summary::{Row, Share, Summary, Trainable, Values};
 use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
+use crate::report::text::aligned;
 
 /// One checkpoint.
-pub(super) fn checkpoint(told: &CheckpointReport<'_>, all: bool, out: &mut String) {
+pub(crate) fn checkpoint(told: &CheckpointReport<'_>, all: bool, out: &mut String) {
     let summary = &told.summary;
     let _ = writeln!(
         out,
@@ -65,7 +65,7 @@ fn shares(title: &str, shares: &[Share], out: &mut String) {
     };
     let head = ["", "tensors", "elements", "bytes", "share"].map(str::to_owned).to_vec();
     let _ = writeln!(out, "{title}");
-    Table(std::iter::once(head).chain(shares.iter().map(row)).collect()).write(&[0], out);
+    aligned(out, &std::iter::once(head).chain(shares.iter().map(row)).collect::<Vec<_>>(), &[0]);
     out.push('\n');
 }
 
@@ -84,7 +84,7 @@ fn rows(title: &str, rows: &[Row<'_>], bad: bool, out: &mut String) {
     };
     let _ = writeln!(out, "{title}");
     let left: &[usize] = if bad { &[1, 2, 5] } else { &[1, 2, 3] };
-    Table(rows.iter().map(row).collect()).write(left, out);
+    aligned(out, &rows.iter().map(row).collect::<Vec<_>>(), left);
     out.push('\n');
 }
 
@@ -154,7 +154,7 @@ fn trainable(summary: &Summary<'_>, out: &mut String) {
 }
 
 /// What differs between two checkpoints.
-pub(super) fn comparison(comparison: &Comparison<'_>, top: usize, out: &mut String) {
+pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, out: &mut String) {
     let _ = writeln!(
         out,
         "Compared: {} of the same shape and type, {} changed, {} added, {} removed",
@@ -193,9 +193,9 @@ fn list(title: &str, count: usize, rows: Vec<Vec<String>>, left: &[usize], out: 
     if count > 0 {
         let more = count - rows.len();
         let _ = writeln!(out, "\n{title}");
-        Table(rows).write(left, out);
+        aligned(out, &rows, left);
         if more > 0 {
-            let _ = writeln!(out, "  and {more} more (--top, --output)");
+            let _ = writeln!(out, "  and {more} more (--top, --format json)");
         }
     }
 }

@@ -1,13 +1,18 @@
 //! What a path stands for: one file, a folder of shards, an adapter.
 
+pub(crate) mod compare;
+mod file;
+pub(crate) mod scan;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::file::Gentle;
+use self::file::Gentle;
 use crate::formats::parameters::adapter::{Adapter, read_config};
 use crate::formats::parameters::index::{Index, read_index};
-use crate::formats::parameters::{Part, ReadAt as _, Tensor, safetensors, torch};
+use crate::formats::parameters::{Group, Part, Place, ReadAt as _, Tensor, group_of, safetensors, torch};
 use crate::host::fs::read_bounded;
 
 /// The largest index or configuration that is read, in bytes.
@@ -17,21 +22,21 @@ const ADAPTER: &str = "adapter_config.json";
 
 /// A checkpoint of one file or many.
 #[derive(Debug)]
-pub(super) struct Checkpoint {
-    pub(super) path: PathBuf,
-    pub(super) files: Vec<Shard>,
+pub(crate) struct Checkpoint {
+    pub(crate) path: PathBuf,
+    pub(crate) files: Vec<Shard>,
     /// What is odd about it, a sentence each.
-    pub(super) notes: Vec<String>,
-    pub(super) adapter: Option<Adapter>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) adapter: Option<Adapter>,
 }
 
 /// One file with tensors.
 #[derive(Debug)]
-pub(super) struct Shard {
-    pub(super) path: PathBuf,
-    pub(super) size: u64,
-    pub(super) identity: [u64; 4],
-    pub(super) part: Part,
+pub(crate) struct Shard {
+    pub(crate) path: PathBuf,
+    pub(crate) size: u64,
+    pub(crate) identity: [u64; 4],
+    pub(crate) part: Part,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +56,7 @@ fn promised(path: &Path) -> Option<Kind> {
 
 impl Checkpoint {
     /// Reads what a path holds, but no values.
-    pub(super) fn open(path: &Path, options: &torch::Options) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path, options: &torch::Options) -> anyhow::Result<Self> {
         let is_folder = std::fs::metadata(path).with_context(|| path.display().to_string())?.is_dir();
         let mut found = Self { path: path.to_owned(), files: Vec::new(), notes: Vec::new(), adapter: None };
         let beside = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
@@ -158,9 +163,34 @@ impl Checkpoint {
     }
 
     /// Every tensor, with the number of its file.
-    pub(super) fn tensors(&self) -> impl Iterator<Item = (usize, &Tensor)> {
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (usize, &Tensor)> {
         let numbered = self.files.iter().enumerate();
         numbered.flat_map(|(file, shard)| shard.part.tensors.iter().map(move |tensor| (file, tensor)))
+    }
+
+    /// The elements of a model, without optimizer state and what is tied.
+    pub(crate) fn elements(&self) -> u64 {
+        let mut places = std::collections::HashSet::new();
+        let counted = self.tensors().filter(|(file, tensor)| {
+            let own = matches!(tensor.place, Place::Elsewhere { .. })
+                || places.insert((*file, tensor.place, tensor.bytes));
+            group_of(&tensor.name) != Group::Optimizer && own
+        });
+        counted.fold(0, |sum, (_, tensor)| sum.saturating_add(tensor.elements))
+    }
+
+    /// The names of all tensors; shards of one name (of tensor parallelism) are told apart by their file.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+        self.tensors().for_each(|(_, tensor)| *times.entry(&tensor.name).or_default() += 1);
+        let name = |(file, tensor): (usize, &Tensor)| match times.get(tensor.name.as_str()) {
+            Some(2..) => {
+                let file = self.files[file].path.file_name().unwrap_or_default().display();
+                format!("{file}:{}", tensor.name)
+            }
+            _ => tensor.name.clone(),
+        };
+        self.tensors().map(name).collect()
     }
 }
 

@@ -18,11 +18,11 @@ use crate::formats::parameters::ReadAt;
 /// What is read at once from the page cache, in bytes: the scan finds it in the second cache.
 const HOT: usize = 256 << 10;
 /// What is read at once from elsewhere, in bytes.
-pub(super) const COLD: usize = 1 << 20;
+pub(crate) const COLD: usize = 1 << 20;
 
 /// A regular file, open for reading.
 #[derive(Debug)]
-pub(super) struct Gentle {
+pub(crate) struct Gentle {
     file: File,
     size: u64,
     /// What tells this file from another of the same name: device, inode, size, time of the last change.
@@ -32,7 +32,7 @@ pub(super) struct Gentle {
 
 impl Gentle {
     /// Opens it. Never waits for a pipe.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
         let flags = i32::try_from(flags.bits()).unwrap_or(0);
         let file = File::options().read(true).custom_flags(flags).open(path)?;
@@ -51,12 +51,12 @@ impl Gentle {
         })
     }
 
-    pub(super) const fn identity(&self) -> [u64; 4] {
+    pub(crate) const fn identity(&self) -> [u64; 4] {
         self.identity
     }
 
     /// Reads some of the bytes from `offset` on, at most all of `buffer` and at least one.
-    pub(super) fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    pub(crate) fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let hot = buffer.len().min(HOT);
         let cached = match preadv2(
             &self.file,

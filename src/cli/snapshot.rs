@@ -1,14 +1,12 @@
 //! `memwarden snapshot`: what a PyTorch allocator snapshot says, without executing anything of it.
 
-mod picture;
-pub(super) mod text;
-
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use crate::cli::output::{Format, Output};
 use crate::cli::{out, picture as drawing};
 use crate::config;
 use crate::formats::pickle::Limits;
@@ -16,9 +14,7 @@ use crate::formats::snapshot::analysis::{Analysis, Comparison, Options, analyze,
 use crate::formats::snapshot::{Snapshot, decode};
 use crate::model::printable;
 use crate::model::units::Bytes;
-
-/// Grows when a key changes its meaning or goes.
-const SCHEMA_VERSION: u32 = 1;
+use crate::report::snapshot::{FileReport, Report, SCHEMA_VERSION, picture, text};
 
 /// Analyze PyTorch allocator snapshots: fragmentation, the owners of memory, and remedies.
 ///
@@ -34,12 +30,8 @@ pub(super) struct Args {
     /// Allocator snapshot to analyze (.pickle).
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Format of the report.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-    /// File for the report as JSON, written in addition to the output.
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output<Format>,
     /// Draw the address space, and the live memory over the trace, to this file: .svg, .html or .png.
     #[arg(long, value_name = "FILE", value_parser = drawable)]
     plot: Option<PathBuf>,
@@ -55,30 +47,6 @@ pub(super) struct Args {
     /// Maximum memory for reading one file.
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = size)]
     max_memory: Bytes,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// Tables in plain text.
-    Text,
-    /// A JSON object, with units in the keys.
-    Json,
-}
-
-#[derive(serde::Serialize)]
-struct Report<'a> {
-    schema_version: u32,
-    snapshots: Vec<FileReport<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    comparison: Option<&'a Comparison>,
-}
-
-#[derive(serde::Serialize)]
-struct FileReport<'a> {
-    file: String,
-    file_bytes: usize,
-    #[serde(flatten)]
-    analysis: &'a Analysis<'a>,
 }
 
 fn size(text: &str) -> Result<Bytes, String> {
@@ -166,22 +134,6 @@ impl Args {
         snapshots: &[(&Path, usize, Snapshot<'_>, Analysis<'_>)],
         comparison: Option<&Comparison>,
     ) -> anyhow::Result<()> {
-        if self.output.is_some() || self.format == Format::Json {
-            let reports = snapshots.iter().map(|(path, len, _, analysis)| FileReport {
-                file: path.display().to_string(),
-                file_bytes: *len,
-                analysis,
-            });
-            let report = Report { schema_version: SCHEMA_VERSION, snapshots: reports.collect(), comparison };
-            let mut json = serde_json::to_string_pretty(&report)?;
-            json.push('\n');
-            if let Some(path) = &self.output {
-                out::file(path, printable::json(&json).as_bytes())?;
-            }
-            if self.format == Format::Json {
-                out::json(&json)?;
-            }
-        }
         if let Some(path) = &self.plot {
             let drawn = snapshots.iter().map(|(path, _, snapshot, analysis)| picture::Drawn {
                 name: path.display().to_string(),
@@ -195,26 +147,24 @@ impl Args {
                 drawing::Format::of(path)?.write(&picture, path)?;
             }
         }
-        if self.format == Format::Text {
-            let mut text = String::new();
-            match comparison {
-                Some(comparison) => text::comparison(comparison, &mut text),
-                None => {
-                    for (path, len, _, analysis) in snapshots {
-                        text::report(&printable::path(path), *len, analysis, &mut text);
-                    }
+        if self.output.format() == Format::Json {
+            let reports = snapshots.iter().map(|(path, len, _, analysis)| FileReport {
+                file: path.display().to_string(),
+                file_bytes: *len,
+                analysis,
+            });
+            let snapshots = reports.collect();
+            return self.output.value(&Report { schema_version: SCHEMA_VERSION, snapshots, comparison });
+        }
+        let mut text = String::new();
+        match comparison {
+            Some(comparison) => text::comparison(comparison, &mut text),
+            None => {
+                for (path, len, _, analysis) in snapshots {
+                    text::report(&printable::path(path), *len, analysis, &mut text);
                 }
             }
-            out::text(&text)?;
         }
-        Ok(())
+        self.output.text(&text)
     }
-}
-
-/// Everything that is written about a snapshot, but to a file.
-#[cfg(any(fuzzing, test))]
-pub(crate) fn fuzz(snapshot: &Snapshot<'_>, analysis: &Analysis<'_>) {
-    let mut out = String::new();
-    text::report("fuzz", 0, analysis, &mut out);
-    let _ = picture::page(&picture::draw(&[picture::Drawn { name: "fuzz".to_owned(), snapshot, analysis }]));
 }

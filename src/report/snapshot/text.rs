@@ -8,35 +8,10 @@ use crate::formats::snapshot::analysis::{
 use crate::formats::snapshot::{Kind, Settings};
 use crate::model::printable::escaped;
 use crate::model::units::Bytes;
-
-/// Rows of cells, aligned: text to the left, numbers to the right.
-pub(in crate::cli) struct Table(pub(in crate::cli) Vec<Vec<String>>);
-
-impl Table {
-    pub(in crate::cli) fn write(&self, left: &[usize], out: &mut String) {
-        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let cells = self.0.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &self.0 {
-            let mut line = String::from(" ");
-            for (column, cell) in row.iter().enumerate() {
-                let width = widths[column];
-                let _ = match left.contains(&column) {
-                    true => write!(line, " {cell:<width$}"),
-                    false => write!(line, " {cell:>width$}"),
-                };
-            }
-            out.push_str(line.trim_end());
-            out.push('\n');
-        }
-    }
-}
+use crate::report::text::aligned;
 
 /// One snapshot.
-pub(super) fn report(file: &str, len: usize, analysis: &Analysis<'_>, out: &mut String) {
+pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, out: &mut String) {
     let totals = &analysis.totals;
     let size = Bytes::new(u64::try_from(len).unwrap_or(u64::MAX));
     let events: u64 = analysis.traces.iter().map(|trace| trace.events).sum();
@@ -96,7 +71,7 @@ fn sums(totals: &Totals, out: &mut String) {
         row("  largest free range", totals.largest_free_bytes),
     ]);
     out.push_str("Memory\n");
-    Table(rows).write(&[0], out);
+    aligned(out, &rows, &[0]);
     out.push('\n');
 }
 
@@ -133,7 +108,7 @@ fn groups(title: &str, groups: &[Group], out: &mut String) {
         ]);
     }
     let _ = writeln!(out, "{title}");
-    Table(rows).write(&[0], out);
+    aligned(out, &rows, &[0]);
     out.push('\n');
 }
 
@@ -164,7 +139,7 @@ fn requests(requests: &[Request], out: &mut String) {
         ]);
     }
     out.push_str("What free memory is worth for a request\n");
-    Table(rows).write(&[0], out);
+    aligned(out, &rows, &[0]);
     out.push('\n');
 }
 
@@ -179,7 +154,7 @@ fn holders(title: &str, holders: &[Holder], out: &mut String) {
     };
     if !holders.is_empty() {
         let _ = writeln!(out, "{title}");
-        Table(holders.iter().map(row).collect()).write(&[3], out);
+        aligned(out, &holders.iter().map(row).collect::<Vec<_>>(), &[3]);
         out.push('\n');
     }
 }
@@ -224,7 +199,7 @@ fn trace(trace: &TraceReport, out: &mut String) {
         row("most live at once", peak.live_bytes, when),
         row("most held from the driver", trace.reserved_peak_bytes, String::new()),
     ];
-    Table(rows).write(&[0, 2], out);
+    aligned(out, &rows, &[0, 2]);
     let _ = writeln!(
         out,
         "  segments taken from the driver {}, given back {}\n",
@@ -272,7 +247,7 @@ fn leaks(leaks: &Leaks, out: &mut String) {
             stack.stack.short.clone(),
         ]
     };
-    Table(leaks.stacks.iter().map(row).collect()).write(&[0, 3, 4], out);
+    aligned(out, &leaks.stacks.iter().map(row).collect::<Vec<_>>(), &[0, 3, 4]);
     out.push('\n');
 }
 
@@ -295,12 +270,12 @@ fn settings(settings: Option<&Settings<'_>>, out: &mut String) {
     row("max_split_size", Some(split));
     row("garbage_collection_threshold", settings.garbage_collection_threshold_ratio.map(|at| at.to_string()));
     row("roundup_power2_divisions", settings.roundup_power2_divisions.map(|most| most.to_string()));
-    Table(rows).write(&[0, 1], out);
+    aligned(out, &rows, &[0, 1]);
     out.push('\n');
 }
 
 /// What changed between two snapshots.
-pub(super) fn comparison(comparison: &Comparison, out: &mut String) {
+pub(crate) fn comparison(comparison: &Comparison, out: &mut String) {
     let (before, after) = (&comparison.before, &comparison.after);
     let mut rows = vec![["", "before", "after", "change"].map(str::to_owned).to_vec()];
     for (name, before, after) in [
@@ -315,7 +290,7 @@ pub(super) fn comparison(comparison: &Comparison, out: &mut String) {
         rows.push(vec![name.to_owned(), before.to_string(), after.to_string(), signed(difference)]);
     }
     out.push_str("Memory\n");
-    Table(rows).write(&[0], out);
+    aligned(out, &rows, &[0]);
     out.push_str("\nWhose memory changed the most\n");
     let rows = comparison.stacks.iter().map(|stack| {
         vec![
@@ -325,7 +300,7 @@ pub(super) fn comparison(comparison: &Comparison, out: &mut String) {
             stack.stack.short.clone(),
         ]
     });
-    Table(rows.collect()).write(&[1, 2, 3], out);
+    aligned(out, &rows.collect::<Vec<_>>(), &[1, 2, 3]);
 }
 
 fn signed(bytes: i128) -> String {

@@ -1,6 +1,7 @@
-//! `fragment`: how much of the free memory is of use for large blocks.
+//! `fragmentation`: how much of the free memory is usable for large blocks.
 //!
-//! Of a GPU nothing can be said from outside: the driver shows what an allocator reserved, not the holes in it.
+//! The fragmentation of GPU memory is not visible from outside a job: the driver reports the reserved memory, not the
+//! gaps in it.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +16,15 @@ use super::unseen::{self, Unseen};
 use super::{About, Body, Page, Recorder};
 use crate::plot::report::{Report, Series};
 
-/// The order of a huge page of 2 MiB where pages have 4 KiB: what training nodes want large blocks for.
+/// The order of a huge page of 2 MiB with pages of 4 KiB, the main use of large blocks on training nodes.
 const HUGE: u32 = 9;
-/// Orders in the table for people.
+/// Orders in the table of the text.
 const SHOWN: [u32; 5] = [0, 3, 6, HUGE, 10];
-/// Columns that a narrow page does without, the first one first: orders 10, 0, 3, 6.
+/// Columns omitted on a narrow page, in this order: orders 10, 0, 3, 6.
 const SPARE: [usize; 4] = [6, 2, 3, 4];
-/// Allocators told one by one.
+/// Maximum number of listed allocators.
 const ALLOCATORS: usize = 20;
-/// A change of the index by less than this between the halves of the watch is none.
+/// A change of the index below this between the halves of the observation counts as steady.
 const STEADY: f64 = 0.02;
 
 #[derive(Serialize)]
@@ -49,8 +50,8 @@ struct Allocator<'a> {
     unreleasable_ratio: Option<f64>,
 }
 
-const GPU_NOTE: &str = "GPUs: from outside of a job the holes in its memory cannot be seen; it takes the allocator's own \
-    figures, or a snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.";
+const GPU_NOTE: &str = "GPUs: fragmentation inside an allocator is not visible from outside the job; it requires the statistics that the job \
+    reports, or an allocator snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.";
 
 pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
     let narrow = recorder.focus.is_narrow() || recorder.focus.devices.is_some();
@@ -82,19 +83,19 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     let alarm = threshold.is_some_and(|share| worst.is_some_and(|(_, found)| found.current > share));
     let verdict = match worst {
         Some((zone, found)) => format!(
-            "Of the free memory of node {} {}, {} cannot hold a huge page (order {HUGE}); {}.",
+            "Of the free memory of node {} {}, {} is in blocks too small for a huge page (order {HUGE}); {}.",
             zone.node,
             zone.zone,
             percent(found.current),
             trend(zone)
         ),
-        None => "The kernel tells nothing of its free blocks here.".to_owned(),
+        None => "The kernel reports no free blocks.".to_owned(),
     };
     text.push_str(&format!("{verdict}\n"));
     if worst.is_some_and(|(_, found)| found.current > 0.5) {
         text.push_str(
-            "  Huge pages and large network buffers may not be had at once: sysctl vm.compact_memory=1 compacts, \
-             and a larger vm.min_free_kbytes keeps more in large blocks.\n",
+            "  Allocations of huge pages and large network buffers may fail or wait: sysctl vm.compact_memory=1 compacts, \
+             and a larger vm.min_free_kbytes keeps more free memory in large blocks.\n",
         );
     }
     if let Some(share) = threshold.filter(|_| alarm) {
@@ -114,7 +115,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     }
 }
 
-/// A report of some allocators only: the host's free memory belongs to no workload and no GPU.
+/// A report of selected allocators only, without the host's free memory, which belongs to no workload and no GPU.
 fn narrowed(
     recorder: &Recorder,
     allocators: Vec<Allocator<'_>>,
@@ -125,9 +126,9 @@ fn narrowed(
     unseen::rows(&mut text, unseen);
     let bad = allocators.iter().filter(|allocator| allocator.state != "fine").count();
     let verdict = match (allocators.len(), bad) {
-        (0, _) => "No allocator tells anything of what was asked for.".to_owned(),
+        (0, _) => "No allocator statistics are available for the selection.".to_owned(),
         (_, 0) => "No allocator is fragmented.".to_owned(),
-        (all, bad) => format!("{bad} of {all} allocators are fragmented or on the way."),
+        (all, bad) => format!("{bad} of {all} allocators are fragmented or fragmenting."),
     };
     let verdict = unseen::beside(verdict, unseen);
     text.push_str(&format!("{verdict}\n"));
@@ -141,7 +142,7 @@ fn narrowed(
     }
 }
 
-/// What the analyzer states of what is meant, for people and for programs.
+/// The findings about the selection, added to the text and returned as JSON.
 fn findings(text: &mut String, recorder: &Recorder, page: Page) -> Vec<serde_json::Value> {
     let stated = recorder.last.findings.iter();
     let stated =
@@ -157,7 +158,7 @@ fn findings(text: &mut String, recorder: &Recorder, page: Page) -> Vec<serde_jso
     stated.map(tell).collect()
 }
 
-/// The allocators that are meant, those that are not fine first.
+/// The selected allocators, those that are not fine first.
 fn allocators(recorder: &Recorder) -> Vec<Allocator<'_>> {
     let sight = &recorder.last;
     let states = sight.rows(frame_view::ALLOCATOR_STATE).iter().filter(|row| row.value > 0.0);
@@ -188,7 +189,7 @@ fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) 
     if allocators.is_empty() {
         return;
     }
-    text.push_str("Allocators of jobs: memory that is free in them and cannot be given back\n");
+    text.push_str("Allocators of jobs: free memory that cannot be released to the device\n");
     let mut rows =
         vec![["", "rank", "device", "gpu", "unreleasable", "share", "state"].map(str::to_owned).to_vec()];
     rows.extend(allocators.iter().take(ALLOCATORS).map(|own| {
@@ -205,7 +206,7 @@ fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) 
     }));
     table(text, &rows, page, &[2, 3]);
     if allocators.len() > ALLOCATORS {
-        text.push_str(&format!("  and {} more that are no worse\n", allocators.len() - ALLOCATORS));
+        text.push_str(&format!("  and {} more in no worse state\n", allocators.len() - ALLOCATORS));
     }
 }
 
@@ -242,7 +243,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The zone with the most free memory: the others are small on purpose.
+/// The zone with the most free memory; the other zones are small by design.
 fn largest<'z, 'a>(zones: &'z [Zone<'a>]) -> Option<&'z Zone<'a>> {
     zones.iter().max_by(|a, b| a.free_bytes.unwrap_or(0.0).total_cmp(&b.free_bytes.unwrap_or(0.0)))
 }

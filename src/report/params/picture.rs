@@ -14,7 +14,7 @@ const STEP: f64 = 26.0;
 const THEME: Theme = Theme::LIGHT;
 
 /// A picture of all checkpoints, one below the other.
-pub(super) fn draw(all: &[CheckpointReport<'_>]) -> Picture {
+pub(crate) fn draw(all: &[CheckpointReport<'_>]) -> Picture {
     let mut layer = Layer::default();
     let mut y = MARGIN;
     for told in all {

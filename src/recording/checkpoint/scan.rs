@@ -1,4 +1,4 @@
-//! Values read by several threads of low priority, with a bar for whoever waits.
+//! Values read by several threads of low priority.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::checkpoint::{Checkpoint, Shard};
 use super::file::{COLD, Gentle};
-use crate::cli::report::{Screen, bar};
+use super::{Checkpoint, Shard};
 use crate::formats::parameters::compare::{Difference, difference};
 use crate::formats::parameters::scan::{ScanResult, scan};
 use crate::formats::parameters::{Place, ReadAt as _, Tensor};
 use crate::host::clock;
+use crate::model::lock::lock;
 use crate::model::units::Bytes;
 
 /// What one thread takes at once, in bytes; a multiple of every element's size.
@@ -25,12 +25,15 @@ const ELEMENT: usize = 16;
 /// The lowest priority there is: the job goes first.
 const NICE: i32 = 19;
 
+/// Told from time to time how many bytes were read, and how many there are.
+pub(crate) type Progress<'p> = dyn FnMut(u64, u64) + 'p;
+
 /// How fast values were read.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
-pub(super) struct Speed {
-    pub(super) bytes: u64,
-    pub(super) seconds: f64,
-    pub(super) threads: usize,
+pub(crate) struct Speed {
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
+    pub(crate) threads: usize,
 }
 
 impl fmt::Display for Speed {
@@ -75,9 +78,10 @@ impl OpenFiles {
 }
 
 /// Tests the values of every tensor that can be read, in their order.
-pub(super) fn scan_all(
+pub(crate) fn scan_all(
     checkpoint: &Checkpoint,
     threads: usize,
+    progress: &mut Progress<'_>,
 ) -> anyhow::Result<(Vec<Option<ScanResult>>, Speed)> {
     let tensors: Vec<(usize, &Tensor)> = checkpoint.tensors().collect();
     let place = |tensor: &Tensor| match tensor.place {
@@ -88,7 +92,7 @@ pub(super) fn scan_all(
     let segments = segments(sizes.enumerate());
     let found: Vec<Mutex<Option<ScanResult>>> =
         tensors.iter().map(|(_, tensor)| Mutex::new(place(tensor).map(|_| ScanResult::default()))).collect();
-    let speed = run(&segments, threads, 1, "scanning", |files, segment, buffers, done| {
+    let speed = run(&segments, threads, 1, progress, |files, segment, buffers, done| {
         let (file, tensor) = tensors[segment.tensor];
         let shard = &checkpoint.files[file];
         let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
@@ -110,7 +114,7 @@ pub(super) fn scan_all(
             at += read as u64;
             done(read as u64);
         }
-        let mut whole = found[segment.tensor].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut whole = lock(&found[segment.tensor]);
         *whole = whole.map(|whole| whole.and(sum));
         Ok(())
     })?;
@@ -119,13 +123,14 @@ pub(super) fn scan_all(
 }
 
 /// A tensor of one checkpoint and its counterpart in another, each with the number of its file.
-pub(super) type Pair<'p> = [(usize, &'p Tensor); 2];
+pub(crate) type Pair<'p> = [(usize, &'p Tensor); 2];
 
 /// Compares the values of pairs of one type and shape; absent where one of the two cannot be read.
-pub(super) fn compare_all(
+pub(crate) fn compare_all(
     both: [&Checkpoint; 2],
     pairs: &[Pair<'_>],
     threads: usize,
+    progress: &mut Progress<'_>,
 ) -> anyhow::Result<(Vec<Option<Difference>>, Speed)> {
     let places: Vec<Option<[u64; 2]>> = pairs
         .iter()
@@ -142,7 +147,7 @@ pub(super) fn compare_all(
     let segments = segments(sizes.enumerate());
     let found: Vec<Mutex<Option<Difference>>> =
         places.iter().map(|place| Mutex::new(place.map(|_| Difference::default()))).collect();
-    let speed = run(&segments, threads, 2, "comparing", |files, segment, buffers, done| {
+    let speed = run(&segments, threads, 2, progress, |files, segment, buffers, done| {
         let (pair, Some(place)) = (pairs[segment.tensor], places[segment.tensor]) else { return Ok(()) };
         let (mut at, mut sum) = (segment.begin, Difference::default());
         while at < segment.end {
@@ -158,7 +163,7 @@ pub(super) fn compare_all(
             at += wanted as u64;
             done(wanted as u64);
         }
-        let mut whole = found[segment.tensor].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut whole = lock(&found[segment.tensor]);
         *whole = whole.map(|whole| whole.and(sum));
         Ok(())
     })?;
@@ -170,7 +175,7 @@ fn run(
     segments: &[Segment],
     threads: usize,
     sides: usize,
-    doing: &str,
+    progress: &mut Progress<'_>,
     work: impl Fn(&mut OpenFiles, &Segment, &mut [Vec<u8>], &dyn Fn(u64)) -> anyhow::Result<()> + Sync,
 ) -> anyhow::Result<Speed> {
     let whole: u64 = segments.iter().map(|segment| segment.end - segment.begin).sum();
@@ -178,7 +183,6 @@ fn run(
     let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
     let threads = threads.clamp(1, segments.len().max(1));
     let (alive, ended) = channel::<()>();
-    let mut screen = Screen::new();
     let start = clock::now();
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -198,7 +202,7 @@ fn run(
                         let Some(segment) = segments.get(number) else { break };
                         if let Err(error) = work(&mut files, segment, &mut buffers, &done) {
                             stop.store(true, Ordering::Relaxed);
-                            let mut first = failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                            let mut first = lock(failed);
                             first.get_or_insert(error);
                         }
                     }
@@ -208,20 +212,12 @@ fn run(
         }
         drop(alive);
         while ended.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
-            show(&mut screen, doing, read.load(Ordering::Relaxed), whole);
+            progress(read.load(Ordering::Relaxed), whole);
         }
     });
-    screen.clear();
     let seconds = clock::now().since(start).as_secs_f64();
     match failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
         Some(error) => Err(error),
         None => Ok(Speed { bytes: whole, seconds, threads }),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share for a bar")]
-fn show(screen: &mut Screen, doing: &str, read: u64, whole: u64) {
-    let share = read as f64 / whole.max(1) as f64;
-    let line = format!("{} {doing}: {} of {}", bar(share), Bytes::new(read), Bytes::new(whole));
-    screen.show("", &line);
 }

@@ -1,7 +1,5 @@
 //! A replay in words.
 
-use std::io::Write;
-
 use crate::analyzers::exhaustion::{Basis, Level};
 use crate::analyzers::leak::{Envelope, State};
 use crate::analyzers::replay::ReplayedAssessment;
@@ -9,9 +7,10 @@ use crate::analyzers::tracker::{Assessment, Watched};
 use crate::model::printable::escaped;
 use crate::model::series::Series;
 use crate::plot::{self, TimeAxis};
+use crate::report::text::aligned;
 
 /// When the verdict changed, and to what.
-pub(super) fn changes(said: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, State)> {
+pub(crate) fn changes(said: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, State)> {
     let before = std::iter::once(None).chain(said.iter().map(|said| Some(said.assessment.leak)));
     said.iter().zip(before).filter_map(|(said, before)| {
         let state = said.assessment.leak;
@@ -20,22 +19,16 @@ pub(super) fn changes(said: &[ReplayedAssessment]) -> impl Iterator<Item = (f64,
 }
 
 /// What was seen, the verdict, the forecast, the evidence, what to do.
-pub(super) fn write(
-    out: &mut impl Write,
-    series: &Series,
-    said: &[ReplayedAssessment],
-    horizon: f64,
-) -> std::io::Result<()> {
+pub(crate) fn write(out: &mut String, series: &Series, said: &[ReplayedAssessment], horizon: f64) {
     let (Some(first), Some(last), Some(end)) = (series.rows.first(), series.rows.last(), said.last()) else {
-        return Ok(());
+        return;
     };
     let lowest = series.rows.iter().map(|row| row.used).fold(f64::INFINITY, f64::min);
     let highest = series.rows.iter().map(|row| row.used).fold(0.0, f64::max);
     let now = &end.assessment;
-    writeln!(out, "{}", escaped(&series.name))?;
-    let line = |out: &mut dyn Write, what: &str, text: String| writeln!(out, "  {what:<10} {text}");
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut line = |what: &str, text: String| rows.push(vec![what.to_owned(), text]);
     line(
-        out,
         "seen",
         format!(
             "{} {} over {}; used {} to {}, last {}",
@@ -46,20 +39,23 @@ pub(super) fn write(
             bytes(highest),
             bytes(last.used)
         ),
-    )?;
+    );
     for remark in &series.remarks {
-        line(out, "remark", escaped(remark).into_owned())?;
+        line("remark", escaped(remark).into_owned());
     }
-    line(out, "verdict", verdict(now, last.at))?;
+    line("verdict", verdict(now, last.at));
     for (at, _) in changes(said).filter(|(_, state)| *state == State::Leaking) {
-        line(out, "alarm", format!("leaking from {}", moment(at)))?;
+        line("alarm", format!("leaking from {}", moment(at)));
     }
-    line(out, "forecast", forecast(end, last.used, horizon))?;
+    line("forecast", forecast(end, last.used, horizon));
     if let Some(risk) = now.risk {
-        line(out, "risk", format!("{}: {}", risk.level.word(), risk.rule))?;
+        line("risk", format!("{}: {}", risk.level.word(), risk.rule));
     }
-    line(out, "evidence", evidence(now))?;
-    line(out, "advice", advice(now).to_owned())
+    line("evidence", evidence(now));
+    line("advice", advice(now).to_owned());
+    out.push_str(&escaped(&series.name));
+    out.push('\n');
+    aligned(out, &rows, &[0, 1]);
 }
 
 fn verdict(now: &Assessment, at: f64) -> String {
@@ -197,17 +193,17 @@ mod tests {
         let series =
             Series { name: "run.csv".to_owned(), rows: (0..600).map(row).collect(), remarks: vec![] };
         let said = replay(&series, &Options { limit: None, horizons: vec![900.0], every: 10 });
-        let mut text = Vec::new();
-        write(&mut text, &series, &said, 900.0).unwrap();
+        let mut text = String::new();
+        write(&mut text, &series, &said, 900.0);
         expect_test::expect![[r#"
             run.csv
-              seen       600 samples over 10 min; used 953.7 MiB to 1.5 GiB, last 1.5 GiB
-              verdict    leaking since t = 8 s, 3.4 GiB/h of used memory, confidence 1.00
-              alarm      leaking from t = 69 s
-              forecast   1.9 GiB is reached in 6 min (6 min to 7 min) if it goes on, by the used figure; within 15 min: 60 %
-              risk       high: exhaustion within 15 minutes is more likely than not
-              evidence   +495.9 MiB over the last 9 min of used memory; slopes in standard errors: floor 44.7, center 29472.0, peak 99.6; center leads
-              advice     tell file cache from the rest first: record anonymous and shared memory too
-        "#]].assert_eq(&String::from_utf8(text).unwrap());
+              seen      600 samples over 10 min; used 953.7 MiB to 1.5 GiB, last 1.5 GiB
+              verdict   leaking since t = 8 s, 3.4 GiB/h of used memory, confidence 1.00
+              alarm     leaking from t = 69 s
+              forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if it goes on, by the used figure; within 15 min: 60 %
+              risk      high: exhaustion within 15 minutes is more likely than not
+              evidence  +495.9 MiB over the last 9 min of used memory; slopes in standard errors: floor 44.7, center 29472.0, peak 99.6; center leads
+              advice    tell file cache from the rest first: record anonymous and shared memory too
+        "#]].assert_eq(&text);
     }
 }

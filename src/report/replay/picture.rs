@@ -7,7 +7,7 @@ use crate::plot::report::clock;
 use crate::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Tone, Unit};
 
 /// The chart of all series, one panel each.
-pub(super) fn chart(replayed: &[(Series, Vec<ReplayedAssessment>)]) -> Chart {
+pub(crate) fn chart(replayed: &[(Series, Vec<ReplayedAssessment>)]) -> Chart {
     let first = replayed.iter().filter_map(|(series, _)| series.rows.first()).map(|row| row.at);
     let subtitle = match replayed {
         [(_, said)] => said.last().map(|last| format!("at the end: {}", last.assessment.leak.word())),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-use super::csv;
+use super::columns;
 use crate::formats::older_logs::{self, Clock, Quantity, Recording};
 use crate::plot::report::{self, clock};
 use crate::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Tone, Unit, duration};
@@ -18,7 +18,7 @@ const LARGEST: u64 = 64 << 20;
 const FRONT: usize = 4096;
 
 /// The chart of a file, whatever it holds.
-pub(super) fn read(path: &Path, columns: &[String]) -> anyhow::Result<Chart> {
+pub(crate) fn read(path: &Path, columns: &[String]) -> anyhow::Result<Chart> {
     let name = || path.display().to_string();
     let bytes = load(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut chart = chart(&bytes, columns).with_context(name)?;
@@ -43,8 +43,8 @@ fn chart(bytes: &[u8], columns: &[String]) -> anyhow::Result<Chart> {
     if is_report(bytes) {
         return Ok(report::read(bytes)?.chart());
     }
-    if csv::is_csv(bytes) {
-        return recorded(csv::read(bytes)?, columns);
+    if columns::is_csv(bytes) {
+        return recorded(columns::read(bytes)?, columns);
     }
     Ok(logged(older_logs::read(bytes)?))
 }
@@ -62,7 +62,7 @@ fn is_report(bytes: &[u8]) -> bool {
 }
 
 /// The chart of a recording's columns.
-fn recorded(table: csv::Table, wanted: &[String]) -> anyhow::Result<Chart> {
+fn recorded(table: columns::Table, wanted: &[String]) -> anyhow::Result<Chart> {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     if let Some(unknown) = wanted.iter().find(|name| !names.contains(&name.as_str())) {
         bail!("there is no column {unknown:?}; there are {}", names.join(", "));
@@ -79,7 +79,7 @@ fn recorded(table: csv::Table, wanted: &[String]) -> anyhow::Result<Chart> {
             limit = column.values.iter().rev().find_map(|value| *value);
             continue;
         }
-        let counts_bytes = csv::counts_bytes(&column.name);
+        let counts_bytes = columns::counts_bytes(&column.name);
         let shown = if wanted.is_empty() { counts_bytes && column.values.iter().any(said) } else { asked };
         let line =
             Line { name: column.name, points: table.times.iter().copied().zip(column.values).collect() };
@@ -140,7 +140,7 @@ fn logged(recording: Recording) -> Chart {
 }
 
 /// Several charts as panels of one, on a time axis that all of them have.
-pub(super) fn together(mut charts: Vec<Chart>) -> Chart {
+pub(crate) fn together(mut charts: Vec<Chart>) -> Chart {
     if charts.len() == 1 {
         return charts.remove(0);
     }

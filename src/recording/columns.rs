@@ -30,25 +30,25 @@ const BYTES: [&str; 20] = [
 
 /// The columns of a recording.
 #[derive(Debug, PartialEq)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// The time of each row, in seconds.
-    pub(super) times: Vec<f64>,
+    pub(crate) times: Vec<f64>,
     /// The other columns, as long as the times.
-    pub(super) columns: Vec<Column>,
+    pub(crate) columns: Vec<Column>,
 }
 
 /// One column of numbers.
 #[derive(Debug, PartialEq)]
-pub(super) struct Column {
+pub(crate) struct Column {
     /// As the header has it.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Empty cells are missing.
-    pub(super) values: Vec<Option<f64>>,
+    pub(crate) values: Vec<Option<f64>>,
 }
 
 /// Why a file is no recording.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum CsvError {
+pub(crate) enum CsvError {
     #[error("line {line}: {problem}")]
     Row { line: usize, problem: RowProblem },
     #[error("line {line}: {found} cells, but the header has {wanted}")]
@@ -68,7 +68,7 @@ impl From<RowError> for CsvError {
 }
 
 /// Whether the first row is a header with times, or numbers separated by commas.
-pub(super) fn is_csv(bytes: &[u8]) -> bool {
+pub(crate) fn is_csv(bytes: &[u8]) -> bool {
     let mut rows = Rows::new(bytes);
     let Ok(Some((_, cells))) = rows.next_row() else { return false };
     let header = cells.iter().any(is_time);
@@ -80,13 +80,13 @@ fn is_time(name: &str) -> bool {
 }
 
 /// Whether a column of that name counts bytes.
-pub(super) fn counts_bytes(name: &str) -> bool {
+pub(crate) fn counts_bytes(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.ends_with("_bytes") || BYTES.contains(&name.as_str())
 }
 
 /// Reads a recording.
-pub(super) fn read(bytes: &[u8]) -> Result<Table, CsvError> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Table, CsvError> {
     let mut rows = Rows::new(bytes);
     let Some((mut line, mut row)) = rows.next_row()? else { return Err(CsvError::Empty) };
     let bare = row.iter().all(|cell| cell.parse::<f64>().is_ok());

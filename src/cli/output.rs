@@ -1,0 +1,101 @@
+//! `--format` and `--output`: what the report of a command is written as, and where to; the same in every command.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::out;
+use crate::model::printable;
+
+/// What a report is written as, and where to.
+///
+/// `F` has the formats of the command; its default is the format where neither option names one.
+#[derive(Debug, clap::Args)]
+pub(super) struct Output<F: ValueEnum + Default + Send + Sync + 'static> {
+    /// Format of the report [default: the one that the name of the --output file ends in, as in .json, otherwise the
+    /// first one].
+    #[arg(long, value_enum)]
+    format: Option<F>,
+    /// File that the report is written to, in place of standard output; `-` is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// The formats of most reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// Plain text.
+    #[default]
+    Text,
+    /// JSON, with units in the keys.
+    Json,
+}
+
+impl<F: ValueEnum + Default + Send + Sync + 'static> Output<F> {
+    /// The format that was asked for, by `--format` or by the name of the file.
+    pub(super) fn format(&self) -> F {
+        let ending = || self.output.as_deref()?.extension()?.to_str();
+        let of_the_name = || F::from_str(ending()?, true).ok();
+        self.format.clone().or_else(of_the_name).unwrap_or_default()
+    }
+
+    /// Whether the report goes to standard output because nothing else was asked for.
+    pub(super) fn is_default(&self) -> bool {
+        self.output.is_none()
+    }
+
+    /// Writes text of several lines; names in it have been escaped, each for itself.
+    pub(super) fn text(&self, text: &str) -> anyhow::Result<()> {
+        self.put(printable::lines(text).as_bytes())
+    }
+
+    /// The same, with the colors of reports.
+    pub(super) fn colored(&self, text: &str) -> anyhow::Result<()> {
+        self.put(printable::colored(text).as_bytes())
+    }
+
+    /// Writes JSON.
+    pub(super) fn json(&self, text: &str) -> anyhow::Result<()> {
+        self.put(printable::json(text).as_bytes())
+    }
+
+    /// Writes a value as JSON for people and programs.
+    pub(super) fn value(&self, value: &impl serde::Serialize) -> anyhow::Result<()> {
+        self.json(&pretty(value)?)
+    }
+
+    fn put(&self, bytes: &[u8]) -> anyhow::Result<()> {
+        out::file(self.output.as_deref().unwrap_or(Path::new("-")), bytes)
+    }
+}
+
+/// A value as indented JSON, with a line feed at its end.
+pub(super) fn pretty(value: &impl serde::Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(value).map(|text| text + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        output: Output<Format>,
+    }
+
+    fn format(args: &[&str]) -> Format {
+        <Line as clap::Parser>::parse_from([&["memwarden"], args].concat()).output.format()
+    }
+
+    #[test]
+    fn the_option_goes_before_the_name_of_the_file() {
+        for args in [&[][..], &["--output", "-"], &["--output", "report"], &["--output", "x.md"]] {
+            assert_eq!(format(args), Format::Text, "{args:?}");
+        }
+        assert_eq!(format(&["--output", "x.json"]), Format::Json);
+        assert_eq!(format(&["-o", "x.JSON"]), Format::Json);
+        assert_eq!(format(&["--output", "x.json", "--format", "text"]), Format::Text);
+        assert_eq!(format(&["--output", "x.txt", "--format", "json"]), Format::Json);
+    }
+}
