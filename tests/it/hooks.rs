@@ -87,7 +87,7 @@ fn a_hook_that_hangs_is_killed_with_all_it_started() {
     );
     let begun = now();
     let (failed, said) = room.run(&script, Duration::from_millis(700));
-    assert_eq!(failed.unwrap(), "the hook took too long and was killed: stuck");
+    assert_eq!(failed.unwrap(), "the hook exceeded its timeout and was killed: stuck");
     assert_eq!(said, "stuck\n");
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     let pids = std::fs::read_to_string(file).unwrap();
@@ -105,7 +105,7 @@ fn a_flood_is_cut() {
     let (failed, said) = room.run("head -c 10000000 /dev/zero | tr '\\0' x", LONG);
     assert_eq!((failed, said.len()), (None, 4096));
     let (failed, said) = room.run("yes", Duration::from_millis(300));
-    assert!(failed.unwrap().starts_with("the hook took too long and was killed: y y"));
+    assert!(failed.unwrap().starts_with("the hook exceeded its timeout and was killed: y y"));
     assert_eq!(said.len(), 4096);
 }
 
@@ -126,8 +126,8 @@ fn one_that_cannot_start_says_why() {
     room.begin_program(program, LONG);
     let error = room.next().result.unwrap_err().to_string();
     assert!(error.ends_with("can be written by others (mode 777)"), "{error}");
-    assert_eq!(room.run("exit 3", LONG).0.unwrap(), "the hook ended with code 3");
-    assert_eq!(room.run("kill -9 $$", LONG).0.unwrap(), "the hook was ended by signal 9");
+    assert_eq!(room.run("exit 3", LONG).0.unwrap(), "the hook exited with code 3");
+    assert_eq!(room.run("kill -9 $$", LONG).0.unwrap(), "the hook was terminated by signal 9");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_place_that_cannot_be_written_is_said_at_start() {
     std::fs::write(&blocked, "").unwrap();
     let file = format!("state.file={}", blocked.join("state.json").display());
     let daemon = Daemon::start(&["--set", &file]);
-    assert_eq!(daemon.logged(&["The audit log of protection cannot be written"]).len(), 1);
+    assert_eq!(daemon.logged(&["Cannot write the audit log"]).len(), 1);
     assert_eq!(daemon.logged(&["Cannot write incident records"]).len(), 1);
     let page = daemon.wait_page("the records", LONG, |page| {
         page.0.iter().any(|series| series.name == "memwarden_records_writable" && series.value == 0.0)
