@@ -152,7 +152,7 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {
     if growth.is_none_or(|growth| growth.state != "leaking")
         && ended.any(|(_, growth)| growth.state == "leaking")
     {
-        return "It leaks: a process of it leaked until that process ended.".to_owned();
+        return "A leak was found: a process leaked until it ended.".to_owned();
     }
     match growth.map_or("insufficient", |growth| growth.state.as_str()) {
         "leaking" => "A leak was found.".to_owned(),

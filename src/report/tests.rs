@@ -254,8 +254,8 @@ fn a_process_that_leaked_until_it_ended_is_a_leak_of_the_command() {
         let ended = Ended { workload: "run".to_owned(), code: Some(0), ..Ended::default() };
         build_run(&ended, &recorder, &About::default(), Paint::Plain).json["verdict"].clone()
     };
-    assert_eq!(told(&[state("steady", false)]), "It leaks: a process of it leaked until that process ended.");
-    assert_eq!(told(&[state("steady", false), state("steady", true)]), "No leak.");
+    assert_eq!(told(&[state("steady", false)]), "A leak was found: a process leaked until it ended.");
+    assert_eq!(told(&[state("steady", false), state("steady", true)]), "No leak was found.");
 }
 
 #[test]
