@@ -17,6 +17,7 @@ use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
+use crate::model::printable::escaped;
 use crate::model::shortage::Shortage;
 use crate::model::source::Reporter;
 use crate::model::time::Timestamp;
@@ -223,7 +224,7 @@ impl Run {
             follower: Follower::default(),
             text: log("perf.log"),
             table: log("perf_realtime.log"),
-            summary: Summary::new(workload.as_str(), now),
+            summary: Summary::new(&escaped(workload.as_str()), now),
             summed: now,
             events: Events { files: VecDeque::new(), bytes: 0 },
             started: now,
@@ -340,7 +341,8 @@ fn file_name(workload: &str) -> String {
     let kept = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     let name: String =
         workload.chars().take(100).map(|letter| if kept(letter) { letter } else { '_' }).collect();
-    if name.is_empty() || name.starts_with('.') { format!("_{name}") } else { name }
+    // A name that begins with `-` would be an option of `rm *`.
+    if name.is_empty() || name.starts_with(['.', '-']) { format!("_{name}") } else { name }
 }
 
 #[cfg(test)]
@@ -353,6 +355,19 @@ mod tests {
         workloads.iter().map(|workload| (Label::from(*workload), WorkloadRow::default())).collect()
     }
 
+    fn config(folder: &Path) -> PerfLogs {
+        PerfLogs {
+            folder: Some(folder.to_path_buf()),
+            text: true,
+            table: false,
+            tensorboard: false,
+            summary: false,
+            every_steps: 1,
+            max_size: Bytes::new(1 << 20),
+            max_files: 1,
+        }
+    }
+
     #[test]
     fn one_user_leaves_room_for_anothers_workload() {
         let folder = tempfile::tempdir().unwrap();
@@ -362,16 +377,7 @@ mod tests {
         owners.turn(true);
         let users = all.iter().map(|name| (Label::from(*name), 61_002));
         *lock(&owners.users) = Some(users.chain([("zz".into(), 61_001)]).collect());
-        let config = PerfLogs {
-            folder: Some(folder.path().to_path_buf()),
-            text: true,
-            table: false,
-            tensorboard: false,
-            summary: false,
-            every_steps: 1,
-            max_size: Bytes::new(1 << 20),
-            max_files: 1,
-        };
+        let config = config(folder.path());
         let mut writer = Writer {
             folder: folder.path().to_path_buf(),
             config,
@@ -391,12 +397,20 @@ mod tests {
     }
 
     #[test]
+    fn a_summary_shows_the_characters_of_a_name_that_are_invisible() {
+        let run = Run::new(Path::new("logs"), &"\u{202e}live".into(), None, &config(Path::new("logs")), 0.0);
+        let summary = String::from_utf8(run.summary.json().unwrap()).unwrap();
+        assert!(summary.contains("\\\\u{202e}live"), "{summary}");
+    }
+
+    #[test]
     fn no_name_leads_out_of_the_folder() {
         for (name, file) in [
             ("slurm-17", "slurm-17"),
             ("../../etc/cron.d/x", "_.._.._etc_cron.d_x"),
             ("..", "_.."),
             ("", "_"),
+            ("-rf", "_-rf"),
             ("a/b c\n", "a_b_c_"),
         ] {
             assert_eq!(file_name(name), file);

@@ -12,7 +12,9 @@ use std::hash::Hash;
 /// most.
 ///
 /// ```
-/// User 1 requests four of three slots, user 2 one.
+/// use memwarden::model::fair;
+/// // User 1 requests four of three slots, user 2 one.
+/// assert_eq!(fair::divide(&[1, 1, 1, 1, 2], 3), [true, true, false, false, true]);
 /// ```
 pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
     if owners.len() <= most {
@@ -33,7 +35,10 @@ pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
 /// of its user's share go to the first entries that fit.
 ///
 /// ```
-/// User 1 requests four times two of seven slots, user 2 once three.
+/// use memwarden::model::fair;
+/// // User 1 requests four times two of seven slots, user 2 once three.
+/// let asked = [(1, 2), (1, 2), (1, 2), (1, 2), (2, 3)];
+/// assert_eq!(fair::divide_sizes(&asked, 7), [true, true, false, false, true]);
 /// ```
 pub fn divide_sizes<U: Ord + Copy>(asked: &[(U, usize)], most: usize) -> Vec<bool> {
     let mut users = BTreeMap::<U, usize>::new();

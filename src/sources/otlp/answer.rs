@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, ORIGIN, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
@@ -59,12 +59,14 @@ enum Problem {
     Slow,
     #[error("too many concurrent requests")]
     Busy,
+    #[error("requests of web pages are not accepted")]
+    Browser,
 }
 
 impl Problem {
     const fn answer(&self) -> Answer {
         match self {
-            Self::Path | Self::Method | Self::Type | Self::Encoding => Answer::Unsupported,
+            Self::Path | Self::Method | Self::Type | Self::Encoding | Self::Browser => Answer::Unsupported,
             Self::Size | Self::Heavy(weigh::Heavy::Memory) => Answer::TooLarge,
             Self::Heavy(_) | Self::Torn | Self::Malformed => Answer::Malformed,
             Self::Slow => Answer::Slow,
@@ -81,6 +83,7 @@ impl Problem {
             Self::Heavy(_) | Self::Torn | Self::Malformed => StatusCode::BAD_REQUEST,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Browser => StatusCode::FORBIDDEN,
         }
     }
 
@@ -90,6 +93,7 @@ impl Problem {
             // Pushing the same request again would fail again.
             Self::Size | Self::Heavy(_) | Self::Torn | Self::Malformed => tonic::Code::InvalidArgument,
             Self::Slow | Self::Busy => tonic::Code::Unavailable,
+            Self::Browser => tonic::Code::PermissionDenied,
         }
     }
 }
@@ -98,6 +102,7 @@ impl Problem {
 pub(super) async fn answer(request: Request<Incoming>, caller: Arc<Caller>) -> Response<tonic::body::Body> {
     let protocol = if is_grpc(request.headers()) { Protocol::Grpc } else { Protocol::Http };
     let outcome = match protocol {
+        _ if is_from_a_page(request.headers()) => Err(Problem::Browser),
         Protocol::Grpc => grpc(request, &caller).await,
         Protocol::Http => http(request, &caller).await,
     };
@@ -105,6 +110,12 @@ pub(super) async fn answer(request: Request<Incoming>, caller: Arc<Caller>) -> R
         caller.shared.counts.request(protocol, problem.answer());
         refuse(protocol, &problem)
     })
+}
+
+/// Whether a browser sent the request for a web page. Browsers add `Origin` to every POST, also to one to a name that the
+/// owner of the page made resolve to this machine (DNS rebinding); exporters add neither header.
+fn is_from_a_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site")
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {

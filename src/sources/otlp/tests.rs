@@ -437,6 +437,9 @@ fn hostile_requests_are_answered_and_counted() {
     assert_eq!(status("/v1/metrics", "", &push), 415);
     let brotli = "content-type: application/x-protobuf\r\ncontent-encoding: br\r\n";
     assert_eq!(status("/v1/metrics", brotli, &push), 415);
+    for page in ["origin: http://a.example\r\n", "origin: null\r\n", "sec-fetch-site: same-origin\r\n"] {
+        assert_eq!(status("/v1/metrics", &format!("{PROTOBUF}{page}"), &push), 403, "{page}");
+    }
     assert_eq!(status("/v1/traces", PROTOBUF, &push), 404);
     assert_eq!(status("/v1/logs", PROTOBUF, &push), 404);
     assert_eq!(status("/v1/metrics", ZIPPED, &push), 400, "it is not zipped");
@@ -455,7 +458,7 @@ fn hostile_requests_are_answered_and_counted() {
         requests_total{protocol="http",outcome="partial"} 1
         requests_total{protocol="http",outcome="malformed"} 4
         requests_total{protocol="http",outcome="too_large"} 3
-        requests_total{protocol="http",outcome="unsupported"} 6
+        requests_total{protocol="http",outcome="unsupported"} 9
         points_total{outcome="taken"} 7
         points_total{outcome="unknown"} 1
         points_total{outcome="refused"} 1"#]]
