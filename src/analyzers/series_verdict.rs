@@ -95,7 +95,8 @@ impl SeriesVerdict {
             (Some(recent), Some(whole)) => {
                 let faster = recent.rate.0 - whole.rate.0 > SURELY * (recent.rate.1 + whole.rate.1);
                 let both = recent.state == State::Leaking && whole.state == State::Leaking;
-                // The whole sees only coarsely that growth ended; where it came in stairs, it sees what goes on.
+                // The buckets of the whole life are too coarse to show soon that growth has ended. Growth with earlier pauses
+                // (stairs) is still judged by the whole life, because each pause would look like its end.
                 let over = self.recent.has_just_ended();
                 let of_whole = whole.state > recent.state && !over || both && !faster;
                 Some(if of_whole { whole } else { recent })

@@ -143,7 +143,7 @@ fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page
 
 fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {
     let growth = recorder.growths.all.get(subject);
-    // A process that leaked until it ended: the workload's memory fell with its end.
+    // When a leaking process exits, the memory of the workload falls and its own state is no longer `leaking`.
     let own = |other: &Subject| {
         other.workload == subject.workload && matches!(other.resource.as_str(), "process" | "gpu_process")
     };

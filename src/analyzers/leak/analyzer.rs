@@ -290,7 +290,7 @@ fn kind(subject: &Subject, said: &DatedAssessment, now: Parts, calm: Option<Part
     let Some(calm) = calm else { return Kind::Either };
     let rise = |now: Option<f64>, calm: Option<f64>| now.unwrap_or(0.0) - calm.unwrap_or(0.0);
     let (anon, shmem) = (rise(now.anon, calm.anon), rise(now.shmem, calm.shmem));
-    // Its processes are ending, or another kind of its memory is being freed.
+    // No kind is above its level before the growth: processes are exiting, or memory is being freed.
     if anon <= 0.0 && shmem <= 0.0 {
         return Kind::Either;
     }

@@ -48,7 +48,7 @@ pub(in crate::analyzers) struct Verdict {
     lead: Envelope,
     /// Where growth last ended.
     stood: Option<Stood>,
-    /// Whether it had ended before.
+    /// Whether growth ended more than once.
     #[serde(default)]
     stood_before: bool,
     /// Whether growth has resumed since then at its former rate.
@@ -129,7 +129,7 @@ impl Verdict {
         self.faded
     }
 
-    /// Whether growth that never stood before has ended, and the window still has its rate.
+    /// Whether growth without an earlier pause has ended, and the rate of the window still includes it.
     pub(in crate::analyzers) fn has_just_ended(&self) -> bool {
         self.faded && self.stood.is_some() && !self.stood_before
     }

@@ -118,7 +118,8 @@ impl Escalation {
     pub fn ending(&self, now: Timestamp) -> bool {
         let blind = self.state == State::Blind;
         let state = if blind { self.resume } else { self.state };
-        // A target that is blind is not overdue, and neither is one in TERM whose SIGKILL waits for another's memory.
+        // BLIND reports no overrun, and neither does TERM while its SIGKILL waits for another target, so that both states are
+        // limited by their time here.
         let allowed = self.limits.term_grace + self.limits.verify_timeout;
         let begun = self.incident.and_then(|incident| incident.term_from);
         let unbounded = blind || state == State::Term;
@@ -303,7 +304,8 @@ impl Escalation {
             return Some((State::Cooldown, Reason::Recovered));
         }
         if judged.held_up {
-            // Only after a time in BLIND, in which it held up nobody, another target can have been ended meanwhile.
+            // Another target is being ended for a shared shortage. That can happen only after this target was in BLIND for
+            // longer than its time limit, because it blocked no other target then.
             return None;
         }
         if self.limits.max_state == MaxState::Kill {

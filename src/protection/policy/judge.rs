@@ -33,7 +33,7 @@ pub struct Judged {
     pub back: bool,
     /// Whether memory is being freed and the shortage is not over.
     pub returning: bool,
-    /// Whether another target's memory is on its way back, and no level that is this target's alone is crossed.
+    /// Whether another target is being ended, and no level of a resource that belongs to this target alone is crossed.
     pub held_up: bool,
     /// The shortest time to exhaustion at the fast rates, in seconds.
     pub left: Option<f64>,
