@@ -179,7 +179,19 @@ impl Daemon {
     /// Waits until a page is as `good` wants it.
     #[track_caller]
     pub(crate) fn wait_page(&self, what: &str, limit: Duration, good: impl Fn(&Page) -> bool) -> Page {
-        wait_for(what, limit, || Some(self.page()).filter(|page| good(page)))
+        let begun = now();
+        loop {
+            let page = self.page();
+            if good(&page) {
+                return page;
+            }
+            if begun.elapsed() >= limit {
+                let shown = self.metrics();
+                let lines: Vec<_> = shown.lines().filter(|line| line.contains("_info{")).collect();
+                panic!("waited {limit:?} for {what}\n{}\nthe log:\n{}", lines.join("\n"), self.log());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The lines logged so far that have all of `parts`.

@@ -54,7 +54,9 @@ fn speaker(marker: &str) -> Option<Kept> {
 /// Tells it the daemon's socket, which other users can reach.
 fn speak(speaker: &mut Kept, daemon: &Daemon) {
     let socket = daemon.job_socket();
-    wait_for("the job socket", SOON, || std::os::unix::net::UnixStream::connect(&socket).ok());
+    // It accepts connections before its file has its mode, and the speaker tries once.
+    let open = || Some(std::fs::metadata(&socket).ok()?.permissions().mode() & 0o002 != 0);
+    wait_for("the job socket", SOON, || open().filter(|open| *open));
     std::fs::set_permissions(socket.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut input = speaker.0.stdin.take().unwrap();
     writeln!(input, "{}", socket.display()).unwrap();
