@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::perf_log::{Owners, PerfLog};
 use super::sampler::{self, Request, Sampler};
@@ -49,6 +50,8 @@ const LAST_PUSH: Duration = Duration::from_secs(2);
 const LAST_SAMPLE: Duration = Duration::from_secs(1);
 const LAST_LINES: Duration = Duration::from_millis(500);
 const LAST_RECORD: Duration = Duration::from_millis(500);
+/// Shortest time between two reloads that were requested over HTTP.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 /// A frame older than this many intervals means that the sampler is stuck.
 const STALE_INTERVALS: u32 = 5;
 
@@ -134,6 +137,8 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         host_name: sysinfo::System::host_name(),
         incidents,
         stale_after: judged,
+        retries_bind: !protection(&config).targets.is_empty(),
+        proc: config.paths.proc.clone(),
     })?;
     let addresses = server.addresses();
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -184,6 +189,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let mut watchdog = notify::watchdog_interval().map(tokio::time::interval);
     let mut reading: Option<Reading> = None;
     let mut second = tokio::time::interval(Duration::from_secs(1));
+    let (mut may_reload, mut next_reload) = (true, Instant::now());
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => break,
@@ -192,7 +198,12 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
                 Some(reading) => reading.again = true,
                 None => reading = Some(daemon.read(None)),
             },
-            Some(answer) = reloads.recv(), if reading.is_none() => reading = Some(daemon.read(Some(answer))),
+            // Without a web-config file any local user can ask, and each reload is logged.
+            () = tokio::time::sleep_until(next_reload), if !may_reload => may_reload = true,
+            Some(answer) = reloads.recv(), if reading.is_none() && may_reload => {
+                (may_reload, next_reload) = (false, Instant::now() + RELOAD_INTERVAL);
+                reading = Some(daemon.read(Some(answer)));
+            }
             (read, done) = finished(&mut reading) => {
                 let outcome = daemon.reload(read);
                 if let Some(answer) = done.answer {

@@ -13,6 +13,7 @@ pub mod frame;
 pub mod histogram;
 pub mod ids;
 pub mod label;
+pub mod limited_groups;
 pub mod lock;
 pub mod outlook;
 pub mod pattern;

@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 use crate::host::cgroup::{Hierarchy, Version};
+use crate::model::limited_groups::LimitedGroups;
 use crate::model::units::Bytes;
 
 /// A `memory.stat` has about 2 KiB; what is needed of `/proc/meminfo` is in its first lines.
@@ -53,6 +54,8 @@ pub struct GroupMeter {
 
 #[derive(Debug)]
 struct Level {
+    /// The inode of the group, which distinguishes it from all that exist at the same time.
+    group: u64,
     limit: OwnedFd,
     usage: OwnedFd,
     stat: OwnedFd,
@@ -76,6 +79,7 @@ impl GroupMeter {
             let folder = hierarchy.root.join(rest);
             let level = || {
                 Ok::<_, io::Error>(Level {
+                    group: rustix::fs::stat(&folder)?.st_ino,
                     limit: open(&folder.join(limit))?,
                     usage: open(&folder.join(usage))?,
                     stat: open(&folder.join("memory.stat"))?,
@@ -96,13 +100,15 @@ impl GroupMeter {
         Ok(Self { version: hierarchy.version, levels })
     }
 
-    /// The smallest memory left below any limit on the path; absent where no limit is below `host`.
+    /// The smallest memory left below any limit on the path, and the groups with such limits; absent where no limit is
+    /// below `host`.
     ///
     /// # Errors
     /// I/O errors, also once the cgroup is removed, or `InvalidData`.
-    pub fn read(&self, host: Bytes) -> io::Result<Option<Left>> {
+    pub fn read(&self, host: Bytes) -> io::Result<Option<(Left, LimitedGroups)>> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidData);
         let mut least: Option<Left> = None;
+        let mut groups = LimitedGroups::default();
         for level in &self.levels {
             let mut room = [0; ROOM];
             let limit = text(&level.limit, &mut room)?.trim_ascii();
@@ -113,11 +119,13 @@ impl GroupMeter {
             let stat = text(&level.stat, &mut room)?;
             let cache = field(stat, self.inactive()).ok_or_else(wrong)?;
             let headroom = limit.saturating_sub(usage.saturating_sub(cache));
+            groups.add(level.group);
             if least.is_none_or(|least| headroom < least.headroom.get()) {
                 least = Some(Left { headroom: Bytes::new(headroom), total: Bytes::new(limit) });
+                groups.set_least(level.group);
             }
         }
-        Ok(least)
+        Ok(least.map(|least| (least, groups)))
     }
 
     /// Page cache that is reclaimed first; v1 has it for the whole subtree under another name.
@@ -182,6 +190,10 @@ mod tests {
         Left { headroom: Bytes::new(headroom), total: Bytes::new(total) }
     }
 
+    fn memory_left(meter: &GroupMeter, host: Bytes) -> Option<Left> {
+        meter.read(host).unwrap().map(|(left, _)| left)
+    }
+
     #[test]
     fn the_host_is_what_is_available() {
         let folder = tempfile::tempdir().unwrap();
@@ -211,7 +223,7 @@ mod tests {
         }
         let host = Bytes::new(8 << 30);
         let meter = GroupMeter::open(&hierarchy, "/a/b").unwrap();
-        assert_eq!(meter.read(host).unwrap(), Some(left(60 * MIB, 200 * MIB)));
+        assert_eq!(memory_left(&meter, host), Some(left(60 * MIB, 200 * MIB)));
         assert_eq!(meter.read(Bytes::new(100 * MIB)).unwrap(), None, "no limit that the host does not have");
         write(folder.path(), "a/memory.max", "nonsense\n");
         assert!(meter.read(host).is_err());
@@ -227,7 +239,29 @@ mod tests {
         write(folder.path(), "pod/memory.stat", "inactive_file 0\n");
         std::fs::create_dir(folder.path().join("pod/task")).unwrap();
         let meter = GroupMeter::open(&hierarchy, "/pod/task").unwrap();
-        assert_eq!(meter.read(Bytes::new(8 << 30)).unwrap(), Some(left(100 * MIB, 200 * MIB)));
+        assert_eq!(memory_left(&meter, Bytes::new(8 << 30)), Some(left(100 * MIB, 200 * MIB)));
+    }
+
+    #[test]
+    fn a_shortage_belongs_to_the_group_with_the_limit_and_to_all_below_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { version: Version::V2, root: folder.path().to_owned() };
+        let groups = |path: &str| GroupMeter::open(&hierarchy, path).unwrap().read(Bytes::new(8 << 30));
+        for (path, max, current) in
+            [("job", 200, 190), ("job/a", 100, 50), ("job/b", 9000, 140), ("other", 50, 49)]
+        {
+            write(folder.path(), &format!("{path}/memory.max"), &format!("{}\n", max * MIB));
+            write(folder.path(), &format!("{path}/memory.current"), &format!("{}\n", current * MIB));
+            write(folder.path(), &format!("{path}/memory.stat"), "inactive_file 0\n");
+        }
+        let [a, b, other] = ["job/a", "job/b", "other"].map(|path| groups(path).unwrap().unwrap().1);
+        assert!(a.least().is_some() && a.least() == b.least());
+        assert!(a.contain(b.least().unwrap()) && b.contain(a.least().unwrap()));
+        assert!(!a.contain(other.least().unwrap()) && !other.contain(a.least().unwrap()));
+        // What ends in the inner group frees memory of the outer one, not the other way round.
+        write(folder.path(), "job/a/memory.current", &format!("{}\n", 99 * MIB));
+        let inner = groups("job/a").unwrap().unwrap().1;
+        assert!(!b.contain(inner.least().unwrap()) && inner.contain(b.least().unwrap()));
     }
 
     #[test]
@@ -238,7 +272,7 @@ mod tests {
         write(folder.path(), "j/memory.usage_in_bytes", "94371840\n");
         write(folder.path(), "j/memory.stat", "inactive_file 1\ntotal_inactive_file 4194304\n");
         let meter = GroupMeter::open(&hierarchy, "/j").unwrap();
-        assert_eq!(meter.read(Bytes::new(8 << 30)).unwrap(), Some(left(14 * MIB, 100 * MIB)));
+        assert_eq!(memory_left(&meter, Bytes::new(8 << 30)), Some(left(14 * MIB, 100 * MIB)));
         write(folder.path(), "j/memory.limit_in_bytes", "9223372036854771712\n");
         assert_eq!(meter.read(Bytes::new(8 << 30)).unwrap(), None);
     }

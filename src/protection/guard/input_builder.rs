@@ -537,7 +537,7 @@ mod tests {
     }
 
     fn left(meter: Option<Option<GroupMeter>>) -> Option<u64> {
-        meter.flatten()?.read(Bytes::new(1 << 40)).unwrap().map(|left| left.headroom.get() >> 20)
+        meter.flatten()?.read(Bytes::new(1 << 40)).unwrap().map(|(left, _)| left.headroom.get() >> 20)
     }
 
     #[test]

@@ -128,6 +128,7 @@ impl JobState {
                 self.sampled.gpu.is_absent(),
                 self.sampled.allocator.is_absent(),
             ],
+            groups: self.cgroup.groups(),
             forecast: self.sampled.forecast.map(|forecast| Aged::of(forecast, age)),
             leak: self.sampled.leak.map(|leak| Aged::of(leak, age)),
             alert: Some(self.sampled.alert(now)),

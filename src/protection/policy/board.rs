@@ -102,22 +102,26 @@ impl Board {
         UsedUp { target: target == 0, host: host == 0 }
     }
 
-    /// Whether another job is terminating within its time limit, so that memory will be freed. In mode observe none
-    /// is.
-    fn busy(&self, but: usize, now: Timestamp) -> bool {
-        let ending = |occupied: &Occupied| {
-            occupied.escalation.ending(now) && occupied.escalation.limits().mode == Mode::Enforce
-        };
-        self.slots.iter().enumerate().any(|(place, slot)| place != but && slot.as_ref().is_some_and(ending))
+    /// What the other slots leave for this one: whether another job is terminating within its time limit, so that memory
+    /// will be freed, also below the limit of the cgroup `least`. In mode observe none is.
+    fn gate(&self, but: usize, now: Timestamp, least: Option<u64>, left: u32) -> Gate {
+        let mut gate = Gate { busy: false, below_the_limit: false, left };
+        for (place, slot) in self.slots.iter().enumerate() {
+            let Some(Occupied { escalation, .. }) = slot else { continue };
+            if place != but && escalation.ending(now) && escalation.limits().mode == Mode::Enforce {
+                gate.busy = true;
+                gate.below_the_limit |= least.is_some_and(|group| escalation.is_below(group));
+            }
+        }
+        gate
     }
 
     /// Steps the escalation in one slot; an empty slot has no transitions.
     pub fn step(&mut self, slot: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
-        let busy = self.busy(slot, now);
         let (of_target, of_host) = self.left_for(self.slots.get(slot)?.as_ref()?, now);
-        let left = of_target.min(of_host);
+        let gate = self.gate(slot, now, observed.groups.least(), of_target.min(of_host));
         let Occupied { target, user, escalation } = self.slots.get_mut(slot)?.as_mut()?;
-        let transition = escalation.step(now, observed, Gate { busy, left })?;
+        let transition = escalation.step(now, observed, gate)?;
         if transition.counts {
             let enforces = escalation.limits().mode == Mode::Enforce;
             self.rates[*target].count(now, *user);
@@ -243,6 +247,52 @@ mod tests {
             moves.extend(board.step(0, now, &short()).map(|moved| (moved.to, moved.reason)));
         }
         assert_eq!(moves, [(State::Disarmed, Reason::RateUsed), (State::Disarmed, Reason::Withheld)]);
+    }
+
+    #[test]
+    fn a_limit_above_two_targets_ends_one_of_them() {
+        let now = Timestamp::from_secs(100);
+        // Each slot: the limited groups of the job, the innermost first, and the one with the least memory left.
+        let ended = |jobs: [(&[u64], u64); 2]| {
+            let mut board = Board::new(2, [3, 3], 5);
+            jobs.map(|(groups, least)| {
+                let slot = usize::from(board.slots[0].is_some());
+                let escalation = Escalation::new(limits(), now);
+                board.set_slot(slot, Some(Occupied { target: slot, user: Some(7), escalation }));
+                let mut observed = short();
+                groups.iter().for_each(|group| observed.groups.add(*group));
+                observed.groups.set_least(least);
+                board.step(slot, now, &observed).map(|moved| moved.to)
+            })
+        };
+        let [kill, warn] = [Some(State::Kill), Some(State::Warn)];
+        assert_eq!(ended([(&[4, 3], 3), (&[3], 3)]), [kill, warn], "the same limit");
+        assert_eq!(
+            ended([(&[4, 3], 4), (&[5, 3], 3)]),
+            [kill, warn],
+            "the memory of the first counts above it"
+        );
+        assert_eq!(ended([(&[3], 3), (&[4, 3], 4)]), [kill, kill], "a limit of its own below");
+        assert_eq!(ended([(&[3], 3), (&[4], 4)]), [kill, kill], "two limits");
+    }
+
+    #[test]
+    fn memory_below_a_limit_that_went_with_the_victims_is_not_said_to_be_back() {
+        let mut now = Timestamp::from_secs(100);
+        let mut board = Board::new(1, [3], 5);
+        let escalation = Escalation::new(limits(), now);
+        board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
+        let gone = Observed { alive: Some(0), readings: [None; 4], ..short() };
+        let gone = Observed { members: Some(Aged::now(Members { count: 0, catching: None })), ..gone };
+        let absent = [false, true, true, true];
+        let mut moves = Vec::new();
+        for observed in [short(), gone, Observed { absent, ..gone }] {
+            now = now.plus(Duration::from_millis(100));
+            moves.extend(board.step(0, now, &observed).map(|moved| (moved.to, moved.reason)));
+        }
+        let hard = Reason::Hard(Resource::Cgroup);
+        let [killed, gone] = [(State::Verify, Reason::Killed), (State::Cooldown, Reason::Gone)];
+        assert_eq!(moves, [(State::Kill, hard), killed, gone]);
     }
 
     #[test]

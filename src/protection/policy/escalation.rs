@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::condition::{Condition, Conditions, Truth};
 use super::judge::{Judged, judge};
 use super::limits::Limits;
-use super::observed::{AckKind, Observed};
+use super::observed::{AckKind, Observed, Resource};
 use super::state::{MaxState, Mode, Reason, State, Transition};
+use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 
 /// The fast rate contains a burst for a second after its end, so that a job that has just loaded its data is not
@@ -21,13 +22,24 @@ const BURST: Duration = Duration::from_millis(1_500);
 pub struct Gate {
     /// Whether another job is terminating, so that its memory will be freed.
     pub busy: bool,
+    /// Whether such a job is below the cgroup limit that leaves this job the least memory.
+    pub below_the_limit: bool,
     /// Terminations left in the current hour, by the limits of the target and the host.
     pub left: u32,
 }
 
 impl Gate {
     /// No other escalation.
-    pub const OPEN: Self = Self { busy: false, left: u32::MAX };
+    pub const OPEN: Self = Self { busy: false, below_the_limit: false, left: u32::MAX };
+
+    /// Whether another job is terminating that will free this resource.
+    pub const fn waits_for(self, resource: Resource) -> bool {
+        match resource {
+            Resource::Host | Resource::Gpu => self.busy,
+            Resource::Cgroup => self.below_the_limit,
+            Resource::Allocator => false,
+        }
+    }
 }
 
 /// One shortage, from its first transition to its end.
@@ -44,6 +56,17 @@ struct Incident {
     counted: bool,
     /// Whether it was reported that the victims, or their memory, exceed the time limit.
     overdue: bool,
+    /// The resource that began it, where it was one.
+    resource: Option<Resource>,
+    /// The limited cgroups of the job when it was first terminated.
+    groups: LimitedGroups,
+}
+
+impl Incident {
+    /// Whether the resource that began it has no reading.
+    fn is_unread(&self, observed: &Observed) -> bool {
+        self.resource.is_some_and(|resource| observed.reading(resource).is_none())
+    }
 }
 
 /// The escalation of one job.
@@ -127,6 +150,11 @@ impl Escalation {
         matches!(state, State::Term | State::Kill | State::Verify) && !self.overdue() && !late
     }
 
+    /// Whether what the job frees counts towards the limit of this cgroup.
+    pub fn is_below(&self, group: u64) -> bool {
+        self.incident.is_some_and(|incident| incident.groups.contain(group))
+    }
+
     /// Whether the victims exceed their time limit.
     pub fn overdue(&self) -> bool {
         self.incident.is_some_and(|incident| incident.overdue)
@@ -148,7 +176,7 @@ impl Escalation {
         let excepted = self.limits.hard_ignores_rate && matches!(reason, Reason::Hard(_));
         let (to, reason) =
             if ends && !rate_left && !excepted { (State::Disarmed, Reason::RateUsed) } else { (to, reason) };
-        Some(self.go(now, to, reason))
+        Some(self.go(now, observed, to, reason))
     }
 
     /// Sets the conditions that depend on the state.
@@ -339,7 +367,13 @@ impl Escalation {
             judged.back || empty
         };
         if done {
-            let reason = if judged.back { Reason::Recovered } else { Reason::NotBack };
+            // A cgroup that is removed with its last process has no limit any more: whether memory came back is unknown.
+            let unknown = gone && self.incident.is_some_and(|incident| incident.is_unread(observed));
+            let reason = match judged.back {
+                true if unknown => Reason::Gone,
+                true => Reason::Recovered,
+                false => Reason::NotBack,
+            };
             return Some((State::Cooldown, reason));
         }
         let incident = self.incident.as_mut()?;
@@ -369,7 +403,7 @@ impl Escalation {
             .then_some((State::Kill, Reason::NoTimeLeft))
     }
 
-    fn go(&mut self, now: Timestamp, to: State, reason: Reason) -> Transition {
+    fn go(&mut self, now: Timestamp, observed: &Observed, to: State, reason: Reason) -> Transition {
         let from = self.state;
         let (acts, resumes) = (to.acts(), reason == Reason::Fresh);
         if acts && !resumes && self.incident.is_none() {
@@ -381,6 +415,8 @@ impl Escalation {
                 term_from: None,
                 counted: false,
                 overdue: false,
+                resource: reason.resource(),
+                groups: LimitedGroups::default(),
             });
         }
         let number = self.incident();
@@ -397,6 +433,9 @@ impl Escalation {
             }
             counts =
                 matches!(to, State::Term | State::Kill) && !std::mem::replace(&mut incident.counted, true);
+            if counts {
+                incident.groups = observed.groups;
+            }
         }
         if ask {
             self.asked = Some(now);

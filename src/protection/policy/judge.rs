@@ -33,7 +33,7 @@ pub struct Judged {
     pub back: bool,
     /// Whether memory is being freed and the shortage is not over.
     pub returning: bool,
-    /// Whether another target is being ended, and no level of a resource that belongs to this target alone is crossed.
+    /// Whether another target is being ended, and every resource whose soft level is crossed waits for its memory.
     pub held_up: bool,
     /// The shortest time to exhaustion at the fast rates, in seconds.
     pub left: Option<f64>,
@@ -78,14 +78,14 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             continue;
         };
         seen = true;
-        let held_up = gate.busy && resource.shared();
+        let held_up = gate.waits_for(resource);
         waits |= held_up && (level.soft || level.hard);
         if level.hard && !held_up && judged.hard.is_none() {
             judged.hard = Some(resource);
         }
         if level.soft {
             judged.low = true;
-            judged.held_up &= resource.shared();
+            judged.held_up &= held_up;
             let max_state = if held_up { limits.within(MaxState::Checkpoint) } else { limits.max_state };
             judged.push(max_state, Reason::Level(resource));
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
@@ -36,11 +37,6 @@ impl Resource {
     /// Its index in arrays.
     pub const fn place(self) -> usize {
         self as usize
-    }
-
-    /// Whether terminating another target can free it.
-    pub const fn shared(self) -> bool {
-        matches!(self, Self::Host | Self::Gpu)
     }
 }
 
@@ -123,6 +119,8 @@ pub struct Observed {
     pub readings: [Option<Aged<Reading>>; 4],
     /// By [`Resource::place`]: whether the target does not have the resource, so that a missing reading is expected.
     pub absent: [bool; 4],
+    /// The groups whose limits the reading of the cgroup is about.
+    pub groups: LimitedGroups,
     /// The analyzers' forecast; the value is absent where no exhaustion is predicted.
     pub forecast: Option<Aged<Option<Forecast>>>,
     /// Whether a leak in the target is confirmed.

@@ -91,10 +91,12 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
             _ => &["could not be killed"],
         };
     }
-    if because(step, Reason::Gone) {
+    // What VERIFY waited for was named before.
+    let verified = step.from == State::Verify.label();
+    if because(step, Reason::Gone) && !verified {
         return &["ended"];
     }
-    let went_on = step.from != State::Verify.label() && because(step, Reason::Recovered);
+    let went_on = !verified && because(step, Reason::Recovered);
     if went_on { &["recovered"] } else { &[] }
 }
 
@@ -170,7 +172,7 @@ mod tests {
             (Soft, Checkpoint, level),
             (Checkpoint, Term, Reason::Saved),
             (Term, Verify, Reason::Gone),
-            (Verify, Cooldown, Reason::Recovered),
+            (Verify, Cooldown, Reason::Gone),
         ];
         check(
             "enforce",

@@ -66,6 +66,11 @@ pub struct Setup {
     pub incidents: watch::Receiver<Option<Arc<dyn Incidents>>>,
     /// Age of the newest frame above which `/-/ready` responds 503.
     pub stale_after: watch::Receiver<Duration>,
+    /// Whether an address that is in use is bound later, when it is free. Any user can bind the port of a daemon that is
+    /// not running, and must not keep its protection from starting.
+    pub retries_bind: bool,
+    /// The folder `/proc`, in which the user of such an address is found.
+    pub proc: PathBuf,
 }
 
 impl std::fmt::Debug for Setup {
@@ -108,6 +113,8 @@ fn hint(address: SocketAddr, source: &std::io::Error) -> String {
 #[derive(Debug)]
 pub struct Server {
     listeners: Vec<std::net::TcpListener>,
+    /// The addresses that are in use and bound later.
+    in_use: Vec<SocketAddr>,
     shared: Arc<Shared>,
     frames: Frames,
 }
@@ -119,27 +126,36 @@ impl Server {
     /// Binds every address and reads the web-config file.
     ///
     /// # Errors
-    /// [`ServeError`] for the first address that cannot be bound, or for an invalid web-config file.
+    /// [`ServeError`] for the first address that cannot be bound, now or later, or for an invalid web-config file.
     pub fn bind(setup: Setup) -> Result<Self, ServeError> {
         let web_config = match &setup.web.config_file {
             Some(path) => WebConfig::read(path)
                 .map_err(|source| ServeError::WebConfig { path: path.clone(), source })?,
             None => WebConfig::none(),
         };
-        let listeners = setup
-            .web
-            .listen
-            .iter()
-            .map(|listen| {
-                listen::bind(listen.0).map_err(|source| ServeError::Listen { address: listen.0, source })
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let (mut listeners, mut in_use) = (Vec::new(), Vec::new());
+        for address in setup.web.listen.iter().map(|listen| listen.0) {
+            match listen::bind(address) {
+                Ok(listener) => listeners.push(listener),
+                Err(error) if setup.retries_bind && error.kind() == std::io::ErrorKind::AddrInUse => {
+                    let user = listen::user(&setup.proc, address);
+                    let user = user.map_or_else(|| "an unknown user".into(), |uid| format!("user {uid}"));
+                    tracing::error!(
+                        %address,
+                        "Cannot listen: the address is in use by {user}. Protection runs, and listening is tried every {} s.",
+                        listen::RETRY_INTERVAL.as_secs()
+                    );
+                    in_use.push(address);
+                }
+                Err(source) => return Err(ServeError::Listen { address, source }),
+            }
+        }
         let frames = setup.frames.clone();
         let limits = Limits::of(&setup.web);
         let lobby = lobby::Lobby::new(setup.web.max_connections);
         let events = Arc::clone(&setup.events);
         let shared = Shared { limits, lobby, events, routes: Routes::new(setup, web_config) };
-        Ok(Self { listeners, shared: Arc::new(shared), frames })
+        Ok(Self { listeners, in_use, shared: Arc::new(shared), frames })
     }
 
     /// The bound addresses, with the actual port in place of port 0.
@@ -150,7 +166,7 @@ impl Server {
     /// Serves until `shutdown` is true or its sender is dropped; then requests in flight have less than 2 s to
     /// finish.
     pub async fn run(self, shutdown: watch::Receiver<bool>) {
-        let Self { listeners, shared, mut frames } = self;
+        let Self { listeners, in_use, shared, mut frames } = self;
         let mut acceptors = JoinSet::new();
         for listener in listeners {
             match tokio::net::TcpListener::from_std(listener) {
@@ -159,6 +175,9 @@ impl Server {
                 }
                 Err(error) => tracing::error!(error = %error, "A listening socket cannot be used."),
             }
+        }
+        for address in in_use {
+            acceptors.spawn(accept_later(address, Arc::clone(&shared), shutdown.clone()));
         }
         let watch = async {
             loop {
@@ -174,6 +193,21 @@ impl Server {
         tokio::select! {
             () = watch => {}
             () = async { while acceptors.join_next().await.is_some() {} } => {}
+        }
+    }
+}
+
+/// Binds an address once it is free, and accepts on it until the shutdown.
+async fn accept_later(address: SocketAddr, shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(listen::RETRY_INTERVAL) => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+        let bound = listen::bind(address).and_then(tokio::net::TcpListener::from_std);
+        if let Ok(listener) = bound {
+            tracing::info!(%address, "The address is free: memwarden is serving on it.");
+            return accept(listener, shared, shutdown).await;
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::enforce::levels::{GroupMeter, Left};
@@ -80,6 +81,8 @@ pub(in super::super) struct CgroupReadings {
     rates: Flow,
     /// The newest reading; absent where the cgroup has no limit.
     newest: Option<(Timestamp, Reading)>,
+    /// The groups whose limits the newest reading is about.
+    groups: LimitedGroups,
     /// Whether a limit was found. Without a cgroup there is none.
     limited: bool,
 }
@@ -89,6 +92,7 @@ impl CgroupReadings {
     pub(super) fn replace_meter(&mut self, meter: &mut Option<GroupMeter>) {
         std::mem::swap(&mut self.meter, meter);
         (self.newest, self.limited) = (None, self.meter.is_some());
+        self.groups = LimitedGroups::default();
         self.rates = Flow::default();
     }
 
@@ -97,11 +101,13 @@ impl CgroupReadings {
     pub(in super::super) fn read(&mut self, now: Timestamp, host: Bytes) {
         let Some(meter) = &self.meter else { return };
         match meter.read(host) {
-            Ok(Some(left)) => {
-                self.limited = true;
+            Ok(Some((left, groups))) => {
+                (self.limited, self.groups) = (true, groups);
                 self.newest = Some((now, reading_with_rates(&mut self.rates, now, left)));
             }
-            Ok(None) => (self.newest, self.limited) = (None, false),
+            Ok(None) => {
+                (self.newest, self.limited, self.groups) = (None, false, LimitedGroups::default());
+            }
             Err(_) => {}
         }
     }
@@ -114,6 +120,11 @@ impl CgroupReadings {
     /// The newest reading, and when it was made.
     pub(super) const fn timed(&self) -> Option<(Timestamp, Reading)> {
         self.newest
+    }
+
+    /// The groups whose limits the newest reading is about.
+    pub(super) const fn groups(&self) -> LimitedGroups {
+        self.groups
     }
 
     /// Whether the job has no limit of its own.

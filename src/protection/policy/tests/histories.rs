@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{GIB, MIB, limits, secs};
+use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
@@ -35,6 +36,7 @@ fn observed() -> impl Strategy<Value = Observed> {
         |(readings, forecast, (leak, alert), ack, members, alive, busy, fit)| Observed {
             readings: [readings[0], readings[1], None, None],
             absent: [false; 4],
+            groups: LimitedGroups::default(),
             forecast: forecast
                 .map(|(p50, age)| Aged::of(p50.map(|p50| Forecast { p10: p50 / 2.0, p50 }), secs(age))),
             leak: Some(Aged::now(leak)),
@@ -185,13 +187,21 @@ proptest! {
     }
 
     #[test]
-    fn no_second_victim_for_a_shared_shortage(history in history()) {
-        // Only the host is watched: what one gives back, both have.
+    fn no_second_victim_for_a_shared_shortage(history in history(), below_one_limit: bool) {
+        // Only the host is watched, or one limit above both: what one gives back, both have.
+        let unwatched = if below_one_limit { Resource::Host } else { Resource::Cgroup };
         let limits = || {
             let mut limits = eager(Mode::Enforce, MaxState::Kill);
-            limits.levels[Resource::Cgroup.place()] = None;
+            limits.levels[unwatched.place()] = None;
             limits
         };
+        let mut history = history;
+        if below_one_limit {
+            history.iter_mut().flat_map(|(_, observed)| observed).for_each(|observed| {
+                observed.groups.add(3);
+                observed.groups.set_least(3);
+            });
+        }
         let (mut states, mut overdue) = ([State::Ok; 2], [false; 2]);
         let mut both = None;
         let (mut elapsed, mut steps) = (0, history.iter());

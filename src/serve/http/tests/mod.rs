@@ -149,6 +149,8 @@ impl Running {
             alerts: Arc::new(Deaf),
             host_name: Some("test".to_owned()),
             incidents: watch::channel(incidents).1,
+            retries_bind: false,
+            proc: "/proc".into(),
         })?;
         let address = server.addresses()[0];
         let (shutdown, stop) = watch::channel(false);
