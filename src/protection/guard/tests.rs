@@ -349,6 +349,23 @@ fn the_hard_level_kills_in_the_same_round() {
 }
 
 #[test]
+fn two_jobs_below_one_limit_are_not_both_killed_for_it() {
+    let mut world = World::new("", true);
+    let mut facts = world.facts(&[10], true);
+    let mut second = world.facts(&[12], true).slots[0].take().unwrap();
+    second.serial = 2;
+    facts.slots[1] = Some(second);
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
+    world.rounds(3);
+    world.uses(1020);
+    world.rounds(20);
+    let states = |world: &mut World| [0, 1].map(|slot| world.watch.report().slots[slot].unwrap().state);
+    assert_eq!(states(&mut world)[0], State::Verify);
+    let held_up = states(&mut world)[1];
+    assert!(held_up < State::Term, "{held_up:?}");
+}
+
+#[test]
 fn observing_asks_nothing_of_who_can_act() {
     let mut world = World::new(", mode: observe", false);
     world.tell(&[10, 11], true);
