@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::file::Refusal;
 use crate::host::user_files::{self, Folder};
 use crate::model::shortage::Shortage;
 use crate::model::{fair, pattern};
@@ -29,6 +30,8 @@ pub struct Files {
     pub found: Vec<PathBuf>,
     /// Files beyond the limit.
     pub left_out: Vec<Shortage>,
+    /// Links that are not followed, with the reason.
+    pub refused: Vec<(PathBuf, Refusal)>,
 }
 
 impl Pattern {
@@ -63,11 +66,12 @@ impl Pattern {
     /// The operating system's error if the folder cannot be listed.
     pub fn files(&self, most: usize) -> io::Result<Files> {
         if !self.wild {
-            return Ok(Files { found: vec![self.path.clone()], left_out: Vec::new() });
+            return Ok(Files { found: vec![self.path.clone()], ..Files::default() });
         }
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let wanted = self.path.file_name().map(|name| name.as_bytes()).unwrap_or_default();
         let mut found: Vec<(SystemTime, OsString, u32)> = Vec::new();
+        let mut refused = Vec::new();
         let open = Folder::open(folder)?;
         for name in open.names(MOST_ENTRIES)? {
             if !pattern::fits_bytes(wanted, name.as_bytes()) {
@@ -78,7 +82,14 @@ impl Pattern {
             let Ok(status) = open.entry(&name) else { continue };
             let followed =
                 if status.is_symlink() { user_files::status(&folder.join(&name)) } else { Ok(status) };
-            let Ok(status) = followed else { continue };
+            let status = match followed {
+                Ok(status) => status,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    refused.push((folder.join(&name), Refusal::of(&error)));
+                    continue;
+                }
+            };
             if status.is_file() {
                 found.push((status.modified().unwrap_or(SystemTime::UNIX_EPOCH), name, status.uid()));
             }
@@ -96,7 +107,11 @@ impl Pattern {
             kept
         });
         found.sort_by(|one, other| one.1.cmp(&other.1));
-        Ok(Files { found: found.into_iter().map(|(_, name, _)| folder.join(name)).collect(), left_out })
+        Ok(Files {
+            found: found.into_iter().map(|(_, name, _)| folder.join(name)).collect(),
+            left_out,
+            refused,
+        })
     }
 }
 

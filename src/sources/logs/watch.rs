@@ -89,6 +89,8 @@ pub(super) struct Watch {
     listed: Option<Timestamp>,
     /// Why the folder could not be listed.
     unlisted: Option<Refusal>,
+    /// Links of the last listing that are not followed, which have been counted.
+    links: HashSet<PathBuf>,
     /// Files beyond the limit.
     left_out: Vec<Shortage>,
 }
@@ -106,6 +108,7 @@ impl Watch {
             gone: Vec::new(),
             listed: None,
             unlisted: None,
+            links: HashSet::new(),
             left_out: Vec::new(),
         }
     }
@@ -131,6 +134,10 @@ impl Watch {
         let found = match self.log.pattern.files(self.rules.max_files) {
             Ok(files) => {
                 self.left_out = files.left_out;
+                let links = files.refused;
+                let new = links.iter().filter(|(path, _)| !self.links.contains(path));
+                new.for_each(|(_, why)| count(&mut self.left.refused, *why));
+                self.links = links.into_iter().map(|(path, _)| path).collect();
                 files.found
             }
             // A folder that does not exist has no files.

@@ -146,8 +146,16 @@ fn a_log_is_not_followed_through_a_users_link() {
     // Hers alone, and read: she put it there for that.
     std::fs::set_permissions(at("good.log"), Permissions::from_mode(0o600)).unwrap();
     chown(at("good.log"), Some(ALICE), None).unwrap();
-    let names =
-        ["link.log", "folder/private", "hard.log", "kmsg.log", "terminal.log", "pipe.log", "good.log"];
+    let names = [
+        "link.log",
+        "folder/private",
+        "hard.log",
+        "kmsg.log",
+        "terminal.log",
+        "pipe.log",
+        "good.log",
+        "li*.log",
+    ];
     let files: Vec<_> = names.iter().map(|name| json!({"path": at(name), "workload": name})).collect();
     let config = secret.path().join("memwarden.yaml");
     let settings = json!({
@@ -157,7 +165,7 @@ fn a_log_is_not_followed_through_a_users_link() {
     std::fs::write(&config, settings.to_string()).unwrap();
     let daemon = Daemon::start(&["--config.file", config.to_str().unwrap()]);
     daemon.wait_page("the refusals", SOON, |page| {
-        page.sum("memwarden_log_errors_total", &[("kind", "untrusted")]) == 5.0
+        page.sum("memwarden_log_errors_total", &[("kind", "untrusted")]) == 6.0
             && page.sum("memwarden_log_errors_total", &[("kind", "not_regular")]) == 1.0
     });
     // What is refused stays refused while another log is read.
