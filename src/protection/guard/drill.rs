@@ -23,7 +23,7 @@ use crate::protection::enforce::hooks;
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::options::{Protection, signals};
 use crate::protection::plan::{self, Plan, PlanInput};
-use crate::protection::policy::{Reason, State, Transition};
+use crate::protection::policy::{Observed, Reason, State, Transition};
 use crate::protection::status::{Name, Report};
 use crate::protection::words::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::sources::{Context, Registration, process, workload};
@@ -189,6 +189,7 @@ fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine)
             id,
             target,
             transition: &transition,
+            observed: &Observed::default(),
             stage,
             roster: &facts.roster,
             notification: Some(&told),

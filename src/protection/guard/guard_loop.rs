@@ -338,6 +338,7 @@ impl GuardLoop {
                 id,
                 target,
                 transition,
+                observed,
                 stage,
                 roster: &roster,
                 notification: told.as_ref(),

@@ -95,8 +95,9 @@ fn outside(target: &Target, complain: Complain<'_>) {
     {
         complain("hook.program", format!("`{}` is not an absolute path", hook.program.display()));
     }
-    if target.hook.is_none() && !target.limits.hook_wait.is_zero() && !target.freeze {
-        complain("hook.wait", "is set without a hook; set hook.program".to_owned());
+    let waits_for = target.hook.is_some() || target.freeze || target.raise.is_some();
+    if !waits_for && !target.limits.hook_wait.is_zero() {
+        complain("hook.wait", "is set without a hook, `freeze` or `raise`; set hook.program".to_owned());
     }
     if target.freeze && target.limits.hook_wait.is_zero() {
         complain("freeze", "is set while hook.wait is 0s; set hook.wait".to_owned());

@@ -36,7 +36,7 @@ opts! {
     /// Targets: the workloads or cgroups that are protected. When the host runs short of memory, targets are acted on in this order.
     TARGETS: "targets", OptKind::Sections(&[
         &NAME, &TARGET_MODE, &WORKLOAD, &CGROUP, &USERS, &VICTIMS, &MAX_STATE, &HOST, &CGROUP_HEADROOM, &GPU, &ALLOCATOR, &HYSTERESIS, &FOR,
-        &CLEAR_FOR, &FORECAST, &LEAK, &ALERT, &HOOK, &FREEZE, &CHECKPOINT, &TERM_GRACE, &KILL_MARGIN, &VERIFY_TIMEOUT, &COOLDOWN,
+        &CLEAR_FOR, &FORECAST, &LEAK, &ALERT, &HOOK, &RAISE, &FREEZE, &CHECKPOINT, &TERM_GRACE, &KILL_MARGIN, &VERIFY_TIMEOUT, &COOLDOWN,
         &TARGET_MAX_KILLS, &HARD_IGNORES_RATE, &WEBHOOK,
     ]), "[]";
 
@@ -114,6 +114,14 @@ opts! {
     TIMEOUT: "timeout", OptKind::Duration(Duration::from_millis(100), Duration::from_secs(60)), "5s";
     /// Time that the hook has to free memory before a checkpoint is requested.
     HOOK_WAIT: "wait", SHORT, "0s";
+    /// Raising the cgroup limit at the soft level, before the job is asked for anything. Only limits of cgroups in which all processes belong to the target are raised. The limit stays raised.
+    RAISE: "raise", OptKind::Section(&[&RAISE_TO, &RAISE_BY, &KEEP_FREE]), "";
+    /// Limit up to which it is raised, as a size or a percentage of the host's memory; empty disables raising.
+    RAISE_TO: "to", OptKind::Amount, "";
+    /// Amount by which it is raised at a time, as a size or a percentage of the limit.
+    RAISE_BY: "by", OptKind::Amount, "10%";
+    /// Memory of the host that must stay available after the target has used the raised limit, as a size or a percentage of the total.
+    KEEP_FREE: "keep_free", OptKind::Amount, "10%";
     /// Whether the target's cgroup is frozen while the hook runs; it is thawed before a checkpoint is requested.
     FREEZE: "freeze", OptKind::Bool, "false";
 

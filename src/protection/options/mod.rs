@@ -13,10 +13,11 @@ pub use keys::PROTECTION;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::target::{Ask, Selector, Target, Victims};
+use self::target::{Ask, Raise, Selector, Target, Victims};
 use super::policy::{Levels, Limits, MaxState, Mode, Trigger};
 use super::words::step::{Acknowledgement, Hook};
 use crate::model::setting::{Opt, Settings};
+use crate::model::units::Amount;
 
 /// Maximum age of the guard's own readings: three times its longest interval.
 const OWN_AGE: Duration = Duration::from_secs(3);
@@ -117,9 +118,21 @@ fn target(section: &Settings, most: Mode, interval: Duration) -> Result<Target, 
                 .into()
         }),
         webhook: section.text(&keys::WEBHOOK).map(|url| url.as_str().into()),
+        raise: raise(&section.section(&keys::RAISE)),
         freeze: section.bool(&keys::FREEZE),
         alert: alert.map(&keys::LABELS).into_iter().collect(),
         limits: limits(section, most, frame_age(interval)),
+    })
+}
+
+fn raise(section: &Settings) -> Option<Raise> {
+    let nothing = Amount::Share(0.0);
+    let amount = |opt| section.amount(opt);
+    let (by, keep_free) = (amount(&keys::RAISE_BY), amount(&keys::KEEP_FREE));
+    amount(&keys::RAISE_TO).map(|to| Raise {
+        to,
+        by: by.unwrap_or(nothing),
+        keep_free: keep_free.unwrap_or(nothing),
     })
 }
 
@@ -143,7 +156,7 @@ fn limits(section: &Settings, most: Mode, frame_age: Duration) -> Limits {
             levels(&keys::GPU, &keys::OTHER_SOFT, &keys::OTHER_HARD, frame_age),
             levels(&keys::ALLOCATOR, &keys::OTHER_SOFT, &keys::OTHER_HARD, frame_age),
         ],
-        hysteresis: section.amount(&keys::HYSTERESIS).unwrap_or(crate::model::units::Amount::Share(0.0)),
+        hysteresis: section.amount(&keys::HYSTERESIS).unwrap_or(Amount::Share(0.0)),
         for_time: section.duration(&keys::FOR),
         clear_for: section.duration(&keys::CLEAR_FOR),
         forecast: trigger(&forecast, &keys::FORECAST_MAX_STATE, frame_age),

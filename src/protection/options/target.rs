@@ -8,6 +8,7 @@ use super::signals;
 use crate::model::facts::Workload;
 use crate::model::label::Label;
 use crate::model::pattern;
+use crate::model::units::{Amount, Bytes};
 use crate::protection::policy::{Limits, MaxState, Mode, Trigger};
 use crate::protection::words::step::{Acknowledgement, Hook, SignalNumber};
 
@@ -81,6 +82,30 @@ pub struct Ask {
     pub job: bool,
 }
 
+/// How far the limit of the target's cgroup may be raised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Raise {
+    /// The largest limit; a share is one of the host's memory.
+    pub to: Amount,
+    /// The amount of one step; a share is one of the limit.
+    pub by: Amount,
+    /// Memory of the host that stays available; a share is one of the host's memory.
+    pub keep_free: Amount,
+}
+
+impl Raise {
+    /// Smaller steps are not worth a write.
+    const LEAST: Bytes = Bytes::new(1 << 20);
+
+    /// The limit after `limit`, on a host with that much memory available of the total; absent where it may not be
+    /// raised.
+    pub fn limit(self, limit: Bytes, available: Bytes, total: Bytes) -> Option<Bytes> {
+        let room = available.saturating_sub(self.keep_free.of(total));
+        let raised = limit.saturating_add(self.by.of(limit).min(room)).min(self.to.of(total));
+        (raised.saturating_sub(limit) >= Self::LEAST).then_some(raised)
+    }
+}
+
 /// A target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
@@ -98,6 +123,8 @@ pub struct Target {
     pub hook: Option<Arc<Hook>>,
     /// The webhook's URL, called for each transition.
     pub webhook: Option<Arc<str>>,
+    /// How its cgroup's limit is raised at the soft level.
+    pub raise: Option<Raise>,
     /// Whether its cgroup is frozen while the hook runs.
     pub freeze: bool,
     /// The labels of matching alerts; empty where no alert matches.
@@ -158,6 +185,9 @@ impl fmt::Display for Target {
         }
         write!(f, "{} ({}): {whom} of {}", self.name, mode.label(), self.users.join(", "))?;
         write!(f, ". When {}:", when.join(", or "))?;
+        if let Some(raise) = self.raise {
+            write!(f, " raise its cgroup's limit by {}, up to {};", raise.by, raise.to)?;
+        }
         if let Some(hook) = &self.hook {
             write!(f, " run {};", hook.program.display())?;
         }
@@ -202,6 +232,20 @@ fn time(duration: std::time::Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_is_raised_by_steps_while_the_host_has_room() {
+        let gib = |count: u64| Bytes::new(count << 30);
+        let raise =
+            Raise { to: Amount::Bytes(gib(60)), by: Amount::Bytes(gib(8)), keep_free: Amount::Share(0.1) };
+        let limit = |limit, available| {
+            raise.limit(gib(limit), gib(available), gib(100)).map(|bytes| bytes.get() >> 30)
+        };
+        assert_eq!(limit(40, 50), Some(48));
+        assert_eq!(limit(40, 15), Some(45), "10 GiB of the host stay available");
+        assert_eq!(limit(55, 50), Some(60), "the largest limit");
+        assert_eq!((limit(60, 50), limit(70, 50), limit(40, 10), limit(40, 0)), (None, None, None, None));
+    }
 
     #[test]
     fn a_group_is_named_with_all_below_it() {

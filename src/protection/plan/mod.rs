@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use self::victim::Roster;
 use super::options::target::Target;
-use super::policy::{Mode, Reason, State, Transition};
+use super::policy::{Mode, Observed, Reason, State, Transition};
 use super::words::step::{Stage, Step, TargetId, Work};
 
 /// The input of a plan.
@@ -19,6 +19,8 @@ pub struct PlanInput<'t> {
     pub target: &'t Target,
     /// The transition.
     pub transition: &'t Transition,
+    /// The observations of the transition.
+    pub observed: &'t Observed,
     /// The stage.
     pub stage: Stage,
     /// The processes, in the orders of their signals.

@@ -11,6 +11,7 @@ use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::options::Protection;
+use crate::protection::policy::{Aged, Reading, Resource};
 use crate::protection::words::step::Group;
 
 fn target(more: &str) -> Target {
@@ -48,6 +49,10 @@ fn transition(from: State, to: State) -> Transition {
 }
 
 fn plan(target: &Target, transition: &Transition, own_group: bool) -> Plan {
+    plan_on(target, transition, own_group, &Observed::default())
+}
+
+fn plan_on(target: &Target, transition: &Transition, own_group: bool, observed: &Observed) -> Plan {
     let notification = Arc::from("{}");
     let mut plan = Plan::default();
     if let Some(stage) = stage_of(transition) {
@@ -56,6 +61,7 @@ fn plan(target: &Target, transition: &Transition, own_group: bool) -> Plan {
             id: TargetId(0),
             target,
             transition,
+            observed,
             stage,
             roster: &roster,
             notification: Some(&notification),
@@ -209,6 +215,37 @@ fn only_the_largest() {
 fn a_return_from_blindness_repeats_nothing() {
     let back = Transition { reason: Reason::Fresh, ..transition(State::Blind, State::Term) };
     assert!(plan(&target(""), &back, true).steps().is_empty());
+}
+
+#[test]
+fn a_limit_is_raised_for_a_shortage_below_it_where_the_host_has_memory() {
+    let target = target(", raise: {to: 60GiB, by: 8GiB, keep_free: 10%}");
+    let gib = |count: u64| Bytes::new(count << 30);
+    let observed = |available| {
+        let mut observed = Observed::default();
+        for (resource, headroom, total) in [(Resource::Host, available, 100), (Resource::Cgroup, 1, 40)] {
+            let reading = Reading { headroom: gib(headroom), total: gib(total), fast: None, slow: None };
+            observed.readings[resource.place()] = Some(Aged::now(reading));
+        }
+        observed.groups.add(9);
+        observed.groups.set_least(9);
+        observed
+    };
+    let raised = |reason, own_group, observed: &Observed| {
+        let transition = Transition { reason, ..transition(State::Ok, State::Soft) };
+        let plan = plan_on(&target, &transition, own_group, observed);
+        plan.steps().iter().map(|planned| planned.step.work.clone()).find(|work| work.label() == "raise")
+    };
+    let cgroup = Reason::Level(Resource::Cgroup);
+    let group = Group { path: "/jobs/a".into(), inode: 7 };
+    let work = Work::Raise { group, limited: 9, from: gib(40), to: gib(48) };
+    assert_eq!(raised(cgroup, true, &observed(50)), Some(work.clone()));
+    assert_eq!(raised(Reason::Forecast, true, &observed(50)), Some(work));
+    assert_eq!(raised(cgroup, true, &observed(10)), None, "the host has no memory to give");
+    assert_eq!(raised(cgroup, false, &observed(50)), None, "others are in the group");
+    assert_eq!(raised(Reason::Level(Resource::Host), true, &observed(50)), None);
+    assert_eq!(raised(Reason::Level(Resource::Gpu), true, &observed(50)), None);
+    assert_eq!(raised(cgroup, true, &Observed::default()), None);
 }
 
 proptest::proptest! {

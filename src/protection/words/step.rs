@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::scope::{Refusal, Scope};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::units::Bytes;
 
 /// The id of a slot for the executor, which must have received its [`Scope`] before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -156,6 +157,17 @@ pub enum Work {
         /// The processes, largest first.
         processes: Arc<[ProcessKey]>,
     },
+    /// Raise the memory limit of a cgroup or of an ancestor, where all its processes belong to the target.
+    Raise {
+        /// The group.
+        group: Group,
+        /// The inode of the group with the limit: this group or an ancestor.
+        limited: u64,
+        /// The limit before, in bytes.
+        from: Bytes,
+        /// The limit after, in bytes.
+        to: Bytes,
+    },
     /// Freeze a cgroup.
     Freeze {
         /// The group.
@@ -196,6 +208,7 @@ impl Work {
             Self::KillGroup { .. } => "kill_group",
             Self::KillTree { .. } => "kill_tree",
             Self::Release { .. } => "release",
+            Self::Raise { .. } => "raise",
             Self::Freeze { .. } => "freeze",
             Self::Thaw { .. } => "thaw",
             Self::Webhook { .. } => "webhook",
@@ -435,6 +448,9 @@ impl fmt::Display for Work {
             Self::KillGroup { group } => write!(f, "kill all processes in {}", group.path),
             Self::KillTree { roots } => write!(f, "kill {} processes and their descendants", roots.len()),
             Self::Release { processes } => write!(f, "release the memory of {} processes", processes.len()),
+            Self::Raise { group, from, to, .. } => {
+                write!(f, "raise the memory limit of {} from {from} to {to}", group.path)
+            }
             Self::Freeze { group } => write!(f, "freeze {}", group.path),
             Self::Thaw { group } => write!(f, "thaw {}", group.path),
             Self::Webhook { url, .. } => write!(f, "call webhook {}", Place(url)),

@@ -55,6 +55,29 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
 }
 
 #[test]
+fn a_job_whose_limit_can_be_raised_is_asked_for_nothing() {
+    let Some(room) = Room::real() else { return };
+    let job = Job::start(&room, &witness());
+    let raise = "raise: {to: 400MiB, by: 200MiB, keep_free: 1MiB}";
+    let daemon = room.guard(&format!("cgroup_headroom: {{soft: 40%, hard: 3%}}, {raise}"));
+    room.wait_members(&daemon, "train", 1.0);
+    job.hold(64);
+    room.wait_move("soft");
+    room.wait_move("ok");
+    let audit = room.audit();
+    audit.is_paired();
+    let steps = audit.steps();
+    assert!(steps.contains(&"raise".to_owned()), "{steps:?}");
+    assert!(steps.iter().all(|step| ["record", "raise"].contains(&step.as_str())), "{steps:?}");
+    assert!(audit.reached().is_empty());
+    let group = room.group.as_ref().unwrap();
+    let limit = if group.version1() { "memory.limit_in_bytes" } else { "memory.max" };
+    let limit = std::fs::read_to_string(group.file(limit)).unwrap();
+    assert_eq!(limit.trim(), (296_u64 << 20).to_string());
+    assert_eq!(job.said(), ["up"]);
+}
+
+#[test]
 fn the_word_of_a_job_over_its_socket_counts() {
     let Some(room) = Room::real() else { return };
     let daemon =

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::process_status::Short;
 use crate::host::cgroup::{Hierarchy, Version};
+use crate::model::units::Bytes;
 use crate::protection::words::step::{Group, StepError};
 
 /// Maximum depth of descendants that are listed.
@@ -62,6 +63,19 @@ impl Groups {
         }
     }
 
+    /// The cgroup at `path`, or the ancestor, with this inode, and its path; absent where there is none.
+    pub(super) fn above<'p>(&self, path: &'p str, inode: u64) -> Option<(&'p str, OpenGroup)> {
+        let mut path = path;
+        for _ in 0..DEEPEST {
+            let folder = open(&below(&self.hierarchy.root, path)?).ok()?;
+            if rustix::fs::fstat(&folder).is_ok_and(|status| status.st_ino == inode) {
+                return Some((path, OpenGroup { folder, version: self.hierarchy.version }));
+            }
+            path = path.rsplit_once('/').map(|(above, _)| above)?;
+        }
+        None
+    }
+
     /// The v1 freezer's cgroup of the same path, where there is one.
     pub(super) fn freezer(&self, group: &Group) -> Option<OpenGroup> {
         let folder = below(self.freezer.as_ref()?, group.path.as_str())?;
@@ -98,6 +112,40 @@ impl OpenGroup {
             (Version::V1, true) => self.write("freezer.state", b"FROZEN"),
             (Version::V1, false) => self.write("freezer.state", b"THAWED"),
         }
+    }
+
+    /// Raises its memory limit. Its limit of throttling (v2 `memory.high`) rises by the same amount, and the limit with swap
+    /// (v1 `memory.memsw.limit_in_bytes`) is not left below it.
+    ///
+    /// # Errors
+    /// `EAGAIN` where the limit is not `from` any more; otherwise errors of the kernel.
+    pub(super) fn raise(&self, from: Bytes, to: Bytes) -> Result<(), Errno> {
+        let (limit, beside) = match self.version {
+            Version::V2 => ("memory.max", "memory.high"),
+            Version::V1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
+        };
+        let mut buffer = [0; 32];
+        let mut number = |name: &str| {
+            let length = self.read(name, &mut buffer)?;
+            let text = std::str::from_utf8(&buffer[..length]).map_err(|_| Errno::INVAL)?;
+            Ok::<_, Errno>(text.trim().parse::<u64>().ok())
+        };
+        if number(limit)? != Some(from.get()) {
+            return Err(Errno::AGAIN);
+        }
+        let beside_now = number(beside).ok().flatten();
+        let beside_then = match self.version {
+            Version::V2 => beside_now.map(|high| high.saturating_add(to.get().saturating_sub(from.get()))),
+            Version::V1 => beside_now.filter(|with_swap| *with_swap < to.get()).map(|_| to.get()),
+        };
+        if let Some(then) = beside_then {
+            self.write_number(beside, then)?;
+        }
+        self.write_number(limit, to.get())
+    }
+
+    fn write_number(&self, name: &str, number: u64) -> Result<(), Errno> {
+        self.write(name, Short::of(format_args!("{number}")).bytes())
     }
 
     /// Whether it and its descendants are empty. Zombies do not count (v2).

@@ -24,6 +24,7 @@ use crate::host::cgroup::{self, Version};
 use crate::host::clock;
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 use crate::protection::words::scope::{Never, Refusal, Scope};
 use crate::protection::words::step::{
     Acknowledgement, Executor, Finished, Group, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket,
@@ -202,6 +203,7 @@ impl Machine {
             }
             Work::KillTree { roots } => self.kill_tree(id, roots),
             Work::KillGroup { group } => self.kill_group(id, group),
+            Work::Raise { group, limited, from, to } => self.raise(id, group, *limited, (*from, *to)),
             Work::Freeze { group } => self.freeze(id, group, true),
             Work::Thaw { group } => self.freeze(id, group, false),
             Work::Release { processes } => self.release(id, processes),
@@ -218,6 +220,30 @@ impl Machine {
             Mode::Enforce => Outcome::Done,
             Mode::Drill => Outcome::WouldHave,
         }
+    }
+
+    /// Raises the limit of the group with the inode `limited`: `group` or an ancestor with processes of the target only.
+    fn raise(
+        &mut self,
+        id: TargetId,
+        group: &Group,
+        limited: u64,
+        (from, to): (Bytes, Bytes),
+    ) -> Result<(Outcome, u32), Miss> {
+        self.target(id)?.scope.admits_group(group.path.as_str(), &self.never).map_err(refused)?;
+        let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
+        groups.open(group)?;
+        let Some((path, open)) = groups.above(group.path.as_str(), limited) else {
+            return Err(StepError::OtherGroup { path: group.path.clone() }.into());
+        };
+        self.never.admits_group(path).map_err(refused)?;
+        self.all_ours(id, &open)?;
+        // They were compared with the scope, and nothing is done to them.
+        self.touched.clear();
+        if self.mode == Mode::Enforce {
+            open.raise(from, to).map_err(|error| group::failed("raise the limit", error))?;
+        }
+        Ok((self.done(), 0))
     }
 
     fn freeze(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), Miss> {

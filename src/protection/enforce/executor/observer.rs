@@ -31,7 +31,7 @@ impl Executor for Observer {
     fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
         let (_, scope) =
             self.targets.iter().find(|(id, _)| *id == step.target).ok_or(StepError::NoScope(step.target))?;
-        if let Work::KillGroup { group } | Work::Freeze { group } = &step.work {
+        if let Work::KillGroup { group } | Work::Freeze { group } | Work::Raise { group, .. } = &step.work {
             scope
                 .admits_group(group.path.as_str(), &self.never)
                 .map_err(|refusal| StepError::Refused { pid: 0, refusal })?;

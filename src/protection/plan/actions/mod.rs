@@ -5,6 +5,7 @@ mod await_end;
 mod hook;
 mod kill;
 mod pause;
+mod raise;
 mod record;
 mod release;
 mod term;
@@ -17,7 +18,7 @@ use crate::protection::words::step::Stage;
 pub fn on(stage: Stage) -> &'static [&'static dyn Action] {
     match stage {
         Stage::Warn | Stage::Cooldown => &[&pause::Resume, &webhook::Webhook],
-        Stage::Soft => &[&record::Record, &pause::Pause, &hook::Hook, &webhook::Webhook],
+        Stage::Soft => &[&record::Record, &raise::Raise, &pause::Pause, &hook::Hook, &webhook::Webhook],
         Stage::Checkpoint => &[&record::Record, &pause::Resume, &ask::Ask, &ask::Await, &webhook::Webhook],
         Stage::Term => {
             &[&record::Record, &pause::Resume, &term::Term, &await_end::AwaitEnd, &webhook::Webhook]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::job::{Job, until};
 use super::*;
+use crate::model::units::Bytes;
 use crate::protection::enforce::executor::{cgroup, process_status};
 use crate::protection::words::scope::Refusal;
 use crate::protection::words::step::{Finished, Group, Outcome};
@@ -195,4 +196,45 @@ fn a_group_is_stopped_and_goes_on() {
     perform(&mut machine, Work::Freeze { group: room.group.clone() }).unwrap();
     assert_eq!(kill(&mut machine, &room.group).unwrap().processes, 1, "who is stopped can be killed");
     until("the end", || !job.alive());
+}
+
+#[test]
+fn a_limit_is_raised_only_where_it_was_and_only_for_the_target() {
+    const MIB: u64 = 1 << 20;
+    let Some(room) = room(Version::V1, "raise") else { return };
+    let job = Job::start(&["sleep", "60"]);
+    let inner = room.folder().join("task");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(inner.join("cgroup.procs"), job.key.pid.to_string()).unwrap();
+    let limit = room.folder().join("memory.limit_in_bytes");
+    std::fs::write(&limit, (64 * MIB).to_string()).unwrap();
+    let now = || std::fs::read_to_string(&limit).unwrap().trim().parse::<u64>().unwrap() / MIB;
+    // The target's own group is the inner one; the limit is above it.
+    let path = format!("{}/task", room.group.path);
+    let group = Group { path: path.as_str().into(), inode: std::fs::metadata(&inner).unwrap().ino() };
+    let raise = |machine: &mut Machine, limited, from: u64, to: u64| {
+        let (from, to) = (Bytes::new(from * MIB), Bytes::new(to * MIB));
+        perform(machine, Work::Raise { group: group.clone(), limited, from, to })
+    };
+    let mut drill = room.machine(Mode::Drill, Version::V1);
+    assert_eq!(raise(&mut drill, room.group.inode, 64, 96).unwrap().outcome, Outcome::WouldHave);
+    assert_eq!(now(), 64);
+    let mut machine = room.machine(Mode::Enforce, Version::V1);
+    assert_eq!(raise(&mut machine, room.group.inode, 64, 96).unwrap().outcome, Outcome::Done);
+    assert_eq!(now(), 96);
+    // Somebody else has changed it.
+    let changed = raise(&mut machine, room.group.inode, 64, 128);
+    assert!(matches!(changed, Err(StepError::System { call: "raise the limit", .. })), "{changed:?}");
+    let unknown = raise(&mut machine, 1, 96, 128);
+    assert!(matches!(unknown, Err(StepError::OtherGroup { .. })), "{unknown:?}");
+    if own_uid() == 0 {
+        let theirs = Job::start_as(&["sleep", "60"], Some(65_534));
+        room.put(theirs.key.pid);
+        let refused = StepError::Refused { pid: theirs.key.pid, refusal: Refusal::User };
+        assert_eq!(raise(&mut machine, room.group.inode, 96, 128), Err(refused));
+        drop(theirs);
+    }
+    assert_eq!(now(), 96);
+    drop(job);
+    until("an empty group", || std::fs::remove_dir(&inner).is_ok());
 }
