@@ -150,7 +150,7 @@ def environment(on):
     env = {key: value for key, value in os.environ.items() if not key.startswith("MEMWARDEN")}
     env.pop("PYTHONPATH", None)
     if on:
-        env.update(MEMWARDEN_AUTO="1", PYTHONPATH=os.path.join(HERE, "auto"))
+        env.update(MEMWARDEN_AUTO="1", PYTHONPATH=os.path.join(HERE, "memwarden", "auto"))
     return env
 
 
@@ -183,13 +183,15 @@ def bench_loop(rounds, daemon, block=20):
     import importlib.util
 
     import torch
+    from memwarden import _monitor
+    from memwarden._auto import start_auto
     from torch.nn import functional as F
 
     folder = tempfile.mkdtemp(prefix="mw")
     path = os.path.join(folder, "s")
     listener = listen(path, daemon)
     os.environ.update(MEMWARDEN_AUTO="1", MEMWARDEN_JOB_SOCKET=path)
-    memwarden._start_auto()
+    start_auto()
     spec = importlib.util.spec_from_file_location("train", os.path.join(HERE, "../../examples/train.py"))
     train = importlib.util.module_from_spec(spec)
     sys.modules["train"] = train
@@ -212,11 +214,11 @@ def bench_loop(rounds, daemon, block=20):
     steps()
     for _ in range(rounds):
         for on in random.sample([True, False], 2):
-            memwarden._auto._off = not on
+            _monitor._automatic._off = not on
             taken[on].append(steps())
-    memwarden._auto._off = False
+    _monitor._automatic._off = False
     told("a step, CPU", taken[False], taken[True], "ms", 1000)
-    memwarden._auto.stop()
+    _monitor._automatic.stop()
     leave(listener, path)
 
 

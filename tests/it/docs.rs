@@ -292,12 +292,12 @@ fn every_configuration_of_the_documents_is_accepted() {
                     assert!(read.is_ok(), "{page}\n{}\n{}", block.text, read.unwrap_err());
                     checked += 1;
                 }
-                Some("prometheus" | "collector") => {
+                Some("prometheus" | "collector" | "kubernetes") => {
                     let read: Result<serde_yaml::Value, _> = serde_yaml::from_str(&block.text);
                     assert!(read.is_ok(), "{page}\n{}\n{}", block.text, read.unwrap_err());
                 }
                 other => panic!(
-                    "{page}: say after `yaml` whose file it is: config, prometheus, collector; {other:?}"
+                    "{page}: say after `yaml` whose file it is: config, prometheus, collector, kubernetes; {other:?}"
                 ),
             }
         }

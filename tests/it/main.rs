@@ -22,6 +22,7 @@ mod gpu;
 mod harness;
 mod hooks;
 mod incidents;
+mod kubernetes;
 mod layers;
 mod logs;
 #[cfg(feature = "gpu")]

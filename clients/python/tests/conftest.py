@@ -17,6 +17,7 @@ REPOSITORY = CLIENT.parent.parent
 sys.path.insert(0, str(CLIENT))
 
 import memwarden  # noqa: E402
+from memwarden import _base, _process  # noqa: E402
 
 # Generous: the machine may be busy. Nothing waits longer than it has to.
 PATIENCE = 60.0
@@ -126,7 +127,7 @@ def surroundings(monkeypatch, path):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MEMWARDEN_JOB_SOCKET", str(path))
-    monkeypatch.setattr(memwarden, "DEBUG", True)
+    monkeypatch.setattr(_base, "DEBUG", True)
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def torch(monkeypatch):
     monkeypatch.syspath_prepend(str(HERE / "fake_torch"))
     import torch
 
-    memwarden._device_properties.cache_clear()
+    _process._device_properties.cache_clear()
     yield torch
     for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
         del sys.modules[name]
@@ -165,7 +166,7 @@ def python(path):
     """Runs Python with a program's text in a process of its own."""
 
     def run(program, *arguments, auto="1", paths=(), fake=True, folder=None, fails=False):
-        places = [str(CLIENT / "auto"), *map(str, paths)] + ([str(HERE / "fake_torch")] if fake else [])
+        places = [str(CLIENT / "memwarden" / "auto"), *map(str, paths)] + ([str(HERE / "fake_torch")] if fake else [])
         env = dict(os.environ, PYTHONPATH=os.pathsep.join(places), MEMWARDEN_DEBUG="1", MEMWARDEN_AUTO=auto)
         command = [sys.executable, "-c", program, *arguments]
         done = subprocess.run(command, env=env, cwd=folder, stdout=-1, stderr=-1, timeout=PATIENCE * 5)

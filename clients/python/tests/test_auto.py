@@ -148,7 +148,7 @@ def test_a_forked_worker_of_the_loader_stays_unseen(daemon, python):
 def test_inference_on_a_device_is_seen_without_a_step(daemon, python):
     program = "import torch, sys\ntorch.cuda.initialize()\nsys.stdin.read()\n"
     env = dict(os.environ, MEMWARDEN_AUTO="1")
-    env["PYTHONPATH"] = os.pathsep.join([str(CLIENT / "auto"), str(CLIENT / "tests/fake_torch")])
+    env["PYTHONPATH"] = os.pathsep.join([str(CLIENT / "memwarden/auto"), str(CLIENT / "tests/fake_torch")])
     process = subprocess.Popen([sys.executable, "-c", program], env=env, stdin=subprocess.PIPE)
     daemon.wait_for("mem")
     process.communicate(b"")
@@ -171,5 +171,15 @@ monitor.start()
 
 
 def test_where_the_folder_is():
-    shown = subprocess.run([sys.executable, str(CLIENT / "memwarden.py")], stdout=subprocess.PIPE, check=True)
-    assert 'PYTHONPATH="%s' % (CLIENT / "auto") in shown.stdout.decode()
+    shown = subprocess.run([sys.executable, "-m", "memwarden"], cwd=str(CLIENT), stdout=subprocess.PIPE, check=True)
+    line = shown.stdout.decode()
+    printed = subprocess.run(["sh", "-c", line + 'printf %s "$PYTHONPATH"'], env={"PYTHONPATH": "/b"}, stdout=-1)
+    assert printed.stdout.decode() == "%s:/b" % (CLIENT / "memwarden/auto")
+
+
+def test_a_folder_named_memwarden_is_not_the_package(daemon, python, tmp_path):
+    # As above a checkout: Python takes the folder for a package without code.
+    (tmp_path / "memwarden").mkdir()
+    python(TRAIN, folder=str(tmp_path))
+    daemon.wait_end()
+    assert daemon.of("step")[-1]["step"] == 3

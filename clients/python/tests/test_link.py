@@ -8,6 +8,7 @@ import threading
 import time
 
 import memwarden
+from memwarden import _base, _link
 
 
 def test_a_connection_begins_with_hello_and_ends_with_bye(daemon):
@@ -73,7 +74,7 @@ class Narrow:
 
 
 def link(*takes):
-    made = memwarden._Link("/nowhere", list)
+    made = _link._Link("/nowhere", list)
     made._socket = Narrow(takes)
     return made
 
@@ -103,10 +104,10 @@ def test_lines_to_keep_wait_and_others_are_dropped():
 
 
 def test_kept_lines_are_bounded():
-    lone = memwarden._Link("/nowhere", list)
+    lone = _link._Link("/nowhere", list)
     for _ in range(1000):
         lone.send(b"x\n", keep=True)
-    assert len(lone._queue) == memwarden.MOST_KEPT and lone.dropped == 1000 - memwarden.MOST_KEPT
+    assert len(lone._queue) == _base.MOST_KEPT and lone.dropped == 1000 - _base.MOST_KEPT
 
 
 def test_the_rest_of_a_torn_line_dies_with_its_connection():
@@ -147,13 +148,13 @@ def test_a_new_daemon_is_told_everything_that_is_cumulative(daemon, monitor):
 
 
 def test_retries_are_ever_rarer(path):
-    lone = memwarden._Link(str(path), list)
+    lone = _link._Link(str(path), list)
     pauses = []
     for _ in range(10):
         lone._retry_at = 0
         assert not lone.connect()
         pauses.append(lone._retry_after)
-    assert pauses[:3] == [1.0, 2.0, 4.0] and pauses[-1] == memwarden.LAST_RETRY
+    assert pauses[:3] == [1.0, 2.0, 4.0] and pauses[-1] == _base.LAST_RETRY
 
 
 def test_a_forked_child_speaks_for_itself(daemon, monitor):

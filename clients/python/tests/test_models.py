@@ -1,6 +1,7 @@
 """What a model is made of, with the fake torch."""
 
 import memwarden
+from memwarden import _models
 
 NAN, INF = float("nan"), float("inf")
 
@@ -68,7 +69,7 @@ def test_the_shape_is_found(torch):
 def test_wrappers_are_looked_through(torch):
     inner = model(torch)
     wrapped = torch.nn.Module().add(_orig_mod=torch.nn.Module().add(module=inner))
-    assert memwarden._unwrap(wrapped) is inner
+    assert _models._unwrap(wrapped) is inner
     assert memwarden.describe_model(wrapped)["layers"] == 1
 
 

@@ -12,6 +12,7 @@ import threading
 import memwarden
 import pytest
 from conftest import PATIENCE, REPOSITORY
+from memwarden import _base
 
 
 def documented():
@@ -120,7 +121,7 @@ class Liar:
 @pytest.mark.parametrize("value", [*HOSTILE, Liar()], ids=lambda value: type(value).__name__)
 def test_nothing_raises(daemon, monkeypatch, tmp_path, value):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(memwarden, "DEBUG", False)
+    monkeypatch.setattr(_base, "DEBUG", False)
     monitor = memwarden.Monitor(value, interval=0, min_interval=0, monitor_steps=value)
     calls = [
         lambda: monitor.step(value),
@@ -214,7 +215,7 @@ def test_phases_of_any_name_are_bounded(daemon, monitor):
     for n in range(1000):
         with monitor.phase("phase %d" % n):
             pass
-    assert len(monitor.phases()) == memwarden.MOST_PHASES
+    assert len(monitor.phases()) == _base.MOST_PHASES
 
 
 def test_a_long_phase_is_told_while_it_lasts(daemon, monitor):

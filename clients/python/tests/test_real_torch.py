@@ -18,7 +18,7 @@ SMALL = ["--batch", "4", "--sequence", "16", "--width", "32", "--threads", "1"]
 
 
 def train(*arguments, **environment):
-    env = dict(os.environ, MEMWARDEN_AUTO="1", MEMWARDEN_DEBUG="1", PYTHONPATH=str(CLIENT / "auto"), **environment)
+    env = dict(os.environ, MEMWARDEN_AUTO="1", MEMWARDEN_DEBUG="1", PYTHONPATH=str(CLIENT / "memwarden/auto"), **environment)
     command = [sys.executable, str(TRAIN), *SMALL, *map(str, arguments)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -157,7 +157,7 @@ dist.destroy_process_group()
 def test_ranks_of_torchrun(daemon, tmp_path):
     script = tmp_path / "ddp.py"
     script.write_text(DISTRIBUTED)
-    env = dict(os.environ, MEMWARDEN_AUTO="1", MEMWARDEN_DEBUG="1", PYTHONPATH=str(CLIENT / "auto"))
+    env = dict(os.environ, MEMWARDEN_AUTO="1", MEMWARDEN_DEBUG="1", PYTHONPATH=str(CLIENT / "memwarden/auto"))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     subprocess.run(command, env=env, check=True, timeout=PATIENCE * 5, stderr=subprocess.DEVNULL)
     daemon.wait_end(2)
@@ -184,7 +184,7 @@ class Ask(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step == 1:
             monitor.request_checkpoint()
-callbacks = [Ask(), memwarden.huggingface_callback(monitor)]
+callbacks = [Ask(), memwarden.HuggingFaceCallback(monitor)]
 assert isinstance(callbacks[1], TrainerCallback)
 """
 RUN = """
@@ -236,7 +236,7 @@ monitor = memwarden.Monitor(min_interval=0)
 data = torch.utils.data.DataLoader(torch.zeros(24, 5, dtype=torch.long), batch_size=2)
 pl.Trainer(max_steps=4, accumulate_grad_batches=2, accelerator="cpu", logger=False, enable_checkpointing=False,
            enable_progress_bar=False, default_root_dir=sys.argv[1],
-           callbacks=[memwarden.lightning_callback(monitor)]).fit(Module(), data)
+           callbacks=[memwarden.LightningCallback(monitor)]).fit(Module(), data)
 """
 
 

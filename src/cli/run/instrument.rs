@@ -11,11 +11,32 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// What the folder holds: the client, and what Python imports at its start.
-const FILES: [(&str, &str); 2] = [
-    ("memwarden.py", include_str!("../../../clients/python/memwarden.py")),
-    ("sitecustomize.py", include_str!("../../../clients/python/auto/sitecustomize.py")),
-];
+/// The files of the client, by their paths in its package.
+macro_rules! client {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../../../clients/python/memwarden/", $name)))),*]
+    };
+}
+
+/// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
+/// start, so that one entry of `PYTHONPATH` is enough for both.
+const PACKAGE: [(&str, &str); 13] = client! {
+    "__init__.py"
+    "__main__.py"
+    "_auto.py"
+    "_base.py"
+    "_hooks.py"
+    "_huggingface.py"
+    "_lightning.py"
+    "_link.py"
+    "_models.py"
+    "_monitor.py"
+    "_process.py"
+    "auto/__init__.py"
+    "auto/sitecustomize.py"
+};
+/// The file of the package that Python imports at its start.
+const SITE: &str = "auto/sitecustomize.py";
 /// Whether, and how much, is instrumented.
 pub(super) const MODE: &str = "MEMWARDEN_AUTO";
 const SOCKET: &str = "MEMWARDEN_JOB_SOCKET";
@@ -53,10 +74,15 @@ impl Instruments {
             let why = format!("{} is too long for a socket", socket.display());
             return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
-        for (name, text) in FILES {
-            let path = instruments.folder.join(name);
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-            file.write_all(text.as_bytes())?;
+        let package = instruments.folder.join("memwarden");
+        for folder in [&package, &package.join("auto")] {
+            DirBuilder::new().mode(0o700).create(folder)?;
+        }
+        for (name, text) in PACKAGE {
+            write_new(&package.join(name), text)?;
+            if name == SITE {
+                write_new(&instruments.folder.join("sitecustomize.py"), text)?;
+            }
         }
         Ok(instruments)
     }
@@ -90,6 +116,10 @@ impl Drop for Instruments {
     }
 }
 
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
+}
+
 fn make_folder(temporary: &Path, pid: u32) -> io::Result<PathBuf> {
     for attempt in 0..TRIES {
         let folder = temporary.join(format!("memwarden-{pid}-{attempt}"));
@@ -116,9 +146,27 @@ mod tests {
         let instruments = Instruments::unpack(temporary.path()).unwrap();
         let folder = instruments.folder.clone();
         assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-        assert!(folder.join("sitecustomize.py").is_file() && folder.join("memwarden.py").is_file());
+        let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+        assert_eq!(read("sitecustomize.py"), read("memwarden/auto/sitecustomize.py"));
+        assert!(folder.join("memwarden/__init__.py").is_file());
         drop(instruments);
         assert!(!folder.exists() && in_the_way.exists());
+    }
+
+    #[test]
+    fn every_module_of_the_client_is_unpacked() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/memwarden");
+        let mut shipped = Vec::new();
+        for folder in ["", "auto/"] {
+            for entry in std::fs::read_dir(source.join(folder)).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                shipped.extend(name.ends_with(".py").then(|| format!("{folder}{name}")));
+            }
+        }
+        shipped.sort();
+        let mut unpacked: Vec<_> = PACKAGE.iter().map(|(name, _)| (*name).to_owned()).collect();
+        unpacked.sort();
+        assert_eq!(unpacked, shipped);
     }
 
     #[test]

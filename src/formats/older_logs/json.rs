@@ -91,8 +91,8 @@ fn events(document: &Value) -> Option<Recording> {
     found.known()
 }
 
-/// `export_json` of memwarden's client: `{timeline: [{event, unix_seconds, allocated_bytes, …}]}`, with null for
-/// unknown values (clients/python/memwarden.py).
+/// `export_json` of the Python client: `{timeline: [{event, unix_seconds, allocated_bytes, …}]}`, with null for
+/// unknown values (clients/python/memwarden/_monitor.py).
 fn timeline(document: &Value) -> Option<Recording> {
     let mut found = Recording::new("memwarden.py", Clock::Utc);
     for record in array(document, "timeline") {

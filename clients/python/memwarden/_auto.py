@@ -1,0 +1,63 @@
+"""Instrumentation without a change to the program; auto/sitecustomize.py calls `start_auto` after the import of torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+from . import _monitor
+from ._base import _hide
+from ._hooks import _Watch
+from ._process import _devices, _torch
+
+
+def start_auto() -> None:
+    """Attaches a monitor to the hooks of torch, which has been imported; never raises."""
+    try:
+        mode = os.environ.get("MEMWARDEN_AUTO", "")
+        if (
+            _monitor._automatic is not None
+            or mode in ("", "0")
+            or os.environ.get("MEMWARDEN_DISABLE", "") not in ("", "0")
+        ):
+            return
+        monitor = _Auto(phase_memory=mode != "steps")
+        watch = _Watch(monitor)
+        # `torch.optim` deletes the name of this module of its own.
+        optimizer = __import__("torch.optim.optimizer", fromlist=["Optimizer"])
+        optimizer.register_optimizer_step_post_hook(watch.after_step)
+        if mode != "steps":
+            optimizer.register_optimizer_step_pre_hook(watch.before_step)
+            watch.await_optimizer(optimizer.Optimizer)
+            watch.wrap(_torch().autograd, "backward", "backward")
+            loader = sys.modules.get("torch.utils.data.dataloader")
+            if loader is not None and hasattr(loader, "_BaseDataLoaderIter"):
+                watch.wrap(loader._BaseDataLoaderIter, "__next__", "loader")
+        _monitor._automatic = monitor
+        monitor._run_thread()
+    except Exception as error:
+        _hide(error, "auto")
+
+
+class _Auto(_monitor.Monitor):
+    """Speaks only once there is something to say: workers that merely import torch stay unseen."""
+
+    def _phase_begins(self, name: str) -> Any:
+        # Evaluation and inference have loaders too.
+        return super()._phase_begins(name) if self._ready or name in ("forward", "optimizer") else None
+
+    def _send_memory(self) -> None:
+        if not self._ready and _devices():
+            self.start()
+        super()._send_memory()
+
+    def _loop(self, wake: threading.Event) -> None:
+        while not self._ready and not self._off and not wake.wait(self._interval):
+            try:
+                if _devices():
+                    self.start()
+            except Exception as error:
+                _hide(error, "auto")
+        super()._loop(wake)

@@ -1,0 +1,154 @@
+"""What all modules share: limits, error handling, JSON values, text tables."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import socket
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
+
+PROTOCOL = 1
+DEFAULT_SOCKET = "/run/memwarden/job.sock"
+DEFAULT_URL = "http://127.0.0.1:10636"
+LONGEST_LINE = 65536
+# Lines that wait for a connection: acknowledgements and failures, not figures.
+MOST_KEPT = 64
+MOST_PHASES = 64
+MOST_ENTRIES = 10000
+FIRST_RETRY, LAST_RETRY = 0.5, 30.0
+SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
+# Raises instead of hiding what goes wrong; for tests.
+DEBUG = os.environ.get("MEMWARDEN_DEBUG", "") not in ("", "0")
+
+_log = logging.getLogger("memwarden")
+_log.addHandler(logging.NullHandler())
+
+JSON = Dict[str, Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
+_getpid, _now, _clock = os.getpid, time.time, time.perf_counter
+
+
+def _hide(error: BaseException, where: str) -> None:
+    """What went wrong in our own code: raised under DEBUG, else told to whoever listens to the log."""
+    if DEBUG:
+        raise error
+    try:
+        _log.debug("memwarden: %s: %r", where, error)
+    except Exception:  # A user's own log handler may do anything.
+        pass
+
+
+def _guarded(default: Any = None) -> Callable[[Function], Function]:
+    """The method never raises; it gives `default` (or what it makes, where it is a type) instead."""
+
+    def decorate(method: Function) -> Function:
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(*args, **kwargs)
+            except Exception as error:
+                _hide(error, method.__name__)
+                return default() if isinstance(default, type) else default
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """`value` as JSON can hold it; never reads a tensor of a device, never raises."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0.0 else str(value)
+    if depth > 8:
+        return "..."
+    try:
+        if isinstance(value, Mapping):
+            return {str(key): _plain(each, depth + 1) for key, each in list(value.items())[:1000]}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [_plain(each, depth + 1) for each in list(value)[:1000]]
+        if hasattr(value, "dtype") and hasattr(value, "shape"):
+            number = _number(value) if _elements(value) == 1 else None
+            shown = "%s%s" % (_dtype(value.dtype), list(value.shape))
+            return shown if number is None else _plain(number, depth + 1)
+        return str(value)[:1000]
+    except Exception:
+        return type(value).__name__
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else str(_plain(value))
+
+
+def _encode(message: JSON) -> bytes:
+    text = json.dumps(_plain(message), separators=(",", ":"), ensure_ascii=False)
+    line = text.encode("utf-8", "replace") + b"\n"
+    if len(line) <= LONGEST_LINE:
+        return line
+    # What people add is what can be long.
+    short = {key: each for key, each in message.items() if key not in ("detail", "by_group", "model", "devices")}
+    if "detail" in message:
+        short["detail"] = {"truncated": True}
+    line = json.dumps(_plain(short), separators=(",", ":")).encode() + b"\n"
+    return line if len(line) <= LONGEST_LINE else b""
+
+
+def _number(value: Any) -> Optional[float]:
+    """A number; None for what would have to be fetched from a device, which would wait for it."""
+    if value is None or type(value) is float or type(value) is int:
+        return value
+    device = getattr(value, "device", None)
+    if device is not None and getattr(device, "type", str(device)) != "cpu":
+        return None
+    return float(value.detach() if hasattr(value, "detach") else value)
+
+
+def _real(value: float) -> str:
+    """As the protocol writes reals: JSON has neither NaN nor infinity."""
+    if value - value == 0.0:
+        return repr(value)
+    return '"nan"' if value != value else ('"inf"' if value > 0 else '"-inf"')
+
+
+def _plain_whole(value: Any) -> Any:
+    """As `_plain`, without its limits: the export is complete."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain_whole(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_whole(each) for each in value]
+    return _plain(value)
+
+
+def _size(value: Optional[float]) -> str:
+    if value is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return "%d B" % value if unit == "B" else "%.1f %s" % (value, unit)
+        value /= 1024
+    return "%.1f TiB" % value
+
+
+def _table(rows: List[List[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+
+
+def _dtype(dtype: Any) -> str:
+    name = str(dtype).rsplit(".", 1)[-1]
+    return _DTYPES.get(name, name)
+
+
+def _elements(tensor: Any) -> int:
+    return int(tensor.numel()) if hasattr(tensor, "numel") else int(getattr(tensor, "size", 0))

@@ -1,0 +1,185 @@
+"""Hooks of PyTorch that report steps, tokens and phases."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import gc
+import weakref
+from typing import Any, List, Mapping
+
+from ._base import _dtype, _guarded, _hide, _number
+from ._models import _unwrap
+from ._monitor import Monitor
+from ._process import _torch
+
+
+class _Watch:
+    """Steps, tokens and phases from hooks. Every hook is guarded, and silent while a compiler traces it."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.counts: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+        self.before: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+        self.highest = 0
+        self.tokens = self.samples = self.calls = self.depth = 0
+        self.followed: List[Any] = []
+        self.searches = 0
+        self._forward: Any = None
+        self._optimizer: Any = None
+
+    # Hooks of the optimizer: one process may have several, and the one that steps most counts.
+
+    @_guarded()
+    def before_step(self, *_: Any) -> None:
+        self._optimizer = self.monitor._phase_begins("optimizer")
+
+    @_guarded()
+    def after_step(self, optimizer: Any, *_: Any) -> None:
+        self.monitor._phase_ends("optimizer", self._optimizer)
+        self._optimizer = None
+        # A call that raised has left it where it was.
+        self.depth = 0
+        count = self.counts.get(optimizer, 0) + 1
+        if count == 1:
+            self.before[optimizer] = _steps_before(optimizer)
+        self.counts[optimizer] = count
+        if count <= self.highest:
+            return
+        self.highest = count
+        tokens, samples = self.tokens, self.samples
+        self.tokens = self.samples = 0
+        self.monitor.step(self.before.get(optimizer, 0) + count, tokens=tokens or None, samples=samples or None)
+        if self.searches == 1:
+            self._after_first(optimizer)
+
+    # The model: the modules that hold most of what the optimizer trains. Of those that are called within each other
+    # the outermost counts. Hooks of theirs, not global ones: those would make torch.compile warn, and cost each call.
+
+    def await_optimizer(self, kind: Any) -> None:
+        original = kind.__init__
+
+        @functools.wraps(original)
+        def wrapped(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            if self.searches == 0:
+                self.search(optimizer)
+
+        kind.__init__ = wrapped
+
+    @_guarded()
+    def search(self, optimizer: Any) -> None:
+        """Once when the first optimizer is made; and once more where nothing that was found was ever called."""
+        for module in _owners(optimizer):
+            self.searches = 1
+            if not any(known() is module for known in self.followed):
+                self.follow(module)
+
+    def _after_first(self, optimizer: Any) -> None:
+        if not self.calls:
+            self.search(optimizer)
+        self.searches = 2
+        modules = [module for module in (known() for known in self.followed) if module is not None]
+        if not modules:
+            return
+        facts = self.monitor._facts
+        wrappers = ("DistributedDataParallel", "FullyShardedDataParallel")
+        if facts["data_parallel"] is None and any(type(module).__name__ in wrappers for module in modules):
+            facts["data_parallel"] = self.monitor._hello()["world"]
+        if facts["precision"] is None:
+            weights = (each for each in modules[0].parameters() if each.is_floating_point())
+            found = collections.Counter(_dtype(each.dtype) for each in weights)
+            if found:
+                facts["precision"] = found.most_common(1)[0][0]
+        configured = (module for module in modules if hasattr(_unwrap(module), "config"))
+        self.monitor.describe(next(configured, modules[0]))
+
+    def follow(self, module: Any) -> None:
+        module.register_forward_pre_hook(self.before_forward, with_kwargs=True)
+        module.register_forward_hook(self.after_forward)
+        self.followed.append(weakref.ref(module))
+
+    def before_forward(self, module: Any, inputs: Any, kwargs: Any) -> None:
+        if _tracing():
+            return
+        try:
+            self.depth += 1
+            if self.depth == 1 and module.training and _torch().is_grad_enabled():
+                self.calls += 1
+                self._count(inputs, kwargs)
+                self._forward = self.monitor._phase_begins("forward")
+        except Exception as error:
+            _hide(error, "forward")
+
+    def after_forward(self, *_: Any) -> None:
+        if _tracing():
+            return
+        self.depth = max(0, self.depth - 1)
+        if self.depth == 0 and self._forward is not None:
+            begun, self._forward = self._forward, None
+            self.monitor._phase_ends("forward", begun)
+
+    def _count(self, inputs: Any, kwargs: Any) -> None:
+        """Whole numbers in two dimensions are tokens, sequence by sequence; anything else only has samples."""
+        given = kwargs.get("input_ids")
+        if given is None:
+            given = kwargs.get("inputs_embeds")
+        if given is None and len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            given = inputs[0].get("input_ids")
+        if given is None:
+            given = next((each for each in (*inputs, *kwargs.values()) if hasattr(each, "is_floating_point")), None)
+        if given is None or not len(given.shape):
+            return
+        self.samples += int(given.shape[0])
+        embedded = given is kwargs.get("inputs_embeds")
+        if len(given.shape) == 2 and not given.is_floating_point() or embedded and len(given.shape) == 3:
+            self.tokens += int(given.shape[0]) * int(given.shape[1])
+            facts = self.monitor._facts
+            if facts["sequence_length"] is None:
+                facts["sequence_length"] = int(given.shape[1])
+
+    # Backward and the loader have no hook of their own.
+
+    def wrap(self, owner: Any, name: str, phase: str) -> None:
+        original = getattr(owner, name)
+        monitor = self.monitor
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if _tracing():
+                return original(*args, **kwargs)
+            begun = monitor._phase_begins(phase)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                monitor._phase_ends(phase, begun)
+
+        setattr(owner, name, wrapped)
+
+
+def _owners(optimizer: Any) -> List[Any]:
+    """The modules that hold at least half of an optimizer's parameters, the outermost first. Takes about 0.1 s."""
+    kind = _torch().nn.Module
+    trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    found = []
+    for each in gc.get_objects():
+        # `isinstance` would ask objects that pretend to be of another class.
+        if issubclass(type(each), kind):
+            held = {id(parameter) for parameter in each.parameters()}
+            if trained and len(held & trained) * 2 >= len(trained):
+                found.append((sum(1 for _ in each.modules()), each))
+    return [module for _, module in sorted(found, key=lambda pair: -pair[0])[:16]]
+
+
+@_guarded(0)
+def _steps_before(optimizer: Any) -> int:
+    """After the first step: those that the checkpoint had which the optimizer was loaded from, where its state counts."""
+    first: Any = next(iter((getattr(optimizer, "state", None) or {}).values()), {})
+    # Fused and capturable optimizers count on the device: that is not read.
+    steps = _number(first.get("step"))
+    return 0 if steps is None else max(0, int(steps) - 1)
+
+
+def _tracing() -> bool:
+    compiler = getattr(_torch(), "compiler", None)
+    return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())

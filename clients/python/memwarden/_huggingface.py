@@ -1,0 +1,121 @@
+"""The callback of Hugging Face's Trainer."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+from ._base import JSON, _clock, _guarded, _log
+from ._monitor import Monitor
+from ._process import launcher_rank
+
+if TYPE_CHECKING:
+    _Base = object
+else:
+    try:
+        from transformers import TrainerCallback as _Base
+    except Exception as error:  # The Trainer accepts any object that has the methods of the events.
+        _log.debug("memwarden: transformers: %r", error)
+        _Base = object
+
+
+class HuggingFaceCallback(_Base):
+    """Reports the steps, loss and checkpoints of a Trainer: `Trainer(callbacks=[memwarden.HuggingFaceCallback()])`.
+
+    Saves a checkpoint when one is requested (see `Monitor.on_checkpoint_signal`), and acknowledges what was saved.
+    With `analyze`, reports the parameters of the model when training begins. Without a `monitor`, creates one when it
+    is first used, so that a callback that has not been used can be pickled and sent to another process.
+    """
+
+    def __init__(self, monitor: Optional[Monitor] = None, analyze: bool = True) -> None:
+        super().__init__()
+        self._monitor = monitor
+        self._analyze = analyze
+        self._waiting: Optional[JSON] = None
+        self._seen, self._ended = 0, _clock()
+
+    @property
+    def monitor(self) -> Monitor:
+        """The monitor that this callback reports to."""
+        if self._monitor is None:
+            self._monitor = Monitor()
+        return self._monitor
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            # Events that this class does not handle, where it has no base class that does.
+            if name.startswith("on_"):
+                return _ignore
+            raise AttributeError(name)
+
+    @_guarded()
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Describes the run and the model, and starts the monitor."""
+        model = kwargs.get("model")
+        if getattr(args, "bf16", False) or getattr(args, "fp16", False):
+            self.monitor.describe(precision="bf16" if args.bf16 else "fp16")
+        if getattr(args, "gradient_checkpointing", False):
+            self.monitor.describe(recompute="full")
+        self.monitor.start()
+        if model is not None and self._analyze:
+            self.monitor.analyze_model(model, kwargs.get("optimizer"), check_values=False)
+        self._seen, self._ended = self._tokens(state) or 0, _clock()
+
+    def _report(self, **logged: Any) -> None:
+        """The Trainer logs the loss of a step after its end: the step waits for it, until the next one begins."""
+        step, self._waiting = self._waiting, None
+        if step is not None:
+            self.monitor.step(step.pop("n"), **step, **logged)
+
+    @staticmethod
+    def _tokens(state: Any) -> Optional[int]:
+        """Of this rank: the Trainer counts the tokens of all ranks, where it is configured to count them."""
+        total = getattr(state, "num_input_tokens_seen", None)
+        return int(total) // max(1, launcher_rank()[2]) if total else None
+
+    @_guarded()
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Keeps the step until its loss is logged, and asks for a checkpoint where one is requested."""
+        total = self._tokens(state)
+        tokens, self._seen = (total - self._seen, total) if total is not None else (None, self._seen)
+        samples = getattr(args, "per_device_train_batch_size", 0) * getattr(args, "gradient_accumulation_steps", 1)
+        self._report()
+        begun, self._ended = self._ended, _clock()
+        self._waiting = {"n": state.global_step, "tokens": tokens, "samples": samples or None}
+        self._waiting["seconds"] = self._ended - begun
+        if self.monitor.checkpoint_requested and control is not None:
+            control.should_save = True
+
+    @_guarded()
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Reports the last step with its loss, learning rate and gradient norm."""
+        names = ("loss", "learning_rate", "grad_norm")
+        self._report(**{name: logs[name] for name in names if name in (logs or {})})
+
+    @_guarded()
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Reports the last step, if its loss was not logged."""
+        self._report()
+
+    @_guarded()
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Reports that the checkpoint is complete."""
+        self._report()
+        path = os.path.join(args.output_dir, "checkpoint-%d" % state.global_step)
+        self.monitor.checkpoint_saved(path, state.global_step)
+
+    @_guarded()
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Records the end of an evaluation."""
+        self.monitor.record("evaluated")
+
+    @_guarded()
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Reports the last step and ends the series of this rank."""
+        self._report()
+        self.monitor.stop()
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    pass

@@ -1,0 +1,231 @@
+"""The connection to the daemon: a Unix stream socket to which no call ever blocks."""
+
+from __future__ import annotations
+
+import collections
+import select
+import socket
+import threading
+import time
+from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
+
+from ._base import DEFAULT_SOCKET, FIRST_RETRY, LAST_RETRY, MOST_KEPT, SEND_FLAGS, _getpid
+
+
+class _Link:
+    """Whole lines to the daemon, in order, without ever waiting.
+
+    Whoever has the lock sends; others leave their line in the queue, and the one with the lock takes it along.
+    A line that does not fit is dropped and counted; of a line that went out in part, the rest goes first.
+    """
+
+    def __init__(self, path: str, greeting: Callable[[], List[bytes]]) -> None:
+        self.path = path
+        self.dropped = 0
+        self.connections = 0
+        self._greeting = greeting
+        self._pid = _getpid()
+        self._socket: Optional[socket.socket] = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: Deque[Tuple[bytes, bool]] = collections.deque()
+        self._rest = b""
+        self._retry_after = FIRST_RETRY
+        self._retry_at = 0.0
+
+    @property
+    def connected(self) -> bool:
+        return self._socket is not None
+
+    def send(self, line: bytes, keep: bool = False) -> None:
+        """Sends a line, or drops it; one to `keep` waits for the next connection."""
+        if self._pid != _getpid():
+            self.forked()
+        current = self._socket
+        if not line or (current is None and not keep):
+            self.dropped += 1
+            return
+        # The short way, which is nearly always open.
+        if current is not None and not self._queue and self._lock.acquire(False):
+            try:
+                if not self._rest and not self._queue and self._socket is current:
+                    sent = self._write(line)
+                    if sent == len(line):
+                        line = b""
+                    elif sent:
+                        self._rest, line = line[sent:], b""
+                    elif keep:
+                        return self._queue.append((line, keep))
+                    else:
+                        self.dropped += 1
+                        return
+            finally:
+                self._lock.release()
+        if line:
+            self._queue.append((line, keep))
+        if self._queue:
+            self.drain()
+
+    def drain(self) -> None:
+        while self._queue or self._rest:
+            if not self._lock.acquire(False):
+                return
+            try:
+                if not self._flush():
+                    return
+            finally:
+                self._lock.release()
+
+    def _flush(self) -> bool:
+        """Whether everything went out; with the lock held."""
+        queue = self._queue
+        if self._rest:
+            sent = self._write(self._rest)
+            # Empty by now where the connection was lost.
+            self._rest = self._rest[sent:]
+            if self._rest or self._socket is None:
+                return self._shed()
+        while queue:
+            if self._socket is None:
+                return self._shed()
+            line, keep = queue.popleft()
+            sent = self._write(line)
+            if sent == len(line):
+                continue
+            if sent:
+                self._rest = line[sent:]
+            elif keep:
+                queue.appendleft((line, keep))
+            else:
+                self.dropped += 1
+            return self._shed()
+        return True
+
+    def _write(self, data: bytes) -> int:
+        if self._socket is None:
+            return 0
+        try:
+            return self._socket.send(data, SEND_FLAGS)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._lose()
+            return 0
+
+    def _shed(self) -> bool:
+        """Drops what nobody keeps; always False."""
+        keep = []
+        for _ in range(len(self._queue)):
+            line = self._queue.popleft()
+            if line[1]:
+                keep.append(line)
+            else:
+                self.dropped += 1
+        self.dropped += max(0, len(keep) - MOST_KEPT)
+        self._queue.extendleft(reversed(keep[-MOST_KEPT:]))
+        return False
+
+    def _lose(self) -> None:
+        lost, self._socket = self._socket, None
+        # The rest of a torn line means nothing to the next connection.
+        self.dropped += 1 if self._rest else 0
+        self._rest = b""
+        if lost is not None:
+            lost.close()
+
+    def connect(self) -> bool:
+        """Connects where it is not and the last failure is long enough ago. Off the hot path."""
+        if self._pid != _getpid():
+            self.forked()
+        if self._socket is not None:
+            return True
+        if time.monotonic() < self._retry_at:
+            return False
+        fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            fresh.setblocking(False)
+            fresh.connect(self.path)
+        except OSError:
+            fresh.close()
+            self._retry_at = time.monotonic() + self._retry_after
+            self._retry_after = min(self._retry_after * 2, LAST_RETRY)
+            return False
+        self._retry_after, self._retry_at = FIRST_RETRY, 0.0
+        with self._lock:
+            self._rest = b""
+            self._queue.extendleft((line, False) for line in reversed(self._greeting()))
+            self._socket = fresh
+            self.connections += 1
+        self.drain()
+        return self._socket is not None
+
+    def keep_up(self) -> None:
+        """Once in a while: notices the daemon's end, connects again, finishes what was sent in part."""
+        current = self._socket
+        if current is not None:
+            poll = select.poll()
+            poll.register(current.fileno(), 0)
+            if poll.poll(0):
+                with self._lock:
+                    self._lose()
+        self.connect()
+        self.drain()
+
+    def forked(self) -> None:
+        """In a child: the parent's connection is the parent's, and its lines as well."""
+        inherited, self._socket = self._socket, None
+        if inherited is not None:
+            inherited.close()
+        self._pid = _getpid()
+        self.dropped = self.connections = 0
+        self._reset()
+
+    def close(self) -> None:
+        if self._pid != _getpid():
+            return self.forked()
+        self.drain()
+        with self._lock:
+            self._lose()
+            self._queue.clear()
+
+
+class _Links:
+    """Several sockets, each of which gets everything: under `memwarden run` its own and the daemon's."""
+
+    def __init__(self, paths: Sequence[str], greeting: Callable[[], List[bytes]]) -> None:
+        self.links = [_Link(path, greeting) for path in paths]
+
+    @property
+    def dropped(self) -> int:
+        # Of one that nobody ever listened to nobody misses anything.
+        return max((link.dropped for link in self.links if link.connections), default=self.links[0].dropped)
+
+    @property
+    def connected(self) -> bool:
+        return any(link.connected for link in self.links)
+
+    def send(self, line: bytes, keep: bool = False) -> None:
+        for link in self.links:
+            link.send(line, keep)
+
+    def connect(self) -> bool:
+        return any([link.connect() for link in self.links])
+
+    def keep_up(self) -> None:
+        for link in self.links:
+            link.keep_up()
+
+    def forked(self) -> None:
+        for link in self.links:
+            link.forked()
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+
+
+def _link(paths: str, greeting: Callable[[], List[bytes]]) -> Any:
+    each = list(dict.fromkeys(path for path in paths.split(":") if path))
+    return _Link(each[0], greeting) if len(each) == 1 else _Links(each or [DEFAULT_SOCKET], greeting)

@@ -1,0 +1,179 @@
+"""What this process is and uses: its rank, the allocator of torch, host and cgroup memory."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ._base import JSON
+
+
+def launcher_rank(environment: Optional[Mapping[str, str]] = None) -> Tuple[int, int, int]:
+    """Rank, local rank and world size, from torchrun, Slurm, Open MPI, MPICH and what else speaks PMI.
+
+    Where nobody launched it, 0, 0 and 1.
+    """
+    env = os.environ if environment is None else environment
+    names: List[Tuple[Sequence[str], Sequence[str], Sequence[str]]] = [
+        (["RANK"], ["LOCAL_RANK"], ["WORLD_SIZE"]),
+        (["OMPI_COMM_WORLD_RANK"], ["OMPI_COMM_WORLD_LOCAL_RANK"], ["OMPI_COMM_WORLD_SIZE"]),
+        (["PMI_RANK", "PMIX_RANK"], ["MPI_LOCALRANKID", "PMI_LOCAL_RANK"], ["PMI_SIZE", "MPI_LOCALNRANKS"]),
+    ]
+    # In the batch script itself SLURM_NTASKS is set too, but only a step has that many processes.
+    if "SLURM_STEP_ID" in env or "SLURM_STEPID" in env:
+        names.append((["SLURM_PROCID"], ["SLURM_LOCALID"], ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]))
+
+    def first(keys: Sequence[str]) -> Optional[int]:
+        found = (env[key] for key in keys if key in env)
+        return next((int(value) for value in found if value.isdigit() and len(value) < 10), None)
+
+    for rank_names, local_names, world_names in names:
+        rank = first(rank_names)
+        if rank is not None:
+            world = first(world_names)
+            local = first(local_names)
+            world = max(world if world is not None else 1, rank + 1)
+            return rank, local if local is not None else 0, world
+    return 0, 0, 1
+
+
+_MEMORY_KEYS = (
+    ("allocated", "allocated_bytes.all.current"),
+    ("allocated_peak", "allocated_bytes.all.peak"),
+    ("active", "active_bytes.all.current"),
+    ("reserved", "reserved_bytes.all.current"),
+    ("reserved_peak", "reserved_bytes.all.peak"),
+    ("requested", "requested_bytes.all.current"),
+    ("inactive_split", "inactive_split_bytes.all.current"),
+    ("retries", "num_alloc_retries"),
+    ("ooms", "num_ooms"),
+)
+
+
+def _torch() -> Any:
+    return sys.modules.get("torch")
+
+
+def _bytes(tensor: Any) -> int:
+    """Of the part that this process holds."""
+    local = _local(tensor)
+    return int(local.numel()) * int(local.element_size())
+
+
+def _local(tensor: Any) -> Any:
+    """This rank's shard of a distributed tensor."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _accelerator() -> Any:
+    """The module of the accelerator in use (`torch.cuda`, `xpu`, `npu`, `musa`); None before it is initialized."""
+    torch = _torch()
+    for name in ("cuda", "npu", "xpu", "musa"):
+        module = getattr(torch, name, None) if torch is not None else None
+        try:
+            if module is not None and module.is_initialized() and hasattr(module, "memory_stats"):
+                return module
+        except Exception:
+            continue
+    return None
+
+
+def _devices() -> Dict[str, JSON]:
+    """The allocator's figures by device, under the protocol's names. Reads counters only: nothing waits."""
+    module = _accelerator()
+    found: Dict[str, JSON] = {}
+    if module is None:
+        return found
+    for index in range(module.device_count()):
+        stats = module.memory_stats(index)
+        figures = {name: int(stats[key]) for name, key in _MEMORY_KEYS if key in stats}
+        # A process sees every device of the node and uses one or a few.
+        if not figures.get("reserved_peak") and not figures.get("ooms"):
+            continue
+        total = _device_total(module, index)
+        if total is not None:
+            figures["total"] = total
+        found[str(index)] = figures
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _device_properties(module: Any, index: int) -> Tuple[Optional[int], Optional[str], Optional[str]]:
+    properties = module.get_device_properties(index)
+    uuid = getattr(properties, "uuid", None)
+    text = None if uuid is None else str(uuid)
+    if text is not None and not text.startswith(("GPU-", "MIG-")):
+        text = "GPU-" + text
+    return getattr(properties, "total_memory", None), text, getattr(properties, "name", None)
+
+
+def _device_total(module: Any, index: int) -> Optional[int]:
+    try:
+        return _device_properties(module, index)[0]
+    except Exception:
+        return None
+
+
+def _allocated() -> Optional[Tuple[int, int]]:
+    """Bytes allocated now and at most since the process began, over all devices; about 20 us a device."""
+    module = _accelerator()
+    if module is None:
+        return None
+    current = getattr(module, "current_device", lambda: 0)()
+    torch = _torch()
+    fast = getattr(getattr(torch, "_C", None), "_cuda_memoryStats", None)
+    if fast is not None and module is torch.cuda:
+        figures = fast(current)["allocated_bytes"]["all"]
+        return int(figures["current"]), int(figures["peak"])
+    stats = module.memory_stats(current)
+    return int(stats.get("allocated_bytes.all.current", 0)), int(stats.get("allocated_bytes.all.peak", 0))
+
+
+def _pinned() -> Optional[int]:
+    module = _accelerator()
+    read = getattr(module, "host_memory_stats", None)
+    if read is None:
+        return None
+    stats = read()
+    value = stats.get("reserved_bytes.current", stats.get("allocated_bytes.current"))
+    return None if value is None else int(value)
+
+
+def _read(path: str) -> Optional[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(65536)
+    except OSError:
+        return None
+
+
+def _host_memory() -> Tuple[Optional[int], Optional[int]]:
+    """This process's resident memory now and at most."""
+    found: Dict[str, int] = {}
+    for line in (_read("/proc/self/status") or "").splitlines():
+        key, _, rest = line.partition(":")
+        if key in ("VmRSS", "VmHWM"):
+            found[key] = int(rest.split()[0]) * 1024
+    return found.get("VmRSS"), found.get("VmHWM")
+
+
+def _cgroup_memory() -> Tuple[Optional[int], Optional[int], str]:
+    """What the tightest cgroup of version 2 on our path uses, its limit, and our path."""
+    own = next((line[3:] for line in (_read("/proc/self/cgroup") or "").splitlines() if line.startswith("0::")), "")
+    path = own
+    best: Tuple[Optional[int], Optional[int]] = (None, None)
+    while own:
+        folder = "/sys/fs/cgroup" + path.rstrip("/")
+        limit, used = (_read(folder + "/memory.max") or "").strip(), (_read(folder + "/memory.current") or "").strip()
+        if (
+            limit.isdigit()
+            and used.isdigit()
+            and (best[1] is None or int(limit) - int(used) < best[1] - (best[0] or 0))
+        ):
+            best = int(used), int(limit)
+        if path in ("/", ""):
+            break
+        path = path.rsplit("/", 1)[0]
+    return best[0], best[1], own

@@ -1,0 +1,241 @@
+//! `deploy/kubernetes`: the manifests that kustomize builds, their schemas, and the configurations in them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_yaml::Value;
+
+use crate::harness::{memwarden, program};
+
+/// The versions of Kubernetes whose schemas are checked: the oldest one of the documentation, and later ones.
+const VERSIONS: [&str; 4] = ["1.25", "1.29", "1.33", "1.37"];
+const CONFIGURATIONS: [&str; 2] =
+    ["deploy/kubernetes/base/memwarden.yaml", "deploy/kubernetes/overlays/enforce/memwarden.yaml"];
+const RULES: [(&str, &str); 2] = [
+    ("memwarden", "alerts/memwarden.rules.yaml"),
+    ("memwarden-fleet", "alerts/memwarden.recording.rules.yaml"),
+];
+const OBSERVE: [&str; 3] = ["SYS_PTRACE", "DAC_READ_SEARCH", "SYSLOG"];
+const ENFORCE: [&str; 3] = ["KILL", "IPC_LOCK", "SYS_RESOURCE"];
+
+fn root(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    use serde::Deserialize as _;
+    let documents = serde_yaml::Deserializer::from_str(text);
+    documents.map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// A copy of all that kustomize reads, after `deploy/kubernetes/build`, with an overlay for each name that adds
+/// the components to `observe` or `enforce`.
+fn tree(overlays: &[(&str, &str, &[&str])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for part in ["deploy/kubernetes", "dashboards", "alerts"] {
+        copy(&root(part), &folder.path().join(part));
+    }
+    let kubernetes = folder.path().join("deploy/kubernetes");
+    let built = program(kubernetes.join("build")).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    for (name, over, components) in overlays {
+        let mut text = format!(
+            "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: memwarden\n\
+             resources: [../{over}]\ncomponents:\n"
+        );
+        for component in *components {
+            text += &format!("  - ../../components/{component}\n");
+        }
+        std::fs::create_dir(kubernetes.join("overlays").join(name)).unwrap();
+        std::fs::write(kubernetes.join("overlays").join(name).join("kustomization.yaml"), text).unwrap();
+    }
+    folder
+}
+
+/// What kustomize makes of an overlay; None, with a message, where kubectl is not installed.
+fn kustomize(tree: &Path, overlay: &str) -> Option<String> {
+    let kubectl = crate::harness::tool("kubectl")?;
+    let folder = tree.join("deploy/kubernetes/overlays").join(overlay);
+    let done = program(kubectl).arg("kustomize").arg(folder).output().unwrap();
+    assert!(done.status.success(), "{overlay}: {}", String::from_utf8_lossy(&done.stderr));
+    Some(String::from_utf8(done.stdout).unwrap())
+}
+
+fn of<'d>(documents: &'d [Value], kind: &str) -> Vec<&'d Value> {
+    documents.iter().filter(|document| document["kind"] == kind).collect()
+}
+
+fn names(values: &Value) -> BTreeSet<String> {
+    values.as_sequence().unwrap().iter().map(|each| each.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_configurations_pass_check_config() {
+    for file in CONFIGURATIONS {
+        let done = memwarden(&["check-config"]).arg(root(file)).output().unwrap();
+        assert!(done.status.success(), "{file}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+#[test]
+fn the_rules_of_the_operator_are_those_of_alerts() {
+    let done = program(root("deploy/kubernetes/build")).arg("--print").output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let made = documents(&String::from_utf8(done.stdout).unwrap());
+    assert_eq!(made.len(), RULES.len());
+    for (object, (name, file)) in made.iter().zip(RULES) {
+        assert_eq!((&object["kind"], &object["metadata"]["name"]), (&"PrometheusRule".into(), &name.into()));
+        let source: Value = serde_yaml::from_str(&std::fs::read_to_string(root(file)).unwrap()).unwrap();
+        assert_eq!(object["spec"], source, "{file}");
+    }
+    let refused = program(root("deploy/kubernetes/build")).arg("--other").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn the_pod_has_the_rights_that_it_needs_and_no_others() {
+    let tree = tree(&[("privileged", "enforce", &["privileged"]), ("perf", "observe", &["perf", "nvidia"])]);
+    let expected =
+        |more: &[&str]| OBSERVE.iter().chain(more).map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+    for (overlay, capabilities) in [
+        ("observe", expected(&[])),
+        ("enforce", expected(&ENFORCE)),
+        ("privileged", expected(&ENFORCE)),
+        ("perf", expected(&["PERFMON"])),
+    ] {
+        let Some(text) = kustomize(tree.path(), overlay) else { return };
+        let documents = documents(&text);
+        let [set] = of(&documents, "DaemonSet")[..] else { panic!("{overlay}: {text}") };
+        let pod = &set["spec"]["template"]["spec"];
+        assert_eq!(pod["hostPID"], true);
+        assert_eq!(pod["priorityClassName"], "system-node-critical");
+        assert_eq!(pod["tolerations"][0]["operator"], "Exists");
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        let [container] = &pod["containers"].as_sequence().unwrap()[..] else { panic!("{overlay}") };
+        assert!(container["resources"]["limits"].get("cpu").is_none(), "{overlay}");
+        let security = &container["securityContext"];
+        assert_eq!(security["privileged"], overlay == "privileged");
+        assert_eq!(security.get("allowPrivilegeEscalation").is_none(), overlay == "privileged");
+        assert_eq!(security["readOnlyRootFilesystem"], true);
+        assert_eq!(names(&security["capabilities"]["add"]), capabilities, "{overlay}");
+        assert_eq!(names(&security["capabilities"]["drop"]), BTreeSet::from(["ALL".to_owned()]));
+        let image = container["image"].as_str().unwrap();
+        assert_eq!(image, concat!("memwarden:", env!("CARGO_PKG_VERSION")));
+        assert_eq!(pod.get("runtimeClassName").is_some(), overlay == "perf");
+        let mounts = container["volumeMounts"].as_sequence().unwrap();
+        let writable = |name: &str| {
+            let mount = mounts.iter().find(|mount| mount["name"] == name).unwrap();
+            mount.get("readOnly").is_none_or(|only| *only == false)
+        };
+        assert_eq!(writable("cgroup"), ["enforce", "privileged"].contains(&overlay), "{overlay}");
+        assert!(writable("run") && writable("state"));
+        for name in ["config", "passwd", "kmsg", "pod-resources", "pod-logs"] {
+            assert!(!writable(name), "{name}");
+        }
+        // The pods use the configuration that is generated, under the name that contains its hash.
+        let volumes = pod["volumes"].as_sequence().unwrap();
+        let config = volumes.iter().find(|volume| volume["name"] == "config").unwrap();
+        let [map] = of(&documents, "ConfigMap")[..] else { panic!("{overlay}") };
+        assert_eq!(config["configMap"]["name"], map["metadata"]["name"]);
+        let file = CONFIGURATIONS[usize::from(["enforce", "privileged"].contains(&overlay))];
+        assert_eq!(map["data"]["memwarden.yaml"], std::fs::read_to_string(root(file)).unwrap());
+    }
+}
+
+#[test]
+fn monitoring_finds_the_pods_and_grafana_the_dashboards() {
+    let tree = tree(&[("monitored", "observe", &["prometheus-operator", "dashboards"])]);
+    let Some(text) = kustomize(tree.path(), "monitored") else { return };
+    let documents = documents(&text);
+    for document in &documents {
+        let namespaced = document["kind"] != "Namespace";
+        assert_eq!(document["metadata"].get("namespace").is_some(), namespaced, "{document:?}");
+    }
+    let [monitor] = of(&documents, "PodMonitor")[..] else { panic!("{text}") };
+    let [set] = of(&documents, "DaemonSet")[..] else { panic!("{text}") };
+    let template = &set["spec"]["template"];
+    for (label, value) in monitor["spec"]["selector"]["matchLabels"].as_mapping().unwrap() {
+        assert_eq!(&template["metadata"]["labels"][label], value);
+    }
+    let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
+    assert_eq!(port, &template["spec"]["containers"][0]["ports"][0]["name"]);
+    assert_eq!(of(&documents, "PrometheusRule").len(), RULES.len());
+    let mut dashboards = 0;
+    for map in of(&documents, "ConfigMap") {
+        if map["metadata"]["labels"].get("grafana_dashboard").is_none() {
+            continue;
+        }
+        assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1");
+        for (file, content) in map["data"].as_mapping().unwrap() {
+            let path = root("dashboards").join(file.as_str().unwrap());
+            assert_eq!(content, &std::fs::read_to_string(path).unwrap());
+            // kubectl apply keeps a copy in an annotation, for which the API accepts 256 KiB.
+            assert!(content.as_str().unwrap().len() < 240 << 10, "{file:?}");
+            dashboards += 1;
+        }
+    }
+    assert_eq!(dashboards, crate::shipped::DASHBOARDS.len());
+}
+
+#[test]
+fn the_schemas_of_kubernetes_accept_the_manifests() {
+    let python = std::env::var_os("MEMWARDEN_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+    let known = program(&python).args(["-c", "import kubernetes_validate"]).stderr(Stdio::null()).status();
+    if !known.is_ok_and(|status| status.success()) {
+        return crate::skip::skip("kubernetes-validate is not installed (tests/run installs it)");
+    }
+    let all = ["nvidia", "perf", "dashboards"];
+    let tree = tree(&[("privileged", "enforce", &["privileged"]), ("all", "enforce", &all)]);
+    // One process for all: its import takes a second.
+    let check = "import sys, yaml, kubernetes_validate as k\n\
+                 for path in sys.argv[2:]:\n    for each in yaml.safe_load_all(open(path)):\n        \
+                 for version in sys.argv[1].split(','):\n            k.validate(each, version, strict=True)\n";
+    let mut paths = Vec::new();
+    for overlay in ["observe", "enforce", "privileged", "all"] {
+        let Some(text) = kustomize(tree.path(), overlay) else { return };
+        let path = tree.path().join(format!("{overlay}.yaml"));
+        std::fs::write(&path, text).unwrap();
+        paths.push(path);
+    }
+    let run = |paths: &[PathBuf]| {
+        program(&python).args(["-c", check, &VERSIONS.join(",")]).args(paths).output().unwrap()
+    };
+    let done = run(&paths);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    // A key that does not exist is refused, so the schemas are really applied.
+    let wrong = tree.path().join("wrong.yaml");
+    let text = std::fs::read_to_string(&paths[0]).unwrap().replace("hostPID:", "hostPid:");
+    std::fs::write(&wrong, text).unwrap();
+    assert!(!run(&[wrong]).status.success());
+}
+
+#[test]
+fn the_plugin_of_node_problem_detector_calls_the_check() {
+    let text =
+        std::fs::read_to_string(root("deploy/kubernetes/node-problem-detector/memwarden-monitor.json"))
+            .unwrap();
+    let plugin: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(plugin["plugin"], "custom");
+    let conditions: BTreeSet<&str> =
+        plugin["conditions"].as_array().unwrap().iter().map(|each| each["type"].as_str().unwrap()).collect();
+    let rules = plugin["rules"].as_array().unwrap();
+    assert!(!rules.is_empty());
+    for rule in rules {
+        assert!(conditions.contains(rule["condition"].as_str().unwrap()));
+        assert!(rule["path"].as_str().unwrap().ends_with("/memwarden"));
+        assert_eq!(rule["args"][0], "check");
+    }
+}
