@@ -50,6 +50,8 @@ fn main() -> anyhow::Result<()> {
             reload: Box::new(NoReload),
             alerts: Arc::new(memwarden::protection::guard::alert_receiver::AlertReceiver::default()),
             stale_after: watch::channel(Duration::from_secs(60)).1,
+            retries_bind: false,
+            proc: "/proc".into(),
             host_name: None,
         })?
     };

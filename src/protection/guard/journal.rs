@@ -212,7 +212,7 @@ fn read(target: &Target, moved: &Moved, out: &mut [Reading; 6]) -> usize {
     }
     if let Some(forecast) = observed.forecast {
         out[count] = Reading {
-            what: "foreseen_seconds",
+            what: "time_to_exhaustion_seconds",
             value: forecast.value.map(|forecast| forecast.p50),
             threshold: Some(target.limits.soft_within.as_secs_f64()),
             age_seconds: Some(forecast.age.as_secs_f64()),

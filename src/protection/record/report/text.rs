@@ -115,8 +115,8 @@ fn rested_on(value: &Value) -> Option<String> {
     let mut text = match (place, what, value["value"].is_null()) {
         (Some(place), _, true) => format!("memory left {place} is unknown"),
         (Some(place), _, false) => format!("{shown} left {place}{}", level("soft level")),
-        (None, "foreseen_seconds", true) => return None,
-        (None, "foreseen_seconds", false) => {
+        (None, "time_to_exhaustion_seconds", true) => return None,
+        (None, "time_to_exhaustion_seconds", false) => {
             format!("exhaustion predicted in {shown}{}", level("soft_within"))
         }
         (None, _, _) => format!("{} {shown}{}", plain(what), level("threshold")),
@@ -273,8 +273,8 @@ mod tests {
                 readings: vec![
                     json!({"what": "limit_headroom_bytes", "value": 1048576.0, "threshold": 2097152.0, "age_seconds": 0.01}),
                     json!({"what": "host_headroom_bytes", "value": null, "threshold": null, "age_seconds": 5.0}),
-                    json!({"what": "foreseen_seconds", "value": null, "threshold": 10.0, "age_seconds": 0.1}),
-                    json!({"what": "foreseen_seconds", "value": 7.5, "threshold": 10.0, "age_seconds": 3.0}),
+                    json!({"what": "time_to_exhaustion_seconds", "value": null, "threshold": 10.0, "age_seconds": 0.1}),
+                    json!({"what": "time_to_exhaustion_seconds", "value": 7.5, "threshold": 10.0, "age_seconds": 3.0}),
                 ],
             }],
             steps: vec![
