@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Workloads;
+use super::identity::Kind;
 use super::metrics;
 use super::roster::Workload;
+use super::slurm::SlurmJob;
 use super::top::{self, Candidate};
 use crate::host::process::clock_ticks;
 use crate::model::facts::{Membership, ProcessTable};
@@ -25,7 +27,7 @@ impl Workloads {
         }
         for workload in self.roster.workloads.values().filter(|workload| workload.watched) {
             let user = self.users.name(workload.told.user);
-            put_info(workload, user, out);
+            put_info(workload, user, self.slurm.of(&workload.identity), out);
             put_sums(workload, self.rules.pss, table.boot, out);
             out.facts.workloads.push(Arc::clone(&workload.told));
         }
@@ -102,11 +104,11 @@ impl Workloads {
     }
 }
 
-fn put_info(workload: &Workload, user: Label, out: &mut Batch) {
+fn put_info(workload: &Workload, user: Label, job: &SlurmJob, out: &mut Batch) {
     let identity = &workload.identity;
-    let container = match identity.kind {
-        super::identity::Kind::Pod | super::identity::Kind::Container => workload.container.clone(),
-        _ => "".into(),
+    let part = |kinds: &[Kind]| {
+        let has = kinds.contains(&identity.kind);
+        if has { workload.part.clone() } else { Label::default() }
     };
     let labels = [
         workload.told.name.clone(),
@@ -114,8 +116,11 @@ fn put_info(workload: &Workload, user: Label, out: &mut Batch) {
         user,
         identity.cgroup.clone(),
         identity.slurm_job.clone(),
+        part(&[Kind::Slurm]),
+        job.account.clone(),
+        job.partition.clone(),
         identity.pod_uid.clone(),
-        container,
+        part(&[Kind::Pod, Kind::Container]),
         identity.unit.clone(),
     ];
     out.put(&metrics::INFO, &labels, Flag(true));
