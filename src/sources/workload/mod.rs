@@ -46,7 +46,7 @@ use crate::host::process::readers::{self, Pool};
 use crate::host::process::{self, ProcRoot};
 use crate::host::roots::Roots;
 use crate::model::attention;
-use crate::model::facts::{GpuProcess, Membership, ProcessRow, ProcessTable};
+use crate::model::facts::{GpuProcess, Membership, PodNames, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
@@ -82,6 +82,8 @@ struct Workloads {
     trees: Trees,
     texts: Texts,
     slurm: SlurmJobs,
+    /// Names of pods and containers, at this sample.
+    pods: Arc<PodNames>,
     /// Number of workloads that are not tracked because of the limit, by user.
     left_out: BTreeMap<u32, u64>,
     started: bool,
@@ -94,6 +96,7 @@ impl Workloads {
             slurm: SlurmJobs::new(Arc::clone(pool), Arc::clone(&texts.budget)),
             texts,
             rules,
+            pods: Arc::default(),
             files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors, pool),
             users: Users::new(roots.passwd.clone()),
             roster: Roster::default(),
@@ -189,6 +192,7 @@ impl Workloads {
         }
         self.slurm.turn(&self.seen, table, &parents, &self.files.root, at);
         self.slurm.name_jobs(&self.seen, &mut self.roster);
+        self.roster.name_pods(&self.pods);
         let claimed = self.seen.iter().zip(&table.rows);
         let claims = claimed.filter_map(|(seen, row)| Some((seen.claim?, row)));
         let users = &mut self.users;
@@ -290,6 +294,7 @@ impl Source for Workloads {
             self.trees = Trees::bind(&self.rules.trees, &self.files.root, &mut self.files.buffer);
         }
         self.follow(&table, at);
+        self.pods = Arc::clone(&out.facts.pods);
         self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke, at);
         self.tell(at, out);
         self.observe(&table, at);

@@ -7,7 +7,7 @@ use super::identity::{Identity, Kind};
 use super::member::{Counted, Member};
 use super::naming;
 use super::settle::Claim;
-use crate::model::facts::{self, ProcessRow};
+use crate::model::facts::{self, PodNames, ProcessRow};
 use crate::model::fair;
 use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
@@ -105,11 +105,19 @@ impl Roster {
         };
         let Some(workload) = self.workloads.get_mut(&claim.id).filter(unknown) else { return };
         workload.identity.slurm_job = job.clone();
-        workload.identity.plain = format!("slurm-{job}").into();
-        self.names.remove(&workload.told.name);
-        let told = facts::Workload::clone(&workload.told);
-        let plain = workload.identity.plain.clone();
-        workload.told = facts::Workload { name: Label::default(), plain, ..told }.into();
+        workload.rename(format!("slurm-{job}").into(), &mut self.names);
+    }
+
+    /// Names the workloads of pods for namespace and pod, where these are known.
+    pub(super) fn name_pods(&mut self, pods: &PodNames) {
+        for workload in self.workloads.values_mut().filter(|workload| workload.identity.kind == Kind::Pod) {
+            if let Some(name) = pods.pods.get(&workload.identity.pod_uid) {
+                let plain = Label::from(format!("{}/{}", name.namespace, name.pod));
+                if workload.identity.plain != plain {
+                    workload.rename(plain, &mut self.names);
+                }
+            }
+        }
     }
 
     /// Counts members, removes workloads without members, names new ones, and selects up to `most` to be
@@ -242,6 +250,14 @@ impl Workload {
             now: Sums::default(),
             part: "".into(),
         }
+    }
+
+    /// Gives it another name, which is made unique when names are next assigned.
+    fn rename(&mut self, plain: Label, names: &mut HashSet<Label>) {
+        names.remove(&self.told.name);
+        self.identity.plain = plain.clone();
+        let told = facts::Workload::clone(&self.told);
+        self.told = facts::Workload { name: Label::default(), plain, ..told }.into();
     }
 
     /// Adds one member. `active` is whether it was active since the last sample.
