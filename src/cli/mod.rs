@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand; types that only parse and call.
 
+mod check;
 mod check_config;
 mod drill;
 mod fetch;
@@ -47,6 +48,7 @@ enum Command {
     Oom(report::Oom),
     Leak(report::Leak),
     Fragmentation(report::Fragmentation),
+    Check(check::Args),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
     Plot(plot::Args),
@@ -124,6 +126,7 @@ impl Cli {
             Command::Oom(args) => args.run(),
             Command::Leak(args) => args.run(),
             Command::Fragmentation(args) => args.run(),
+            Command::Check(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),

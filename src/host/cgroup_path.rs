@@ -12,8 +12,10 @@
 pub enum Place<'p> {
     /// A step of a Slurm job.
     Slurm {
-        /// The job's id, as written in the path.
-        job: &'p str,
+        /// The job, as written in the path.
+        job: SlurmJob<'p>,
+        /// The step without `step_`, such as `0`, `batch` and `extern`, if the path contains it.
+        step: Option<&'p str>,
         /// The path of the job's own cgroup.
         path: &'p str,
     },
@@ -37,6 +39,15 @@ pub enum Place<'p> {
     Elsewhere,
 }
 
+/// A Slurm job as its cgroup names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlurmJob<'p> {
+    /// The job's id: `job_N`, before Slurm 26.05 and with `CgroupJobIdPaths=yes`.
+    Id(&'p str),
+    /// The job's SLUID, since Slurm 26.05; it does not contain the job's id.
+    Sluid(&'p str),
+}
+
 /// Recognizes the owner of the cgroup at `path`. A job comes before a pod, a pod before a container.
 ///
 /// Of nested containers the innermost counts, except within a pod, where the pod's own container counts.
@@ -49,8 +60,10 @@ pub fn place(path: &str) -> Place<'_> {
     let mut pod: Option<(String, &str)> = None;
     let mut container: Option<(&str, &str)> = None;
     for (segment, so_far) in segments(path) {
-        if below_slurm && let Some(job) = segment.strip_prefix("job_").filter(|job| is_job(job)) {
-            return Place::Slurm { job, path: so_far };
+        if below_slurm && let Some(job) = slurm_job(segment) {
+            let below = segments(&path[so_far.len()..]).next();
+            let step = below.and_then(|(segment, _)| segment.strip_prefix("step_"));
+            return Place::Slurm { job, step: step.filter(|step| is_job(step)), path: so_far };
         }
         below_slurm |= managed && is_slurm(segment);
         let mut known = is_manager(segment, before) || is_slurm(segment);
@@ -122,6 +135,19 @@ fn is_slurm(segment: &str) -> bool {
         || segment.strip_suffix("slurmstepd.scope").is_some_and(|node| node.is_empty() || node.ends_with('_'))
 }
 
+/// The job that a folder below Slurm's own is named for.
+fn slurm_job(segment: &str) -> Option<SlurmJob<'_>> {
+    let id = segment.strip_prefix("job_").filter(|job| is_job(job)).map(SlurmJob::Id);
+    id.or_else(|| is_sluid(segment).then_some(SlurmJob::Sluid(segment)))
+}
+
+/// Whether a name is a SLUID as Slurm prints it (`print_sluid` in src/common/sluid.c): `s` and 13 digits of
+/// Crockford's base 32, which has no I, L, O and U.
+fn is_sluid(name: &str) -> bool {
+    let digit = |byte: u8| byte.is_ascii_digit() || (byte.is_ascii_uppercase() && !b"ILOU".contains(&byte));
+    name.strip_prefix('s').is_some_and(|digits| digits.len() == 13 && digits.bytes().all(digit))
+}
+
 fn is_job(job: &str) -> bool {
     !job.is_empty() && job.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_+.-".contains(&byte))
 }
@@ -184,7 +210,13 @@ mod tests {
     fn show(path: &str) -> String {
         let path = expand(path);
         shorten(&match place(&path) {
-            Place::Slurm { job, path } => format!("slurm {job} at {path}"),
+            Place::Slurm { job, step, path } => {
+                let job = match job {
+                    SlurmJob::Id(id) => id.to_owned(),
+                    SlurmJob::Sluid(sluid) => format!("with SLUID {sluid}"),
+                };
+                format!("slurm {job} step {} at {path}", step.unwrap_or("-"))
+            }
             Place::Pod { uid, container, path } => {
                 format!("pod {uid} container {} at {path}", container.unwrap_or("-"))
             }
@@ -217,28 +249,39 @@ mod tests {
             "/user.slice/user-1002.slice/user@1002.service/slurm/uid_1000/job_77/step_0",
             "/user.slice/user-1002.slice/user@1002.service/app.slice/slurmstepd.scope/job_77",
             "/slurm_node17/uid_1000/other/uid_1001/job_123",
+            "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0",
+            "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_batch/slurm",
+            "/system.slice/node1_slurmstepd.scope/sEKNKTV3WPV500",
+            "/slurm/uid_1000/sEKNKTV3WPV500/step_extern",
+            "/system.slice/slurmstepd.scope/sEKNKTV3WPV50L/step_0",
+            "/system.slice/slurmstepd.scope/sEKNKTV3WPV50/step_0",
+            "/system.slice/slurmstepd.scope/sEKNKTV3WPV500x/step_0",
+            "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/job_7/step_0",
+            "/system.slice/slurmstepd.scope/job_7/sEKNKTV3WPV500/step_0",
+            "/system.slice/sEKNKTV3WPV500/step_0",
+            "/user/1002/slurmstepd.scope/sEKNKTV3WPV500/step_0",
         ];
         expect_test::expect![[r#"
             /slurm/uid_1000/job_123/step_0/task_1
-                slurm 123 at /slurm/uid_1000/job_123
+                slurm 123 step 0 at /slurm/uid_1000/job_123
             /slurm_node17/uid_1000/job_123/step_batch
-                slurm 123 at /slurm_node17/uid_1000/job_123
+                slurm 123 step batch at /slurm_node17/uid_1000/job_123
             /slurm/uid_0/job_9
-                slurm 9 at /slurm/uid_0/job_9
+                slurm 9 step - at /slurm/uid_0/job_9
             /system.slice/slurmstepd.scope/job_5/step_0/user/task_0
-                slurm 5 at /system.slice/slurmstepd.scope/job_5
+                slurm 5 step 0 at /system.slice/slurmstepd.scope/job_5
             /system.slice/node1_slurmstepd.scope/job_5/step_extern/user/task_special
-                slurm 5 at /system.slice/node1_slurmstepd.scope/job_5
+                slurm 5 step extern at /system.slice/node1_slurmstepd.scope/job_5
             /slurm/uid_1000/job_123_7/step_0
-                slurm 123_7 at /slurm/uid_1000/job_123_7
+                slurm 123_7 step 0 at /slurm/uid_1000/job_123_7
             /slurm/uid_1000/job_123+1/step_0
-                slurm 123+1 at /slurm/uid_1000/job_123+1
+                slurm 123+1 step 0 at /slurm/uid_1000/job_123+1
             /../../job_5/step_0
                 -
             /kubepods/podUID/CID/slurm/uid_1/job_2/step_0
-                slurm 2 at /kubepods/podUID/CID/slurm/uid_1/job_2
+                slurm 2 step 0 at /kubepods/podUID/CID/slurm/uid_1/job_2
             /slurm/uid_1000/job_8/step_0/libpod-CID
-                slurm 8 at /slurm/uid_1000/job_8
+                slurm 8 step 0 at /slurm/uid_1000/job_8
             /system.slice/slurmstepd.scope/system
                 -
             /slurm/uid_1000/job_
@@ -252,7 +295,29 @@ mod tests {
             /user.slice/user-1002.slice/user@1002.service/app.slice/slurmstepd.scope/job_77
                 -
             /slurm_node17/uid_1000/other/uid_1001/job_123
-                slurm 123 at /slurm_node17/uid_1000/other/uid_1001/job_123
+                slurm 123 step - at /slurm_node17/uid_1000/other/uid_1001/job_123
+            /system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0
+                slurm with SLUID sEKNKTV3WPV500 step 0 at /system.slice/slurmstepd.scope/sEKNKTV3WPV500
+            /system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_batch/slurm
+                slurm with SLUID sEKNKTV3WPV500 step batch at /system.slice/slurmstepd.scope/sEKNKTV3WPV500
+            /system.slice/node1_slurmstepd.scope/sEKNKTV3WPV500
+                slurm with SLUID sEKNKTV3WPV500 step - at /system.slice/node1_slurmstepd.scope/sEKNKTV3WPV500
+            /slurm/uid_1000/sEKNKTV3WPV500/step_extern
+                slurm with SLUID sEKNKTV3WPV500 step extern at /slurm/uid_1000/sEKNKTV3WPV500
+            /system.slice/slurmstepd.scope/sEKNKTV3WPV50L/step_0
+                -
+            /system.slice/slurmstepd.scope/sEKNKTV3WPV50/step_0
+                -
+            /system.slice/slurmstepd.scope/sEKNKTV3WPV500x/step_0
+                -
+            /system.slice/slurmstepd.scope/sEKNKTV3WPV500/job_7/step_0
+                slurm with SLUID sEKNKTV3WPV500 step - at /system.slice/slurmstepd.scope/sEKNKTV3WPV500
+            /system.slice/slurmstepd.scope/job_7/sEKNKTV3WPV500/step_0
+                slurm 7 step - at /system.slice/slurmstepd.scope/job_7
+            /system.slice/sEKNKTV3WPV500/step_0
+                -
+            /user/1002/slurmstepd.scope/sEKNKTV3WPV500/step_0
+                -
         "#]]
         .assert_eq(&table(&paths));
     }

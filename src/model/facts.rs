@@ -1,9 +1,10 @@
 //! Facts that sources exchange in one tick, besides points.
 //!
 //! Sources never import each other; a source leaves data for another here. Data flows in the registry's order: `kmsg`
-//! before `gpu`, `gpu` and `process` before `workload`, `workload` before `training`, `training` before `otlp` and
+//! before `gpu`, `gpu`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
 //! `logs`, `workload` before `perf`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct Facts {
     pub gpu_memory: Vec<GpuMemory>,
     /// Whether the GPUs have not been enumerated yet, by the `gpu` source.
     pub gpus_starting: bool,
+    /// Names of the node's pods and containers, by the `kubernetes` source.
+    pub pods: Arc<PodNames>,
     /// The workload of each process, by the `workload` source; sorted by pid.
     pub workload_of: Vec<Membership>,
     /// The workloads that have series in this tick, by the `workload` source.
@@ -199,6 +202,33 @@ pub struct ProcessRow {
     pub cgroup: Option<Label>,
     /// The complete cgroup path in the hierarchy that names its job, pod, container or unit.
     pub naming_cgroup: Option<Arc<str>>,
+}
+
+/// Names of the pods and containers of this node, as the kubelet names their logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodNames {
+    /// By the UID of the pod; without a container.
+    pub pods: HashMap<Label, ContainerName>,
+    /// By the ID of the container.
+    pub containers: HashMap<Label, ContainerName>,
+}
+
+/// The names of one container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerName {
+    /// The pod's namespace.
+    pub namespace: Label,
+    /// The pod's name.
+    pub pod: Label,
+    /// The container's name; empty for a pod as a whole.
+    pub container: Label,
+}
+
+impl ContainerName {
+    /// The names of a container.
+    pub fn new(namespace: &str, pod: &str, container: &str) -> Self {
+        Self { namespace: namespace.into(), pod: pod.into(), container: container.into() }
+    }
 }
 
 /// One process on one GPU, as the driver reports it.

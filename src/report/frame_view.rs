@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::catalog::{
     buddyinfo, cgroup, exhaustion, fragmentation, gpu, leak, memory, training, vmstat, workload,
 };
-use crate::model::finding::Subject;
+use crate::model::finding::{Severity, Subject};
 use crate::model::frame::Frame;
 use crate::model::printable::escaped;
 
@@ -113,6 +113,7 @@ pub(super) struct Stated {
     pub(super) analyzer: String,
     pub(super) subject: Subject,
     pub(super) state: String,
+    pub(super) severity: Severity,
     pub(super) summary: String,
     #[serde(default)]
     pub(super) advice: String,
@@ -188,6 +189,7 @@ impl FrameView {
             analyzer: finding.analyzer.to_owned(),
             subject: finding.subject.clone(),
             state: finding.state.to_owned(),
+            severity: finding.severity,
             summary: finding.summary.clone(),
             advice: finding.advice.to_owned(),
         });
@@ -316,7 +318,7 @@ mod tests {
         let json = br#"{"sequence":1,"unix_seconds":1.0,
             "sources":[{"source":"x","status":"failed","why":"\u001b[2J"}],
             "findings":[{"analyzer":"leak","subject":{"resource":"workload","workload":"a\u202eb\nc"},
-                "state":"leaking","summary":"a\u202eb\nc grows"}],
+                "state":"leaking","severity":"warning","summary":"a\u202eb\nc grows"}],
             "metrics":[{"name":"memwarden_workload_rss_bytes",
                 "series":[{"labels":{"resource":"workload","workload":"a\u202eb\nc"},"value":1.0}]}]}"#;
         let sight = FrameView::read(json).unwrap();

@@ -4,6 +4,7 @@
 //! metrics that reports use; each report has its own file. The JSON is a superset of what [`crate::plot::report`]
 //! reads, so that `memwarden plot` can draw each report.
 
+mod check;
 mod curve;
 mod focus;
 mod fragmentation;
@@ -24,6 +25,7 @@ pub(crate) mod text;
 mod training;
 mod unseen;
 
+pub use check::{Checked, Health};
 pub use curve::{Curve, Statistics};
 pub use focus::Focus;
 pub use frame_view::FrameView;

@@ -34,10 +34,10 @@ fn frame(second: u32, anon: f64, more: &[Value]) -> FrameView {
         "sequence": second, "unix_seconds": 1.7e9 + f64::from(second), "metrics": metrics,
         "sources": [{ "source": "gpu", "status": "unavailable", "why": "no NVIDIA driver" }],
         "findings": [
-            { "analyzer": "exhaustion", "subject": { "resource": "host" }, "state": "high",
+            { "analyzer": "exhaustion", "subject": { "resource": "host" }, "state": "high", "severity": "critical",
               "summary": "Memory of host may run out: exhaustion within 15 minutes is more likely than not.",
               "advice": "Save a checkpoint." },
-            { "analyzer": "leak", "subject": { "resource": "workload", "workload": "run" }, "state": "leaking",
+            { "analyzer": "leak", "subject": { "resource": "workload", "workload": "run" }, "state": "leaking", "severity": "warning",
               "summary": "The anonymous memory of workload run has been leaking for 1 minute.", "advice": "Look." }],
     });
     FrameView::read(text.to_string().as_bytes()).unwrap()

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::frame_view;
+use super::frame_view::{self, FrameView};
 use super::record::Recorder;
 use super::text::time;
 use crate::model::finding::Subject;
@@ -59,6 +59,19 @@ pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
     unseen.collect()
 }
 
+/// Index and status of each GPU whose status is not ok.
+pub(super) fn silent(frame: &FrameView) -> Vec<(&str, &str)> {
+    let status = frame.rows(frame_view::GPU_STATUS).iter().filter(|row| row.value > 0.0);
+    let silent = status.filter(|row| row.label("status") != "ok");
+    silent.map(|row| (row.label("gpu"), row.label("status"))).collect()
+}
+
+/// A sentence for a status of NVML that hides GPUs which exist.
+pub(super) fn hidden(frame: &FrameView) -> Option<String> {
+    let status = nvml(frame).filter(|status| BLIND.contains(status))?;
+    Some(format!("GPUs are not visible ({status})"))
+}
+
 /// Whether a subject is on one of these GPUs, so that its findings are outdated.
 pub(super) fn is_on(subject: &Subject, unseen: &[Unseen]) -> bool {
     let of_gpu = matches!(subject.resource.as_str(), "gpu" | "gpu_process");
@@ -106,7 +119,7 @@ pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
 }
 
 /// The current status of NVML.
-fn nvml(sight: &frame_view::FrameView) -> Option<&str> {
+fn nvml(sight: &FrameView) -> Option<&str> {
     let mut rows = sight.rows(frame_view::NVML_STATUS).iter();
     rows.find(|row| row.value > 0.0).map(|row| row.label("status"))
 }

@@ -25,6 +25,8 @@ pub mod gpu {
     pub mod metrics;
 }
 pub mod kmsg;
+#[cfg(feature = "otlp")]
+pub mod kubernetes;
 pub mod logs;
 pub mod memory;
 #[cfg(feature = "otlp")]
@@ -50,6 +52,8 @@ pub static REGISTRY: &[&Registration] = &[
     &gpu::REGISTRATION,
     &process::REGISTRATION,
     &cgroup::REGISTRATION,
+    #[cfg(feature = "otlp")]
+    &kubernetes::REGISTRATION,
     &workload::REGISTRATION,
     &snapshots::REGISTRATION,
     &training::REGISTRATION,

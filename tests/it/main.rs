@@ -10,6 +10,7 @@
 mod analyzers;
 mod attacks;
 mod bad_days;
+mod check;
 mod config;
 mod daemon;
 mod database;

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Workloads;
+use super::identity::Kind;
 use super::metrics;
 use super::roster::Workload;
+use super::slurm::SlurmJob;
 use super::top::{self, Candidate};
 use crate::host::process::clock_ticks;
-use crate::model::facts::{Membership, ProcessTable};
+use crate::model::facts::{Membership, PodNames, ProcessTable};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
@@ -25,7 +27,7 @@ impl Workloads {
         }
         for workload in self.roster.workloads.values().filter(|workload| workload.watched) {
             let user = self.users.name(workload.told.user);
-            put_info(workload, user, out);
+            put_info(workload, user, self.slurm.of(&workload.identity), &self.pods, out);
             put_sums(workload, self.rules.pss, table.boot, out);
             out.facts.workloads.push(Arc::clone(&workload.told));
         }
@@ -102,18 +104,29 @@ impl Workloads {
     }
 }
 
-fn put_info(workload: &Workload, user: Label, out: &mut Batch) {
+fn put_info(workload: &Workload, user: Label, job: &SlurmJob, pods: &PodNames, out: &mut Batch) {
     let identity = &workload.identity;
-    let container = match identity.kind {
-        super::identity::Kind::Pod | super::identity::Kind::Container => workload.container.clone(),
-        _ => "".into(),
+    let part = |kinds: &[Kind]| {
+        let has = kinds.contains(&identity.kind);
+        if has { workload.part.clone() } else { Label::default() }
     };
+    let container = part(&[Kind::Pod, Kind::Container]);
+    // A container's names are those of its own log: the pod's name alone says nothing of its containers.
+    let of_pod = || pods.pods.get(&identity.pod_uid);
+    let names = pods.containers.get(&container).filter(|_| identity.kind == Kind::Pod).or_else(of_pod);
+    let names = names.cloned().unwrap_or_default();
     let labels = [
         workload.told.name.clone(),
         identity.kind.label().into(),
         user,
         identity.cgroup.clone(),
         identity.slurm_job.clone(),
+        part(&[Kind::Slurm]),
+        job.account.clone(),
+        job.partition.clone(),
+        names.namespace,
+        names.pod,
+        names.container,
         identity.pod_uid.clone(),
         container,
         identity.unit.clone(),

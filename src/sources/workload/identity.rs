@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::options::Rules;
 use crate::host::cgroup_owner::{Owned, Owners};
-use crate::host::cgroup_path::{self, Place};
+use crate::host::cgroup_path::{self, Place, SlurmJob};
 use crate::model::facts::ProcessRow;
 use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
@@ -94,8 +94,8 @@ fn charged(root: &ProcessRow) -> &str {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) identity: Arc<Identity>,
-    /// The container's id; empty if there is none.
-    pub(super) container: Label,
+    /// The container's id, or the step of a Slurm job; empty if there is none.
+    pub(super) part: Label,
 }
 
 /// Workloads by cgroup path, cached for a while: most processes share their path with others.
@@ -159,23 +159,28 @@ pub(super) fn named(path: &str, rules: &Rules, owners: &mut Owners) -> Result<Op
 /// A workload created by a user's own container engine or service manager in that user's folder. Schedulers
 /// do not run as users.
 fn of_user(claimed: Named, folder: &str, user: u32) -> Option<Named> {
-    let Named { identity, container } = claimed;
+    let Named { identity, part } = claimed;
     let mut identity = Arc::unwrap_or_clone(identity);
     let own = matches!(&identity.key.anchor, Anchor::Group(path) if path.len() > folder.len());
     if !own || !matches!(identity.kind, Kind::Container | Kind::Unit) {
         return None;
     }
     identity.key.user = Some(user);
-    Some(Named { identity: Arc::new(identity), container })
+    Some(Named { identity: Arc::new(identity), part })
 }
 
 /// The workload that a path names, whoever created its folders.
 fn claimed(path: &str, rules: &Rules) -> Option<Named> {
     let empty = Label::default;
-    let (identity, container) = match cgroup_path::place(path) {
-        Place::Slurm { job, path } if rules.slurm => {
-            let identity = Identity::of_group(Kind::Slurm, path, path, format!("slurm-{job}"));
-            (Identity { slurm_job: job.into(), ..identity }, empty())
+    let (identity, part) = match cgroup_path::place(path) {
+        Place::Slurm { job, step, path } if rules.slurm => {
+            let of_job = |name: &str| Identity::of_group(Kind::Slurm, path, path, format!("slurm-{name}"));
+            let identity = match job {
+                SlurmJob::Id(id) => Identity { slurm_job: id.into(), ..of_job(id) },
+                // The job's id is found by `slurm`.
+                SlurmJob::Sluid(sluid) => of_job(sluid),
+            };
+            (identity, step.unwrap_or_default().into())
         }
         Place::Pod { uid, container, path } if rules.kubernetes => {
             // containerd's cgroupfs layout has the container in the name of the same folder.
@@ -195,5 +200,5 @@ fn claimed(path: &str, rules: &Rules) -> Option<Named> {
             (Identity { unit: unit.into(), ..identity }, empty())
         }
     };
-    Some(Named { identity: Arc::new(identity), container })
+    Some(Named { identity: Arc::new(identity), part })
 }

@@ -17,6 +17,7 @@ mod options;
 mod roster;
 mod seen;
 mod settle;
+mod slurm;
 mod texts;
 mod top;
 mod tree;
@@ -35,6 +36,7 @@ use options::Rules;
 use roster::Roster;
 use seen::Seen;
 use settle::Claim;
+use slurm::SlurmJobs;
 use texts::Texts;
 use tree::Trees;
 use users::Users;
@@ -44,7 +46,7 @@ use crate::host::process::readers::{self, Pool};
 use crate::host::process::{self, ProcRoot};
 use crate::host::roots::Roots;
 use crate::model::attention;
-use crate::model::facts::{GpuProcess, Membership, ProcessRow, ProcessTable};
+use crate::model::facts::{GpuProcess, Membership, PodNames, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
@@ -79,6 +81,9 @@ struct Workloads {
     exits: Exits,
     trees: Trees,
     texts: Texts,
+    slurm: SlurmJobs,
+    /// Names of pods and containers, at this sample.
+    pods: Arc<PodNames>,
     /// Number of workloads that are not tracked because of the limit, by user.
     left_out: BTreeMap<u32, u64>,
     started: bool,
@@ -86,9 +91,12 @@ struct Workloads {
 
 impl Workloads {
     fn new(rules: Rules, roots: &Roots, descriptors: usize, pool: &Arc<Pool>) -> Self {
+        let texts = Texts::new(&rules.matchers, Arc::clone(pool));
         Self {
-            texts: Texts::new(&rules.matchers, Arc::clone(pool)),
+            slurm: SlurmJobs::new(Arc::clone(pool), Arc::clone(&texts.budget)),
+            texts,
             rules,
+            pods: Arc::default(),
             files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors, pool),
             users: Users::new(roots.passwd.clone()),
             roster: Roster::default(),
@@ -182,6 +190,9 @@ impl Workloads {
         for (seen, claim) in self.seen.iter_mut().zip(settled) {
             seen.claim = claim;
         }
+        self.slurm.turn(&self.seen, table, &parents, &self.files.root, at);
+        self.slurm.name_jobs(&self.seen, &mut self.roster);
+        self.roster.name_pods(&self.pods);
         let claimed = self.seen.iter().zip(&table.rows);
         let claims = claimed.filter_map(|(seen, row)| Some((seen.claim?, row)));
         let users = &mut self.users;
@@ -244,11 +255,11 @@ impl Workloads {
             seen.cpu_ticks = Some(row.cpu_ticks);
             let Some(workload) = self.roster.watched_mut(seen.claim) else { continue };
             let Some(member) = &mut seen.member else { continue };
-            let container = seen.named.as_ref().map(|named| &named.container);
-            workload.add(row, member, active, container);
+            let part = seen.named.as_ref().map(|named| &named.part);
+            workload.add(row, member, active, part);
         }
         for workload in self.roster.workloads.values_mut() {
-            workload.choose_container();
+            workload.choose_part();
         }
     }
 }
@@ -283,6 +294,7 @@ impl Source for Workloads {
             self.trees = Trees::bind(&self.rules.trees, &self.files.root, &mut self.files.buffer);
         }
         self.follow(&table, at);
+        self.pods = Arc::clone(&out.facts.pods);
         self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke, at);
         self.tell(at, out);
         self.observe(&table, at);

@@ -106,7 +106,9 @@ const MANAGED: [&str; 4] = ["slurm-", "pod-", "container-", "unit-"];
 impl Rules {
     /// Whether only a cgroup, a matcher or a configured tree may have this name.
     pub(super) fn reserve(&self, name: &str) -> bool {
+        // Pods are named NAMESPACE/POD.
         MANAGED.iter().any(|managed| name.starts_with(managed))
+            || name.contains('/')
             || self.matchers.iter().any(|matcher| matcher.name.as_str() == name)
             || self.trees.iter().any(|tree| tree.name.as_str() == name)
     }

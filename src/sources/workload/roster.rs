@@ -7,7 +7,7 @@ use super::identity::{Identity, Kind};
 use super::member::{Counted, Member};
 use super::naming;
 use super::settle::Claim;
-use crate::model::facts::{self, ProcessRow};
+use crate::model::facts::{self, PodNames, ProcessRow};
 use crate::model::fair;
 use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
@@ -35,8 +35,8 @@ pub(super) struct Workload {
     /// Cumulative over all members so far.
     pub(super) totals: Counted,
     pub(super) now: Sums,
-    /// The container that is exposed for a pod with several.
-    pub(super) container: Label,
+    /// The container that is exposed for a pod with several, or the step of a Slurm job.
+    pub(super) part: Label,
 }
 
 /// The sums over the members at one sample; absent if no member has the value.
@@ -58,7 +58,7 @@ pub(super) struct Sums {
     /// Start time of the oldest member, and of the oldest that does not run as root, with its user.
     pub(super) oldest: Option<u64>,
     oldest_user: Option<(u64, u32)>,
-    pub(super) containers: BTreeMap<Label, Bytes>,
+    pub(super) parts: BTreeMap<Label, Bytes>,
 }
 
 impl Roster {
@@ -95,6 +95,28 @@ impl Roster {
         let spoke = |workload: &&mut Workload| workload.identity.kind == Kind::Job;
         if let Some(workload) = self.workloads.get_mut(&claim.id).filter(spoke) {
             workload.identity.kind = Kind::Gpu;
+        }
+    }
+
+    /// Sets the id of a Slurm job whose cgroup does not contain it. The workload is named again, for its id.
+    pub(super) fn set_slurm_job(&mut self, claim: Claim, job: &Label) {
+        let unknown = |workload: &&mut Workload| {
+            workload.identity.kind == Kind::Slurm && workload.identity.slurm_job.is_empty()
+        };
+        let Some(workload) = self.workloads.get_mut(&claim.id).filter(unknown) else { return };
+        workload.identity.slurm_job = job.clone();
+        workload.rename(format!("slurm-{job}").into(), &mut self.names);
+    }
+
+    /// Names the workloads of pods for namespace and pod, where these are known.
+    pub(super) fn name_pods(&mut self, pods: &PodNames) {
+        for workload in self.workloads.values_mut().filter(|workload| workload.identity.kind == Kind::Pod) {
+            if let Some(name) = pods.pods.get(&workload.identity.pod_uid) {
+                let plain = Label::from(format!("{}/{}", name.namespace, name.pod));
+                if workload.identity.plain != plain {
+                    workload.rename(plain, &mut self.names);
+                }
+            }
         }
     }
 
@@ -226,18 +248,20 @@ impl Workload {
             exited: 0,
             totals: Counted::default(),
             now: Sums::default(),
-            container: "".into(),
+            part: "".into(),
         }
     }
 
+    /// Gives it another name, which is made unique when names are next assigned.
+    fn rename(&mut self, plain: Label, names: &mut HashSet<Label>) {
+        names.remove(&self.told.name);
+        self.identity.plain = plain.clone();
+        let told = facts::Workload::clone(&self.told);
+        self.told = facts::Workload { name: Label::default(), plain, ..told }.into();
+    }
+
     /// Adds one member. `active` is whether it was active since the last sample.
-    pub(super) fn add(
-        &mut self,
-        row: &ProcessRow,
-        member: &mut Member,
-        active: bool,
-        container: Option<&Label>,
-    ) {
+    pub(super) fn add(&mut self, row: &ProcessRow, member: &mut Member, active: bool, part: Option<&Label>) {
         self.count(row, member);
         let now = &mut self.now;
         let (status, rss) = (&member.status, member.rss(row));
@@ -256,8 +280,8 @@ impl Workload {
             now.open_files = Some(now.open_files.unwrap_or(0).saturating_add(count));
         }
         now.restricted += u64::from(member.restricted());
-        if let Some(container) = container.filter(|container| !container.as_str().is_empty()) {
-            let sum = now.containers.entry(container.clone()).or_default();
+        if let Some(part) = part.filter(|part| !part.is_empty()) {
+            let sum = now.parts.entry(part.clone()).or_default();
             *sum = sum.saturating_add(rss);
         }
     }
@@ -273,15 +297,15 @@ impl Workload {
         }
     }
 
-    /// Selects the container that is exposed; one replaces another only if it is twice as large.
-    pub(super) fn choose_container(&mut self) {
-        let Some((largest, size)) = self.now.containers.iter().max_by_key(|(_, size)| **size) else {
-            self.container = "".into();
+    /// Selects the container or step that is exposed; one replaces another only if it is twice as large.
+    pub(super) fn choose_part(&mut self) {
+        let Some((largest, size)) = self.now.parts.iter().max_by_key(|(_, size)| **size) else {
+            self.part = "".into();
             return;
         };
-        let shown = self.now.containers.get(&self.container);
+        let shown = self.now.parts.get(&self.part);
         if shown.is_none_or(|shown| size.get() >= shown.get().saturating_mul(2).max(1)) {
-            self.container = largest.clone();
+            self.part = largest.clone();
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::host::process::fixture::{Process, Tree};
+use crate::model::facts;
 use crate::model::ids::Anchor;
 use crate::model::setting::Settings;
 use crate::model::units::Bytes;
@@ -16,6 +17,7 @@ struct Host {
     workload: Workloads,
     gpus: Vec<GpuProcess>,
     spoke: Vec<ProcessKey>,
+    pods: Arc<PodNames>,
     second: u64,
 }
 
@@ -33,7 +35,7 @@ impl Host {
         // Processes that a test adds start while the daemon runs.
         process.sample(Timestamp::from_secs(0), &mut Batch::new()).unwrap();
         let workload = Workloads::new(rules, &tree.roots(), 1_000, &patient());
-        Self { tree, process, workload, gpus: Vec::new(), spoke: Vec::new(), second: 0 }
+        Self { tree, process, workload, gpus: Vec::new(), spoke: Vec::new(), pods: Arc::default(), second: 0 }
     }
 
     fn add(&self, process: &Process) -> &Self {
@@ -53,6 +55,7 @@ impl Host {
         self.process.sample(at, &mut out).unwrap();
         out.facts.gpu_processes.clone_from(&self.gpus);
         out.facts.spoke.clone_from(&self.spoke);
+        out.facts.pods = Arc::clone(&self.pods);
         self.workload.sample(at, &mut out).unwrap();
         out
     }
@@ -202,8 +205,8 @@ fn a_process_that_speaks_as_a_rank_brings_its_tree() {
     host.spoke.push(key(22, start));
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
     expect_test::expect![[r#"
-        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,,, 1
-        memwarden_workload_info torchrun-21,job,tester,/user.slice,,,, 1
+        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,0,,,,,,,, 1
+        memwarden_workload_info torchrun-21,job,tester,/user.slice,,,,,,,,,, 1
     "#]]
     .assert_eq(&values(&host.sample(), "memwarden_workload_info"));
     // A job connects before it uses its GPU.
@@ -256,12 +259,12 @@ fn precedence_is_matcher_slurm_pod_container_unit_gpu() {
         unit-train-x.service: 40"#]]
     .assert_eq(&host.members());
     expect_test::expect![[r#"
-        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,,, 1
-        memwarden_workload_info own,matcher,tester,/slurm/uid_1000/job_7/step_0/task_0,,,, 1
-        memwarden_workload_info pod-1a2b3c4d-0000-1111-2222-0123456789ab,pod,tester,/kubepods/pod1a2b3c4d-0000-1111-2222-0123456789ab,,1a2b3c4d-0000-1111-2222-0123456789ab,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, 1
-        memwarden_workload_info container-0123456789ab,container,tester,/docker/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef,,,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, 1
-        memwarden_workload_info unit-train-x.service,unit,tester,/system.slice/train-x.service,,,,train-x.service 1
-        memwarden_workload_info g-50,gpu,tester,/user.slice,,,, 1
+        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,0,,,,,,,, 1
+        memwarden_workload_info own,matcher,tester,/slurm/uid_1000/job_7/step_0/task_0,,,,,,,,,, 1
+        memwarden_workload_info pod-1a2b3c4d-0000-1111-2222-0123456789ab,pod,tester,/kubepods/pod1a2b3c4d-0000-1111-2222-0123456789ab,,,,,,,,1a2b3c4d-0000-1111-2222-0123456789ab,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, 1
+        memwarden_workload_info container-0123456789ab,container,tester,/docker/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef,,,,,,,,,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, 1
+        memwarden_workload_info unit-train-x.service,unit,tester,/system.slice/train-x.service,,,,,,,,,,train-x.service 1
+        memwarden_workload_info g-50,gpu,tester,/user.slice,,,,,,,,,, 1
     "#]].assert_eq(&values(&host.sample(), "memwarden_workload_info"));
     let none = Rules { slurm: false, kubernetes: false, containers: false, gpu_trees: false, ..rules() };
     host.workload = Workloads::new(none, &host.tree.roots(), 1_000, &patient());
@@ -340,7 +343,7 @@ fn counters_never_fall_and_the_dead_leave_their_peak() {
     let out = host.sample();
     assert_eq!((cpu(&out), read(&out)), (13.0, 570.0));
     expect_test::expect![[r#"
-        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,,, 1
+        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,0,,,,,,,, 1
         memwarden_workload_rss_bytes slurm-7 5001216
         memwarden_workload_rss_anon_bytes slurm-7 4505600
         memwarden_workload_rss_file_bytes slurm-7 450560
@@ -823,4 +826,147 @@ fn a_user_with_many_workloads_leaves_places_to_others() {
     assert_eq!(watched, [40, 41, 42, 50]);
     let shortage = Shortage { limit: "workloads", user: Some(1002), left_out: 3, most: 4 };
     assert_eq!(facts.shortages, [shortage]);
+}
+
+const SLUID_STEP: &str = "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0";
+
+/// A process with the user ids of `status`, below `parent`.
+fn with_users(pid: u32, comm: &str, parent: u32, users: &str) -> Process {
+    let status = format!("Name:\tx\nUid:\t{users}\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n");
+    Process::new(pid, comm).parent(parent).file("status", &status)
+}
+
+/// The slurmstepd of a step of job `job`.
+fn stepd(pid: u32, job: &str) -> Process {
+    with_users(pid, "slurmstepd", 1, "0\t0\t0\t0")
+        .cgroup(&format!("{SLUID_STEP}/slurm"))
+        .exe("/usr/sbin/slurmstepd")
+        .file("cmdline", &format!("slurmstepd: [{job}.0]\0"))
+}
+
+/// Labels of `memwarden_workload_info`: workload, kind, id, step, account and partition of the job.
+fn slurm_labels(host: &mut Host) -> String {
+    labels(host, &["workload", "kind", "slurm_job_id", "slurm_step", "slurm_account", "slurm_partition"])
+}
+
+/// Some labels of `memwarden_workload_info`, with a line for each workload.
+fn labels(host: &mut Host, names: &[&str]) -> String {
+    let out = host.sample();
+    let info = out.families().iter().find(|family| family.desc.name == "memwarden_workload_info");
+    let points = info.map(|family| &family.points[..]).unwrap_or_default();
+    let lines = points.iter().map(|point| {
+        let label = |name: &str| {
+            let place = metrics::INFO.desc.labels.iter().position(|label| *label == name).unwrap();
+            point.labels[place].as_str()
+        };
+        names.iter().map(|name| label(name)).collect::<Vec<_>>().join(",")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_job_with_a_sluid_has_the_id_in_the_title_of_its_slurmstepd() {
+    let mut host = Host::new(rules());
+    host.add(&stepd(10, "77"));
+    let task =
+        with_users(11, "python", 10, "1000\t1000\t1000\t1000").cgroup(&format!("{SLUID_STEP}/user/task_0"));
+    host.add(&task.file("environ", "SLURM_JOB_ID=99\0SLURM_JOB_ACCOUNT=physics\0SLURM_JOB_PARTITION=gpu\0"));
+    assert_eq!(slurm_labels(&mut host), "slurm-77,slurm,77,0,physics,gpu");
+    // They stay the same when the first processes have ended.
+    host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
+    host.sample();
+    host.tree.end(10);
+    host.tree.end(11);
+    assert_eq!(slurm_labels(&mut host), "slurm-77,slurm,77,0,physics,gpu");
+    // The same SLUID, when it has no process for a while, is not remembered.
+    host.tree.end(12);
+    assert_eq!(slurm_labels(&mut host), "");
+    host.add(&Process::new(13, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
+    assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
+}
+
+#[test]
+fn a_job_with_a_sluid_is_named_for_its_id_once_that_is_known() {
+    let mut host = Host::new(rules());
+    host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
+    assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
+    let key = host.workload.roster.workloads.values().next().unwrap().told.key.clone();
+    // Before it has a title, and then with it.
+    host.add(&stepd(10, "77").file("cmdline", "/usr/sbin/slurmstepd\0"));
+    assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
+    host.add(&stepd(10, "77"));
+    assert_eq!(slurm_labels(&mut host), "slurm-77,slurm,77,0,,");
+    assert_eq!(host.workload.roster.workloads.values().next().unwrap().told.key, key);
+    assert_eq!(host.workload.roster.workloads.values().next().unwrap().told.plain.as_str(), "slurm-77");
+}
+
+#[test]
+fn no_process_of_a_user_gives_its_job_the_id_of_another() {
+    let task = format!("{SLUID_STEP}/user/task_0");
+    let claim = "SLURM_JOB_ID=7\0SLURM_JOBID=7\0SLURM_JOB_ACCOUNT=a b\0SLURM_JOB_PARTITION=\x1b[2J\0";
+    for forged in [
+        // The name and the title of a slurmstepd, without root.
+        with_users(11, "slurmstepd", 10, "1000\t1000\t1000\t1000").exe("/usr/sbin/slurmstepd"),
+        // A setuid root program that was started under this name has the user's real id.
+        with_users(11, "slurmstepd", 10, "1000\t0\t0\t0").exe("/usr/sbin/slurmstepd"),
+        // One that also took root's real id is another program.
+        with_users(11, "slurmstepd", 10, "0\t0\t0\t0").exe("/usr/bin/sudo"),
+        // Only its environment.
+        with_users(11, "python", 10, "1000\t1000\t1000\t1000"),
+        // A pending signal.
+        stepd(11, "7").file("status", "Name:\tx\nUid:\t0\t0\t0\t0\nSigPnd:\t0000000000000100\n"),
+    ] {
+        let mut host = Host::new(rules());
+        host.add(&forged.cgroup(&task).file("cmdline", "slurmstepd: [7.0]\0").file("environ", claim));
+        // The job that has this id.
+        host.add(&Process::new(20, "python").cgroup(JOB));
+        let labels = slurm_labels(&mut host);
+        assert_eq!(labels, "slurm-sEKNKTV3WPV500,slurm,,0,,\nslurm-7,slurm,7,0,,");
+    }
+}
+
+#[test]
+fn the_environment_of_a_process_that_slurm_did_not_start_or_that_is_signalled_is_not_read() {
+    let environment = "SLURM_JOB_ACCOUNT=physics\0SLURM_JOB_PARTITION=gpu\0";
+    let mut host = Host::new(rules());
+    host.add(&Process::new(10, "slurmstepd"));
+    let signalled = with_users(11, "python", 10, "1\t1\t1\t1").cgroup(JOB).file("environ", environment);
+    host.add(&signalled.file("status", "Name:\tx\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
+    host.add(&with_users(12, "python", 11, "1\t1\t1\t1").cgroup(JOB).file("environ", environment));
+    assert_eq!(slurm_labels(&mut host), "slurm-7,slurm,7,0,,");
+    host.add(&with_users(13, "python", 10, "1\t1\t1\t1").cgroup(JOB).file("environ", environment));
+    assert_eq!(slurm_labels(&mut host), "slurm-7,slurm,7,0,physics,gpu");
+}
+
+#[test]
+fn a_pod_is_named_for_its_namespace_and_name_and_its_key_stays() {
+    let uid = "1a2b3c4d-0000-1111-2222-0123456789ab";
+    let (large, small) = ("a".repeat(64), "b".repeat(64));
+    let mut host = Host::new(rules());
+    let group = |id: &str| format!("/kubepods/burstable/pod{uid}/{id}");
+    host.add(&Process::new(10, "python").cgroup(&group(&large)).memory(4000, 0, 0, 4000));
+    host.add(&Process::new(11, "sidecar").cgroup(&group(&small)).memory(40, 0, 0, 40));
+    let shown = |host: &mut Host| labels(host, &["workload", "namespace", "pod", "container"]);
+    assert_eq!(shown(&mut host), format!("pod-{uid},,,"));
+    let key = |host: &Host| host.workload.roster.workloads.values().next().unwrap().told.key.clone();
+    let before = key(&host);
+    // Of a container without a name, the pod is known.
+    let mut pods = PodNames::default();
+    pods.pods.insert(uid.into(), facts::ContainerName::new("team", "llama-0", ""));
+    pods.containers.insert((&small).into(), facts::ContainerName::new("team", "llama-0", "sidecar"));
+    host.pods = Arc::new(pods.clone());
+    assert_eq!(shown(&mut host), "team/llama-0,team,llama-0,");
+    pods.containers.insert((&large).into(), facts::ContainerName::new("team", "llama-0", "train"));
+    host.pods = Arc::new(pods);
+    assert_eq!(shown(&mut host), "team/llama-0,team,llama-0,train");
+    assert_eq!(key(&host), before);
+    // A process with such a name is no pod, and the names of a pod that ended change nothing.
+    host.add(&Process::new(20, "team/llama"));
+    host.gpu(20, None);
+    assert_eq!(host.members(), "team/llama-0: 10 11\ntree-team/llama-20: 20");
+    host.pods = Arc::default();
+    assert_eq!(shown(&mut host).lines().next(), Some("team/llama-0,,,"));
+    host.tree.end(10);
+    host.tree.end(11);
+    assert_eq!(host.members(), "tree-team/llama-20: 20");
 }

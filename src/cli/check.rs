@@ -1,0 +1,124 @@
+//! `memwarden check`: the health of this node by its daemon, for schedulers and for Node Problem Detector.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::fetch::{self, Fetcher};
+use crate::cli::out;
+use crate::cli::output::{self, Format};
+use crate::model::finding::Severity;
+use crate::model::printable::escaped;
+use crate::report::{Checked, FrameView};
+
+/// Print the health of this node in one line of at most 80 bytes, by the running daemon.
+///
+/// Exit codes: 0 ok, 1 a problem: a finding has the given severity or a higher one, 2 unknown: the daemon does not answer,
+/// has no fresh sample, or cannot measure something that the node has, such as a GPU that hangs. The exit codes are those
+/// of a custom plugin of Kubernetes' Node Problem Detector. The most severe finding comes first.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  memwarden check
+  memwarden check --severity warning --format json
+  memwarden check >/tmp/health; test $? -ne 1 ||
+    scontrol update nodename=$(hostname -s) state=drain reason=\"$(cat /tmp/health)\"")]
+pub(super) struct Args {
+    /// Address of the daemon.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:10636")]
+    url: String,
+    /// Lowest severity of a finding that is a problem.
+    #[arg(long, value_enum, default_value_t = Lowest::Critical)]
+    severity: Lowest,
+    /// Time in seconds after which a daemon that has not answered is unknown, 0.1 to 60.
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value = "3")]
+    timeout: Duration,
+    /// Format of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Lowest {
+    /// Every finding is a problem.
+    Info,
+    /// A finding that requires attention is a problem.
+    Warning,
+    /// Only a finding that memory is about to be exhausted or a device is lost is a problem.
+    Critical,
+}
+
+/// Largest answer that is read, in bytes: 40 times the frame of a busy node.
+const LARGEST: usize = 64 << 20;
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| "is not a number")?;
+    if (0.1..=60.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("is not between 0.1 and 60 seconds".to_owned())
+    }
+}
+
+impl Args {
+    #[expect(clippy::unnecessary_wraps, reason = "the signature of every command")]
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let severity = match self.severity {
+            Lowest::Info => Severity::Info,
+            Lowest::Warning => Severity::Warning,
+            Lowest::Critical => Severity::Critical,
+        };
+        let checked = match self.frame() {
+            Ok(frame) => Checked::of(&frame, severity),
+            // Without an answer nothing is known, which is not an error of this command.
+            Err(error) => {
+                let why = error.root_cause().to_string();
+                // Of an answer that is no success, the text says more than its number.
+                let why = why
+                    .strip_prefix("it answers ")
+                    .and_then(|rest| rest.split_once(": "))
+                    .map_or(&*why, |(_, said)| said);
+                Checked::blind(&escaped(why))
+            }
+        };
+        let text = match self.format {
+            Format::Text => format!("{}\n", checked.message()),
+            Format::Json => output::pretty(&checked).unwrap_or_default(),
+        };
+        // The exit code is the answer, even if nobody reads the line.
+        let _ = out::text(&text);
+        Ok(ExitCode::from(checked.health().exit_code()))
+    }
+
+    /// The newest frame, if it is fresh.
+    fn frame(&self) -> anyhow::Result<FrameView> {
+        let base = self.url.trim_end_matches('/');
+        let address = |path: &str| fetch::address(&format!("{base}{path}")).context("--url");
+        let (ready, frame) = (address("/-/ready")?, address("/api/v1/frame")?);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // The limit of both requests together comes first.
+        let fetcher = Fetcher::new(&frame, LARGEST, self.timeout.saturating_mul(2))?;
+        let asked = async {
+            fetcher.get(&ready).await?;
+            fetcher.get(&frame).await
+        };
+        let body = runtime.block_on(async { tokio::time::timeout(self.timeout, asked).await });
+        let body =
+            body.map_err(|_| anyhow::anyhow!("no answer within {} s", self.timeout.as_secs_f64()))??;
+        FrameView::read(&body).map_err(|_| anyhow::anyhow!("{frame} is no frame of memwarden"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_has_bounds() {
+        assert_eq!(timeout("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(timeout("2s"), Ok(Duration::from_secs(2)));
+        for refused in ["0", "-1", "61", "x", "", "nan", "inf"] {
+            assert!(timeout(refused).is_err(), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Names of pods and containers, and the GPUs that the kubelet assigned to them.
+//!
+//! A separate thread reads the names of the kubelet's log folders and asks the kubelet, so that neither a disk nor the kubelet
+//! delays a sample. The names are display text: what belongs to a pod is decided by its cgroup.
+
+mod kubelet;
+pub mod metrics;
+mod names;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use self::kubelet::{Device, KubeletError};
+use crate::host::clock;
+use crate::model::facts::PodNames;
+use crate::model::lock::lock;
+use crate::model::point::Batch;
+use crate::model::setting::{Opt, OptKind, Settings, seconds};
+use crate::model::source::{Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::units::{Flag, Seconds};
+use crate::sources::Registration;
+
+static SOCKET: Opt = Opt {
+    key: "pod_resources_socket",
+    help: "Socket of the kubelet's pod-resources service, which is asked for the GPUs of each container.",
+    kind: OptKind::Path,
+    default: "/var/lib/kubelet/pod-resources/kubelet.sock",
+};
+static POD_LOGS: Opt = Opt {
+    key: "pod_logs",
+    help: "Folder in which the kubelet makes a folder for the logs of each pod; the names and the UID of the pod are taken from the folder's name.",
+    kind: OptKind::Path,
+    default: "/var/log/pods",
+};
+static CONTAINER_LOGS: Opt = Opt {
+    key: "container_logs",
+    help: "Folder in which the kubelet makes a link to the log of each container; the names and the ID of the container are taken from the link's name.",
+    kind: OptKind::Path,
+    default: "/var/log/containers",
+};
+static INTERVAL: Opt = Opt {
+    key: "interval",
+    help: "Time between two requests to the kubelet, and two reads of the folders.",
+    kind: seconds(1, 3600),
+    default: "10s",
+};
+
+/// Longest wait for the kubelet's answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The source of the names of pods and containers.
+pub static REGISTRATION: Registration = Registration {
+    name: "kubernetes",
+    about: "Names of pods and containers, and the GPUs that the kubelet assigned to them. Unavailable on a node without a kubelet.",
+    on_by_default: true,
+    options: &[&SOCKET, &POD_LOGS, &CONTAINER_LOGS, &INTERVAL],
+    metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
+    build: |settings, _| Box::new(Kubernetes { places: Places::new(settings), watcher: None }),
+};
+
+#[derive(Clone, Debug)]
+struct Places {
+    socket: PathBuf,
+    pod_logs: PathBuf,
+    container_logs: PathBuf,
+    interval: Duration,
+}
+
+impl Places {
+    fn new(settings: &Settings) -> Self {
+        let path = |opt| settings.path(opt).unwrap_or_default();
+        Self {
+            socket: path(&SOCKET),
+            pod_logs: path(&POD_LOGS),
+            container_logs: path(&CONTAINER_LOGS),
+            interval: settings.duration(&INTERVAL),
+        }
+    }
+}
+
+/// Why something is not known: absent, or an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Trouble {
+    kind: Failure,
+    why: String,
+}
+
+/// The result of the last round.
+#[derive(Clone, Debug, Default)]
+struct World {
+    names: Arc<PodNames>,
+    gpus: Arc<BTreeSet<Device>>,
+    /// When the kubelet last answered.
+    answered: Option<Timestamp>,
+    /// What the last round could not read.
+    troubles: Vec<Trouble>,
+}
+
+impl World {
+    /// Reads everything once. What cannot be read keeps its last value.
+    fn turn(&mut self, places: &Places, patience: Duration) {
+        self.troubles.clear();
+        match names::read(&places.pod_logs, &places.container_logs) {
+            Ok(names) => self.names = Arc::new(names),
+            Err(error) => {
+                let why = format!("cannot read the names of pods: {error}");
+                self.troubles.push(Trouble { kind: Failure::of(&error), why });
+            }
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let asked = runtime.map_err(KubeletError::Connect);
+        match asked.and_then(|runtime| runtime.block_on(kubelet::gpus(&places.socket, patience))) {
+            Ok(gpus) => (self.gpus, self.answered) = (Arc::new(gpus), Some(clock::now())),
+            Err(error) => {
+                let kind = match &error {
+                    KubeletError::Connect(error) => Failure::of(error),
+                    KubeletError::Late(_) => Failure::Timeout,
+                    KubeletError::Owner(_) => Failure::Permission,
+                    KubeletError::Answer(_) => Failure::Parse,
+                    KubeletError::Http(_) | KubeletError::Status(_) => Failure::Io,
+                };
+                let why = format!("cannot ask the kubelet at {}: {error}", places.socket.display());
+                self.troubles.push(Trouble { kind, why });
+            }
+        }
+    }
+}
+
+/// Handle of the thread; dropping it stops the thread.
+struct Watcher {
+    world: Arc<Mutex<World>>,
+    _stop: Sender<()>,
+}
+
+impl Watcher {
+    fn start(places: Places) -> std::io::Result<Self> {
+        let world = Arc::new(Mutex::new(World::default()));
+        let shared = Arc::clone(&world);
+        let (stop, stopped) = channel();
+        // Not `host::apart`: a runtime duplicates a descriptor of this process, and no user can mount below these paths.
+        thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
+            let mut own = World::default();
+            loop {
+                own.turn(&places, PATIENCE);
+                (*lock(&shared)).clone_from(&own);
+                if stopped.recv_timeout(places.interval) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { world, _stop: stop })
+    }
+}
+
+struct Kubernetes {
+    places: Places,
+    watcher: Option<Watcher>,
+}
+
+impl Kubernetes {
+    fn world(&mut self) -> Result<World, SourceError> {
+        if self.watcher.is_none() {
+            let started = Watcher::start(self.places.clone()).map_err(|error| {
+                let why = format!("cannot create the thread that asks the kubelet: {error}");
+                SourceError::failed(Failure::of(&error), why)
+            })?;
+            self.watcher = Some(started);
+        }
+        // Held only while pointers are copied.
+        Ok(self.watcher.as_ref().map(|watcher| lock(&watcher.world).clone()).unwrap_or_default())
+    }
+}
+
+/// Puts what is known, and the reason for what is not.
+fn put(world: World, interval: Duration, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+    let age = world.answered.map(|answered| at.since(answered));
+    out.put_some(
+        &metrics::AGE,
+        &[],
+        age.map(|age| Seconds::from_micros(u64::try_from(age.as_micros()).unwrap_or(u64::MAX))),
+    );
+    if age.is_some_and(|age| age <= interval.saturating_mul(3).max(PATIENCE * 3)) {
+        for labels in &*world.gpus {
+            out.put(&metrics::POD_GPU, labels, Flag(true));
+        }
+    }
+    out.facts.pods = world.names;
+    // An error comes before something that this node may not have.
+    let absent = |trouble: &&Trouble| trouble.kind == Failure::NotFound;
+    let failed = world.troubles.iter().find(|trouble| !absent(trouble));
+    match failed.or(world.troubles.first()) {
+        None => Ok(()),
+        Some(Trouble { kind: Failure::NotFound, why }) => Err(SourceError::unavailable(why.clone())),
+        Some(Trouble { kind, why }) => Err(SourceError::failed(*kind, why.clone())),
+    }
+}
+
+impl Source for Kubernetes {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        let world = self.world()?;
+        put(world, self.places.interval, at, out)
+    }
+
+    fn finish(&mut self) {
+        self.watcher = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use super::*;
+
+    const PATIENT: Duration = Duration::from_secs(60);
+
+    fn places(root: &Path) -> Places {
+        Places {
+            socket: root.join("kubelet.sock"),
+            pod_logs: root.join("pods"),
+            container_logs: root.join("containers"),
+            interval: Duration::from_secs(10),
+        }
+    }
+
+    /// Runs a round while a kubelet serves one GPU.
+    fn with_kubelet(world: &mut World, places: &Places, code: Option<&'static str>, patience: Duration) {
+        let _ = fs::remove_file(&places.socket);
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let entered = runtime.enter();
+        let _serves = kubelet::tests::serve(places.socket.clone(), kubelet::tests::one_gpu(), code);
+        drop(entered);
+        thread::scope(|scope| {
+            scope.spawn(|| world.turn(places, patience));
+        });
+    }
+
+    fn status(world: &World, at: Timestamp) -> (String, usize) {
+        let mut out = Batch::new();
+        let result = put(world.clone(), Duration::from_secs(10), at, &mut out);
+        let families = out.families();
+        let gpus = families.iter().find(|family| family.desc.name == "memwarden_pod_gpu_info");
+        let text = match result {
+            Ok(()) => "ok".to_owned(),
+            Err(SourceError::Unavailable { why }) => format!("unavailable: {why}"),
+            Err(SourceError::Failed { kind, why }) => format!("failed {kind:?}: {why}"),
+        };
+        (text, gpus.map_or(0, |family| family.points.len()))
+    }
+
+    #[test]
+    fn a_node_without_a_kubelet_is_unavailable_and_a_kubelet_that_starts_is_asked() {
+        let root = tempfile::tempdir().unwrap();
+        let places = places(root.path());
+        let mut world = World::default();
+        world.turn(&places, PATIENT);
+        let (text, gpus) = status(&world, clock::now());
+        assert!(text.starts_with("unavailable: cannot read the names of pods") && gpus == 0, "{text}");
+        for folder in [&places.pod_logs, &places.container_logs] {
+            fs::create_dir(folder).unwrap();
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        world.turn(&places, PATIENT);
+        assert!(status(&world, clock::now()).0.starts_with("unavailable: cannot ask the kubelet"));
+        with_kubelet(&mut world, &places, Some("0"), PATIENT);
+        let answered = world.answered.unwrap();
+        assert_eq!(status(&world, answered), ("ok".to_owned(), 1));
+        // It restarts: the socket is there, and nobody listens. The last answer is used until it is old.
+        world.turn(&places, PATIENT);
+        let (text, gpus) = status(&world, answered);
+        assert!(text.starts_with("failed Io: cannot ask the kubelet") && gpus == 1, "{text}");
+        let later = Timestamp::from_secs(answered.monotonic().as_secs() + 60);
+        assert_eq!(status(&world, later).1, 0);
+        // One that hangs, and one that refuses.
+        with_kubelet(&mut world, &places, None, Duration::from_millis(50));
+        assert!(status(&world, answered).0.starts_with("failed Timeout: "));
+        with_kubelet(&mut world, &places, Some("7"), PATIENT);
+        assert!(status(&world, answered).0.ends_with("gRPC status 7"));
+    }
+}

@@ -1,0 +1,94 @@
+//! `memwarden check`: one line and an exit code for each health of a node.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use crate::harness::{Daemon, fake_nvml, memwarden, wait_for};
+
+/// Exit code and standard output of one check.
+fn check(url: &str, args: &[&str]) -> (Option<i32>, String) {
+    let all = [&["check", "--url", url, "--timeout", "20"], args].concat();
+    let done = memwarden(&all).output().unwrap();
+    (done.status.code(), String::from_utf8(done.stdout).unwrap())
+}
+
+/// The address of a server that answers each request with `answer`, or with nothing if it is empty.
+fn server(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            if !answer.is_empty() {
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(answer.as_bytes());
+            }
+            // Kept, so that a client without an answer waits.
+            open.push(stream);
+        }
+    });
+    url
+}
+
+#[test]
+fn a_node_without_findings_is_ok() {
+    // What the machine of the test is like decides nothing.
+    let off = ["exhaustion", "leak", "fragmentation", "imbalance", "visibility"];
+    let off = off.map(|name| format!("analyzers.{name}.enabled=false"));
+    let off = off.iter().chain([&"sources.gpu.enabled=false".to_owned()]).cloned().collect::<Vec<_>>();
+    let sources = ["kmsg", "perf", "training", "vmstat", "buddyinfo", "pressure", "cgroup"];
+    let sources = sources.map(|name| format!("sources.{name}.enabled=false"));
+    let sets: Vec<&str> = off.iter().chain(&sources).flat_map(|set| ["--set", set.as_str()]).collect();
+    let daemon = Daemon::start(&sets);
+    daemon.metrics();
+    let url = format!("http://{}", daemon.address);
+    assert_eq!(check(&url, &[]), (Some(0), "ok: no finding requires attention\n".to_owned()));
+    let (code, json) = check(&url, &["--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, &json["health"], &json["exit_code"]), (Some(0), &"ok".into(), &0.into()));
+}
+
+#[test]
+fn a_gpu_that_hangs_is_a_problem_of_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scenario.json");
+    std::fs::write(&file, r#"{"devices": [{"hang": ["*"]}]}"#).unwrap();
+    let library = format!("sources.gpu.nvml_library={}", fake_nvml().display());
+    let sets = ["--set", &library, "--set", "analyzers.exhaustion.enabled=false"];
+    let daemon = Daemon::start_with(&sets, |command| {
+        command.env("FAKE_NVML_SCENARIO", &file);
+    });
+    let url = format!("http://{}", daemon.address);
+    let line = wait_for("a problem", Duration::from_secs(60), || {
+        Some(check(&url, &[])).filter(|(code, _)| *code == Some(1)).map(|(_, line)| line)
+    });
+    assert!(line.starts_with("problem: GPU 0 does not respond") && line.len() <= 81, "{line}");
+}
+
+#[test]
+fn a_daemon_that_is_not_ready_or_not_there_is_unknown() {
+    const STALE: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 31\r\nConnection: close\r\n\r\n\
+                         The newest sample is 60 s old.\n";
+    const OTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+    let unbound = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = format!("http://{}", unbound.local_addr().unwrap());
+    drop(unbound);
+    for (url, args, part) in [
+        (nobody.as_str(), &[][..], "unknown: "),
+        (&server(STALE), &[], "The newest sample is"),
+        (&server(OTHER), &[], "is no frame of memwarden"),
+        (&server(""), &["--timeout", "0.1"], "no answer within 0.1 s"),
+        ("ftp://localhost", &[], "has no scheme"),
+    ] {
+        let (code, line) = if args.is_empty() {
+            check(url, args)
+        } else {
+            let done = memwarden(&[&["check", "--url", url], args].concat()).output().unwrap();
+            (done.status.code(), String::from_utf8(done.stdout).unwrap())
+        };
+        assert_eq!(code, Some(2), "{line}");
+        assert!(line.starts_with("unknown: ") && line.contains(part), "{line}");
+        assert!(line.len() <= 81 && line.lines().count() == 1, "{line}");
+    }
+}
