@@ -48,5 +48,6 @@ mod snapshot;
 mod speaker;
 mod tables;
 mod training;
+mod unit;
 #[cfg(feature = "gpu")]
 mod unseen;
