@@ -110,7 +110,7 @@ fn the_daemon_its_worker_and_its_hooks_make_only_calls_that_the_unit_allows() {
         &[room.target(
             "train",
             &format!(
-                "cgroup_headroom: {{soft: 40%, hard: 3%}}, hook: {{program: {hook:?}, timeout: 30s, wait: 30s}}, \
+                "cgroup_headroom: {{soft: 40%, hard: 3%}}, hook: {{program: {hook:?}, timeout: 30s, wait: 5s}}, \
                  checkpoint: {{file: {saved:?}, grace: 10s, longest_grace: 20s}}"
             ),
         )],
@@ -143,19 +143,26 @@ fn the_daemon_its_worker_and_its_hooks_make_only_calls_that_the_unit_allows() {
     assert_eq!(audit.end(begun)["result"], "ok", "{:#?}", audit.end(begun));
     room.wait_incidents(&daemon, 1);
 
-    // The last step: the kill, and the release of the memory.
+    // A reload, the kill, and the release of the memory.
+    room.configure("mode: enforce", &[room.target("train", "cgroup_headroom: {soft: 50%, hard: 40%}")], "");
+    let time = "memwarden_config_last_reload_success_timestamp_seconds";
+    let before = daemon.value(time).unwrap();
+    daemon.signal("HUP");
+    daemon.wait_value(time, |now| now > before);
     let mut stubborn = Job::start(&room, &witness());
     room.wait_members(&daemon, "train", 1.0);
-    stubborn.hold(78);
-    wait_for("the kill", SOON, || stubborn.ended());
+    stubborn.hold(70);
+    let status = wait_for("the kill", SOON, || stubborn.ended());
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
     wait_for("the release of its memory", SOON, || {
         let audit = room.audit();
         let begun = audit.begun("release").next()?;
+        let ended = |line: &&serde_json::Value| line["entry"] == "ended" && line["number"] == begun["number"];
+        audit.0.iter().find(ended)?;
         let end = audit.end(begun);
         assert_ne!(end["result"], "failed", "{end:#?}");
         Some(())
     });
-    daemon.signal("HUP");
     daemon.wait_frames(2.0);
     let log = daemon.log();
     assert!(!log.contains("panic") && !log.contains("Operation not permitted"), "{log}");
