@@ -50,5 +50,6 @@ mod snapshot;
 mod speaker;
 mod tables;
 mod training;
+mod unit;
 #[cfg(feature = "gpu")]
 mod unseen;
