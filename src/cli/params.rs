@@ -74,7 +74,7 @@ impl Args {
             .map(PathBuf::as_path)
             .collect();
         let checkpoints =
-            paths.iter().map(|path| Checkpoint::open(path, &options)).collect::<anyhow::Result<Vec<_>>>()?;
+            paths.iter().map(|path| Checkpoint::open(path, &options)).collect::<Result<Vec<_>, _>>()?;
         let base_elements = match &self.base {
             Some(path) => Some(Checkpoint::open(path, &options)?.elements()),
             None => None,
@@ -118,9 +118,9 @@ impl Args {
         names: [&'a [String]; 2],
     ) -> anyhow::Result<Comparison<'a>> {
         if !self.difference {
-            return compare(both, names, None);
+            return Ok(compare(both, names, None)?);
         }
-        shown("comparing", |progress| compare(both, names, Some((self.threads(), progress))))
+        shown("comparing", |progress| Ok(compare(both, names, Some((self.threads(), progress)))?))
     }
 
     fn write(

@@ -83,7 +83,7 @@ impl Args {
             .files
             .iter()
             .map(|file| chart::read(file, &self.columns))
-            .collect::<anyhow::Result<Vec<Chart>>>()?;
+            .collect::<Result<Vec<Chart>, _>>()?;
         let mut chart = chart::together(charts);
         if let Some(title) = &self.title {
             chart.title.clone_from(title);

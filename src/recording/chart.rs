@@ -3,9 +3,8 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
-
 use super::columns;
+use super::error::{Place as _, RecordingError};
 use crate::formats::older_logs::{self, Clock, Quantity, Recording};
 use crate::plot::report::{self, clock};
 use crate::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Tone, Unit, duration};
@@ -18,26 +17,26 @@ const LARGEST: u64 = 64 << 20;
 const FRONT: usize = 4096;
 
 /// The chart of a file, whatever it holds.
-pub(crate) fn read(path: &Path, columns: &[String]) -> anyhow::Result<Chart> {
+pub(crate) fn read(path: &Path, columns: &[String]) -> Result<Chart, RecordingError> {
     let name = || path.display().to_string();
-    let bytes = load(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut chart = chart(&bytes, columns).with_context(name)?;
+    let bytes = load(path).at(|| format!("cannot read {}", path.display()))?;
+    let mut chart = chart(&bytes, columns).at(name)?;
     if chart.title.is_empty() {
         chart.title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     }
     Ok(chart)
 }
 
-fn load(path: &Path) -> anyhow::Result<Vec<u8>> {
+fn load(path: &Path) -> Result<Vec<u8>, RecordingError> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
-        bail!("it is larger than {} MiB", LARGEST >> 20);
+        return Err(RecordingError::TooLarge { mib: LARGEST >> 20 });
     }
     Ok(bytes)
 }
 
-fn chart(bytes: &[u8], columns: &[String]) -> anyhow::Result<Chart> {
+fn chart(bytes: &[u8], columns: &[String]) -> Result<Chart, RecordingError> {
     // A mark of the byte order, as editors on other systems write it.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if is_report(bytes) {
@@ -62,10 +61,10 @@ fn is_report(bytes: &[u8]) -> bool {
 }
 
 /// The chart of a recording's columns.
-fn recorded(table: columns::Table, wanted: &[String]) -> anyhow::Result<Chart> {
-    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-    if let Some(unknown) = wanted.iter().find(|name| !names.contains(&name.as_str())) {
-        bail!("there is no column {unknown:?}; there are {}", names.join(", "));
+fn recorded(table: columns::Table, wanted: &[String]) -> Result<Chart, RecordingError> {
+    let known: Vec<String> = table.columns.iter().map(|column| column.name.clone()).collect();
+    if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
+        return Err(RecordingError::NoColumn { wanted: unknown.clone(), known });
     }
     let said = |value: &Option<f64>| value.is_some_and(|value| value != 0.0);
     let first = table.times.iter().copied().fold(f64::INFINITY, f64::min);

@@ -5,5 +5,6 @@ pub(crate) mod chart;
 pub(crate) mod checkpoint;
 mod columns;
 pub mod csv;
+mod error;
 pub mod prometheus;
 pub mod report;

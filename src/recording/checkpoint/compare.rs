@@ -6,6 +6,7 @@ use super::Checkpoint;
 use super::scan::{Pair, Progress, compare_all};
 use crate::formats::parameters::Tensor;
 use crate::formats::parameters::compare::{self as parameters, Comparison, Moved};
+use crate::recording::error::RecordingError;
 
 /// What differs between two checkpoints whose tensors have these names, and by how much their values differ where
 /// somebody is told of the progress of reading them.
@@ -13,7 +14,7 @@ pub(crate) fn compare<'a>(
     both: [&'a Checkpoint; 2],
     names: [&'a [String]; 2],
     values: Option<(usize, &mut Progress<'_>)>,
-) -> anyhow::Result<Comparison<'a>> {
+) -> Result<Comparison<'a>, RecordingError> {
     let named = |side: usize| -> Vec<(&'a str, &'a Tensor)> {
         names[side].iter().map(String::as_str).zip(both[side].tensors().map(|(_, tensor)| tensor)).collect()
     };

@@ -7,9 +7,8 @@ pub(crate) mod scan;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
-
 use self::file::Gentle;
+use super::error::{Place as _, RecordingError};
 use crate::formats::parameters::adapter::{Adapter, read_config};
 use crate::formats::parameters::index::{Index, read_index};
 use crate::formats::parameters::{Group, Part, Place, ReadAt as _, Tensor, group_of, safetensors, torch};
@@ -56,8 +55,8 @@ fn promised(path: &Path) -> Option<Kind> {
 
 impl Checkpoint {
     /// Reads what a path holds, but no values.
-    pub(crate) fn open(path: &Path, options: &torch::Options) -> anyhow::Result<Self> {
-        let is_folder = std::fs::metadata(path).with_context(|| path.display().to_string())?.is_dir();
+    pub(crate) fn open(path: &Path, options: &torch::Options) -> Result<Self, RecordingError> {
+        let is_folder = std::fs::metadata(path).at(|| path.display().to_string())?.is_dir();
         let mut found = Self { path: path.to_owned(), files: Vec::new(), notes: Vec::new(), adapter: None };
         let beside = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
         if is_folder {
@@ -74,8 +73,8 @@ impl Checkpoint {
         let config = beside.join(ADAPTER);
         if is_adapter && config.exists() {
             let name = || config.display().to_string();
-            let bytes = read_bounded(&config, JSON_BYTES).with_context(name)?;
-            found.adapter = Some(read_config(&bytes).with_context(name)?);
+            let bytes = read_bounded(&config, JSON_BYTES).at(name)?;
+            found.adapter = Some(read_config(&bytes).at(name)?);
         } else if is_adapter {
             found.adapter = Some(Adapter::default());
             found.notes.push(format!("no {ADAPTER} beside the adapter"));
@@ -87,12 +86,12 @@ impl Checkpoint {
         Ok(found)
     }
 
-    fn open_folder(&mut self, options: &torch::Options) -> anyhow::Result<()> {
+    fn open_folder(&mut self, options: &torch::Options) -> Result<(), RecordingError> {
         let folder = self.path.clone();
         let name = || folder.display().to_string();
         let mut paths = Vec::new();
-        for entry in std::fs::read_dir(&folder).with_context(name)? {
-            paths.push(entry.with_context(name)?.path());
+        for entry in std::fs::read_dir(&folder).at(name)? {
+            paths.push(entry.at(name)?.path());
         }
         paths.sort();
         let ends = |end: &str| {
@@ -104,7 +103,7 @@ impl Checkpoint {
             match ends(end)[..] {
                 [] => {}
                 [index] => return self.open_index(index, options),
-                _ => bail!("{}: several indexes; name the one that is meant", name()),
+                _ => return Err(RecordingError::SeveralIndexes).at(name),
             }
         }
         let of =
@@ -128,18 +127,20 @@ impl Checkpoint {
             safetensors
         };
         if chosen.is_empty() && !ends(".distcp").is_empty() {
-            bail!("{}: a distributed checkpoint (.distcp), whose format is not read", name());
+            return Err(RecordingError::Distributed).at(name);
         }
-        ensure!(!chosen.is_empty(), "{}: no .safetensors, .bin, .pt or .pth file", name());
+        if chosen.is_empty() {
+            return Err(RecordingError::NoTensors).at(name);
+        }
         chosen.into_iter().try_for_each(|path| self.open_shard(path, options))
     }
 
-    fn open_index(&mut self, path: &Path, options: &torch::Options) -> anyhow::Result<()> {
+    fn open_index(&mut self, path: &Path, options: &torch::Options) -> Result<(), RecordingError> {
         let name = || path.display().to_string();
         let index: Index = read_bounded(path, JSON_BYTES)
-            .map_err(anyhow::Error::from)
+            .map_err(RecordingError::from)
             .and_then(|bytes| Ok(read_index(&bytes)?))
-            .with_context(name)?;
+            .at(name)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for file in index.files() {
             self.open_shard(&folder.join(file), options)?;
@@ -147,18 +148,18 @@ impl Checkpoint {
         let names = index.files();
         let parts: Vec<(&str, &Part)> =
             names.iter().copied().zip(self.files.iter().map(|shard| &shard.part)).collect();
-        self.notes.extend(index.check(&parts).with_context(name)?);
+        self.notes.extend(index.check(&parts).at(name)?);
         Ok(())
     }
 
-    fn open_shard(&mut self, path: &Path, options: &torch::Options) -> anyhow::Result<()> {
+    fn open_shard(&mut self, path: &Path, options: &torch::Options) -> Result<(), RecordingError> {
         let open = || {
             let file = Gentle::open(path)?;
             let part = read(path, &file, options)?;
             Ok(Shard { path: path.to_owned(), size: file.size(), identity: file.identity(), part })
         };
-        let shard: anyhow::Result<Shard> = open();
-        self.files.push(shard.with_context(|| path.display().to_string())?);
+        let shard: Result<Shard, RecordingError> = open();
+        self.files.push(shard.at(|| path.display().to_string())?);
         Ok(())
     }
 
@@ -194,7 +195,7 @@ impl Checkpoint {
     }
 }
 
-fn read(path: &Path, file: &Gentle, options: &torch::Options) -> anyhow::Result<Part> {
+fn read(path: &Path, file: &Gentle, options: &torch::Options) -> Result<Part, RecordingError> {
     let mut start = [0; 9];
     let known = usize::try_from(file.size()).unwrap_or(usize::MAX).min(start.len());
     file.read_exact_at(&mut start[..known], 0)?;
@@ -206,6 +207,6 @@ fn read(path: &Path, file: &Gentle, options: &torch::Options) -> anyhow::Result<
     match kind {
         Some(Kind::Safetensors) => Ok(safetensors::read_header(file)?),
         Some(Kind::Torch) => Ok(torch::read_archive(file, options)?),
-        None => bail!("neither a safetensors file nor an archive of torch.save"),
+        None => Err(RecordingError::UnknownFormat),
     }
 }

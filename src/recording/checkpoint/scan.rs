@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-
 use super::file::{COLD, Gentle};
 use super::{Checkpoint, Shard};
 use crate::formats::parameters::compare::{Difference, difference};
@@ -17,6 +15,7 @@ use crate::formats::parameters::{Place, ReadAt as _, Tensor};
 use crate::host::clock;
 use crate::model::lock::lock;
 use crate::model::units::Bytes;
+use crate::recording::error::{Place as _, RecordingError};
 
 /// What one thread takes at once, in bytes; a multiple of every element's size.
 const SEGMENT: u64 = 16 << 20;
@@ -66,10 +65,12 @@ struct OpenFiles {
 }
 
 impl OpenFiles {
-    fn file(&mut self, side: usize, shard: &Shard) -> anyhow::Result<&Gentle> {
+    fn file(&mut self, side: usize, shard: &Shard) -> Result<&Gentle, RecordingError> {
         if self.open.get(side).is_none_or(|(path, _)| *path != shard.path) {
             let file = Gentle::open(&shard.path)?;
-            ensure!(file.identity() == shard.identity, "it was changed while it was read");
+            if file.identity() != shard.identity {
+                return Err(RecordingError::Changed);
+            }
             self.open.truncate(side);
             self.open.push((shard.path.clone(), file));
         }
@@ -82,7 +83,7 @@ pub(crate) fn scan_all(
     checkpoint: &Checkpoint,
     threads: usize,
     progress: &mut Progress<'_>,
-) -> anyhow::Result<(Vec<Option<ScanResult>>, Speed)> {
+) -> Result<(Vec<Option<ScanResult>>, Speed), RecordingError> {
     let tensors: Vec<(usize, &Tensor)> = checkpoint.tensors().collect();
     let place = |tensor: &Tensor| match tensor.place {
         Place::Dense { offset } => Some(offset),
@@ -96,7 +97,7 @@ pub(crate) fn scan_all(
         let (file, tensor) = tensors[segment.tensor];
         let shard = &checkpoint.files[file];
         let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
-        let file = files.file(0, shard).with_context(told)?;
+        let file = files.file(0, shard).at(told)?;
         let start = place(tensor).unwrap_or(0);
         let width = usize::try_from(tensor.dtype.bits() / 8).unwrap_or(1).clamp(1, ELEMENT);
         let (mut at, mut sum) = (segment.begin, ScanResult::default());
@@ -105,7 +106,7 @@ pub(crate) fn scan_all(
         while at < segment.end {
             let wanted = usize::try_from(segment.end - at).unwrap_or(COLD).min(COLD);
             let read = file.read_some(&mut buffers[0][carried..carried + wanted], start + at);
-            let read = read.with_context(|| format!("at byte {}", start + at)).with_context(told)?;
+            let read = read.at(|| format!("at byte {}", start + at)).at(told)?;
             let filled = carried + read;
             let whole = filled - filled % width;
             sum = sum.and(scan(tensor.dtype, &buffers[0][..whole]));
@@ -131,7 +132,7 @@ pub(crate) fn compare_all(
     pairs: &[Pair<'_>],
     threads: usize,
     progress: &mut Progress<'_>,
-) -> anyhow::Result<(Vec<Option<Difference>>, Speed)> {
+) -> Result<(Vec<Option<Difference>>, Speed), RecordingError> {
     let places: Vec<Option<[u64; 2]>> = pairs
         .iter()
         .map(|[before, after]| match (before.1.place, after.1.place) {
@@ -156,8 +157,8 @@ pub(crate) fn compare_all(
                 let (file, tensor) = pair[side];
                 let shard = &both[side].files[file];
                 let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
-                let file = files.file(side, shard).with_context(told)?;
-                file.read_exact_at(&mut buffers[side][..wanted], place[side] + at).with_context(told)?;
+                let file = files.file(side, shard).at(told)?;
+                file.read_exact_at(&mut buffers[side][..wanted], place[side] + at).at(told)?;
             }
             sum = sum.and(difference(pair[0].1.dtype, &buffers[0][..wanted], &buffers[1][..wanted]));
             at += wanted as u64;
@@ -176,11 +177,11 @@ fn run(
     threads: usize,
     sides: usize,
     progress: &mut Progress<'_>,
-    work: impl Fn(&mut OpenFiles, &Segment, &mut [Vec<u8>], &dyn Fn(u64)) -> anyhow::Result<()> + Sync,
-) -> anyhow::Result<Speed> {
+    work: impl Fn(&mut OpenFiles, &Segment, &mut [Vec<u8>], &dyn Fn(u64)) -> Result<(), RecordingError> + Sync,
+) -> Result<Speed, RecordingError> {
     let whole: u64 = segments.iter().map(|segment| segment.end - segment.begin).sum();
     let (next, read, stop) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    let failed: Mutex<Option<RecordingError>> = Mutex::new(None);
     let threads = threads.clamp(1, segments.len().max(1));
     let (alive, ended) = channel::<()>();
     let start = clock::now();
