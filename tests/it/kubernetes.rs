@@ -142,7 +142,7 @@ fn the_pod_has_the_rights_that_it_needs_and_no_others() {
         };
         assert_eq!(writable("cgroup"), ["enforce", "privileged"].contains(&overlay), "{overlay}");
         assert!(writable("run") && writable("state"));
-        for name in ["config", "passwd", "kmsg", "pod-resources", "pod-logs"] {
+        for name in ["config", "passwd", "kmsg", "pod-resources", "pod-logs", "container-logs"] {
             assert!(!writable(name), "{name}");
         }
         // The pods use the configuration that is generated, under the name that contains its hash.
