@@ -142,10 +142,16 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     })?;
     let addresses = server.addresses();
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    // An address that is bound later identifies the daemon too.
+    #[cfg(feature = "otlp")]
+    let identity: Vec<SocketAddr> = match addresses.is_empty() {
+        true => config.web.listen.iter().map(|listen| listen.0).collect(),
+        false => addresses.clone(),
+    };
     let mut signals = Signals::new().context("cannot listen for signals")?;
     events.config_loaded(clock::now(), &options.shown_file());
     #[cfg(feature = "otlp")]
-    let push = Push::start(&config, &frames, &events, instance(&addresses));
+    let push = Push::start(&config, &frames, &events, instance(&identity));
     let context = context(&config.paths, Arc::clone(&checkpoints));
     guard.configure(protection(&config), &context.roots);
     let feed = Arc::clone(guard.feed());

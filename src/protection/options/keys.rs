@@ -114,7 +114,7 @@ opts! {
     TIMEOUT: "timeout", OptKind::Duration(Duration::from_millis(100), Duration::from_secs(60)), "5s";
     /// Time that the hook has to free memory before a checkpoint is requested.
     HOOK_WAIT: "wait", SHORT, "0s";
-    /// Raising the cgroup limit at the soft level, before the job is asked for anything. Only limits of cgroups in which all processes belong to the target are raised. The limit stays raised.
+    /// Raising the cgroup limit at the soft level, before the job is asked for anything. Only limits of the target's own cgroup are raised, where all processes in it belong to the target. The limit stays raised.
     RAISE: "raise", OptKind::Section(&[&RAISE_TO, &RAISE_BY, &KEEP_FREE]), "";
     /// Limit up to which it is raised, as a size or a percentage of the host's memory; empty disables raising.
     RAISE_TO: "to", OptKind::Amount, "";

@@ -97,8 +97,8 @@ impl Raise {
     /// Smaller steps are not worth a write.
     const LEAST: Bytes = Bytes::new(1 << 20);
 
-    /// The limit after `limit`, on a host with that much memory available of the total; absent where it may not be
-    /// raised.
+    /// The limit after `limit`, on a host with that much memory available of the total, without what is left below the
+    /// limit; absent where it may not be raised.
     pub fn limit(self, limit: Bytes, available: Bytes, total: Bytes) -> Option<Bytes> {
         let room = available.saturating_sub(self.keep_free.of(total));
         let raised = limit.saturating_add(self.by.of(limit).min(room)).min(self.to.of(total));

@@ -239,8 +239,12 @@ fn a_limit_is_raised_for_a_shortage_below_it_where_the_host_has_memory() {
     let cgroup = Reason::Level(Resource::Cgroup);
     let group = Group { path: "/jobs/a".into(), inode: 7 };
     let work = Work::Raise { group, limited: 9, from: gib(40), to: gib(48) };
-    assert_eq!(raised(cgroup, true, &observed(50)), Some(work.clone()));
-    assert_eq!(raised(Reason::Forecast, true, &observed(50)), Some(work));
+    assert_eq!(raised(cgroup, true, &observed(50)), Some(work));
+    assert_eq!(raised(Reason::Forecast, true, &observed(50)), None, "of which resource is unknown");
+    assert_eq!(
+        raised(cgroup, true, &observed(13)).map(|work| work.to_string()).as_deref(),
+        Some("raise the memory limit of /jobs/a from 40.0 GiB to 42.0 GiB")
+    );
     assert_eq!(raised(cgroup, true, &observed(10)), None, "the host has no memory to give");
     assert_eq!(raised(cgroup, false, &observed(50)), None, "others are in the group");
     assert_eq!(raised(Reason::Level(Resource::Host), true, &observed(50)), None);

@@ -433,7 +433,8 @@ impl Escalation {
             }
             counts =
                 matches!(to, State::Term | State::Kill) && !std::mem::replace(&mut incident.counted, true);
-            if counts {
+            // They may be unknown at the first of the two.
+            if matches!(to, State::Term | State::Kill) && observed.groups.least().is_some() {
                 incident.groups = observed.groups;
             }
         }

@@ -95,6 +95,8 @@ struct Trouble {
 /// The result of the last round.
 #[derive(Clone, Debug, Default)]
 struct World {
+    /// Whether a round is complete.
+    complete: bool,
     names: Arc<PodNames>,
     gpus: Arc<BTreeSet<Device>>,
     /// When the kubelet last answered.
@@ -107,6 +109,7 @@ impl World {
     /// Reads everything once. What cannot be read keeps its last value.
     fn turn(&mut self, places: &Places, patience: Duration) {
         self.troubles.clear();
+        self.complete = true;
         match names::read(&places.pod_logs, &places.container_logs) {
             Ok(names) => self.names = Arc::new(names),
             Err(error) => {
@@ -180,6 +183,9 @@ impl Kubernetes {
 
 /// Puts what is known, and the reason for what is not.
 fn put(world: World, interval: Duration, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+    if !world.complete {
+        return Err(SourceError::unavailable("the names of pods have not been read yet"));
+    }
     let age = world.answered.map(|answered| at.since(answered));
     out.put_some(
         &metrics::AGE,

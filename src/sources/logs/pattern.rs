@@ -12,6 +12,8 @@ use crate::host::user_files::{self, Folder};
 use crate::model::shortage::Shortage;
 use crate::model::{fair, pattern};
 
+/// Most links that are remembered as not followed.
+const MOST_REFUSED: usize = 256;
 /// Most entries of a folder that are read; files beyond it are not found.
 const MOST_ENTRIES: usize = 16_384;
 
@@ -86,7 +88,9 @@ impl Pattern {
                 Ok(status) => status,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => {
-                    refused.push((folder.join(&name), Refusal::of(&error)));
+                    if refused.len() < MOST_REFUSED {
+                        refused.push((folder.join(&name), Refusal::of(&error)));
+                    }
                     continue;
                 }
             };

@@ -1,5 +1,7 @@
 //! What does not act does not act, whatever happens.
 
+use std::os::unix::process::CommandExt as _;
+
 use super::SOON;
 use super::job::{Job, witness};
 use super::room::Room;
@@ -87,4 +89,28 @@ fn a_drill_walks_the_whole_ladder_and_touches_nobody() {
     }
     assert_eq!((job.said(), job.ended()), (vec!["up".to_owned()], None));
     assert!(!room.state().exists(), "nothing is written");
+}
+
+#[test]
+fn a_drill_says_why_a_process_is_left_out() {
+    let Some(room) = Room::real() else { return };
+    if !rustix::process::geteuid().is_root() {
+        crate::skip::skip("a process of another user needs root");
+        return;
+    }
+    let _job = Job::start(&room, &witness());
+    let mut command = crate::harness::program("sleep");
+    let mut theirs = command.arg("600").uid(65_534).spawn().unwrap();
+    let group = room.group.as_ref().unwrap();
+    std::fs::write(group.file("cgroup.procs"), theirs.id().to_string()).unwrap();
+    let file = room.configure("mode: enforce", &[room.target("train", "")], "");
+    let output =
+        crate::harness::memwarden(&["drill", "--config.file", file.to_str().unwrap(), "--target", "train"])
+            .output()
+            .unwrap();
+    theirs.kill().unwrap();
+    theirs.wait().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("1 process, 1 left out (1 of users not in allow_users)"), "{text}{said}");
 }

@@ -63,17 +63,14 @@ impl Groups {
         }
     }
 
-    /// The cgroup at `path`, or the ancestor, with this inode, and its path; absent where there is none.
-    pub(super) fn above<'p>(&self, path: &'p str, inode: u64) -> Option<(&'p str, OpenGroup)> {
-        let mut path = path;
-        for _ in 0..DEEPEST {
-            let folder = open(&below(&self.hierarchy.root, path)?).ok()?;
-            if rustix::fs::fstat(&folder).is_ok_and(|status| status.st_ino == inode) {
-                return Some((path, OpenGroup { folder, version: self.hierarchy.version }));
-            }
-            path = path.rsplit_once('/').map(|(above, _)| above)?;
-        }
-        None
+    /// Opens the cgroup at a path, whatever its inode.
+    ///
+    /// # Errors
+    /// [`StepError::OtherGroup`] if there is none.
+    pub(super) fn at(&self, path: &str) -> Result<OpenGroup, StepError> {
+        let folder = below(&self.hierarchy.root, path).and_then(|folder| open(&folder).ok());
+        let folder = folder.ok_or_else(|| StepError::OtherGroup { path: path.into() })?;
+        Ok(OpenGroup { folder, version: self.hierarchy.version })
     }
 
     /// The v1 freezer's cgroup of the same path, where there is one.
@@ -114,34 +111,60 @@ impl OpenGroup {
         }
     }
 
-    /// Raises its memory limit. Its limit of throttling (v2 `memory.high`) rises by the same amount, and the limit with swap
-    /// (v1 `memory.memsw.limit_in_bytes`) is not left below it.
+    /// Its inode.
+    pub(super) fn inode(&self) -> Option<u64> {
+        rustix::fs::fstat(&self.folder).ok().map(|status| status.st_ino)
+    }
+
+    /// Its memory limit in bytes; absent where it has none.
     ///
     /// # Errors
-    /// `EAGAIN` where the limit is not `from` any more; otherwise errors of the kernel.
-    pub(super) fn raise(&self, from: Bytes, to: Bytes) -> Result<(), Errno> {
-        let (limit, beside) = match self.version {
-            Version::V2 => ("memory.max", "memory.high"),
-            Version::V1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
-        };
-        let mut buffer = [0; 32];
-        let mut number = |name: &str| {
-            let length = self.read(name, &mut buffer)?;
-            let text = std::str::from_utf8(&buffer[..length]).map_err(|_| Errno::INVAL)?;
-            Ok::<_, Errno>(text.trim().parse::<u64>().ok())
-        };
-        if number(limit)? != Some(from.get()) {
-            return Err(Errno::AGAIN);
+    /// Errors of the kernel; `ENOENT`, without a memory controller, is no limit.
+    pub(super) fn limit(&self) -> Result<Option<u64>, Errno> {
+        match self.number(self.limits().0) {
+            Err(Errno::NOENT) => Ok(None),
+            limit => limit,
         }
-        let beside_now = number(beside).ok().flatten();
+    }
+
+    /// Raises a memory limit that is below `to`; another one stays. Its limit of throttling (v2 `memory.high`) rises by the same
+    /// amount, unless the kernel would then reclaim memory before the write returns; the limit with swap (v1
+    /// `memory.memsw.limit_in_bytes`) is not left below it.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub(super) fn raise(&self, to: Bytes) -> Result<(), Errno> {
+        let (limit, beside) = self.limits();
+        let Some(from) = self.limit()?.filter(|limit| *limit < to.get()) else { return Ok(()) };
+        let beside_now = self.number(beside).ok().flatten();
         let beside_then = match self.version {
-            Version::V2 => beside_now.map(|high| high.saturating_add(to.get().saturating_sub(from.get()))),
+            Version::V2 => {
+                let used = self.number("memory.current")?.unwrap_or(u64::MAX);
+                let then = beside_now.map(|high| high.saturating_add(to.get() - from));
+                then.filter(|high| used < *high)
+            }
             Version::V1 => beside_now.filter(|with_swap| *with_swap < to.get()).map(|_| to.get()),
         };
         if let Some(then) = beside_then {
             self.write_number(beside, then)?;
         }
         self.write_number(limit, to.get())
+    }
+
+    /// The names of the limit, and of the one beside it.
+    const fn limits(&self) -> (&'static str, &'static str) {
+        match self.version {
+            Version::V2 => ("memory.max", "memory.high"),
+            Version::V1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
+        }
+    }
+
+    /// The number in a file; absent for a word.
+    fn number(&self, name: &str) -> Result<Option<u64>, Errno> {
+        let mut buffer = [0; 32];
+        let length = self.read(name, &mut buffer)?;
+        let text = std::str::from_utf8(&buffer[..length]).map_err(|_| Errno::INVAL)?;
+        Ok(text.trim().parse().ok())
     }
 
     fn write_number(&self, name: &str, number: u64) -> Result<(), Errno> {
@@ -173,6 +196,14 @@ impl OpenGroup {
         let file = rustix::fs::openat(&self.folder, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::read(&file, buffer)
     }
+}
+
+/// A path and those of its ancestors, without the root.
+pub(super) fn upwards(path: &str) -> impl Iterator<Item = &str> {
+    fn above<'p>(path: &&'p str) -> Option<&'p str> {
+        path.rsplit_once('/').map(|(above, _)| above).filter(|above| !above.is_empty())
+    }
+    std::iter::successors(Some(path), above).take(DEEPEST)
 }
 
 /// A failed call that concerns no single process.

@@ -222,7 +222,8 @@ impl Machine {
         }
     }
 
-    /// Raises the limit of the group with the inode `limited`: `group` or an ancestor with processes of the target only.
+    /// Raises the limits up to `to` of `group` and of those ancestors that belong to the target, of which one has the inode
+    /// `limited` and the limit `from`. All processes in them must be the target's.
     fn raise(
         &mut self,
         id: TargetId,
@@ -233,15 +234,30 @@ impl Machine {
         self.target(id)?.scope.admits_group(group.path.as_str(), &self.never).map_err(refused)?;
         let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
         groups.open(group)?;
-        let Some((path, open)) = groups.above(group.path.as_str(), limited) else {
-            return Err(StepError::OtherGroup { path: group.path.clone() }.into());
-        };
-        self.never.admits_group(path).map_err(refused)?;
-        self.all_ours(id, &open)?;
+        let scope = &self.target(id)?.scope;
+        let own = group::upwards(group.path.as_str())
+            .take_while(|path| scope.admits_group(path, &self.never).is_ok())
+            .count();
+        let (mut found, mut top) = (false, None);
+        for path in group::upwards(group.path.as_str()).take(own) {
+            let open = groups.at(path)?;
+            let limit = open.limit().map_err(|error| group::failed("read the limit", error))?;
+            if open.inode() == Some(limited) {
+                found = limit == Some(from.get());
+            }
+            if limit.is_some_and(|limit| limit < to.get()) {
+                top = Some(open);
+            }
+        }
+        let (true, Some(top)) = (found, top) else { return Err(Miss::Skip(Skip::Unsupported)) };
+        self.all_ours(id, &top)?;
         // They were compared with the scope, and nothing is done to them.
         self.touched.clear();
         if self.mode == Mode::Enforce {
-            open.raise(from, to).map_err(|error| group::failed("raise the limit", error))?;
+            let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
+            for path in group::upwards(group.path.as_str()).take(own) {
+                groups.at(path)?.raise(to).map_err(|error| group::failed("raise the limit", error))?;
+            }
         }
         Ok((self.done(), 0))
     }

@@ -140,7 +140,10 @@ impl CgroupReadings {
 
 /// A reading with its rates of growth.
 pub(in super::super) fn reading_with_rates(rates: &mut Flow, now: Timestamp, left: Left) -> Reading {
-    let (fast, slow) = rates.record(now, left.total.saturating_sub(left.headroom));
+    /// More than any host has, and exact as a floating-point number.
+    const ABOVE: Bytes = Bytes::new(1 << 52);
+    // The least headroom of several limits has no jump where another limit becomes the least; the use below it has.
+    let (fast, slow) = rates.record(now, ABOVE.saturating_sub(left.headroom));
     Reading { headroom: left.headroom, total: left.total, fast, slow }
 }
 

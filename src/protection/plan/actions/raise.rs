@@ -4,13 +4,13 @@ use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::policy::{Reason, Resource};
 use crate::protection::words::step::Work;
 
-/// Raises the cgroup limit that leaves the least memory, where all processes below it belong to the target.
+/// Raises the cgroup limit that leaves the least memory, where its cgroup is the target's.
 pub(super) struct Raise;
 
 impl Action for Raise {
     fn plan(&self, input: &PlanInput<'_>, out: &mut Plan) {
         let about = input.transition.reason;
-        if !matches!(about, Reason::Level(Resource::Cgroup) | Reason::Forecast) {
+        if about != Reason::Level(Resource::Cgroup) {
             return;
         }
         let observed = input.observed;
@@ -22,7 +22,9 @@ impl Action for Raise {
             observed.reading(Resource::Host),
         ) {
             let from = limit.value.total;
-            if let Some(to) = raise.limit(from, host.value.headroom, host.value.total) {
+            // What is left below the limit now can be used too.
+            let available = host.value.headroom.saturating_sub(limit.value.headroom);
+            if let Some(to) = raise.limit(from, available, host.value.total) {
                 out.push(input, Work::Raise { group, limited, from, to });
             }
         }
