@@ -1,5 +1,6 @@
 //! Pushing over OTLP beside the daemon: started, restarted on reload, ended.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,11 @@ pub struct Push {
 
 impl Push {
     /// Starts pushing where the configuration or the environment asks for it; what stops that is said, never fatal.
-    pub fn start(config: &Config, frames: &Frames, events: &Arc<Events>, instance: String) -> Self {
+    /// `bound` are the addresses of the listener.
+    pub fn start(config: &Config, frames: &Frames, events: &Arc<Events>, bound: &[SocketAddr]) -> Self {
+        // An address that is bound later identifies the daemon too.
+        let configured = config.web.listen.first().map(|listen| listen.0);
+        let instance = bound.first().copied().or(configured).map_or_else(String::new, instance);
         let pusher = begin(config, frames, events, &instance).unwrap_or_else(|error| {
             events.otlp_not_started(&error);
             None
@@ -42,6 +47,15 @@ impl Push {
         if let Some(pusher) = self.pusher {
             pusher.shutdown(deadline);
         }
+    }
+}
+
+/// What tells this node's pushes from another's: the address that is listened on, or the host's name where that is loopback's.
+fn instance(address: SocketAddr) -> String {
+    let everywhere = address.ip().is_loopback() || address.ip().is_unspecified();
+    match sysinfo::System::host_name().filter(|_| everywhere) {
+        Some(host) => format!("{host}:{}", address.port()),
+        None => address.to_string(),
     }
 }
 

@@ -1,7 +1,5 @@
 //! `memwarden serve`: everything around the sampler, until a signal ends it.
 
-#[cfg(feature = "otlp")]
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,16 +140,10 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     })?;
     let addresses = server.addresses();
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    // An address that is bound later identifies the daemon too.
-    #[cfg(feature = "otlp")]
-    let identity: Vec<SocketAddr> = match addresses.is_empty() {
-        true => config.web.listen.iter().map(|listen| listen.0).collect(),
-        false => addresses.clone(),
-    };
     let mut signals = Signals::new().context("cannot listen for signals")?;
     events.config_loaded(clock::now(), &options.shown_file());
     #[cfg(feature = "otlp")]
-    let push = Push::start(&config, &frames, &events, instance(&identity));
+    let push = Push::start(&config, &frames, &events, &addresses);
     let context = context(&config.paths, Arc::clone(&checkpoints));
     guard.configure(protection(&config), &context.roots);
     let feed = Arc::clone(guard.feed());
@@ -453,17 +445,6 @@ async fn finished(reading: &mut Option<Reading>) -> (Result<Config, String>, Rea
     match reading.take() {
         Some(done) => (read, done),
         None => std::future::pending().await,
-    }
-}
-
-/// What tells this node's pushes from another's: the address we listen on, or the host's name where that is loopback's.
-#[cfg(feature = "otlp")]
-fn instance(addresses: &[SocketAddr]) -> String {
-    let Some(address) = addresses.first() else { return String::new() };
-    let everywhere = address.ip().is_loopback() || address.ip().is_unspecified();
-    match sysinfo::System::host_name().filter(|_| everywhere) {
-        Some(host) => format!("{host}:{}", address.port()),
-        None => address.to_string(),
     }
 }
 

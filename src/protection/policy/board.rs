@@ -3,7 +3,8 @@
 //! Each slot has one escalation: a target that names several jobs has one for each. Slots are stepped in order, and
 //! each step sees what the steps before it decided, so that one shortage terminates one job.
 
-use super::escalation::{Escalation, Gate};
+use super::escalation::Escalation;
+use super::gate::Gate;
 use super::observed::Observed;
 use super::rate::Rate;
 use super::state::{Mode, Transition};

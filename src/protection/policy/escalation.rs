@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::condition::{Condition, Conditions, Truth};
+use super::gate::Gate;
 use super::judge::{Judged, judge};
 use super::limits::Limits;
 use super::observed::{AckKind, Observed, Resource};
@@ -16,31 +17,6 @@ use crate::model::time::Timestamp;
 /// The fast rate contains a burst for a second after its end, so that a job that has just loaded its data is not
 /// killed. A burst that continues reaches the hard level first.
 const BURST: Duration = Duration::from_millis(1_500);
-
-/// What the other escalations of the host leave for this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gate {
-    /// Whether another job is terminating, so that its memory will be freed.
-    pub busy: bool,
-    /// Whether such a job is below the cgroup limit that leaves this job the least memory.
-    pub below_the_limit: bool,
-    /// Terminations left in the current hour, by the limits of the target and the host.
-    pub left: u32,
-}
-
-impl Gate {
-    /// No other escalation.
-    pub const OPEN: Self = Self { busy: false, below_the_limit: false, left: u32::MAX };
-
-    /// Whether another job is terminating that will free this resource.
-    pub const fn waits_for(self, resource: Resource) -> bool {
-        match resource {
-            Resource::Host | Resource::Gpu => self.busy,
-            Resource::Cgroup => self.below_the_limit,
-            Resource::Allocator => false,
-        }
-    }
-}
 
 /// One shortage, from its first transition to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::condition::{Condition, Conditions, Truth};
-use super::escalation::Gate;
+use super::gate::Gate;
 use super::limits::{Levels, Limits, Trigger};
 use super::observed::{Aged, Observed, Reading, Resource};
 use super::state::{MaxState, Mode, Reason};

@@ -8,6 +8,7 @@ pub mod board;
 pub mod condition;
 pub mod escalation;
 pub mod flow;
+pub mod gate;
 pub mod judge;
 pub mod limits;
 pub mod observed;
@@ -19,8 +20,9 @@ mod tests;
 
 pub use board::{Board, Occupied, UsedUp};
 pub use condition::{Condition, Conditions, Truth};
-pub use escalation::{Escalation, Gate};
+pub use escalation::Escalation;
 pub use flow::Flow;
+pub use gate::Gate;
 pub use limits::{Levels, Limits, Trigger};
 pub use observed::{Ack, AckKind, Aged, Forecast, Members, Observed, Reading, Resource};
 pub use state::{MaxState, Mode, Reason, State, Transition};
