@@ -34,7 +34,7 @@ struct Incident {
     overdue: bool,
     /// The resource that began it, where it was one.
     resource: Option<Resource>,
-    /// The limited cgroups of the job when it was first terminated.
+    /// The limited cgroups of the job when it was last sent SIGTERM or SIGKILL.
     groups: LimitedGroups,
 }
 

@@ -1,4 +1,4 @@
-//! The only place that signals, kills, freezes and starts.
+//! The only place that signals, kills and freezes processes of jobs, raises the limits of their cgroups, and starts hooks.
 //!
 //! [`Machine`] carries out the steps of a plan; it inspects each process itself, immediately before, and refuses those
 //! outside the scope of the slot. [`Observer`] has no means to act.
