@@ -73,7 +73,7 @@ impl Args {
             // Without an answer nothing is known, which is not an error of this command.
             Err(error) => {
                 let why = error.root_cause().to_string();
-                // Of an answer that is no success, the text says more than its number.
+                // The text of an unsuccessful response is more specific than its status.
                 let why = why
                     .strip_prefix("it answers ")
                     .and_then(|rest| rest.split_once(": "))
@@ -105,7 +105,7 @@ impl Args {
         let body = runtime.block_on(async { tokio::time::timeout(self.timeout, asked).await });
         let body =
             body.map_err(|_| anyhow::anyhow!("no answer within {} s", self.timeout.as_secs_f64()))??;
-        FrameView::read(&body).map_err(|_| anyhow::anyhow!("{frame} is no frame of memwarden"))
+        FrameView::read(&body).map_err(|_| anyhow::anyhow!("{frame} is not a frame of memwarden"))
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use crate::app::{self, serve};
-use crate::cli::out as output;
+use crate::cli::out;
+use crate::cli::report::standard_output_page;
 use crate::config;
 use crate::model::printable::escaped;
 use crate::protection::guard::drill;
-use crate::report::text::aligned;
+use crate::report::text::{prose_table, wrapped};
 
 /// Test every protection step of a target with signal 0, and print the steps in order.
 ///
@@ -38,18 +39,19 @@ impl Args {
         let context = serve::context(&config.paths, Arc::default());
         let (target, drill) = drill::walk(&config, &serve::protection(&config), context, &self.target)
             .context("the drill could not begin")?;
-        let mut out = String::new();
-        writeln!(out, "{}", escaped(&target.to_string()))?;
+        let page = standard_output_page();
+        let mut text = String::new();
+        writeln!(text, "{}", escaped(&target.to_string()))?;
         let mut well = false;
         for job in &drill.jobs {
-            let name = if job.name.is_empty() { "nobody now" } else { &job.name };
+            let name = if job.name.is_empty() { "no process now" } else { &job.name };
             let members = if job.members == 1 { "process" } else { "processes" };
             let name = escaped(name);
             let whys: Vec<String> = job.whys.iter().map(|(why, count)| format!("{count} {why}")).collect();
             let whys = if whys.is_empty() { String::new() } else { format!(" ({})", whys.join(", ")) };
-            writeln!(out, "\n{name}: {} {members}, {} left out{whys}", job.members, job.left_out)?;
+            writeln!(text, "\n{name}: {} {members}, {} left out{whys}", job.members, job.left_out)?;
             if let Some(unfit) = job.unfit {
-                writeln!(out, "  nothing would be done: {unfit}")?;
+                writeln!(text, "  nothing would be done: {unfit}")?;
             }
             let mut before = None;
             let rows = job.steps.iter().map(|step| {
@@ -59,10 +61,10 @@ impl Args {
                 let took = format!("{} µs", step.micros);
                 vec![state.to_owned(), what.into_owned(), took, outcome.into_owned()]
             });
-            aligned(&mut out, &rows.collect::<Vec<_>>(), &[0, 1, 3]);
+            prose_table(&mut text, &rows.collect::<Vec<_>>(), &[0, 1], page, &[2]);
             well |= !job.steps.is_empty();
         }
-        output::text(&out)?;
+        out::text(&wrapped(&text, page))?;
         let fails =
             drill.jobs.iter().any(|job| job.unfit.is_some() || job.steps.iter().any(|step| step.fails));
         Ok(if well && !fails { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -19,7 +19,7 @@ pub(super) const NAME: &str = "gpu-worker";
 pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
     let options = Options::of_arguments(arguments);
     let options = options.map_err(|argument| {
-        anyhow::anyhow!("{argument:?} is no argument of {NAME}, which serve starts itself")
+        anyhow::anyhow!("{argument:?} is not an argument of {NAME}, which only serve starts")
     })?;
     Ok(worker::run(&options))
 }

@@ -1,4 +1,4 @@
-//! `memwarden incidents`: what happened, from the folders on the disk.
+//! `memwarden incidents`: lists and prints recorded incidents.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use crate::protection::record;
 use crate::protection::record::report;
 use crate::protection::words::incident::Incident;
 use crate::protection::words::incidents::{self, Incidents, RECORD};
-use crate::report::text::aligned;
+use crate::report::Page;
+use crate::report::text::prose_table;
 
 /// Where the systemd unit keeps the daemon's state.
 const STATE: &str = "/var/lib/memwarden";
@@ -50,13 +51,13 @@ impl Args {
             (None, Format::Json) => {
                 output.json(&String::from_utf8_lossy(&incidents::json(Some(&*store))?))?
             }
-            (None, Format::Text) => output.text(&list(&*store)?)?,
+            (None, Format::Text) => output.text(&list(&*store, output.page())?)?,
             (Some(id), Format::Json) => output.json(&String::from_utf8_lossy(&read(&*store, id)?))?,
             (Some(id), Format::Text) => {
                 let record: Incident = serde_json::from_slice(&read(&*store, id)?)
                     .with_context(|| format!("the record of {id} is damaged"))?;
                 let folder = printable::path(&store.folder().join(id));
-                output.text(&format!("{}\nThe folder: {folder}\n", report::report(&record)))?;
+                output.text(&format!("{}\nFolder: {folder}\n", report::report(&record)))?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -78,7 +79,7 @@ fn read(store: &dyn Incidents, id: &str) -> anyhow::Result<Vec<u8>> {
         .with_context(|| format!("there is no incident {id} in {}", store.folder().display()))
 }
 
-fn list(store: &dyn Incidents) -> anyhow::Result<String> {
+fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
     let mut out = String::new();
     let entries = incidents::entries(store)?;
     if entries.is_empty() {
@@ -97,7 +98,7 @@ fn list(store: &dyn Incidents) -> anyhow::Result<String> {
             escaped(summary).into_owned(),
         ]
     });
-    aligned(&mut out, &rows.collect::<Vec<_>>(), &[0, 1, 2, 4]);
+    prose_table(&mut out, &rows.collect::<Vec<_>>(), &[0, 1, 2], page, &[3, 2]);
     Ok(out)
 }
 
@@ -110,7 +111,7 @@ mod tests {
     fn a_list_has_one_line_each() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
-        let text = || list(&store).unwrap().replace(folder.path().to_str().unwrap(), "DIR");
+        let text = || list(&store, Page::default()).unwrap().replace(folder.path().to_str().unwrap(), "DIR");
         assert_eq!(text(), "No incidents in DIR.\n");
         let record =
             Incident { mode: "enforce".to_owned(), summary: "It ended.".to_owned(), ..Incident::default() };

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::out;
+use super::report::standard_output_page;
 use crate::model::printable;
+use crate::report::Page;
+use crate::report::text::wrapped;
 
 /// What a report is written as, and where to.
 ///
@@ -39,19 +42,29 @@ impl<F: ValueEnum + Default + Send + Sync + 'static> Output<F> {
         self.format.clone().or_else(of_the_name).unwrap_or_default()
     }
 
-    /// Whether the report goes to standard output because nothing else was asked for.
+    /// Whether the report goes to standard output because no file was named.
     pub(super) fn is_default(&self) -> bool {
         self.output.is_none()
     }
 
-    /// Writes text of several lines; names in it have been escaped, each for itself.
-    pub(super) fn text(&self, text: &str) -> anyhow::Result<()> {
-        self.put(printable::lines(text).as_bytes())
+    /// What the report is formatted for: a terminal, or a file without colors and without a width.
+    pub(super) fn page(&self) -> Page {
+        if self.is_default() { standard_output_page() } else { Page::default() }
     }
 
-    /// The same, with the colors of reports.
+    /// Writes text of several lines, wrapped on a terminal. Each name in it was escaped before.
+    pub(super) fn text(&self, text: &str) -> anyhow::Result<()> {
+        self.put(printable::lines(&wrapped(text, self.page())).as_bytes())
+    }
+
+    /// Writes text of several lines that may have the colors of reports, wrapped on a terminal.
     pub(super) fn colored(&self, text: &str) -> anyhow::Result<()> {
-        self.put(printable::colored(text).as_bytes())
+        self.put(printable::colored(&wrapped(text, self.page())).as_bytes())
+    }
+
+    /// Writes rows for programs, as they are.
+    pub(super) fn rows(&self, text: &str) -> anyhow::Result<()> {
+        self.put(printable::lines(text).as_bytes())
     }
 
     /// Writes JSON.

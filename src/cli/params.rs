@@ -135,10 +135,11 @@ impl Args {
                 comparison,
             });
         }
+        let page = self.output.page();
         let mut text = String::new();
-        told.iter().for_each(|told| text::checkpoint(told, self.tensors, &mut text));
+        told.iter().for_each(|told| text::checkpoint(told, self.tensors, page, &mut text));
         if let Some(comparison) = comparison {
-            text::comparison(comparison, self.top, &mut text);
+            text::comparison(comparison, self.top, page, &mut text);
         }
         self.output.text(&text)
     }

@@ -156,12 +156,13 @@ impl Args {
             let snapshots = reports.collect();
             return self.output.value(&Report { schema_version: SCHEMA_VERSION, snapshots, comparison });
         }
+        let page = self.output.page();
         let mut text = String::new();
         match comparison {
-            Some(comparison) => text::comparison(comparison, &mut text),
+            Some(comparison) => text::comparison(comparison, page, &mut text),
             None => {
                 for (path, len, _, analysis) in snapshots {
-                    text::report(&printable::path(path), *len, analysis, &mut text);
+                    text::report(&printable::path(path), *len, analysis, page, &mut text);
                 }
             }
         }

@@ -15,6 +15,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio_rustls::rustls::{self, CertificateError, RootCertStore};
 
 use super::tls::{self, Trust, TrustError};
+use crate::model::error_chain::error_chain;
 
 /// Sends requests; keeps a connection to each server.
 #[derive(Debug)]
@@ -90,8 +91,8 @@ impl HttpClient {
             let answer = self.client.request(request).await.map_err(|error| {
                 match (untrusted(&error), error.source()) {
                     (Some(why), _) => HttpError::Certificate(why),
-                    (None, Some(cause)) if error.is_connect() => HttpError::Connect(chain(cause)),
-                    _ => HttpError::Request(chain(&error)),
+                    (None, Some(cause)) if error.is_connect() => HttpError::Connect(error_chain(cause)),
+                    _ => HttpError::Request(error_chain(&error)),
                 }
             })?;
             let status = answer.status();
@@ -101,21 +102,6 @@ impl HttpClient {
         };
         tokio::time::timeout(self.patience, asked).await.unwrap_or(Err(HttpError::Late(self.patience)))
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// The error in the server's certificate, if that is the cause.

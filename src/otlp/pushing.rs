@@ -19,6 +19,7 @@ use super::resolve::Resolved;
 use crate::engine::Frames;
 use crate::events::Events;
 use crate::host::clock;
+use crate::model::error_chain::error_chain;
 use crate::model::lock::lock;
 
 /// A request to export once more and end; the sender is used to acknowledge.
@@ -66,11 +67,11 @@ impl Sender {
     async fn send(&self, body: Body) -> Verdict {
         let client = match self.client() {
             Ok(client) => client,
-            Err(error) => return Verdict::refused(chain(&error)),
+            Err(error) => return Verdict::refused(error_chain(&error)),
         };
         let request = match framing::request(&self.resolved, body).await {
             Ok(request) => request,
-            Err(error) => return Verdict::refused(chain(&error)),
+            Err(error) => return Verdict::refused(error_chain(&error)),
         };
         match client.exchange(request).await {
             Ok(answer) => framing::judge(self.resolved.protocol, &answer),
@@ -181,18 +182,6 @@ fn backoff(tried: u32) -> Duration {
     let most = Duration::from_secs(1 << tried.min(6)).min(Duration::from_secs(60));
     let chance = u32::try_from(RandomState::new().hash_one(tried) % 1024).unwrap_or_default();
     most - most / 2048 * chance
-}
-
-/// An error followed by its causes.
-fn chain(error: &impl std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

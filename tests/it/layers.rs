@@ -162,7 +162,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "host/connection.rs",
             "protection/enforce/deaths/mod.rs",
             "protection/enforce/executor/group.rs",
-            "protection/enforce/executor/never.rs",
+            "protection/enforce/executor/exempt.rs",
             "protection/enforce/executor/process_status.rs",
             "protection/enforce/hooks/running.rs",
             "host/job.rs",
@@ -533,6 +533,19 @@ fn commands_write_through_one_place() {
         let writes = code.contains("io::stdout()") || code.contains("io::stderr()");
         if writes && MAY_WRITE.iter().all(|(name, _)| Path::new(name) != path) {
             wrong.push(format!("{} writes by itself: write through cli::out", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn only_commands_and_the_app_use_errors_without_a_type() {
+    let mut wrong = Vec::new();
+    for (path, text) in
+        all_files().into_iter().filter(|(path, _)| !["cli", "app", "main"].contains(&room(path).as_str()))
+    {
+        if code(&text).contains("anyhow") {
+            wrong.push(format!("{} names anyhow: its errors have a type of their own", path.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -98,7 +98,7 @@ impl Args {
                     if i > 0 {
                         text.push('\n');
                     }
-                    told::text::write(&mut text, &series, &said, self.horizon);
+                    told::text::write(&mut text, &series, &said, self.horizon, self.output.page());
                 }
             }
             if picture.is_some() {
@@ -117,7 +117,7 @@ impl Args {
                 )?;
             }
             Format::Text => self.output.text(&text)?,
-            Format::Csv => self.output.text(&String::from_utf8_lossy(&table))?,
+            Format::Csv => self.output.rows(&String::from_utf8_lossy(&table))?,
         }
         Ok(ExitCode::SUCCESS)
     }

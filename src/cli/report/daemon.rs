@@ -30,6 +30,6 @@ impl Daemon {
     /// The newest frame.
     pub(super) async fn look(&self) -> anyhow::Result<FrameView> {
         let body = self.fetcher.get(&self.frame).await?;
-        FrameView::read(&body).with_context(|| format!("{} is no frame of memwarden", self.frame))
+        FrameView::read(&body).with_context(|| format!("{} is not a frame of memwarden", self.frame))
     }
 }

@@ -13,9 +13,15 @@ pub(in crate::cli) struct Screen {
 }
 
 /// Whether colors are wanted (no-color.org).
-pub(super) fn paint(is_terminal: bool) -> Paint {
+fn paint(is_terminal: bool) -> Paint {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     if is_terminal && !refused && !is_dumb() { Paint::Colors } else { Paint::Plain }
+}
+
+/// The width and the colors of the terminal on standard output; neither if it is no terminal.
+pub(in crate::cli) fn standard_output_page() -> Page {
+    let is_terminal = std::io::stdout().is_terminal();
+    Page { paint: paint(is_terminal), columns: is_terminal.then(|| size(std::io::stdout()).0) }
 }
 
 /// Columns and rows of a terminal; 80 and 24 where it does not tell.

@@ -1,6 +1,6 @@
 //! One report from its first sample to its exit code; the same for all of them.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::chart;
 use super::eyes::Eyes;
 use super::options::Options;
-use super::screen::{Screen, bar, paint, size};
+use super::screen::{Screen, bar};
 use crate::cli::out;
 use crate::cli::output::Format;
 use crate::host::clock;
@@ -35,12 +35,10 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let (recorder, about) = runtime.block_on(watch(kind, options))?;
-    let is_terminal = options.output.is_default() && std::io::stdout().is_terminal();
     if let Some(problem) = recorder.absent_devices(true) {
         bail!(problem);
     }
-    let page = Page { paint: paint(is_terminal), columns: is_terminal.then(|| size(std::io::stdout()).0) };
-    let told = build(kind, &recorder, &about, page);
+    let told = build(kind, &recorder, &about, options.output.page());
     if !told.found && options.is_narrow(kind) {
         bail!("nothing was seen of {}", wanted(options));
     }

@@ -88,7 +88,8 @@ impl Index {
 mod tests {
     use super::*;
     use crate::formats::parameters::safetensors::read_header;
-    use crate::formats::parameters::testing::{chain, safetensors};
+    use crate::formats::parameters::testing::safetensors;
+    use crate::model::error_chain::error_chain;
     use expect_test::expect;
     use proptest::prelude::*;
 
@@ -112,7 +113,7 @@ mod tests {
         .assert_eq(&notes.join("; "));
         let error = check(r#"{"weight_map":{"b":"1.safetensors"}}"#).unwrap_err();
         expect![[r#"tensor "b": the index lists it in "1.safetensors", which does not contain it"#]]
-            .assert_eq(&chain(&error));
+            .assert_eq(&error_chain(&error));
     }
 
     #[test]
@@ -122,7 +123,7 @@ mod tests {
             assert!(read_index(index.as_bytes()).is_err(), "{file}");
         }
         expect!["index: missing field `weight_map` at line 1 column 2"]
-            .assert_eq(&chain(&read_index(b"{}").unwrap_err()));
+            .assert_eq(&error_chain(&read_index(b"{}").unwrap_err()));
     }
 
     proptest! {

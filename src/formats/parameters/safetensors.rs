@@ -213,7 +213,8 @@ impl<'de> serde::Deserialize<'de> for Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::parameters::testing::{chain, safetensors};
+    use crate::formats::parameters::testing::safetensors;
+    use crate::model::error_chain::error_chain;
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
 
@@ -225,7 +226,7 @@ mod tests {
                 });
                 shown.collect::<Vec<_>>().join("; ")
             }
-            Err(error) => chain(&error),
+            Err(error) => error_chain(&error),
         };
         expected.assert_eq(&found);
     }

@@ -8,18 +8,6 @@ pub(crate) fn safetensors(json: &str, data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// An error and what caused it, as the command prints it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        said.push_str(": ");
-        said.push_str(&error.to_string());
-        source = error.source();
-    }
-    said
-}
-
 /// A zip archive of stored entries, with the data at multiples of 64 bytes as PyTorch has it.
 pub(crate) fn zip(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());

@@ -5,13 +5,13 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
 use http_body_util::Full;
 
 use super::executor::BackgroundExecutor;
 use crate::host::clock;
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
+use crate::model::error_chain::error_chain;
 use crate::protection::words::step::{Finished, Outcome, Place, Step, StepDone, StepError, Ticket, Work};
 
 /// Capacity of the queue of calls.
@@ -73,7 +73,8 @@ fn serve(
                 finished
             }
             Err(error) => {
-                let what = format!("{}: {error:#}", Place(&url)).chars().take(300).collect::<String>();
+                let what =
+                    format!("{}: {}", Place(&url), error_chain(&error)).chars().take(300).collect::<String>();
                 Finished::new(ticket, Err(StepError::Outside { what: what.into() }))
             }
         };
@@ -85,28 +86,44 @@ fn serve(
     }
 }
 
-async fn post(trust: &Trust, url: &str, body: String) -> anyhow::Result<String> {
-    let uri = http_client::address(url).map_err(|why| anyhow!("the address {why}"))?;
+/// Why a service could not be called, or did not accept the call.
+#[derive(Debug, thiserror::Error)]
+enum WebhookError {
+    #[error("the address {0}")]
+    Address(&'static str),
+    #[error("the request cannot be built")]
+    Build(#[from] http::Error),
+    #[error("{0}; protection.webhook_certificate can name its authority")]
+    Certificate(HttpError),
+    #[error(transparent)]
+    Http(HttpError),
+    #[error("it answers {status}: {text}")]
+    Refused { status: http::StatusCode, text: String },
+}
+
+impl From<HttpError> for WebhookError {
+    fn from(error: HttpError) -> Self {
+        if matches!(error, HttpError::Certificate(_)) { Self::Certificate(error) } else { Self::Http(error) }
+    }
+}
+
+async fn post(trust: &Trust, url: &str, body: String) -> Result<String, WebhookError> {
+    let uri = http_client::address(url).map_err(WebhookError::Address)?;
     let request = http::Request::post(uri.clone())
         .header(http::header::CONTENT_TYPE, "application/json")
         .header(http::header::USER_AGENT, concat!("memwarden/", env!("CARGO_PKG_VERSION")))
         .body(Full::from(body))?;
     // One client per call: no connection is kept open until the next incident.
     let client = HttpClient::new(&uri, trust, LARGEST, PATIENCE)?;
-    let (status, body) = client.exchange(request).await.map_err(|error| match error {
-        HttpError::Certificate(_) => {
-            anyhow!("{error}; protection.webhook_certificate can name its authority")
-        }
-        error => error.into(),
-    })?;
-    let said = body.map_or_else(
+    let (status, body) = client.exchange(request).await?;
+    let text = body.map_or_else(
         |_| String::new(),
         |body| String::from_utf8_lossy(&body).replace(|c: char| c.is_control(), " "),
     );
     if !status.is_success() {
-        bail!("it answers {status}: {}", said.chars().take(200).collect::<String>());
+        return Err(WebhookError::Refused { status, text: text.chars().take(200).collect() });
     }
-    Ok(said)
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-
 use super::alerts::Alerts;
 use super::input::JobInput;
 use super::input_builder::{InputBuilder, Whys};
@@ -12,13 +10,14 @@ use crate::config::Config;
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
 use crate::host::clock;
+use crate::model::error_chain::error_chain;
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
 #[cfg(feature = "gpu")]
 use crate::model::frame::SourceReport;
 #[cfg(feature = "gpu")]
 use crate::model::source::Status;
-use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine};
+use crate::protection::enforce::executor::{self, ArmError, BackgroundExecutors, Machine};
 use crate::protection::enforce::hooks;
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::options::{Protection, signals};
@@ -70,6 +69,28 @@ pub struct Walked {
 /// The states, in order.
 const LADDER: [State; 5] = [State::Warn, State::Soft, State::Checkpoint, State::Term, State::Kill];
 
+/// Why no drill was made.
+#[derive(Debug, thiserror::Error)]
+pub enum DrillError {
+    /// Protection has no such target.
+    #[error("no target `{name}` is in mode observe or enforce; targets: {known}")]
+    Target {
+        /// The name that was asked for.
+        name: String,
+        /// The names of the targets, separated by commas.
+        known: String,
+    },
+    /// memwarden's own processes, which no step may reach, are not known.
+    #[error("cannot read memwarden's own processes and cgroup")]
+    Own(#[source] std::io::Error),
+    /// The processes of the host cannot be read.
+    #[error("cannot read the processes")]
+    Processes,
+    /// The executor cannot be set up.
+    #[error("cannot set up the executor")]
+    Executor(#[source] ArmError),
+}
+
 /// Checks all steps of the escalation of the target `name`.
 ///
 /// # Errors
@@ -79,31 +100,30 @@ pub fn walk(
     protection: &Protection,
     context: Context,
     name: &str,
-) -> anyhow::Result<(Target, Drill)> {
+) -> Result<(Target, Drill), DrillError> {
     let known: Vec<&str> = protection.targets.iter().map(|target| target.name.as_str()).collect();
     let target = protection.targets.iter().find(|target| target.name.as_str() == name);
-    let target = target.cloned().with_context(|| {
-        format!("no target `{name}` is in mode observe or enforce; targets: {}", known.join(", "))
-    })?;
+    let target = target
+        .cloned()
+        .ok_or_else(|| DrillError::Target { name: name.to_owned(), known: known.join(", ") })?;
     let roots = Arc::clone(&context.roots);
-    let never =
-        executor::never(&roots.proc, &[]).context("cannot read memwarden's own processes and cgroup")?;
+    let exempt = executor::exempt(&roots.proc, &[]).map_err(DrillError::Own)?;
     let registries = Registries { sources: SOURCES, analyzers: &[] };
     let mut engine = Engine::new(registries, config, context, Arc::new(Events::new()));
     let frame = sample(&mut engine, &target);
     let targets: Arc<[Target]> = Arc::from([target.clone()]);
-    let mut input_builder = InputBuilder::new(targets, &roots, Some(never.clone()));
+    let mut input_builder = InputBuilder::new(targets, &roots, Some(exempt.clone()));
     let facts = input_builder
         .look(clock::now(), &frame.outlook, engine.facts(), &Alerts::default(), &Report::default())
-        .context("cannot read the processes")?;
+        .ok_or(DrillError::Processes)?;
     let mut machine = Machine::arm(
         executor::Mode::Drill,
         &roots.proc,
         &roots.cgroup,
-        never,
+        exempt,
         BackgroundExecutors::default(),
     )
-    .context("cannot set up the executor")?;
+    .map_err(DrillError::Executor)?;
     let mut drill = Drill::default();
     let named = input_builder.names.slots.iter().zip(facts.slots);
     for (slot, (names, facts)) in named.enumerate() {
@@ -216,7 +236,7 @@ fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine)
         && let Err(error) = hooks::check::program(&hook.program)
     {
         let what = format!("check {}", hook.program.display());
-        let outcome = format!("{:#}", anyhow::Error::new(error));
+        let outcome = error_chain(&error);
         steps.push(Walked { state: State::Soft, what, outcome, fails: true, micros: 0 });
     }
     steps

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::journal::{CompletedStep, Moved};
+use super::journal::{CompletedStep, JobTransition};
 use crate::model::units::Bytes;
 use crate::protection::options::target::Target;
 use crate::protection::policy::{Mode, Resource, Transition};
@@ -16,9 +16,28 @@ const QUEUE: usize = 2048;
 /// One log message. Contains no allocation.
 #[derive(Clone, Copy, Debug)]
 enum LogEntry {
-    Moved { target: usize, mode: Mode, transition: Transition, host: Option<Bytes>, limit: Option<Bytes> },
-    Stepped { target: usize, mode: Mode, step: &'static str, pid: u32, how: How, processes: u32, micros: u64 },
-    Ended { slot: usize, step: &'static str, how: How, micros: u64 },
+    JobTransition {
+        target: usize,
+        mode: Mode,
+        transition: Transition,
+        host: Option<Bytes>,
+        limit: Option<Bytes>,
+    },
+    Stepped {
+        target: usize,
+        mode: Mode,
+        step: &'static str,
+        pid: u32,
+        how: How,
+        processes: u32,
+        micros: u64,
+    },
+    Ended {
+        slot: usize,
+        step: &'static str,
+        how: How,
+        micros: u64,
+    },
 }
 
 /// The result of a step.
@@ -91,9 +110,9 @@ impl GuardLog {
 }
 
 impl GuardLog {
-    pub(super) fn moved(&self, moved: &Moved) {
+    pub(super) fn moved(&self, moved: &JobTransition) {
         let left = |resource| moved.observed.reading(resource).map(|reading| reading.value.headroom);
-        self.send(LogEntry::Moved {
+        self.send(LogEntry::JobTransition {
             target: moved.target,
             mode: moved.mode,
             transition: moved.transition,
@@ -102,7 +121,7 @@ impl GuardLog {
         });
     }
 
-    pub(super) fn after(&self, moved: &Moved, completed: &CompletedStep<'_>) {
+    pub(super) fn after(&self, moved: &JobTransition, completed: &CompletedStep<'_>) {
         let pid = match &completed.step.work {
             Work::Signal { process, .. } => process.pid,
             _ => 0,
@@ -127,7 +146,7 @@ impl GuardLog {
 fn write(received: &Receiver<LogEntry>, targets: &[Target], lost: &AtomicU64) {
     while let Ok(word) = received.recv() {
         match word {
-            LogEntry::Moved { target, mode, transition, host, limit } => {
+            LogEntry::JobTransition { target, mode, transition, host, limit } => {
                 log_transition(name(targets, target), mode, &transition, host, limit);
             }
             LogEntry::Stepped { target, mode, step, pid, how, processes, micros } => {

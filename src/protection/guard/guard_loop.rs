@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::input::{GuardInput, JobInput, SLOTS};
 use super::job_state::{JobState, oldest, reading_with_rates};
-use super::journal::{CompletedStep, Journal, Moved};
+use super::journal::{CompletedStep, JobTransition, Journal};
 use super::mailbox::Mailbox;
 use super::notification;
 use crate::model::checkpoint::Checkpoints;
@@ -305,7 +305,7 @@ impl GuardLoop {
         if transition.acts() && !enforced {
             report.would[transition.to as usize] += 1;
         }
-        let moved = Moved {
+        let moved = JobTransition {
             slot,
             serial: job.serial,
             target: job.target,
@@ -361,7 +361,7 @@ impl GuardLoop {
     }
 
     /// Calls the webhook after a kill.
-    fn notify(&mut self, slot: usize, moved: &Moved, roster: &Roster, clock: &dyn Fn() -> Timestamp) {
+    fn notify(&mut self, slot: usize, moved: &JobTransition, roster: &Roster, clock: &dyn Fn() -> Timestamp) {
         let target = &self.targets[moved.target];
         let Some(url) = &target.webhook else { return };
         let work = Work::Webhook { url: Arc::clone(url), body: notification::json(target, moved, roster) };
@@ -374,7 +374,13 @@ impl GuardLoop {
         }
     }
 
-    fn carry_out(&mut self, slot: usize, moved: &Moved, read: Timestamp, clock: &dyn Fn() -> Timestamp) {
+    fn carry_out(
+        &mut self,
+        slot: usize,
+        moved: &JobTransition,
+        read: Timestamp,
+        clock: &dyn Fn() -> Timestamp,
+    ) {
         let Some(job) = self.slots[slot].as_mut() else { return };
         let target = &self.targets[job.target];
         let Some(executors) = self.executors.of(target) else { return };

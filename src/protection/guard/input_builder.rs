@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::alerts::Alerts;
 use super::foresight::Traits;
 use super::input::{GuardInput, JobInput};
-use super::job_slots::{Claim, JobSlot, JobSlots, What};
+use super::job_slots::{JobSlot, JobSlots, NamedJob, What};
 use super::users;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
@@ -24,7 +24,7 @@ use crate::protection::plan::victim::{self, ProcessInfo, Roster};
 use crate::protection::policy::{Escalation, Members, Mode, Resource};
 use crate::protection::record::Remembered;
 use crate::protection::status::{Name, Names, Report, Unfit};
-use crate::protection::words::scope::{Member, Never, Scope};
+use crate::protection::words::scope::{Exempt, Member, Scope};
 use crate::protection::words::step::Group;
 
 /// A job's name and its processes, those included that have its name and may not be signalled.
@@ -36,7 +36,7 @@ pub struct InputBuilder {
     targets: Arc<[Target]>,
     /// User ids by target, or the name of the first unknown user.
     users: Vec<Result<Vec<u32>, String>>,
-    never: Option<Never>,
+    exempt: Option<Exempt>,
     /// The only user whose processes memwarden may signal, without CAP_KILL.
     only: Option<u32>,
     hierarchy: Option<Hierarchy>,
@@ -70,15 +70,15 @@ struct JobMembers {
 impl InputBuilder {
     /// A builder for these targets. Without `never`, the processes that must not be signalled are unknown and no
     /// action is allowed.
-    pub fn new(targets: Arc<[Target]>, roots: &Roots, never: Option<Never>) -> Self {
-        Self::with(targets, roots, never, Remembered::default(), false)
+    pub fn new(targets: Arc<[Target]>, roots: &Roots, exempt: Option<Exempt>) -> Self {
+        Self::with(targets, roots, exempt, Remembered::default(), false)
     }
 
     /// A builder that knows earlier incidents; with `other_daemon`, no action is allowed.
     pub fn with(
         targets: Arc<[Target]>,
         roots: &Roots,
-        never: Option<Never>,
+        exempt: Option<Exempt>,
         remembered: Remembered,
         other_daemon: bool,
     ) -> Self {
@@ -95,7 +95,7 @@ impl InputBuilder {
         Self {
             targets,
             users,
-            never,
+            exempt,
             only,
             hierarchy,
             slots: JobSlots::new(),
@@ -124,7 +124,7 @@ impl InputBuilder {
     ) -> Option<GuardInput> {
         let nobody = ProcessTable::default();
         let known = told.processes.as_deref();
-        if known.is_none() && self.slots.all.iter().flatten().any(|job| job.claim.what != What::Nobody) {
+        if known.is_none() && self.slots.all.iter().flatten().any(|job| job.claim.what != What::None) {
             return None;
         }
         let table = known.unwrap_or(&nobody);
@@ -134,7 +134,7 @@ impl InputBuilder {
                 slot.state.acts() || slot.state == crate::protection::policy::State::Verify
             })
         };
-        let claims: Vec<Claim> = jobs.keys().cloned().collect();
+        let claims: Vec<NamedJob> = jobs.keys().cloned().collect();
         let places = self.slots.assign(now, &claims, busy);
         let mut found: BTreeMap<usize, Vec<&ProcessRow>> = BTreeMap::new();
         for (place, (name, rows)) in places.into_iter().zip(jobs.into_values()) {
@@ -173,7 +173,7 @@ impl InputBuilder {
 
     /// The name of a job in labels: with its user where a job of another user has the same name.
     fn shown(&self, job: &JobSlot) -> Label {
-        let Claim { target, user, .. } = job.claim;
+        let NamedJob { target, user, .. } = job.claim;
         let alike = |other: &JobSlot| {
             (other.claim.target, &other.name) == (target, &job.name) && other.claim.user != user
         };
@@ -187,8 +187,8 @@ impl InputBuilder {
     ///
     /// A job belongs to one user; a user whom the target does not allow has none. A target that names no process has
     /// one job without a name.
-    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Facts) -> BTreeMap<Claim, Named<'t>> {
-        let mut jobs: BTreeMap<Claim, Named<'_>> = BTreeMap::new();
+    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Facts) -> BTreeMap<NamedJob, Named<'t>> {
+        let mut jobs: BTreeMap<NamedJob, Named<'_>> = BTreeMap::new();
         for (target, selector) in self.targets.iter().map(|target| &target.selector).enumerate() {
             let mut named: BTreeMap<What, Named<'_>> = BTreeMap::new();
             match selector {
@@ -229,7 +229,7 @@ impl InputBuilder {
                 // workload is one job per user.
                 let one = match &what {
                     What::Workload(key) => key.user.is_none(),
-                    What::Group(_) | What::Nobody => true,
+                    What::Group(_) | What::None => true,
                 };
                 let occupied = self.slots.all.iter().flatten().map(|job| &job.claim);
                 let known = occupied.filter(|claim| claim.target == target && claim.what == what);
@@ -239,12 +239,12 @@ impl InputBuilder {
                 });
                 for row in allowed {
                     let user = if one { first } else { Some(row.uid) };
-                    let claim = Claim { target, what: what.clone(), user };
+                    let claim = NamedJob { target, what: what.clone(), user };
                     jobs.entry(claim).or_insert_with(|| (name.clone(), others.clone())).1.push(row);
                 }
             }
             if jobs.len() == before {
-                let claim = Claim { target, what: What::Nobody, user: None };
+                let claim = NamedJob { target, what: What::None, user: None };
                 jobs.insert(claim, (Label::default(), nobodys));
             }
         }
@@ -260,9 +260,9 @@ impl InputBuilder {
     fn crowd(&self, job: &JobSlot, rows: &[&ProcessRow], told: &Facts) -> JobMembers {
         let mut crowd = JobMembers::default();
         let target = job.claim.target;
-        let (Ok(_), Some(never)) = (&self.users[target], &self.never) else { return crowd };
+        let (Ok(_), Some(exempt)) = (&self.users[target], &self.exempt) else { return crowd };
         for row in rows {
-            let ours = never.pids.contains(&row.key.pid);
+            let ours = exempt.pids.contains(&row.key.pid);
             crowd.wide |= ours || row.key.pid <= 2;
             // A zombie has no memory and receives no signal.
             if matches!(row.state, b'Z' | b'X') {
@@ -311,7 +311,7 @@ impl InputBuilder {
         let others = others.filter_map(|row| row.cgroup.as_ref().map(Label::as_str));
         let group = victim::own_group(processes, others).and_then(|path| self.group(path));
         let scope = self.scope(job, target, processes, group.as_ref());
-        let mut unfit = match (&self.users[job.claim.target], &self.never) {
+        let mut unfit = match (&self.users[job.claim.target], &self.exempt) {
             (Err(_), _) => Some(Unfit::UnknownUser),
             (_, None) => Some(Unfit::NoExecutor),
             _ if self.other_daemon && target.limits.mode == Mode::Enforce => Some(Unfit::OtherDaemon),
@@ -319,8 +319,8 @@ impl InputBuilder {
             (Ok(_), Some(_)) if crowd.beyond && crowd.processes.is_empty() => Some(Unfit::NoPermission),
             _ => None,
         };
-        if let (Some(scope), Some(never)) = (&scope, &self.never)
-            && scope.sound(never).is_err()
+        if let (Some(scope), Some(exempt)) = (&scope, &self.exempt)
+            && scope.sound(exempt).is_err()
         {
             unfit = unfit.or(Some(Unfit::Bounds));
         }
@@ -436,7 +436,7 @@ impl InputBuilder {
         }
         let members = match &job.claim.what {
             What::Group(path) => vec![Member::Group(self.group(path.clone())?)],
-            What::Workload(_) | What::Nobody => {
+            What::Workload(_) | What::None => {
                 let pids: BTreeSet<u32> = processes.iter().map(|process| process.key.pid).collect();
                 let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
                 members.extend(processes.iter().map(|process| match pids.contains(&process.parent) {
@@ -482,8 +482,8 @@ mod tests {
             let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
             let targets =
                 Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
-            let never = Some(Never { own: 1000, pids: vec![1000], groups: Vec::new() });
-            let input_builder = InputBuilder::new(targets, &Roots::under(folder.path()), never);
+            let exempt = Some(Exempt { own: 1000, pids: vec![1000], groups: Vec::new() });
+            let input_builder = InputBuilder::new(targets, &Roots::under(folder.path()), exempt);
             Self { folder, input_builder, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }
         }
 

@@ -18,7 +18,7 @@ const KEPT: Duration = Duration::from_secs(120);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
     /// The target names no process now.
-    Nobody,
+    None,
     /// A workload.
     Workload(WorkloadKey),
     /// The topmost cgroup that the target names.
@@ -27,7 +27,7 @@ pub(super) enum What {
 
 /// A job that a target names now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Claim {
+pub(super) struct NamedJob {
     pub(super) target: usize,
     pub(super) what: What,
     /// The user of the job; absent where the target names no job.
@@ -37,7 +37,7 @@ pub(super) struct Claim {
 /// A job that has a slot.
 #[derive(Debug)]
 pub(super) struct JobSlot {
-    pub(super) claim: Claim,
+    pub(super) claim: NamedJob,
     /// Its current name; empty where the target names no process.
     pub(super) name: Label,
     pub(super) serial: u64,
@@ -95,7 +95,7 @@ impl JobSlots {
     pub(super) fn assign(
         &mut self,
         now: Timestamp,
-        claims: &[Claim],
+        claims: &[NamedJob],
         busy: impl Fn(usize) -> bool,
     ) -> Vec<Option<usize>> {
         self.clear(now, &busy);
@@ -121,8 +121,8 @@ impl JobSlots {
         places
     }
 
-    fn asks(&self, claims: &[Claim], busy: impl Fn(usize) -> bool) -> Vec<Ask> {
-        let mut away: BTreeMap<&Claim, (usize, u64)> = BTreeMap::new();
+    fn asks(&self, claims: &[NamedJob], busy: impl Fn(usize) -> bool) -> Vec<Ask> {
+        let mut away: BTreeMap<&NamedJob, (usize, u64)> = BTreeMap::new();
         for (place, job) in self.all.iter().enumerate() {
             away.extend(job.as_ref().map(|job| (&job.claim, (place, job.serial))));
         }
@@ -151,7 +151,7 @@ impl JobSlots {
         asks
     }
 
-    fn sit(&mut self, place: usize, claim: &Claim, now: Timestamp) {
+    fn sit(&mut self, place: usize, claim: &NamedJob, now: Timestamp) {
         self.last += 1;
         let serial = self.last;
         let job = self.all[place].get_or_insert_with(|| JobSlot {
@@ -170,7 +170,7 @@ impl JobSlots {
     fn clear(&mut self, now: Timestamp, busy: impl Fn(usize) -> bool) {
         let before = self.looked.replace(now);
         for (place, slot) in self.all.iter_mut().enumerate() {
-            let away = slot.as_ref().is_some_and(|job| match job.claim.what == What::Nobody {
+            let away = slot.as_ref().is_some_and(|job| match job.claim.what == What::None {
                 true => before.is_some_and(|before| before.since(job.seen) > Duration::ZERO),
                 false => now.since(job.seen) > KEPT,
             });
@@ -203,18 +203,22 @@ mod tests {
     const ALICE: u32 = 1001;
     const MALLORY: u32 = 1002;
 
-    fn claims(jobs: &[(usize, &str, u32)]) -> Vec<Claim> {
-        let claim = |(target, name, user): &(usize, &str, u32)| Claim {
+    fn claims(jobs: &[(usize, &str, u32)]) -> Vec<NamedJob> {
+        let claim = |(target, name, user): &(usize, &str, u32)| NamedJob {
             target: *target,
-            what: if name.is_empty() { What::Nobody } else { What::Group((*name).into()) },
+            what: if name.is_empty() { What::None } else { What::Group((*name).into()) },
             user: (!name.is_empty()).then_some(*user),
         };
         jobs.iter().map(claim).collect()
     }
 
-    fn many(count: usize, user: u32) -> Vec<Claim> {
+    fn many(count: usize, user: u32) -> Vec<NamedJob> {
         (0..count)
-            .map(|job| Claim { target: 0, what: What::Group(format!("job-{job}").into()), user: Some(user) })
+            .map(|job| NamedJob {
+                target: 0,
+                what: What::Group(format!("job-{job}").into()),
+                user: Some(user),
+            })
             .collect()
     }
 
@@ -289,7 +293,7 @@ mod tests {
         let mut slots = JobSlots::new();
         let mut all = many(64, MALLORY);
         slots.assign(at(1), &all, NOBODY);
-        all.extend((0..20).map(|job| Claim {
+        all.extend((0..20).map(|job| NamedJob {
             target: 1,
             what: What::Group(format!("a-{job}").into()),
             user: Some(ALICE),

@@ -14,7 +14,7 @@ pub(super) use self::steps::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use self::steps::{Freeze, PendingSteps};
 use self::verification::Verification;
 use super::input::JobInput;
-use super::journal::Moved;
+use super::journal::JobTransition;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
 use crate::protection::options::target::Victims;
@@ -47,7 +47,7 @@ pub(super) struct JobState {
     /// Steps that have started and not ended.
     pub(super) pending: PendingSteps,
     /// The newest transition, to which later steps belong.
-    pub(super) moved: Option<Moved>,
+    pub(super) moved: Option<JobTransition>,
 }
 
 impl JobState {

@@ -17,7 +17,7 @@ use crate::protection::words::step::{Finished, Step, StepDone, StepError, Target
 
 /// A transition, with the observations that it is based on.
 #[derive(Clone, Copy, Debug)]
-pub struct Moved {
+pub struct JobTransition {
     /// The slot of the job.
     pub slot: usize,
     /// Distinguishes the job from earlier jobs in the same slot.
@@ -39,7 +39,7 @@ pub struct Moved {
 /// Records what the guard does. No method may block, unless stated.
 pub trait Journal: Send {
     /// Records a transition, before its steps.
-    fn moved(&mut self, moved: &Moved);
+    fn moved(&mut self, moved: &JobTransition);
     /// Records a checkpoint request, before it is sent. May block for at most 50 ms until it is written, and not at
     /// all where an earlier write hangs.
     fn requests_checkpoint(&mut self, _at: Timestamp, _roster: &Arc<Roster>) {}
@@ -48,7 +48,7 @@ pub trait Journal: Send {
     /// Records a step before it is carried out. Returns its number.
     fn before(&mut self, at: Timestamp, step: &Step) -> u64;
     /// Records the result of a step.
-    fn after(&mut self, at: Timestamp, moved: &Moved, done: &CompletedStep<'_>);
+    fn after(&mut self, at: Timestamp, moved: &JobTransition, done: &CompletedStep<'_>);
     /// Records the result of a step that has ended later, or that the job is saving.
     fn ended(&mut self, at: Timestamp, slot: usize, step: &'static str, finished: &Finished);
     /// Records that the job has left its slot, an incident or not.
@@ -106,7 +106,7 @@ impl GuardJournal {
 }
 
 impl Journal for GuardJournal {
-    fn moved(&mut self, moved: &Moved) {
+    fn moved(&mut self, moved: &JobTransition) {
         let transition = &moved.transition;
         let known = self.targets.get(moved.target).zip(self.policies.get(moved.target));
         let Some((target, policy)) = known else { return };
@@ -142,7 +142,7 @@ impl Journal for GuardJournal {
         self.ledger.before(at, step)
     }
 
-    fn after(&mut self, at: Timestamp, moved: &Moved, completed: &CompletedStep<'_>) {
+    fn after(&mut self, at: Timestamp, moved: &JobTransition, completed: &CompletedStep<'_>) {
         if matches!(completed.step.work, Work::KillGroup { .. } | Work::KillTree { .. })
             && moved.mode == Mode::Enforce
         {
@@ -190,7 +190,7 @@ impl Journal for GuardJournal {
 }
 
 /// The readings that a transition is based on, for the audit log; returns their number.
-fn read(target: &Target, moved: &Moved, out: &mut [Reading; 6]) -> usize {
+fn read(target: &Target, moved: &JobTransition, out: &mut [Reading; 6]) -> usize {
     let observed = &moved.observed;
     const WHAT: [&str; 4] =
         ["host_headroom_bytes", "limit_headroom_bytes", "gpu_headroom_bytes", "allocator_headroom_bytes"];

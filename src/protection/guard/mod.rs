@@ -157,8 +157,8 @@ impl Guard {
         });
         let hooks = hooks(&targets, helper, &roots.proc);
         let helpers: Vec<u32> = hooks.iter().filter_map(Hooks::pid).collect();
-        let never = executor::never(&roots.proc, &helpers);
-        let never = never
+        let exempt = executor::exempt(&roots.proc, &helpers);
+        let exempt = exempt
             .inspect_err(|error| tracing::error!(%error, "Cannot read memwarden's own processes and cgroup; no action is taken."))
             .ok();
         let remembered = records.remembered();
@@ -166,7 +166,7 @@ impl Guard {
         let mut input_builder = InputBuilder::with(
             Arc::clone(&targets),
             roots,
-            never.clone(),
+            exempt.clone(),
             remembered,
             records.other_daemon(),
         );
@@ -184,13 +184,13 @@ impl Guard {
             webhooks: webhooks(&targets, protection.webhook_certificate.clone()),
             records: Some(records.executor()),
         };
-        let machine = never.clone().filter(|_| enforce && !records.other_daemon()).and_then(|never| {
-            let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, never, background);
+        let machine = exempt.clone().filter(|_| enforce && !records.other_daemon()).and_then(|exempt| {
+            let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, exempt, background);
             armed.inspect_err(|error| tracing::error!(%error, "Cannot set up the executor; targets in mode enforce are disarmed.")).ok()
         });
         let hands = Executors {
             enforce: machine.map(|machine| Box::new(machine) as _),
-            observe: Box::new(Observer::new(never.unwrap_or_default())),
+            observe: Box::new(Observer::new(exempt.unwrap_or_default())),
         };
         let meter = HostMeter::open(&roots.proc);
         let meter = meter.inspect_err(|error| tracing::warn!(%error, "Cannot read the host's memory.")).ok();

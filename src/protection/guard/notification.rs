@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::journal::Moved;
+use super::journal::JobTransition;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Condition, Resource, Truth};
 
 /// The JSON of a transition.
-pub(super) fn json(target: &Target, moved: &Moved, roster: &Roster) -> Arc<str> {
+pub(super) fn json(target: &Target, moved: &JobTransition, roster: &Roster) -> Arc<str> {
     let transition = &moved.transition;
     let mut resources = serde_json::Map::new();
     for resource in Resource::ALL {

@@ -15,7 +15,7 @@ use expect_test::{Expect, expect};
 use super::guard_loop::{Executors, GuardLoop};
 use super::input::{GuardInput, JobInput, Known, SLOTS};
 use super::job_state::JobState;
-use super::journal::{CompletedStep, Journal, Moved};
+use super::journal::{CompletedStep, JobTransition, Journal};
 use super::mailbox::Mailbox;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::model::checkpoint::{self, Checkpoints};
@@ -137,7 +137,7 @@ impl Diary {
 }
 
 impl Journal for Diary {
-    fn moved(&mut self, moved: &Moved) {
+    fn moved(&mut self, moved: &JobTransition) {
         assert_eq!(self.open, 0, "every step has its pair");
         if !self.silent {
             let transition = &moved.transition;
@@ -160,7 +160,7 @@ impl Journal for Diary {
         u64::from(self.open)
     }
 
-    fn after(&mut self, _at: Timestamp, _moved: &Moved, completed: &CompletedStep<'_>) {
+    fn after(&mut self, _at: Timestamp, _moved: &JobTransition, completed: &CompletedStep<'_>) {
         assert_eq!(completed.number, u64::from(self.open));
         self.open -= 1;
     }
@@ -548,7 +548,7 @@ fn who_still_saves_holds_back_the_word_of_who_has_saved() {
     assert_eq!(listen(101), None, "it was asked for nothing yet");
     let (from, to, reason) = (State::Soft, State::Checkpoint, Reason::Leak);
     let transition = Transition { at: at(100), from, to, reason, incident: 1, ask: true, counts: false };
-    job.moved = Some(Moved {
+    job.moved = Some(JobTransition {
         slot: 0,
         serial: 1,
         target: 0,

@@ -122,7 +122,7 @@ impl Ledger {
         let _ = write!(self.reason, "{}", turn.reason);
         let reason = std::mem::take(&mut self.reason);
         let LoggedTransition { from, to, readings, .. } = *turn;
-        self.put(turn.at, turn.slot, &Entry::Moved { from, to, reason: &reason, readings });
+        self.put(turn.at, turn.slot, &Entry::Transition { from, to, reason: &reason, readings });
         self.reason = reason;
         if !turn.under_way {
             self.left(turn.at, turn.slot);

@@ -34,6 +34,7 @@ use crate::config::Config;
 use crate::engine::Frames;
 use crate::events::{Events, RecordsState};
 use crate::host::{capability, clock, fs, lock};
+use crate::model::error_chain::error_chain;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -193,7 +194,7 @@ impl Records {
         match &store {
             Some(store) => {
                 if let Err(error) = store.check() {
-                    let error = format!("{:#}", anyhow::Error::new(error));
+                    let error = error_chain(&error);
                     tracing::error!(
                         error,
                         "Cannot write incident records; the next incident is tried again."

@@ -16,6 +16,7 @@ use super::report::{chart, csv, report};
 use super::store::{self, Store};
 use super::summary::summary;
 use crate::host::clock;
+use crate::model::error_chain::error_chain;
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::printable;
@@ -417,7 +418,7 @@ impl Writer {
                 true
             }
             Err(error) => {
-                let error = format!("{:#}", anyhow::Error::new(error));
+                let error = error_chain(&error);
                 if status.trouble.replace(error.clone()).is_none() {
                     tracing::error!(error, "Cannot write an incident record.");
                 }

@@ -47,7 +47,7 @@ pub struct Reading {
 #[derive(Clone, Copy, Debug)]
 pub enum Entry<'a> {
     /// A transition.
-    Moved {
+    Transition {
         /// The state before.
         from: &'a str,
         /// The state after.
@@ -114,7 +114,7 @@ struct Line<'a> {
 #[derive(Serialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 enum Content<'a> {
-    Moved {
+    Transition {
         from: &'a str,
         to: &'a str,
         reason: &'a str,
@@ -224,7 +224,9 @@ impl Entry<'_> {
     pub fn write(&self, occasion: &Occasion<'_>, line: &mut Vec<u8>) {
         line.clear();
         let said = match *self {
-            Entry::Moved { from, to, reason, readings } => Content::Moved { from, to, reason, readings },
+            Entry::Transition { from, to, reason, readings } => {
+                Content::Transition { from, to, reason, readings }
+            }
             Entry::Before { number, step } => Content::Before { number, step },
             Entry::After { number, result, micros } => {
                 Content::After { number, took_us: micros, end: End::of(result) }
@@ -309,9 +311,9 @@ mod tests {
         let readings =
             [Reading { what: "headroom_bytes", value: Some(5.0), threshold: None, age_seconds: Some(0.01) }];
         check(
-            &Entry::Moved { from: "ok", to: "warn", reason: "low", readings: &readings },
+            &Entry::Transition { from: "ok", to: "warn", reason: "low", readings: &readings },
             &expect_test::expect![[
-                r#""entry":"moved","from":"ok","to":"warn","reason":"low","readings":[{"what":"headroom_bytes","value":5.0,"threshold":null,"age_seconds":0.01}]}"#
+                r#""entry":"transition","from":"ok","to":"warn","reason":"low","readings":[{"what":"headroom_bytes","value":5.0,"threshold":null,"age_seconds":0.01}]}"#
             ]],
         );
         let error = StepError::Outside { what: "the hook exited with code 3".into() };

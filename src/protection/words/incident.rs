@@ -180,7 +180,7 @@ impl Incident {
                 *own = text(key);
             }
         }
-        if let ("moved", Some(Value::Array(readings))) = (text("entry").as_str(), line.get("readings")) {
+        if let ("transition", Some(Value::Array(readings))) = (text("entry").as_str(), line.get("readings")) {
             self.moves.push(Move {
                 unix_seconds: at,
                 from: text("from"),
@@ -255,7 +255,7 @@ impl StepRecord {
 mod tests {
     use super::*;
 
-    const LINES: &str = r#"{"entry":"moved","incident":"i","unix_seconds":1.0,"target":"job","mode":"enforce","config":"ab","from":"ok","to":"warn","reason":"low","readings":[{"what":"headroom_bytes","value":5.0}]}
+    const LINES: &str = r#"{"entry":"transition","incident":"i","unix_seconds":1.0,"target":"job","mode":"enforce","config":"ab","from":"ok","to":"warn","reason":"low","readings":[{"what":"headroom_bytes","value":5.0}]}
 {"entry":"before","incident":"i","unix_seconds":2.0,"number":7,"step":{"do":"hook"}}
 {"entry":"before","incident":"other","unix_seconds":2.0,"number":8,"step":{}}
 {"entry":"after","incident":"i","unix_seconds":2.1,"number":7,"took_us":12,"result":"ok","outcome":{"started":1},"processes":0}

@@ -31,7 +31,7 @@ pub struct Scope {
 
 /// What no target may signal: memwarden, its ancestors, and its cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Never {
+pub struct Exempt {
     /// memwarden's pid: its descendants are its helpers. 0 for none.
     pub own: u32,
     /// The pids of memwarden, its helpers and its ancestors.
@@ -99,7 +99,7 @@ pub fn within(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-impl Never {
+impl Exempt {
     /// Whether a cgroup may be acted on as a whole: not the root, not memwarden's, no ancestor of it.
     ///
     /// # Errors
@@ -120,15 +120,15 @@ impl Scope {
     ///
     /// # Errors
     /// The first reason why not.
-    pub fn admits(&self, candidate: &Candidate<'_>, never: &Never) -> Result<(), Refusal> {
+    pub fn admits(&self, candidate: &Candidate<'_>, exempt: &Exempt) -> Result<(), Refusal> {
         if candidate.key.pid <= 1 {
             return Err(Refusal::Init);
         }
         if candidate.kernel {
             return Err(Refusal::Kernel);
         }
-        let ours = |pid: u32| never.own != 0 && pid == never.own;
-        if never.pids.contains(&candidate.key.pid)
+        let ours = |pid: u32| exempt.own != 0 && pid == exempt.own;
+        if exempt.pids.contains(&candidate.key.pid)
             || candidate.ancestors.iter().any(|ancestor| ours(ancestor.pid))
         {
             return Err(Refusal::Ourselves);
@@ -154,7 +154,7 @@ impl Scope {
         });
         // The root cgroup holds all processes that are in no other cgroup: it does not count as memwarden's.
         let in_ours =
-            !path.trim_matches('/').is_empty() && never.groups.iter().any(|own| own.as_str() == path);
+            !path.trim_matches('/').is_empty() && exempt.groups.iter().any(|own| own.as_str() == path);
         match (in_target, in_ours) {
             (false, _) => Err(Refusal::NoMember),
             (true, true) => Err(Refusal::OurGroup),
@@ -166,12 +166,12 @@ impl Scope {
     ///
     /// # Errors
     /// Why the scope must not be used.
-    pub fn sound(&self, never: &Never) -> Result<(), Refusal> {
+    pub fn sound(&self, exempt: &Exempt) -> Result<(), Refusal> {
         for member in &self.members {
             match member {
-                Member::Group(group) => never.admits_group(group.path.as_str())?,
+                Member::Group(group) => exempt.admits_group(group.path.as_str())?,
                 Member::Tree(key) | Member::Process(key) if key.pid <= 1 => return Err(Refusal::Init),
-                Member::Tree(key) | Member::Process(key) if never.pids.contains(&key.pid) => {
+                Member::Tree(key) | Member::Process(key) if exempt.pids.contains(&key.pid) => {
                     return Err(Refusal::Ourselves);
                 }
                 Member::Tree(_) | Member::Process(_) => {}
@@ -184,8 +184,8 @@ impl Scope {
     ///
     /// # Errors
     /// The first reason why not.
-    pub fn admits_group(&self, path: &str, never: &Never) -> Result<(), Refusal> {
-        never.admits_group(path)?;
+    pub fn admits_group(&self, path: &str, exempt: &Exempt) -> Result<(), Refusal> {
+        exempt.admits_group(path)?;
         let belongs = self.members.iter().any(|member| match member {
             Member::Group(group) => within(path, group.path.as_str()),
             Member::Tree(_) | Member::Process(_) => false,
@@ -212,8 +212,8 @@ mod tests {
         }
     }
 
-    fn never() -> Never {
-        Never { own: 10, pids: vec![10, 11], groups: vec!["/system.slice/memwarden.service".into()] }
+    fn exempt() -> Exempt {
+        Exempt { own: 10, pids: vec![10, 11], groups: vec!["/system.slice/memwarden.service".into()] }
     }
 
     #[track_caller]
@@ -232,7 +232,7 @@ mod tests {
             group: Some(group),
             ancestors,
         };
-        assert_eq!(scope().admits(&candidate, &never()).err(), expected);
+        assert_eq!(scope().admits(&candidate, &exempt()).err(), expected);
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn bounds_that_hold_us_are_not_sound() {
-        let sound = |member: Member| Scope { members: vec![member], ..scope() }.sound(&never()).err();
+        let sound = |member: Member| Scope { members: vec![member], ..scope() }.sound(&exempt()).err();
         let group = |path: &str| Member::Group(Group { path: path.into(), inode: 1 });
         let tree = |pid| Member::Tree(ProcessKey { pid, start: 1 });
         assert_eq!(sound(group("/")), Some(Refusal::Init));
@@ -268,15 +268,15 @@ mod tests {
     fn one_foreign_user_id_is_enough_to_refuse() {
         let mut candidate =
             Candidate { key: ROOT, users: [1000, 0, 1000], kernel: false, group: None, ancestors: &[] };
-        assert_eq!(scope().admits(&candidate, &never()), Err(Refusal::User));
+        assert_eq!(scope().admits(&candidate, &exempt()), Err(Refusal::User));
         candidate.users = [1000; 3];
         candidate.kernel = true;
-        assert_eq!(scope().admits(&candidate, &never()), Err(Refusal::Kernel));
+        assert_eq!(scope().admits(&candidate, &exempt()), Err(Refusal::Kernel));
     }
 
     #[test]
     fn no_group_is_killed_that_we_are_in() {
-        let admits = |path: &str| scope().admits_group(path, &never()).err();
+        let admits = |path: &str| scope().admits_group(path, &exempt()).err();
         assert_eq!(admits("/jobs/a"), None);
         assert_eq!(admits("/jobs/a/b"), None);
         assert_eq!(admits("/jobs"), Some(Refusal::NoMember));
@@ -295,7 +295,7 @@ mod tests {
             scope.users = vec![1];
             let key = ProcessKey { pid, start };
             let candidate = Candidate { key, users: [user; 3], kernel, group: Some(&group), ancestors: &[] };
-            if scope.admits(&candidate, &never()).is_ok() {
+            if scope.admits(&candidate, &exempt()).is_ok() {
                 let member = key == ROOT || key == ProcessKey { pid: 70, start: 7 } || within(&group, "/jobs/a");
                 assert!(member && user == 1 && !kernel && pid > 1 && ![10, 11].contains(&pid));
             }

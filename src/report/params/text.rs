@@ -9,10 +9,11 @@ use crate::formats::parameters::compare::{Comparison, Side};
 use crate::formats::parameters::summary::{Row, Share, Summary, Trainable, Values};
 use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
-use crate::report::text::aligned;
+use crate::report::Page;
+use crate::report::text::{prose_table, table};
 
 /// One checkpoint.
-pub(crate) fn checkpoint(told: &CheckpointReport<'_>, all: bool, out: &mut String) {
+pub(crate) fn checkpoint(told: &CheckpointReport<'_>, all: bool, page: Page, out: &mut String) {
     let summary = &told.summary;
     let _ = writeln!(
         out,
@@ -31,21 +32,21 @@ pub(crate) fn checkpoint(told: &CheckpointReport<'_>, all: bool, out: &mut Strin
         );
     }
     out.push('\n');
-    shares("By part of the model", &summary.by_group, out);
-    shares("By type", &summary.by_dtype, out);
+    shares("By part of the model", &summary.by_group, page, out);
+    shares("By type", &summary.by_dtype, page, out);
     if all {
-        rows("Every tensor", &told.all, false, out);
+        rows("Every tensor", &told.all, false, page, out);
     } else {
-        rows("Largest", &summary.largest, false, out);
+        rows("Largest", &summary.largest, false, page, out);
     }
     match &summary.values {
-        Some(found) => values(found, told, out),
+        Some(found) => values(found, told, page, out),
         None => out.push_str("Values were not read (--no-scan): NaN, Inf and zeros are not known.\n"),
     }
     adapter(told, out);
     trainable(summary, out);
     if !told.notes.is_empty() {
-        out.push_str("\nOdd about it\n");
+        out.push_str("\nRemarks\n");
         for note in told.notes {
             let _ = writeln!(out, "  {}", clean(note));
         }
@@ -53,7 +54,7 @@ pub(crate) fn checkpoint(told: &CheckpointReport<'_>, all: bool, out: &mut Strin
     out.push('\n');
 }
 
-fn shares(title: &str, shares: &[Share], out: &mut String) {
+fn shares(title: &str, shares: &[Share], page: Page, out: &mut String) {
     let row = |share: &Share| {
         vec![
             share.name.to_owned(),
@@ -65,11 +66,11 @@ fn shares(title: &str, shares: &[Share], out: &mut String) {
     };
     let head = ["", "tensors", "elements", "bytes", "share"].map(str::to_owned).to_vec();
     let _ = writeln!(out, "{title}");
-    aligned(out, &std::iter::once(head).chain(shares.iter().map(row)).collect::<Vec<_>>(), &[0]);
+    table(out, &std::iter::once(head).chain(shares.iter().map(row)).collect::<Vec<_>>(), page, &[1, 4]);
     out.push('\n');
 }
 
-fn rows(title: &str, rows: &[Row<'_>], bad: bool, out: &mut String) {
+fn rows(title: &str, rows: &[Row<'_>], bad: bool, page: Page, out: &mut String) {
     if rows.is_empty() {
         return;
     }
@@ -83,12 +84,11 @@ fn rows(title: &str, rows: &[Row<'_>], bad: bool, out: &mut String) {
         cells
     };
     let _ = writeln!(out, "{title}");
-    let left: &[usize] = if bad { &[1, 2, 5] } else { &[1, 2, 3] };
-    aligned(out, &rows.iter().map(row).collect::<Vec<_>>(), left);
+    prose_table(out, &rows.iter().map(row).collect::<Vec<_>>(), &[1, 2], page, &[]);
     out.push('\n');
 }
 
-fn values(found: &Values<'_>, told: &CheckpointReport<'_>, out: &mut String) {
+fn values(found: &Values<'_>, told: &CheckpointReport<'_>, page: Page, out: &mut String) {
     let _ = match (found.bad_tensors, found.zero_tensors) {
         (0, 0) => writeln!(out, "Values: no NaN, no Inf, no tensor of zeros only"),
         (bad, zero) => writeln!(
@@ -108,8 +108,8 @@ fn values(found: &Values<'_>, told: &CheckpointReport<'_>, out: &mut String) {
         let _ = writeln!(out, "  {} not scanned: {why}", counted(*count, "tensor"));
     }
     out.push('\n');
-    rows("With NaN or Inf", &found.bad, true, out);
-    rows("Zeros only", &found.zero, false, out);
+    rows("With NaN or Inf", &found.bad, true, page, out);
+    rows("Zeros only", &found.zero, false, page, out);
 }
 
 fn adapter(told: &CheckpointReport<'_>, out: &mut String) {
@@ -149,12 +149,12 @@ fn trainable(summary: &Summary<'_>, out: &mut String) {
             "Trainable: {} parameters of the adapter; the share is known with --base",
             grouped(elements)
         ),
-        Trainable::NotTold => writeln!(out, "Trainable: the file does not tell"),
+        Trainable::NotTold => writeln!(out, "Trainable: not stated in the file"),
     };
 }
 
 /// What differs between two checkpoints.
-pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, out: &mut String) {
+pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, page: Page, out: &mut String) {
     let _ = writeln!(
         out,
         "Compared: {} of the same shape and type, {} changed, {} added, {} removed",
@@ -168,14 +168,14 @@ pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, out: &mut Stri
             let bytes = Bytes::new(side.bytes).to_string();
             vec![bytes, kind(side.dtype, side.shape), clean(side.name).into_owned()]
         };
-        list(title, sides.len(), sides.iter().take(top).map(row).collect(), &[1, 2], out);
+        list(title, sides.len(), sides.iter().take(top).map(row).collect(), &[1], page, out);
     }
     let changed = comparison.changed.iter().take(top).map(|change| {
         let (before, after) = (&change.before, &change.after);
         let change = format!("{} -> {}", kind(before.dtype, before.shape), kind(after.dtype, after.shape));
         vec![change, clean(before.name).into_owned()]
     });
-    list("Changed", comparison.changed.len(), changed.collect(), &[0, 1], out);
+    list("Changed", comparison.changed.len(), changed.collect(), &[0], page, out);
     if let (Some(moved), Some(compared)) = (&comparison.values, comparison.compared) {
         let _ = writeln!(out, "\nValues: {} of {} differ", moved.len(), counted(compared, "tensor"));
         let rows = moved.iter().take(top).map(|moved| {
@@ -184,16 +184,16 @@ pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, out: &mut Stri
             let share = format!("{} of {}", grouped(difference.differing), grouped(difference.elements));
             vec![most, share, clean(moved.name).into_owned()]
         });
-        list("Largest differences", moved.len(), rows.collect(), &[0, 2], out);
+        list("Largest differences", moved.len(), rows.collect(), &[0], page, out);
     }
     out.push('\n');
 }
 
-fn list(title: &str, count: usize, rows: Vec<Vec<String>>, left: &[usize], out: &mut String) {
+fn list(title: &str, count: usize, rows: Vec<Vec<String>>, left: &[usize], page: Page, out: &mut String) {
     if count > 0 {
         let more = count - rows.len();
         let _ = writeln!(out, "\n{title}");
-        aligned(out, &rows, left);
+        prose_table(out, &rows, left, page, &[]);
         if more > 0 {
             let _ = writeln!(out, "  and {more} more (--top, --format json)");
         }

@@ -7,7 +7,8 @@ use crate::analyzers::tracker::{Assessment, Watched};
 use crate::model::printable::escaped;
 use crate::model::series::Series;
 use crate::plot::{self, TimeAxis};
-use crate::report::text::aligned;
+use crate::report::Page;
+use crate::report::text::prose_table;
 
 /// When the verdict changed, and to what.
 pub(crate) fn changes(said: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, State)> {
@@ -19,7 +20,13 @@ pub(crate) fn changes(said: &[ReplayedAssessment]) -> impl Iterator<Item = (f64,
 }
 
 /// What was seen, the verdict, the forecast, the evidence, what to do.
-pub(crate) fn write(out: &mut String, series: &Series, said: &[ReplayedAssessment], horizon: f64) {
+pub(crate) fn write(
+    out: &mut String,
+    series: &Series,
+    said: &[ReplayedAssessment],
+    horizon: f64,
+    page: Page,
+) {
     let (Some(first), Some(last), Some(end)) = (series.rows.first(), series.rows.last(), said.last()) else {
         return;
     };
@@ -55,7 +62,7 @@ pub(crate) fn write(out: &mut String, series: &Series, said: &[ReplayedAssessmen
     line("advice", advice(now).to_owned());
     out.push_str(&escaped(&series.name));
     out.push('\n');
-    aligned(out, &rows, &[0, 1]);
+    prose_table(out, &rows, &[0], page, &[]);
 }
 
 fn verdict(now: &Assessment, at: f64) -> String {
@@ -86,12 +93,12 @@ fn forecast(end: &ReplayedAssessment, used: f64, horizon: f64) -> String {
     }
     let until = tte.p90.map_or("never".to_owned(), time);
     let basis = match now.basis {
-        Some(Basis::Allocated) => "by the allocator's figure, as the device's lies still",
+        Some(Basis::Allocated) => "by the allocator's figure, as that of the device does not change",
         _ => "by the used figure",
     };
     let chance = now.p_exhaustion.first().copied().flatten().unwrap_or(0.0);
     format!(
-        "{} is reached in {} ({} to {until}) if it goes on, {basis}; within {}: {:.0} %",
+        "{} is reached in {} ({} to {until}) if the growth continues, {basis}; within {}: {:.0} %",
         bytes(limit),
         time(tte.p50),
         time(tte.p10),
@@ -122,21 +129,19 @@ fn advice(now: &Assessment) -> &'static str {
     let is_full = now.risk.is_some_and(|risk| risk.level == Level::Critical);
     match (now.leak, now.watched) {
         (State::Insufficient | State::Steady, _) if is_full => {
-            "raise the limit, or use less: there is no room left"
+            "raise the limit or reduce memory use: no memory is left"
         }
         (State::Insufficient, _) => "record for longer",
         (State::Steady, _) => "nothing to do",
-        (State::Warming, _) => "wait: the growth slows down",
-        (State::Growing, _) => "watch: a cache that fills looks like this until it is full",
+        (State::Warming, _) => "wait: the growth rate decreases",
+        (State::Growing, _) => "continue to observe: a cache that fills grows the same way until it is full",
         (State::Leaking, Watched::Allocated) => {
-            "compare two allocator snapshots: what is kept from step to step (losses, outputs, hooks)"
+            "compare two allocator snapshots: find what is kept from step to step (losses, outputs, hooks)"
         }
         (State::Leaking, Watched::Unreclaimable) => {
             "compare heap profiles; look for lists that grow each step and for data-loader workers that copy"
         }
-        (State::Leaking, Watched::Used) => {
-            "tell file cache from the rest first: record anonymous and shared memory too"
-        }
+        (State::Leaking, Watched::Used) => "record anonymous and shared memory too, to exclude file cache",
     }
 }
 
@@ -194,16 +199,16 @@ mod tests {
             Series { name: "run.csv".to_owned(), rows: (0..600).map(row).collect(), remarks: vec![] };
         let said = replay(&series, &Options { limit: None, horizons: vec![900.0], every: 10 });
         let mut text = String::new();
-        write(&mut text, &series, &said, 900.0);
+        write(&mut text, &series, &said, 900.0, Page::default());
         expect_test::expect![[r#"
             run.csv
               seen      600 samples over 10 min; used 953.7 MiB to 1.5 GiB, last 1.5 GiB
               verdict   leaking since t = 8 s, 3.4 GiB/h of used memory, confidence 1.00
               alarm     leaking from t = 69 s
-              forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if it goes on, by the used figure; within 15 min: 60 %
+              forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if the growth continues, by the used figure; within 15 min: 60 %
               risk      high: exhaustion within 15 minutes is more likely than not
               evidence  +495.9 MiB over the last 9 min of used memory; slopes in standard errors: floor 44.7, center 29472.0, peak 99.6; center leads
-              advice    tell file cache from the rest first: record anonymous and shared memory too
+              advice    record anonymous and shared memory too, to exclude file cache
         "#]].assert_eq(&text);
     }
 }

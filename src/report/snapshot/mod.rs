@@ -32,6 +32,6 @@ pub(crate) struct FileReport<'a> {
 #[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz(snapshot: &Snapshot<'_>, analysis: &Analysis<'_>) {
     let mut out = String::new();
-    text::report("fuzz", 0, analysis, &mut out);
+    text::report("fuzz", 0, analysis, crate::report::Page::default(), &mut out);
     let _ = picture::page(&picture::draw(&[picture::Drawn { name: "fuzz".to_owned(), snapshot, analysis }]));
 }

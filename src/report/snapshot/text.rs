@@ -8,10 +8,11 @@ use crate::formats::snapshot::analysis::{
 use crate::formats::snapshot::{Kind, Settings};
 use crate::model::printable::escaped;
 use crate::model::units::Bytes;
-use crate::report::text::aligned;
+use crate::report::Page;
+use crate::report::text::{prose_table, table};
 
 /// One snapshot.
-pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, out: &mut String) {
+pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, page: Page, out: &mut String) {
     let totals = &analysis.totals;
     let size = Bytes::new(u64::try_from(len).unwrap_or(u64::MAX));
     let events: u64 = analysis.traces.iter().map(|trace| trace.events).sum();
@@ -24,27 +25,27 @@ pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, out: &mut 
         counted(blocks, "block"),
         counted(events, "event"),
     );
-    sums(totals, out);
+    sums(totals, page, out);
     if analysis.devices.len() > 1 {
-        groups("By device", &analysis.devices, out);
+        groups("By device", &analysis.devices, page, out);
     }
     if analysis.streams.len() > analysis.devices.len() {
-        groups("By stream", &analysis.streams, out);
+        groups("By stream", &analysis.streams, page, out);
     }
-    groups("By pool", &analysis.pools, out);
-    requests(&analysis.requests, out);
-    holders("Who holds it now", &analysis.stacks, out);
+    groups("By pool", &analysis.pools, page, out);
+    requests(&analysis.requests, page, out);
+    holders("Owners of allocated memory", &analysis.stacks, page, out);
     gaps(&analysis.gaps, out);
     for trace in &analysis.traces {
-        self::trace(trace, out);
+        self::trace(trace, page, out);
     }
-    settings(analysis.allocator_settings.as_ref(), out);
-    out.push_str("What would help\n");
+    settings(analysis.allocator_settings.as_ref(), page, out);
+    out.push_str("Advice\n");
     for advice in &analysis.advice {
         let _ = writeln!(out, "  {}\n      {}", escaped(&advice.setting), escaped(&advice.why));
     }
     if !analysis.notes.is_empty() {
-        out.push_str("\nOdd about the file\n");
+        out.push_str("\nRemarks about the file\n");
         for note in &analysis.notes {
             let _ = writeln!(out, "  {}", escaped(note));
         }
@@ -52,32 +53,29 @@ pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, out: &mut 
     out.push('\n');
 }
 
-fn sums(totals: &Totals, out: &mut String) {
+fn sums(totals: &Totals, page: Page, out: &mut String) {
     let whole = totals.reserved_bytes;
     let row = |name: &str, bytes: Bytes| vec![name.to_owned(), bytes.to_string(), share(bytes, whole)];
-    let mut rows = vec![
-        row("held from the driver (reserved)", whole),
-        row("  in use (allocated)", totals.allocated_bytes),
-    ];
+    let mut rows = vec![row("reserved", whole), row("  allocated", totals.allocated_bytes)];
     let pending = totals.active_bytes.saturating_sub(totals.allocated_bytes);
     if pending > Bytes::ZERO {
         rows.push(row("  freed, still used by another stream", pending));
     }
     rows.extend([
-        row("    of that, lost to rounding (internal)", totals.internal_bytes),
+        row("    of that, internal fragmentation (rounding)", totals.internal_bytes),
         row("  free", totals.free_bytes),
-        row("    can be given back (releasable)", totals.releasable_bytes),
+        row("    releasable", totals.releasable_bytes),
         row("    not releasable", totals.unreleasable_bytes),
         row("  largest free range", totals.largest_free_bytes),
     ]);
     out.push_str("Memory\n");
-    aligned(out, &rows, &[0]);
+    table(out, &rows, page, &[2]);
     out.push('\n');
 }
 
-fn groups(title: &str, groups: &[Group], out: &mut String) {
+fn groups(title: &str, groups: &[Group], page: Page, out: &mut String) {
     let mut rows = vec![
-        ["", "segments", "reserved", "in use", "free", "releasable", "unreleasable", "largest free"]
+        ["", "segments", "reserved", "allocated", "free", "releasable", "not releasable", "largest free"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -108,42 +106,39 @@ fn groups(title: &str, groups: &[Group], out: &mut String) {
         ]);
     }
     let _ = writeln!(out, "{title}");
-    aligned(out, &rows, &[0]);
+    table(out, &rows, page, &[1, 4, 7, 5, 3]);
     out.push('\n');
 }
 
-fn requests(requests: &[Request], out: &mut String) {
+fn requests(requests: &[Request], page: Page, out: &mut String) {
     if requests.is_empty() {
         return;
     }
-    let mut rows = vec![
-        ["", "size", "served from the cache", "free memory too small for it", "lost to it"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut rows =
+        vec![["", "size", "served from cache", "unusable share", "unusable"].map(str::to_owned).to_vec()];
     for request in requests {
         let origin = match request.origin {
-            Origin::Given => "as given",
-            Origin::Failed => "the last that failed",
-            Origin::TraceP99 => "99 of 100 of the trace",
+            Origin::Given => "as requested",
+            Origin::Failed => "last failed request",
+            Origin::TraceP99 => "p99 of the trace",
             Origin::TraceMax => "largest of the trace",
-            Origin::LiveP99 => "99 of 100 live blocks",
+            Origin::LiveP99 => "p99 of live blocks",
             Origin::LiveMax => "largest live block",
         };
         rows.push(vec![
             origin.to_owned(),
             request.size_bytes.to_string(),
             if request.fits { "yes" } else { "no" }.to_owned(),
-            request.unusable_ratio.map_or_else(|| "nothing free".to_owned(), percent),
+            request.unusable_ratio.map_or_else(|| "no free memory".to_owned(), percent),
             request.lost_bytes.to_string(),
         ]);
     }
-    out.push_str("What free memory is worth for a request\n");
-    aligned(out, &rows, &[0]);
+    out.push_str("Free memory that a request can use\n");
+    table(out, &rows, page, &[4]);
     out.push('\n');
 }
 
-fn holders(title: &str, holders: &[Holder], out: &mut String) {
+fn holders(title: &str, holders: &[Holder], page: Page, out: &mut String) {
     let row = |holder: &Holder| {
         vec![
             holder.live_bytes.to_string(),
@@ -154,7 +149,7 @@ fn holders(title: &str, holders: &[Holder], out: &mut String) {
     };
     if !holders.is_empty() {
         let _ = writeln!(out, "{title}");
-        aligned(out, &holders.iter().map(row).collect::<Vec<_>>(), &[3]);
+        prose_table(out, &holders.iter().map(row).collect::<Vec<_>>(), &[], page, &[2, 1]);
         out.push('\n');
     }
 }
@@ -183,7 +178,7 @@ fn gaps(gaps: &[Gap], out: &mut String) {
     out.push('\n');
 }
 
-fn trace(trace: &TraceReport, out: &mut String) {
+fn trace(trace: &TraceReport, page: Page, out: &mut String) {
     let span = trace.span_seconds.map_or(String::new(), |span| format!(" over {span:.3} s"));
     let _ = writeln!(out, "Trace of device {}: {}{span}", trace.device, counted(trace.events, "event"));
     let peak = &trace.peak;
@@ -194,33 +189,33 @@ fn trace(trace: &TraceReport, out: &mut String) {
     };
     let row = |name: &str, value: Bytes, more: String| vec![name.to_owned(), value.to_string(), more];
     let rows = vec![
-        row("live when it began", trace.base_bytes, String::new()),
-        row("live at its end", trace.end_bytes, String::new()),
-        row("most live at once", peak.live_bytes, when),
-        row("most held from the driver", trace.reserved_peak_bytes, String::new()),
+        row("allocated at its start", trace.base_bytes, String::new()),
+        row("allocated at its end", trace.end_bytes, String::new()),
+        row("peak allocated", peak.live_bytes, when),
+        row("peak reserved", trace.reserved_peak_bytes, String::new()),
     ];
-    aligned(out, &rows, &[0, 2]);
+    prose_table(out, &rows, &[0], page, &[]);
     let _ = writeln!(
         out,
-        "  segments taken from the driver {}, given back {}\n",
+        "  segments allocated from the driver: {}, freed: {}\n",
         trace.segment_allocations, trace.segment_frees
     );
-    holders("Who held it at the peak", &peak.holders, out);
+    holders("Owners at the peak", &peak.holders, page, out);
     for failure in &trace.failures {
         let when = failure.after_seconds.map_or(String::new(), |seconds| format!(" after {seconds:.3} s"));
         let _ = writeln!(
             out,
-            "Out of memory{when}: {} asked for, {} free on the device\n      {}\n",
+            "Out of memory{when}: {} requested, {} free on the device\n      {}\n",
             failure.requested_bytes, failure.device_free_bytes, failure.stack.short
         );
     }
-    leaks(&trace.leaks, out);
+    leaks(&trace.leaks, page, out);
 }
 
-fn leaks(leaks: &Leaks, out: &mut String) {
+fn leaks(leaks: &Leaks, page: Page, out: &mut String) {
     let by = match leaks.windows {
         Windows::OptimizerSteps => "optimizer steps",
-        Windows::RiseAndFall => "rises and falls of live memory",
+        Windows::RiseAndFall => "rises and falls of allocated memory",
     };
     let _ = writeln!(out, "Allocated in the trace and not freed: {}", leaks.unfreed_bytes);
     let suspects = leaks.stacks.iter().filter(|stack| stack.suspect).count();
@@ -247,13 +242,14 @@ fn leaks(leaks: &Leaks, out: &mut String) {
             stack.stack.short.clone(),
         ]
     };
-    aligned(out, &leaks.stacks.iter().map(row).collect::<Vec<_>>(), &[0, 3, 4]);
+    let rows: Vec<_> = leaks.stacks.iter().map(row).collect();
+    prose_table(out, &rows, &[0, 3], page, &[2]);
     out.push('\n');
 }
 
-fn settings(settings: Option<&Settings<'_>>, out: &mut String) {
+fn settings(settings: Option<&Settings<'_>>, page: Page, out: &mut String) {
     let Some(settings) = settings else {
-        out.push_str("Allocator settings: not in this release's snapshots\n\n");
+        out.push_str("Allocator settings: snapshots of this PyTorch release do not contain them\n\n");
         return;
     };
     let conf = if settings.conf.is_empty() { "not set".into() } else { escaped(&settings.conf) };
@@ -270,19 +266,19 @@ fn settings(settings: Option<&Settings<'_>>, out: &mut String) {
     row("max_split_size", Some(split));
     row("garbage_collection_threshold", settings.garbage_collection_threshold_ratio.map(|at| at.to_string()));
     row("roundup_power2_divisions", settings.roundup_power2_divisions.map(|most| most.to_string()));
-    aligned(out, &rows, &[0, 1]);
+    prose_table(out, &rows, &[0], page, &[]);
     out.push('\n');
 }
 
 /// What changed between two snapshots.
-pub(crate) fn comparison(comparison: &Comparison, out: &mut String) {
+pub(crate) fn comparison(comparison: &Comparison, page: Page, out: &mut String) {
     let (before, after) = (&comparison.before, &comparison.after);
     let mut rows = vec![["", "before", "after", "change"].map(str::to_owned).to_vec()];
     for (name, before, after) in [
-        ("held from the driver (reserved)", before.reserved_bytes, after.reserved_bytes),
-        ("in use (allocated)", before.allocated_bytes, after.allocated_bytes),
-        ("lost to rounding (internal)", before.internal_bytes, after.internal_bytes),
-        ("can be given back (releasable)", before.releasable_bytes, after.releasable_bytes),
+        ("reserved", before.reserved_bytes, after.reserved_bytes),
+        ("allocated", before.allocated_bytes, after.allocated_bytes),
+        ("internal fragmentation (rounding)", before.internal_bytes, after.internal_bytes),
+        ("releasable", before.releasable_bytes, after.releasable_bytes),
         ("not releasable", before.unreleasable_bytes, after.unreleasable_bytes),
         ("largest free range", before.largest_free_bytes, after.largest_free_bytes),
     ] {
@@ -290,8 +286,8 @@ pub(crate) fn comparison(comparison: &Comparison, out: &mut String) {
         rows.push(vec![name.to_owned(), before.to_string(), after.to_string(), signed(difference)]);
     }
     out.push_str("Memory\n");
-    aligned(out, &rows, &[0]);
-    out.push_str("\nWhose memory changed the most\n");
+    table(out, &rows, page, &[2]);
+    out.push_str("\nLargest changes by owner\n");
     let rows = comparison.stacks.iter().map(|stack| {
         vec![
             signed(stack.change_bytes),
@@ -300,7 +296,7 @@ pub(crate) fn comparison(comparison: &Comparison, out: &mut String) {
             stack.stack.short.clone(),
         ]
     });
-    aligned(out, &rows.collect::<Vec<_>>(), &[1, 2, 3]);
+    prose_table(out, &rows.collect::<Vec<_>>(), &[1, 2], page, &[2, 1]);
 }
 
 fn signed(bytes: i128) -> String {

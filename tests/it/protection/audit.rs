@@ -21,7 +21,7 @@ impl Audit {
 
     /// Where a target's ladder went, in order.
     pub(crate) fn moves(&self, target: &str) -> Vec<&str> {
-        let own = self.entries("moved").filter(|line| line["target"] == target);
+        let own = self.entries("transition").filter(|line| line["target"] == target);
         own.map(|line| line["to"].as_str().unwrap()).collect()
     }
 

@@ -4,7 +4,8 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::formats::parameters::testing::{chain, zip};
+use crate::formats::parameters::testing::zip;
+use crate::model::error_chain::error_chain;
 
 /// A text of a pickle.
 fn text(text: &str) -> Vec<u8> {
@@ -52,7 +53,7 @@ fn shown(file: &[u8], options: &Options) -> String {
             });
             tensors.chain(part.notes.iter().cloned()).collect::<Vec<_>>().join("\n")
         }
-        Err(error) => chain(&error),
+        Err(error) => error_chain(&error),
     }
 }
 

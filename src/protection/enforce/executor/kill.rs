@@ -101,7 +101,7 @@ impl Machine {
 
     /// Kills all processes of a cgroup; by one write where all of them are in the scope.
     pub(super) fn kill_group(&mut self, id: TargetId, group: &Group) -> Result<(Outcome, u32), Miss> {
-        self.target(id)?.scope.admits_group(group.path.as_str(), &self.never).map_err(refused)?;
+        self.target(id)?.scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
         let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
         let (version, open) = (groups.version(), groups.open(group)?);
         let freezer = groups.freezer(group);

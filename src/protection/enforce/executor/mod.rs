@@ -4,10 +4,10 @@
 //! outside the scope of the slot. [`Observer`] has no means to act.
 
 mod background;
+mod exempt;
 mod group;
 mod kill;
 mod leftover;
-mod never;
 mod observer;
 mod process_status;
 mod raw;
@@ -25,16 +25,16 @@ use crate::host::clock;
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::words::scope::{Never, Refusal, Scope};
+use crate::protection::words::scope::{Exempt, Refusal, Scope};
 use crate::protection::words::step::{
     Acknowledgement, Executor, Finished, Group, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket,
     Touched, Work,
 };
 
 pub use background::{BackgroundExecutor, BackgroundExecutors};
+pub use exempt::exempt;
 use group::Groups;
 pub use leftover::let_go;
-pub use never::never;
 pub use observer::Observer;
 use process_status::Proc;
 pub use reach::Mode;
@@ -88,7 +88,7 @@ pub struct Machine {
     mode: Mode,
     proc: Proc,
     groups: Option<Groups>,
-    never: Never,
+    exempt: Exempt,
     targets: Vec<Target>,
     touched: Vec<Touched>,
     met: HashSet<ProcessKey, foldhash::fast::RandomState>,
@@ -115,7 +115,7 @@ impl Machine {
         mode: Mode,
         proc: &Path,
         cgroup: &Path,
-        never: Never,
+        exempt: Exempt,
         background: BackgroundExecutors,
     ) -> Result<Self, ArmError> {
         let hierarchy = cgroup::memory_hierarchy(cgroup).ok().and_then(Result::ok);
@@ -126,7 +126,7 @@ impl Machine {
             mode,
             proc: Proc::open(proc, version).map_err(|error| no_proc(error.into()))?,
             groups,
-            never,
+            exempt,
             targets: Vec::with_capacity(TARGETS),
             touched: Vec::with_capacity(MOST),
             met: HashSet::with_capacity_and_hasher(2 * MOST, foldhash::fast::RandomState::default()),
@@ -161,7 +161,7 @@ impl Machine {
     /// Finds a process in the scope of a slot.
     fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<OpenProcess, Miss> {
         let target = self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
-        reach::find(&mut self.proc, &target.scope, &self.never, key)
+        reach::find(&mut self.proc, &target.scope, &self.exempt, key)
     }
 
     fn note(&mut self, touched: Touched) {
@@ -231,12 +231,12 @@ impl Machine {
         limited: u64,
         (from, to): (Bytes, Bytes),
     ) -> Result<(Outcome, u32), Miss> {
-        self.target(id)?.scope.admits_group(group.path.as_str(), &self.never).map_err(refused)?;
+        self.target(id)?.scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
         let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
         groups.open(group)?;
         let scope = &self.target(id)?.scope;
         let own = group::upwards(group.path.as_str())
-            .take_while(|path| scope.admits_group(path, &self.never).is_ok())
+            .take_while(|path| scope.admits_group(path, &self.exempt).is_ok())
             .count();
         let (mut found, mut top) = (false, None);
         for path in group::upwards(group.path.as_str()).take(own) {
@@ -263,7 +263,7 @@ impl Machine {
     }
 
     fn freeze(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), Miss> {
-        self.target(id)?.scope.admits_group(group.path.as_str(), &self.never).map_err(refused)?;
+        self.target(id)?.scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
         self.switch(id, group, frozen)
     }
 
@@ -386,7 +386,7 @@ impl Executor for Machine {
         let asked = self.targets.iter().find(|known| known.id == target).and_then(|known| known.asked);
         self.targets.retain(|known| known.id != target);
         let Some(scope) = scope else { return Ok(()) };
-        scope.sound(&self.never)?;
+        scope.sound(&self.exempt)?;
         if self.targets.len() < TARGETS {
             self.targets.push(Target { id: target, scope, asked });
         }

@@ -1,6 +1,6 @@
 //! The executor of mode `observe`: it has no descriptor, thread or call to act with.
 
-use crate::protection::words::scope::{Never, Refusal, Scope};
+use crate::protection::words::scope::{Exempt, Refusal, Scope};
 use crate::protection::words::step::{
     Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Touched, Work,
 };
@@ -8,14 +8,14 @@ use crate::protection::words::step::{
 /// Returns for each step that it would have been done.
 #[derive(Debug, Default)]
 pub struct Observer {
-    never: Never,
+    exempt: Exempt,
     targets: Vec<(TargetId, Scope)>,
 }
 
 impl Observer {
     /// An observer that checks scopes against `never`.
-    pub fn new(never: Never) -> Self {
-        Self { never, targets: Vec::new() }
+    pub fn new(exempt: Exempt) -> Self {
+        Self { exempt, targets: Vec::new() }
     }
 }
 
@@ -23,7 +23,7 @@ impl Executor for Observer {
     fn bound(&mut self, target: TargetId, scope: Option<Scope>) -> Result<(), Refusal> {
         self.targets.retain(|(id, _)| *id != target);
         let Some(scope) = scope else { return Ok(()) };
-        scope.sound(&self.never)?;
+        scope.sound(&self.exempt)?;
         self.targets.push((target, scope));
         Ok(())
     }
@@ -33,7 +33,7 @@ impl Executor for Observer {
             self.targets.iter().find(|(id, _)| *id == step.target).ok_or(StepError::NoScope(step.target))?;
         if let Work::KillGroup { group } | Work::Freeze { group } | Work::Raise { group, .. } = &step.work {
             scope
-                .admits_group(group.path.as_str(), &self.never)
+                .admits_group(group.path.as_str(), &self.exempt)
                 .map_err(|refusal| StepError::Refused { pid: 0, refusal })?;
         }
         let processes = match &step.work {

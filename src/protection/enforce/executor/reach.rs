@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::process_status::{Proc, ProcessStatus};
 use crate::model::ids::ProcessKey;
-use crate::protection::words::scope::{Candidate, Member, Never, Scope};
+use crate::protection::words::scope::{Candidate, Exempt, Member, Scope};
 use crate::protection::words::step::{SignalNumber, Skip, StepError, Touched};
 
 /// A process that was opened.
@@ -77,7 +77,7 @@ pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<Open
 pub(super) fn find(
     proc: &mut Proc,
     scope: &Scope,
-    never: &Never,
+    exempt: &Exempt,
     key: ProcessKey,
 ) -> Result<OpenProcess, Miss> {
     let group = scope.members.iter().any(|member| matches!(member, Member::Group(_)));
@@ -85,7 +85,7 @@ pub(super) fn find(
     let ProcessStatus { key, users, kernel, .. } = found.process;
     let candidate = Candidate { key, users, kernel, group: proc.group(), ancestors: proc.ancestors() };
     scope
-        .admits(&candidate, never)
+        .admits(&candidate, exempt)
         .map_err(|refusal| Miss::Error(StepError::Refused { pid: key.pid, refusal }))?;
     Ok(found)
 }

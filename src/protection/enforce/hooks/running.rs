@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use super::check;
 use super::protocol::{Answer, Ending, OUTPUT, Request, SLOWEST, environment};
 use crate::host::clock;
+use crate::model::error_chain::error_chain;
 use crate::model::time::Timestamp;
 
 /// Time for which the output that a hook wrote just before its end is still read.
@@ -44,7 +45,7 @@ pub(super) fn run(request: &Request, proc: &Path, given_up: BorrowedFd<'_>) -> A
 
 #[expect(clippy::disallowed_methods, reason = "this is where hooks are started")]
 fn start(request: &Request) -> Result<(Child, OwnedFd), String> {
-    let program = check::program(&request.program).map_err(|error| chain(&error))?;
+    let program = check::program(&request.program).map_err(|error| error_chain(&error))?;
     let prepared = (|| {
         // A file in memory: writing to a pipe could block on a hook that does not read.
         let mut input = std::fs::File::from(rustix::fs::memfd_create("hook-input", MemfdFlags::CLOEXEC)?);
@@ -77,17 +78,6 @@ fn ordinary(child: &Child, proc: &Path) {
     // It may have ended already; where this is refused, it runs like the daemon.
     let _ = std::fs::write(proc.join(child.id().to_string()).join("oom_score_adj"), "0");
     let _ = pid(child).map(|pid| rustix::process::setpriority_process(Some(pid), 0));
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Reads its output until it has ended or its timeout is over.

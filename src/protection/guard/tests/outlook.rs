@@ -26,7 +26,7 @@ use crate::protection::guard::input_builder::InputBuilder;
 use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::policy::State;
-use crate::protection::words::scope::Never;
+use crate::protection::words::scope::Exempt;
 use crate::sources::{Context, Registration, memory, process as processes, workload};
 use crate::{analyzers, app, config};
 
@@ -123,13 +123,13 @@ impl Scene {
         let targets: Arc<[_]> = protection.targets.into();
         let proc = Path::new("/proc");
         // The job is a child of this test, which the daemon itself never touches.
-        let never = Never { own: 0, ..executor::never(proc, &[]).unwrap() };
-        let input_builder = InputBuilder::new(Arc::clone(&targets), &tree.roots(), Some(never.clone()));
+        let exempt = Exempt { own: 0, ..executor::exempt(proc, &[]).unwrap() };
+        let input_builder = InputBuilder::new(Arc::clone(&targets), &tree.roots(), Some(exempt.clone()));
         let mode = executor::Mode::Enforce;
         let background = BackgroundExecutors::default();
         let machine =
-            Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), background).unwrap();
-        let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
+            Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), exempt.clone(), background).unwrap();
+        let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(exempt)) };
         let (notes, mailbox) = (Notes::default(), Arc::new(Mailbox::default()));
         let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent: false });
         std::fs::write(tree.proc().join("meminfo"), meminfo(HOST)).unwrap();

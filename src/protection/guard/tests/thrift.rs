@@ -25,7 +25,7 @@ use crate::protection::options::target::Target;
 use crate::protection::plan::victim::{ProcessInfo, Roster};
 use crate::protection::policy::{Escalation, Members, State};
 use crate::protection::record::Records;
-use crate::protection::words::scope::Never;
+use crate::protection::words::scope::Exempt;
 use crate::protection::words::scope::{Member, Scope};
 
 const MIB: u64 = 1 << 20;
@@ -99,12 +99,12 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
         Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
     let proc = Path::new("/proc");
     // The jobs of this test are children of it, which the daemon itself never touches.
-    let never = Never { own: 0, ..executor::never(proc, &[]).unwrap() };
+    let exempt = Exempt { own: 0, ..executor::exempt(proc, &[]).unwrap() };
     let background =
         BackgroundExecutors { records: Some(records.executor()), ..BackgroundExecutors::default() };
     let mode = executor::Mode::Enforce;
-    let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), never.clone(), background).unwrap();
-    let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(never)) };
+    let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), exempt.clone(), background).unwrap();
+    let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(exempt)) };
     let (ledger, flight) = (records.ledger("ab12cd34"), Arc::clone(records.flight()));
     let log = GuardLog::start(Arc::clone(&targets)).unwrap();
     let memory = records.memory();

@@ -9,9 +9,9 @@ mod waiting;
 
 use std::path::Path;
 
-use super::{BackgroundExecutors, Machine, Mode, never};
+use super::{BackgroundExecutors, Machine, Mode, exempt};
 use crate::model::ids::ProcessKey;
-use crate::protection::words::scope::{Member, Never, Scope};
+use crate::protection::words::scope::{Exempt, Member, Scope};
 use crate::protection::words::step::{
     Executor as _, SignalNumber, Stage, Step, StepDone, StepError, TargetId, Work,
 };
@@ -24,9 +24,15 @@ fn own_uid() -> u32 {
 
 fn machine(mode: Mode) -> Machine {
     // The tests' jobs are children of ours, as only helpers of the daemon are.
-    let never = Never { own: 0, ..never(Path::new("/proc"), &[]).unwrap() };
-    Machine::arm(mode, Path::new("/proc"), Path::new("/sys/fs/cgroup"), never, BackgroundExecutors::default())
-        .unwrap()
+    let exempt = Exempt { own: 0, ..exempt(Path::new("/proc"), &[]).unwrap() };
+    Machine::arm(
+        mode,
+        Path::new("/proc"),
+        Path::new("/sys/fs/cgroup"),
+        exempt,
+        BackgroundExecutors::default(),
+    )
+    .unwrap()
 }
 
 /// One that may reach these members of our own user.
