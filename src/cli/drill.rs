@@ -61,7 +61,11 @@ impl Args {
                 let took = format!("{} µs", step.micros);
                 vec![state.to_owned(), what.into_owned(), took, outcome.into_owned()]
             });
-            prose_table(&mut text, &rows.collect::<Vec<_>>(), &[0, 1], page, &[2]);
+            let head = ["state", "step", "took", "result"].map(str::to_owned).to_vec();
+            let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+            if rows.len() > 1 {
+                prose_table(&mut text, &rows, &[0, 1], page, &[2]);
+            }
             well |= !job.steps.is_empty();
         }
         out::text(&wrapped(&text, page))?;

@@ -88,7 +88,7 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
     let rows = entries.into_iter().map(|entry| {
         let mode = entry.mode.as_deref().filter(|mode| !mode.is_empty()).unwrap_or("-");
         let cause = entry.cause.map_or("damaged", |cause| cause.label());
-        let steps = entry.steps.map_or_else(|| "-".to_owned(), |steps| format!("{steps} steps"));
+        let steps = entry.steps.map_or_else(|| "-".to_owned(), |steps| steps.to_string());
         let summary = entry.summary.as_deref().unwrap_or("the record cannot be read");
         vec![
             escaped(&entry.id).into_owned(),
@@ -98,7 +98,11 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
             escaped(summary).into_owned(),
         ]
     });
-    prose_table(&mut out, &rows.collect::<Vec<_>>(), &[0, 1, 2], page, &[3, 2]);
+    let head = ["incident", "cause", "mode", "steps", "summary"].map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    if rows.len() > 1 {
+        prose_table(&mut out, &rows, &[0, 1, 2], page, &[3, 2]);
+    }
     Ok(out)
 }
 
@@ -108,7 +112,7 @@ mod tests {
     use crate::protection::record::store::Store;
 
     #[test]
-    fn a_list_has_one_line_each() {
+    fn a_list_has_one_line_for_each_incident() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
         let text = || list(&store, Page::default()).unwrap().replace(folder.path().to_str().unwrap(), "DIR");
@@ -121,8 +125,9 @@ mod tests {
         store.write("20260102T120000.000Z-job", &[(RECORD.to_owned(), b"{".to_vec())]).unwrap();
         assert_eq!(
             text(),
-            "  20260102T120000.000Z-job  damaged  -              -  the record cannot be read\n  \
-             20260101T120000.000Z-job  policy   enforce  0 steps  It ended.\n"
+            "  incident                  cause    mode     steps  summary\n  \
+             20260102T120000.000Z-job  damaged  -            -  the record cannot be read\n  \
+             20260101T120000.000Z-job  policy   enforce      0  It ended.\n"
         );
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use super::report::for_standard_error;
 use crate::config::ConfigError;
 use crate::host::user_files;
 use crate::model::printable;
@@ -16,14 +17,14 @@ pub(super) fn text(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(printable::lines(text).as_bytes())
 }
 
-/// Writes text of several lines to standard error. It may be closed, which is no reason to end.
+/// Writes text of several lines to standard error, wrapped on a terminal. A closed standard error is ignored.
 pub(super) fn note(text: &str) {
-    let _ = io::stderr().lock().write_all(printable::lines(text).as_bytes());
+    let _ = io::stderr().lock().write_all(printable::lines(&for_standard_error(text)).as_bytes());
 }
 
 /// The same, with the colors of reports.
 pub(super) fn colored_note(text: &str) -> io::Result<()> {
-    io::stderr().lock().write_all(printable::colored(text).as_bytes())
+    io::stderr().lock().write_all(printable::colored(&for_standard_error(text)).as_bytes())
 }
 
 /// Says on standard error why a command could not do what it was to do.

@@ -49,6 +49,7 @@ mod skip;
 mod snapshot;
 mod speaker;
 mod tables;
+mod terminal;
 mod training;
 mod unit;
 #[cfg(feature = "gpu")]

@@ -35,7 +35,7 @@ fn a_leak_is_named_with_its_line() {
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.contains("1 suspected of leaking, over 18 whole optimizer steps"), "{out}");
     assert!(
-        out.contains("leak?  78.1 KiB  20 allocations  3.9 KiB a step, in 18 steps  keep_loss train.py:56"),
+        out.contains("  leak?   78.1 KiB           20  3.9 KiB per step, in 18 steps  keep_loss train.py:56"),
         "{out}"
     );
 }

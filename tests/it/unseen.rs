@@ -105,7 +105,7 @@ fn a_watch_that_cannot_end_with_a_verdict_says_so_before_it_begins() {
     let note = |args: &[&str]| text(&memwarden(args).output().unwrap().stderr);
     let short = note(&["oom", "--duration", "1", "--interval", "0.5"]);
     assert!(
-        short.starts_with("note: a verdict takes 60 samples") && short.contains("--duration 30"),
+        short.starts_with("note: a verdict requires 60 samples") && short.contains("--duration 30"),
         "{short}"
     );
     assert!(!note(&["profile", "--duration", "1", "--interval", "0.5"]).contains("note: "));

@@ -15,9 +15,9 @@ use crate::report::{Focus, Kind};
 /// The shortest and the longest time between two samples, in seconds.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 60.0;
-/// Samples of a report that was told no interval: twice those that a verdict takes, and some.
+/// Samples of a report without `--interval`: twice those that a verdict requires, with a reserve.
 const SAMPLES: f64 = 150.0;
-/// Samples that a verdict takes, and samples that are planned for it: some may come late.
+/// Samples that a verdict requires, and samples that are planned for it: some may be late.
 const VERDICT: f64 = 60.0;
 const PLANNED: f64 = 66.0;
 /// How long to watch without --duration, in seconds.
@@ -83,7 +83,7 @@ impl Options {
         self.duration.unwrap_or(if told { 0.0 } else { DURATION })
     }
 
-    /// Why a watch that is about to begin cannot end with a verdict, where that is so.
+    /// Why a report over this duration has no verdict; absent if it can have one.
     pub(super) fn too_short(&self, kind: Kind) -> Option<String> {
         let judges = matches!(kind, Kind::Oom | Kind::Leak);
         if self.url.is_some() || self.monitor || !judges {
@@ -94,8 +94,8 @@ impl Options {
         let needed = (VERDICT * interval).ceil();
         (samples < VERDICT).then(|| {
             format!(
-                "a verdict takes {VERDICT} samples; {duration} s at one each {interval:.3} s are {samples}: \
-                 watch for {needed} s or longer (--duration {needed})"
+                "a verdict requires {VERDICT} samples; {duration} s with an interval of {interval:.3} s give {samples}: \
+                 use --duration {needed} or longer"
             )
         })
     }

@@ -1,8 +1,10 @@
 //! The lower part of a terminal, painted anew again and again.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 
 use crate::model::printable;
+use crate::report::text::wrapped;
 use crate::report::{Page, Paint};
 
 /// Where the report is shown while it is made: standard error, where that is a terminal.
@@ -22,6 +24,12 @@ fn paint(is_terminal: bool) -> Paint {
 pub(in crate::cli) fn standard_output_page() -> Page {
     let is_terminal = std::io::stdout().is_terminal();
     Page { paint: paint(is_terminal), columns: is_terminal.then(|| size(std::io::stdout()).0) }
+}
+
+/// Wraps a text to the width of the terminal on standard error; unchanged if it is no terminal.
+pub(in crate::cli) fn for_standard_error(text: &str) -> Cow<'_, str> {
+    let columns = std::io::stderr().is_terminal().then(|| size(std::io::stderr()).0);
+    wrapped(text, Page { columns, ..Page::default() })
 }
 
 /// Columns and rows of a terminal; 80 and 24 where it does not tell.
@@ -51,14 +59,16 @@ impl Screen {
         Page { paint: paint(self.live), columns: self.live.then(|| size(std::io::stderr()).0) }
     }
 
-    /// Puts a text in the place of the one before, cut to the size of the terminal; the last line is always seen.
+    /// Replaces the text shown before, wrapped to the width and cut to the height of the terminal; `last` is always shown.
     pub(in crate::cli) fn show(&mut self, text: &str, last: &str) {
         if !self.live {
             return;
         }
         let (columns, rows) = size(std::io::stderr());
-        let lines = text.lines().take(rows.saturating_sub(2)).chain([last]);
-        let shown: Vec<String> = lines.map(|line| cut(line, columns)).collect();
+        let page = Page { columns: Some(columns), ..Page::default() };
+        let (text, last) = (wrapped(text, page), wrapped(last, page));
+        let height = rows.saturating_sub(1 + last.lines().count());
+        let shown: Vec<&str> = text.lines().take(height).chain(last.lines()).collect();
         let mut out = self.cleared();
         for line in &shown {
             out.push_str(&printable::colored(line));
@@ -83,22 +93,6 @@ impl Screen {
     }
 }
 
-/// The first columns of a line; colors take no place, and end with the line.
-fn cut(line: &str, columns: usize) -> String {
-    let (mut out, mut taken, mut escape) = (String::new(), 0, false);
-    for letter in line.chars() {
-        let begins = letter == '\x1b';
-        if escape || begins {
-            out.push(letter);
-            escape = begins || !letter.is_ascii_alphabetic();
-        } else if taken < columns {
-            out.push(letter);
-            taken += 1;
-        }
-    }
-    out
-}
-
 /// How far a watch has come: `[#####.....]`.
 pub(in crate::cli) fn bar(share: f64) -> String {
     const WIDTH: usize = 30;
@@ -112,9 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_and_colors_are_kept() {
-        assert_eq!(cut("abcdef", 4), "abcd");
-        assert_eq!(cut("ab\x1b[1;31mcdef\x1b[0m", 4), "ab\x1b[1;31mcd\x1b[0m");
+    fn the_bar_shows_the_share() {
         assert_eq!(bar(0.0), format!("[{}]", ".".repeat(30)));
         assert_eq!(bar(0.5), format!("[{}{}]", "#".repeat(15), ".".repeat(15)));
         assert_eq!(bar(2.0), format!("[{}]", "#".repeat(30)));

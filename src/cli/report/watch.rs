@@ -1,6 +1,5 @@
 //! One report from its first sample to its exit code; the same for all of them.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,12 +22,11 @@ const UNSEEN: u8 = 3;
 /// A daemon that fails so often in a row is not asked again.
 const FAILURES: u32 = 5;
 
-/// Watches, tells, and says how it went.
+/// Samples for the duration, prints the report, and returns the exit code.
 pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
     options.check(kind)?;
     if let Some(why) = options.too_short(kind) {
-        // Standard error may be closed; the report is what counts.
-        let _ = writeln!(std::io::stderr(), "note: {why}");
+        out::note(&format!("note: {why}\n"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

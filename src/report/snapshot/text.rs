@@ -143,13 +143,15 @@ fn holders(title: &str, holders: &[Holder], page: Page, out: &mut String) {
         vec![
             holder.live_bytes.to_string(),
             holder.share_ratio.map_or_else(String::new, percent),
-            counted(holder.blocks, "block"),
+            holder.blocks.to_string(),
             holder.stack.short.clone(),
         ]
     };
     if !holders.is_empty() {
         let _ = writeln!(out, "{title}");
-        prose_table(out, &holders.iter().map(row).collect::<Vec<_>>(), &[], page, &[2, 1]);
+        let head = ["allocated", "share", "blocks", "allocated by"].map(str::to_owned).to_vec();
+        let rows: Vec<_> = std::iter::once(head).chain(holders.iter().map(row)).collect();
+        prose_table(out, &rows, &[], page, &[2, 1]);
         out.push('\n');
     }
 }
@@ -234,16 +236,19 @@ fn leaks(leaks: &Leaks, page: Page, out: &mut String) {
         vec![
             if stack.suspect { "leak?" } else { "" }.to_owned(),
             stack.live_bytes.to_string(),
-            counted(stack.allocations, "allocation"),
+            stack.allocations.to_string(),
             match stack.per_step_bytes.filter(|_| stack.suspect) {
-                Some(bytes) => format!("{bytes} a step, in {} steps", stack.in_steps),
+                Some(bytes) => format!("{bytes} per step, in {} steps", stack.in_steps),
                 None => String::new(),
             },
             stack.stack.short.clone(),
         ]
     };
-    let rows: Vec<_> = leaks.stacks.iter().map(row).collect();
-    prose_table(out, &rows, &[0, 3], page, &[2]);
+    if !leaks.stacks.is_empty() {
+        let head = ["", "not freed", "allocations", "growth", "allocated by"].map(str::to_owned).to_vec();
+        let rows: Vec<_> = std::iter::once(head).chain(leaks.stacks.iter().map(row)).collect();
+        prose_table(out, &rows, &[0, 3], page, &[2]);
+    }
     out.push('\n');
 }
 
@@ -292,11 +297,15 @@ pub(crate) fn comparison(comparison: &Comparison, page: Page, out: &mut String) 
         vec![
             signed(stack.change_bytes),
             format!("{} to {}", stack.before_bytes, stack.after_bytes),
-            format!("{} to {} blocks", stack.before_blocks, stack.after_blocks),
+            format!("{} to {}", stack.before_blocks, stack.after_blocks),
             stack.stack.short.clone(),
         ]
     });
-    prose_table(out, &rows.collect::<Vec<_>>(), &[1, 2], page, &[2, 1]);
+    let head = ["change", "allocated", "blocks", "allocated by"].map(str::to_owned).to_vec();
+    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+    if rows.len() > 1 {
+        prose_table(out, &rows, &[1, 2], page, &[2, 1]);
+    }
 }
 
 fn signed(bytes: i128) -> String {

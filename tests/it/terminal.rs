@@ -1,0 +1,79 @@
+//! Reports on a terminal: every line fits its width, and nothing is lost by that.
+
+use std::path::Path;
+
+use crate::harness::{memwarden, on_path, program};
+use crate::skip::skip;
+
+/// Runs a command on a pseudoterminal of so many columns. Returns what it wrote, without color sequences.
+fn on_a_terminal(columns: u32, args: &[&str]) -> String {
+    let command = memwarden(args);
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ");
+    let output = program("script")
+        .args(["-qec", &format!("stty cols {columns} rows 50; exec {words}"), "/dev/null"])
+        .env("TERM", "xterm")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap().replace('\r', "");
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap().to_owned();
+    parts.fold(first, |text, part| text + part.split_once(|c: char| c.is_ascii_alphabetic()).unwrap().1)
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+#[test]
+fn reports_fit_the_terminal() {
+    if on_path("script").is_none() {
+        return skip("reports on a pseudoterminal: script (util-linux) is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        path.to_str().unwrap().to_owned()
+    };
+    let csv = folder.path().join("run.csv");
+    let rows = (0..600).map(|i| format!("{i},{}\n", 1_000_000_000 + i * 1_000_000 + i % 7 * 100_000));
+    std::fs::write(&csv, format!("t_s,bytes\n{}", rows.collect::<String>())).unwrap();
+    let csv = csv.to_str().unwrap();
+    let incidents = folder.path().join("incidents");
+    let incident = incidents.join("20260101T120000.000Z-train");
+    std::fs::create_dir_all(&incident).unwrap();
+    let summary = "The kernel killed 3 processes of the workload train, of the user alice, in 2 seconds.";
+    let record = serde_json::json!({
+        "schema": "memwarden.incident/1", "id": "20260101T120000.000Z-train", "host": "node1", "version": "0",
+        "cause": "policy", "target": "train", "mode": "enforce", "config": "ab", "began_unix_seconds": 1.0,
+        "ended_unix_seconds": 2.0, "summary": summary, "policy": "", "moves": [], "steps": [], "facts": {},
+        "lost_lines": 0,
+    });
+    std::fs::write(incident.join("incident.json"), record.to_string()).unwrap();
+    let incidents = incidents.to_str().unwrap();
+    let commands: &[&[&str]] = &[
+        &["snapshot", &fixture("snapshots/leak.pickle")],
+        &["snapshot", &fixture("snapshots/fragmented.pickle"), "--request-size", "512MiB"],
+        &["snapshot", "--compare", &fixture("snapshots/oldest.pickle"), &fixture("snapshots/leak.pickle")],
+        &["replay", csv, "--limit", "2GiB"],
+        &["incidents", "--folder", incidents],
+        &["profile", "--duration", "2s"],
+        &["oom", "--duration", "2s"],
+    ];
+    for command in commands {
+        for columns in [60, 80, 200] {
+            let text = on_a_terminal(columns, command);
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(
+                widest <= usize::try_from(columns).unwrap(),
+                "{command:?} at {columns}: {widest}\n{text}"
+            );
+            assert!(text.lines().count() > 1 || command[0] == "incidents", "{command:?}: {text}");
+        }
+    }
+    // Prose is wrapped and not cut.
+    let listed = on_a_terminal(60, &["incidents", "--folder", incidents]);
+    assert!(words(&listed).join(" ").contains(summary), "{listed}");
+    let replayed = on_a_terminal(60, &["replay", csv, "--limit", "2GiB"]);
+    assert!(words(&replayed).join(" ").contains("slopes in standard errors: floor"), "{replayed}");
+}
