@@ -33,6 +33,8 @@ pub struct Facts {
     pub workload_of: Vec<Membership>,
     /// The workloads that have series in this tick, by the `workload` source.
     pub workloads: Vec<Arc<Workload>>,
+    /// The names that the owners of those workloads know them by, in the same order, by the `workload` source.
+    pub workload_names: Vec<Arc<WorkloadNames>>,
     /// XIDs that the kernel logged since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
     /// The processes of watched workloads, by the `workload` source; sorted by pid.
@@ -58,6 +60,12 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The names of a workload that has series in this tick.
+    pub fn names_of(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadNames>> {
+        let place = self.workloads.iter().position(|workload| workload.key == *key)?;
+        self.workload_names.get(place)
+    }
+
     /// The watched workload that a process belongs to.
     pub fn member(&self, key: ProcessKey) -> Option<&Workload> {
         let place = self.members.binary_search_by_key(&key.pid, |member| member.process.pid).ok()?;
@@ -86,6 +94,22 @@ pub struct Workload {
     pub plain: Label,
     /// Its user: the user of its oldest process that does not belong to root, else root.
     pub user: u32,
+}
+
+/// The names that the owner of a workload knows it by. Names that do not apply, or are unknown, are empty.
+///
+/// They come from the kernel, the scheduler and the kubelet; a job cannot choose them, except the name of its
+/// container's log folder, which the kubelet takes from the pod's definition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadNames {
+    /// The name of its user, or the number where it has no name.
+    pub user: Label,
+    /// The path of its cgroup.
+    pub cgroup: Label,
+    /// The id of its Slurm job: from the cgroup's path, or from the title of slurmstepd.
+    pub slurm_job_id: Label,
+    /// The pod and, if it is known, the container.
+    pub pod: ContainerName,
 }
 
 #[cfg(test)]

@@ -320,6 +320,11 @@ impl GuardLoop {
             job.verification.resident = roster.resident;
         }
         job.moved = Some(moved);
+        let stage = plan::stage_of(transition);
+        // The JSON for hooks and webhooks is allocated, which a kill must not wait for.
+        let kills = stage == Some(Stage::Kill);
+        let notifies = stage.is_some() && !kills && (target.hook.is_some() || target.webhook.is_some());
+        let ending = self.journal.incident(slot).filter(|_| notifies).map(str::to_owned);
         // The records of the steps belong to the incident that begins here.
         self.journal.moved(&moved);
         if enforced && transition.counts {
@@ -328,11 +333,10 @@ impl GuardLoop {
         if enforced && transition.ask && target.ask.signal.is_some() {
             self.journal.requests_checkpoint(clock(), &roster);
         }
-        if let Some(stage) = plan::stage_of(transition) {
-            let wanted = target.hook.is_some() || target.webhook.is_some();
-            // The JSON is allocated, which a kill must not wait for.
-            let kills = stage == Stage::Kill;
-            let told = (wanted && !kills).then(|| notification::json(target, &moved, &roster));
+        if let Some(stage) = stage {
+            let incident = self.journal.incident(slot).or(ending.as_deref());
+            let notification =
+                notifies.then(|| notification::json(target, &moved, &roster, &job.names, incident));
             let id = id(slot);
             self.plan.make(&PlanInput {
                 id,
@@ -341,7 +345,7 @@ impl GuardLoop {
                 observed,
                 stage,
                 roster: &roster,
-                notification: told.as_ref(),
+                notification: notification.as_ref(),
             });
             self.carry_out(slot, &moved, read, clock);
             if kills {
@@ -364,7 +368,9 @@ impl GuardLoop {
     fn notify(&mut self, slot: usize, moved: &JobTransition, roster: &Roster, clock: &dyn Fn() -> Timestamp) {
         let target = &self.targets[moved.target];
         let Some(url) = &target.webhook else { return };
-        let work = Work::Webhook { url: Arc::clone(url), body: notification::json(target, moved, roster) };
+        let Some(job) = &self.slots[slot] else { return };
+        let body = notification::json(target, moved, roster, &job.names, self.journal.incident(slot));
+        let work = Work::Webhook { url: Arc::clone(url), body };
         let step = Step { target: id(slot), stage: Stage::Kill, work };
         let done = self.perform(slot, &step, clock);
         if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::model::facts::WorkloadNames;
+use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::plan::victim::Roster;
@@ -34,6 +36,15 @@ pub enum Known {
     Read(Reading),
 }
 
+/// The names of a job, for hooks and webhooks. Names that do not apply, or are unknown, are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobNames {
+    /// The name of the workload; empty where the job's processes are in several workloads, or in none.
+    pub workload: Label,
+    /// The names that its owner knows it by.
+    pub owner: WorkloadNames,
+}
+
 /// The input for the job in one slot.
 #[derive(Debug)]
 pub struct JobInput {
@@ -45,6 +56,8 @@ pub struct JobInput {
     pub user: Option<u32>,
     /// The escalation of a job that is new in the slot.
     pub escalation: Option<Escalation>,
+    /// Its names.
+    pub names: Arc<JobNames>,
     /// Its processes.
     pub roster: Arc<Roster>,
     /// Number of processes; absent where it is unknown.

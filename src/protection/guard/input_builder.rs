@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use super::alerts::Alerts;
 use super::foresight::Traits;
-use super::input::{GuardInput, JobInput};
+use super::input::{GuardInput, JobInput, JobNames};
 use super::job_slots::{JobSlot, JobSlots, NamedJob, What};
 use super::users;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::roots::Roots;
-use crate::model::facts::{Facts, Membership, ProcessRow, ProcessTable};
+use crate::model::facts::{Facts, Membership, ProcessRow, ProcessTable, WorkloadNames};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::outlook::Outlook;
@@ -351,10 +351,15 @@ impl InputBuilder {
         };
         let count = u32::try_from(processes.len()).unwrap_or(u32::MAX);
         let begins = !std::mem::replace(&mut job.begun, true);
+        let names = names(job, &traits.workloads, told);
+        if *job.names != names {
+            job.names = names.into();
+        }
         JobInput {
             serial: job.serial,
             target: job.claim.target,
             user: job.claim.user,
+            names: Arc::clone(&job.names),
             escalation: begins.then(|| {
                 let asked = self.remembered.asked(traits.members.iter());
                 Escalation::new(target.limits.clone(), now).asked_before(asked)
@@ -448,6 +453,29 @@ impl InputBuilder {
         };
         Some(Scope { name: target.name.clone(), users, members })
     }
+}
+
+/// The names of a job. A job whose processes are in several workloads has those of its cgroup only.
+fn names(job: &JobSlot, workloads: &BTreeSet<&WorkloadKey>, told: &Facts) -> JobNames {
+    let key = match &job.claim.what {
+        What::Workload(key) => Some(key),
+        What::Group(_) if workloads.len() == 1 => workloads.first().copied(),
+        What::Group(_) | What::None => None,
+    };
+    let mut owner =
+        key.and_then(|key| told.names_of(key)).map(|names| WorkloadNames::clone(names)).unwrap_or_default();
+    if let What::Group(path) = &job.claim.what {
+        owner.cgroup = path.clone();
+    }
+    // The job of one user in a workload of several users.
+    let of_workload = key.and_then(|key| told.workloads.iter().find(|workload| workload.key == *key));
+    if let Some(user) =
+        job.claim.user.filter(|user| of_workload.is_none_or(|workload| workload.user != *user))
+    {
+        owner.user = user.into();
+    }
+    let workload = of_workload.map(|workload| workload.name.clone()).unwrap_or_default();
+    JobNames { workload, owner }
 }
 
 /// The root of the hierarchy, where the processes' cgroups have no other common ancestor: inside a container it has a

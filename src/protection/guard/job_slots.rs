@@ -1,9 +1,10 @@
 //! Assignment of jobs to slots: each job that a target names keeps its slot, and users share the slots.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::input::SLOTS;
+use super::input::{JobNames, SLOTS};
 use crate::model::fair;
 use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
@@ -47,6 +48,8 @@ pub(super) struct JobSlot {
     pub(super) scope: Option<Scope>,
     /// The cgroup whose limits are read.
     pub(super) group: Option<Group>,
+    /// The names that the guard was given.
+    pub(super) names: Arc<JobNames>,
 }
 
 /// All slots.
@@ -162,6 +165,7 @@ impl JobSlots {
             begun: false,
             scope: None,
             group: None,
+            names: Arc::default(),
         });
         job.seen = now;
     }

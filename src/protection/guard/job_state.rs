@@ -13,7 +13,7 @@ pub(super) use self::readings::{oldest, reading_with_rates};
 pub(super) use self::steps::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use self::steps::{Freeze, PendingSteps};
 use self::verification::Verification;
-use super::input::JobInput;
+use super::input::{JobInput, JobNames};
 use super::journal::JobTransition;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
@@ -30,6 +30,8 @@ pub(super) struct JobState {
     pub(super) target: usize,
     /// The user of the job.
     pub(super) user: Option<u32>,
+    /// The names of the job.
+    pub(super) names: Arc<JobNames>,
     /// The processes of the newest sample.
     pub(super) roster: Arc<Roster>,
     /// Whether the executor has accepted a scope for the job. Without one, no process is signalled.
@@ -57,6 +59,7 @@ impl JobState {
             serial: input.serial,
             target: input.target,
             user: input.user,
+            names: Arc::clone(&input.names),
             roster: Arc::clone(&input.roster),
             scoped: false,
             sampled: SamplerReadings::new(at),
@@ -72,6 +75,7 @@ impl JobState {
     /// Takes over newer input. What it replaces goes back with the input, to be freed on another thread.
     pub(super) fn receive(&mut self, input: &mut JobInput, at: Timestamp) {
         std::mem::swap(&mut self.roster, &mut input.roster);
+        std::mem::swap(&mut self.names, &mut input.names);
         if let Some(meter) = &mut input.meter {
             self.cgroup.replace_meter(meter);
         }

@@ -40,6 +40,10 @@ pub struct JobTransition {
 pub trait Journal: Send {
     /// Records a transition, before its steps.
     fn moved(&mut self, moved: &JobTransition);
+    /// The id of the incident that is in progress in a slot.
+    fn incident(&self, _slot: usize) -> Option<&str> {
+        None
+    }
     /// Records a checkpoint request, before it is sent. May block for at most 50 ms until it is written, and not at
     /// all where an earlier write hangs.
     fn requests_checkpoint(&mut self, _at: Timestamp, _roster: &Arc<Roster>) {}
@@ -106,6 +110,10 @@ impl GuardJournal {
 }
 
 impl Journal for GuardJournal {
+    fn incident(&self, slot: usize) -> Option<&str> {
+        self.ledger.incident(TargetId(u16::try_from(slot).unwrap_or(u16::MAX)))
+    }
+
     fn moved(&mut self, moved: &JobTransition) {
         let transition = &moved.transition;
         let known = self.targets.get(moved.target).zip(self.policies.get(moved.target));

@@ -2,13 +2,23 @@
 
 use std::sync::Arc;
 
+use super::input::JobNames;
 use super::journal::JobTransition;
+use crate::model::label::Label;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Condition, Resource, Truth};
 
-/// The JSON of a transition.
-pub(super) fn json(target: &Target, moved: &JobTransition, roster: &Roster) -> Arc<str> {
+/// The JSON of a transition; `incident` is the id of the incident, if there is one.
+///
+/// The top-level texts and numbers are the environment of a hook. Unknown names are `null`, and not in the environment.
+pub(super) fn json(
+    target: &Target,
+    moved: &JobTransition,
+    roster: &Roster,
+    names: &JobNames,
+    incident: Option<&str>,
+) -> Arc<str> {
     let transition = &moved.transition;
     let mut resources = serde_json::Map::new();
     for resource in Resource::ALL {
@@ -27,10 +37,19 @@ pub(super) fn json(target: &Target, moved: &JobTransition, roster: &Roster) -> A
     };
     let pids: Vec<u32> = roster.largest.iter().map(|key| key.pid).collect();
     let foreseen = moved.observed.forecast.and_then(|forecast| forecast.value).map(|forecast| forecast.p50);
-    let told = serde_json::json!({
+    let known = |name: &Label| (!name.as_str().is_empty()).then(|| name.clone());
+    let JobNames { workload, owner } = names;
+    let notification = serde_json::json!({
         "target": target.name,
         "mode": moved.mode,
-        "incident": transition.incident,
+        "incident": incident,
+        "workload": known(workload),
+        "user": known(&owner.user),
+        "cgroup": known(&owner.cgroup),
+        "slurm_job_id": known(&owner.slurm_job_id),
+        "namespace": known(&owner.pod.namespace),
+        "pod": known(&owner.pod.pod),
+        "container": known(&owner.pod.container),
         "at_unix_seconds": transition.at.unix().as_secs_f64(),
         "from": transition.from,
         "to": transition.to,
@@ -43,5 +62,5 @@ pub(super) fn json(target: &Target, moved: &JobTransition, roster: &Roster) -> A
         "pids": pids,
         "resident_bytes": roster.resident,
     });
-    told.to_string().into()
+    notification.to_string().into()
 }

@@ -253,6 +253,7 @@ impl World {
             serial: 1,
             target: 0,
             user: Some(7),
+            names: Arc::default(),
             escalation: first.then(|| Escalation::new(self.targets[0].limits.clone(), self.now.get())),
             roster: Roster::new(&processes, self.targets[0].victims, None).into(),
             members: Some(Members { count, catching: None }),

@@ -10,7 +10,7 @@ use super::roster::Workload;
 use super::slurm::SlurmJob;
 use super::top::{self, Candidate};
 use crate::host::process::clock_ticks;
-use crate::model::facts::{Membership, PodNames, ProcessTable};
+use crate::model::facts::{Membership, PodNames, ProcessTable, WorkloadNames};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
@@ -25,11 +25,12 @@ impl Workloads {
             out.put(&metrics::UNREADABLE, &[], Count(self.texts.unreadable));
             out.put(&metrics::DEFERRED, &[], Count(self.texts.deferred));
         }
-        for workload in self.roster.workloads.values().filter(|workload| workload.watched) {
+        for workload in self.roster.workloads.values_mut().filter(|workload| workload.watched) {
             let user = self.users.name(workload.told.user);
             put_info(workload, user, self.slurm.of(&workload.identity), &self.pods, out);
             put_sums(workload, self.rules.pss, table.boot, out);
             out.facts.workloads.push(Arc::clone(&workload.told));
+            out.facts.workload_names.push(Arc::clone(&workload.names));
         }
         self.put_members(table, out);
         self.put_exits(out);
@@ -104,7 +105,7 @@ impl Workloads {
     }
 }
 
-fn put_info(workload: &Workload, user: Label, job: &SlurmJob, pods: &PodNames, out: &mut Batch) {
+fn put_info(workload: &mut Workload, user: Label, job: &SlurmJob, pods: &PodNames, out: &mut Batch) {
     let identity = &workload.identity;
     let part = |kinds: &[Kind]| {
         let has = kinds.contains(&identity.kind);
@@ -114,24 +115,29 @@ fn put_info(workload: &Workload, user: Label, job: &SlurmJob, pods: &PodNames, o
     // A container's names are those of its own log: the pod's name alone says nothing of its containers.
     let of_pod = || pods.pods.get(&identity.pod_uid);
     let names = pods.containers.get(&container).filter(|_| identity.kind == Kind::Pod).or_else(of_pod);
-    let names = names.cloned().unwrap_or_default();
+    let pod = names.cloned().unwrap_or_default();
+    let (cgroup, slurm_job_id) = (identity.cgroup.clone(), identity.slurm_job.clone());
+    let names = WorkloadNames { user, cgroup, slurm_job_id, pod };
     let labels = [
         workload.told.name.clone(),
         identity.kind.label().into(),
-        user,
-        identity.cgroup.clone(),
-        identity.slurm_job.clone(),
+        names.user.clone(),
+        names.cgroup.clone(),
+        names.slurm_job_id.clone(),
         part(&[Kind::Slurm]),
         job.account.clone(),
         job.partition.clone(),
-        names.namespace,
-        names.pod,
-        names.container,
+        names.pod.namespace.clone(),
+        names.pod.pod.clone(),
+        names.pod.container.clone(),
         identity.pod_uid.clone(),
         container,
         identity.unit.clone(),
     ];
     out.put(&metrics::INFO, &labels, Flag(true));
+    if *workload.names != names {
+        workload.names = names.into();
+    }
 }
 
 fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) {

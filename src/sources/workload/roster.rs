@@ -29,6 +29,8 @@ pub(super) struct Workload {
     pub(super) identity: Identity,
     /// The facts that others receive; it has no name before the first count.
     pub(super) told: Arc<facts::Workload>,
+    /// The names that are published with the facts.
+    pub(super) names: Arc<facts::WorkloadNames>,
     pub(super) watched: bool,
     pub(super) live: u64,
     pub(super) exited: u64,
@@ -243,6 +245,7 @@ impl Workload {
         Self {
             told: facts::Workload { key, name: Label::default(), plain, user }.into(),
             identity,
+            names: Arc::default(),
             watched: false,
             live: 0,
             exited: 0,

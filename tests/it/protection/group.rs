@@ -24,10 +24,24 @@ impl Group {
         made
     }
 
+    /// A new one like [`Group::make`] that is the folder of a Slurm job.
+    pub(crate) fn of_slurm_job(id: u32) -> Option<Self> {
+        // Slurm's folder is at the top of the hierarchy.
+        let made = Self::try_make_at(|_| format!("/slurm/uid_0/job_{id}"));
+        if made.is_none() {
+            crate::skip::skip("no memory group can be made here");
+        }
+        made
+    }
+
     fn try_make() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let name = format!("memwarden-day-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::try_make_at(|above| format!("{}/{name}", above.trim_end_matches('/')))
+    }
+
+    fn try_make_at(path: impl FnOnce(&str) -> String) -> Option<Self> {
+        let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let v1 = text.lines().find_map(|line| Some(line.split_once(":memory:")?.1.to_owned()));
         let version1 = v1.is_some();
         let (root, above, limit) = match v1 {
@@ -35,8 +49,9 @@ impl Group {
             // Processes may be in leaves only, so that it cannot be below ours.
             None => ("/sys/fs/cgroup", "/".to_owned(), "memory.max"),
         };
-        let path = format!("{}/{name}", above.trim_end_matches('/'));
+        let path = path(&above);
         let folder = Path::new(root).join(&path[1..]);
+        std::fs::create_dir_all(folder.parent()?).ok()?;
         std::fs::create_dir(&folder).ok()?;
         let group = Self { path, folder, version1 };
         std::fs::write(group.file(limit), (LIMIT << 20).to_string()).ok()?;

@@ -1,9 +1,11 @@
 //! Hooks that misbehave hold nobody up, and one that behaves needs none of the job's memory.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use serde_json::Value;
 
+use super::SOON;
 use super::job::{Job, saving};
 use super::room::Room;
 use crate::skip::skip;
@@ -102,4 +104,78 @@ fn a_group_with_nothing_left_still_has_its_hook_and_its_end() {
     let said: Value = serde_json::Deserializer::from_str(&told).into_iter().next().unwrap().unwrap();
     assert_eq!((&said["target"], &said["to"]), (&"train".into(), &"soft".into()));
     assert!(!told.contains(&group.path), "it ran in the job's group: {told}");
+}
+
+/// Runs a hook of `examples/hooks` with this environment, and a program `name` that writes its arguments in a line each.
+fn example(hook: &str, name: &str, environment: &[(String, String)]) -> (bool, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join(name);
+    std::fs::write(&program, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let hook = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/hooks").join(hook);
+    let mut command = crate::harness::program(hook);
+    command.env_clear().env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()));
+    let output = command.envs(environment.iter().cloned()).output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    (output.status.success(), lines.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_hook_knows_the_job_as_its_owner_does() {
+    let id = 4_000_000 + std::process::id();
+    let Some(room) = Room::of_slurm_job(id) else { return };
+    let recorded = room.path("environment");
+    let program = script(&room, &format!("env -0 > {recorded:?}"));
+    // No matcher names it, which would be found before its Slurm job.
+    let mut job = Job::named(&room, "unnamed", &saving(&room.path("unused"), 0.0));
+    let daemon = room.guard(&format!("{SOFT}, hook: {{program: \"{program}\", wait: 300ms}}"));
+    room.wait_members(&daemon, "train", 1.0);
+    let job_id = id.to_string();
+    daemon.wait_page("the Slurm job of the workload", SOON, |page| {
+        page.get("memwarden_workload_info", &[("slurm_job_id", &job_id)]).is_some()
+    });
+    job.hold(64);
+    assert!(job.wait().success());
+    room.wait_move("cooldown");
+    let text = std::fs::read_to_string(&recorded).unwrap();
+    let environment: Vec<(String, String)> = text
+        .split_terminator('\0')
+        .filter_map(|line| line.split_once('='))
+        .filter(|(name, _)| name.starts_with("MEMWARDEN_"))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let value = |name: &str| {
+        let found = environment.iter().find(|(known, _)| known.strip_prefix("MEMWARDEN_") == Some(name));
+        found.map(|(_, value)| value.as_str())
+    };
+    assert_eq!(value("SLURM_JOB_ID"), Some(job_id.as_str()), "{environment:?}");
+    assert_eq!(value("WORKLOAD"), Some(format!("slurm-{id}").as_str()));
+    assert_eq!(value("CGROUP"), Some(room.group.as_ref().unwrap().path.as_str()));
+    assert_eq!((value("USER"), value("POD"), value("CONTAINER")), (Some("root"), None, None));
+    assert_eq!((value("FROM"), value("TO"), value("REASON")), (Some("warn"), Some("soft"), Some("soft_level")));
+    let incident = value("INCIDENT").unwrap();
+    assert!(room.state().join("incidents").join(incident).is_dir(), "{incident}");
+
+    let (done, arguments) = example("slurm-cancel", "scancel", &environment);
+    assert_eq!((done, arguments), (true, vec![job_id.clone()]));
+    let (done, arguments) = example("slurm-requeue", "scontrol", &environment);
+    assert_eq!((done, arguments), (true, vec!["requeue".to_owned(), job_id.clone()]));
+    let (done, arguments) = example("slurm-notify", "scontrol", &environment);
+    assert!(
+        done && arguments[..2] == ["notify", &job_id]
+            && arguments[2].ends_with(&format!("(incident {incident})")),
+        "{arguments:?}"
+    );
+    // Another workload is not a pod, and no command is run for it.
+    assert_eq!(example("pod-resize", "kubectl", &environment), (false, vec![]));
+    let pod = [("NAMESPACE", "ml"), ("POD", "train-0"), ("CONTAINER", "pytorch")];
+    let pod = pod.map(|(name, value)| (format!("MEMWARDEN_{name}"), value.to_owned()));
+    let (done, arguments) = example("pod-resize", "kubectl", &pod);
+    assert_eq!(
+        (done, &arguments[..5]),
+        (true, &["patch", "pod", "train-0", "--namespace", "ml"].map(str::to_owned)[..])
+    );
+    let patch: Value = serde_json::from_str(arguments.last().unwrap()).unwrap();
+    assert_eq!(patch["spec"]["containers"][0]["name"], "pytorch");
+    assert!(!example("slurm-cancel", "scancel", &pod).0, "a pod is not a Slurm job");
 }

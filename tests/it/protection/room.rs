@@ -42,6 +42,12 @@ impl Room {
         Some(Self { group: Some(group), stage: None, ..Self::bare() })
     }
 
+    /// With a memory group that is the folder of a Slurm job; nothing where there can be none.
+    pub(crate) fn of_slurm_job(id: u32) -> Option<Self> {
+        let group = Group::of_slurm_job(id)?;
+        Some(Self { group: Some(group), stage: None, ..Self::bare() })
+    }
+
     /// With a `/proc` of its own, watched by `host`.
     pub(crate) fn staged() -> Self {
         let room = Self::bare();

@@ -85,6 +85,7 @@ fn another(world: &World, first: bool) -> GuardInput {
     facts.slots[1] = Some(JobInput {
         serial: 2,
         user: Some(8),
+        names: Arc::default(),
         escalation: first.then(|| Escalation::new(world.targets[0].limits.clone(), world.now.get())),
         roster: Roster::new(&[process], world.targets[0].victims, None).into(),
         scope,

@@ -69,6 +69,7 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
         serial: 1,
         target: 0,
         user: Some(7),
+        names: Arc::default(),
         escalation: Some(Escalation::new(target.limits.clone(), at)),
         roster: Roster::new(&[process], target.victims, None).into(),
         members: Some(Members { count: 1, catching: None }),
