@@ -101,9 +101,15 @@ fn a_group_with_nothing_left_still_has_its_hook_and_its_end() {
     let hook = audit.begun("hook").next().unwrap();
     assert_eq!(audit.end(hook)["result"], "ok", "{:#?}", audit.end(hook));
     let told = std::fs::read_to_string(told).unwrap();
-    let said: Value = serde_json::Deserializer::from_str(&told).into_iter().next().unwrap().unwrap();
+    let mut documents = serde_json::Deserializer::from_str(&told).into_iter();
+    let said: Value = documents.next().unwrap().unwrap();
     assert_eq!((&said["target"], &said["to"]), (&"train".into(), &"soft".into()));
-    assert!(!told.contains(&group.path), "it ran in the job's group: {told}");
+    assert_eq!(said["cgroup"], group.path.as_str());
+    let own_groups = &told[documents.byte_offset()..];
+    assert!(
+        own_groups.contains(":memory:") && !own_groups.contains(&group.path),
+        "it ran in the job's group: {told}"
+    );
 }
 
 /// Runs a hook of `examples/hooks` with this environment, and a program `name` that writes its arguments in a line each.
@@ -152,7 +158,10 @@ fn a_hook_knows_the_job_as_its_owner_does() {
     assert_eq!(value("WORKLOAD"), Some(format!("slurm-{id}").as_str()));
     assert_eq!(value("CGROUP"), Some(room.group.as_ref().unwrap().path.as_str()));
     assert_eq!((value("USER"), value("POD"), value("CONTAINER")), (Some("root"), None, None));
-    assert_eq!((value("FROM"), value("TO"), value("REASON")), (Some("warn"), Some("soft"), Some("soft_level")));
+    assert_eq!(
+        (value("FROM"), value("TO"), value("REASON")),
+        (Some("warn"), Some("soft"), Some("soft_level"))
+    );
     let incident = value("INCIDENT").unwrap();
     assert!(room.state().join("incidents").join(incident).is_dir(), "{incident}");
 
