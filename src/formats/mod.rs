@@ -9,4 +9,5 @@ pub mod messages;
 pub mod older_logs;
 pub mod parameters;
 pub mod pickle;
+pub mod rank_environment;
 pub mod snapshot;

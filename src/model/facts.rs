@@ -37,6 +37,8 @@ pub struct Facts {
     pub workload_names: Vec<Arc<WorkloadNames>>,
     /// XIDs that the kernel logged since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
+    /// The ranks that the launchers of jobs have started, by the `workload` source; sorted by process.
+    pub environment_ranks: Vec<EnvironmentRank>,
     /// The processes of watched workloads, by the `workload` source; sorted by pid.
     pub members: Vec<Membership>,
     /// The processes of the previous tick, by the engine: events of an ended process are reported after it
@@ -98,8 +100,7 @@ pub struct Workload {
 
 /// The names that the owner of a workload knows it by. Names that do not apply, or are unknown, are empty.
 ///
-/// They come from the kernel, the scheduler and the kubelet; a job cannot choose them, except the name of its
-/// container's log folder, which the kubelet takes from the pod's definition.
+/// They come from the kernel, the scheduler and the kubelet; a job cannot choose them, except its run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkloadNames {
     /// The name of its user, or the number where it has no name.
@@ -110,6 +111,36 @@ pub struct WorkloadNames {
     pub slurm_job_id: Label,
     /// The pod and, if it is known, the container.
     pub pod: ContainerName,
+    /// The run that it is a part of.
+    pub run: Run,
+}
+
+/// A training run, which can span nodes.
+///
+/// Its name is the first that is known of: the configuration, `MEMWARDEN_RUN`, the Slurm job, the owner of the pod,
+/// `TORCHELASTIC_RUN_ID`, `PMIX_NAMESPACE`, and the address of the rendezvous. The job's user can choose those that come
+/// from the environment: they name a run, and do not authorize anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Its name; empty where it is not known.
+    pub name: Label,
+    /// Whether the name comes from the configuration.
+    pub configured: bool,
+}
+
+/// A rank, as the launcher of its job has started it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvironmentRank {
+    /// Its process.
+    pub process: ProcessKey,
+    /// Its workload.
+    pub workload: Arc<Workload>,
+    /// The global rank.
+    pub rank: u32,
+    /// The rank on its node.
+    pub local_rank: Option<u32>,
+    /// The number of ranks of the run.
+    pub world: Option<u32>,
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ mod report;
 mod revision;
 #[cfg(feature = "otlp")]
 mod roads;
+mod runs;
 mod shipped;
 mod skip;
 mod snapshot;

@@ -133,7 +133,7 @@ class Monitor:
         env = os.environ
         self._off = env.get("MEMWARDEN_DISABLE", "") not in ("", "0")
         self._facts: JSON = {
-            "job": job if job is not None else env.get("MEMWARDEN_JOB") or None,
+            "job": job if job is not None else env.get("MEMWARDEN_RUN") or None,
             "rank": rank,
             "local_rank": local_rank,
             "world": world,

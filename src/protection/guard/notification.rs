@@ -44,6 +44,7 @@ pub(super) fn json(
         "mode": moved.mode,
         "incident": incident,
         "workload": known(workload),
+        "run": known(&owner.run.name),
         "user": known(&owner.user),
         "cgroup": known(&owner.cgroup),
         "slurm_job_id": known(&owner.slurm_job_id),

@@ -5,7 +5,7 @@ use super::rank::{Rank, printable};
 use super::rank_identity::RankIdentity;
 use crate::formats::messages::{DeviceMemory, Hello, Params, SaveState};
 use crate::model::desc::Metric;
-use crate::model::facts::Allocator;
+use crate::model::facts::{Allocator, EnvironmentRank};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -47,6 +47,23 @@ pub(super) fn put(
     out.put_some(&m::DROPPED, &labels, rank.dropped.map(Count));
 }
 
+/// Puts the identity of a rank that is not connected to the job socket.
+pub(super) fn put_unconnected(rank: &EnvironmentRank, identity: &RankIdentity, out: &mut Batch) {
+    let hello = Hello {
+        local_rank: rank.local_rank.map(u64::from),
+        world: rank.world.map(u64::from),
+        ..Hello::default()
+    };
+    let mut labels = info(&hello, identity, Some(rank.process.pid));
+    // A launcher that does not tell them leaves them unknown, while a client that does not is the only rank.
+    for (place, known) in [(2, rank.local_rank), (3, rank.world)] {
+        if known.is_none() {
+            labels[place] = Label::default();
+        }
+    }
+    out.put(&m::INFO, &labels, Flag(true));
+}
+
 /// Passes the rank's allocator statistics to the analyzers; without a process if it has ended.
 pub(super) fn report_allocators(
     rank: &Rank,
@@ -86,7 +103,7 @@ fn info(hello: &Hello, identity: &RankIdentity, pid: Option<u32>) -> [Label; 13]
         pid.map(Label::from).unwrap_or_default(),
         gpu,
         uuid,
-        text(&hello.job),
+        identity.run.clone(),
         text(&hello.client),
         text(&hello.framework),
         text(&hello.framework_version),

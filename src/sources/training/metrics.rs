@@ -14,7 +14,7 @@ pub(super) const MOST_SERIES: usize = SEVERAL;
 const HISTOGRAMS: usize = 10_000;
 
 crate::metrics! {
-    /// Process that reports itself as a rank over the job socket; always 1. The labels gpu and uuid are empty where the process uses no GPU or several; run is the name that the user gave the run.
+    /// Rank of a training run: a process that reports as one over the job socket, or, with an empty label client, that the launcher of its job started as one; always 1. The labels gpu and uuid are empty where the process uses no GPU or several; run is the training run on all nodes, and world is its number of ranks.
     pub INFO: Gauge<Flag> = "memwarden_rank_info"
         {workload, rank, local_rank, world, pid, gpu, uuid, run, client, framework, framework_version, precision, recompute};
     /// Processes of the workload that are connected to the job socket as ranks.

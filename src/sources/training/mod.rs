@@ -189,7 +189,13 @@ impl Training {
             // It connected and ended between two samples, so that no other process can have had its rank.
             (None, None) => {
                 let rank = Label::from(hello.rank.unwrap_or(0));
-                RankIdentity { workload: Label::default(), key: None, rank, gpus: Vec::new() }
+                RankIdentity {
+                    workload: Label::default(),
+                    key: None,
+                    rank,
+                    gpus: Vec::new(),
+                    run: Label::default(),
+                }
             }
         };
         self.remember(&identity.workload, client.payer, rank.ooms.saturating_sub(counted), at);
@@ -292,6 +298,7 @@ impl Source for Training {
             self.show(client, identity, at, &mut efforts, out);
             *cut.entry(client.payer).or_default() += out.over_budget() - before;
         }
+        put_unconnected(&clients, &mut identities, out);
         let cut = cut.into_iter().filter(|(_, left_out)| *left_out > 0);
         let series = metrics::MOST_SERIES as u64;
         out.facts.shortages.extend(cut.map(|(user, left_out)| Shortage {
@@ -352,6 +359,20 @@ fn strive(
     effort.elsewhere |= identity.gpus.is_empty();
     effort.gpus.extend(identity.gpus.iter().map(|(_, uuid)| uuid.clone()));
     effort.pids.extend(pid);
+}
+
+/// Exposes the ranks that launchers have started and that are not connected.
+fn put_unconnected(clients: &[(Arc<Client>, bool)], identities: &mut RankIdentities, out: &mut Batch) {
+    let ranks = std::mem::take(&mut out.facts.environment_ranks);
+    for rank in &ranks {
+        if clients.iter().any(|(client, ended)| !ended && client.key == Some(rank.process)) {
+            continue;
+        }
+        if let Some(identity) = identities.of_unconnected(rank, &out.facts) {
+            expose::put_unconnected(rank, &identity, out);
+        }
+    }
+    out.facts.environment_ranks = ranks;
 }
 
 fn put_counts(shared: &Shared, out: &mut Batch) {

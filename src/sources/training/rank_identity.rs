@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::client::Client;
+use super::rank::printable;
 use crate::formats::messages::Hello;
-use crate::model::facts::{Facts, GpuProcess};
+use crate::model::facts::{EnvironmentRank, Facts};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 
@@ -19,6 +20,8 @@ pub(super) struct RankIdentity {
     pub(super) rank: Label,
     /// Index and UUID of each GPU on which the driver lists the process.
     pub(super) gpus: Vec<(Label, Label)>,
+    /// The run that it is a part of; empty where it is not known.
+    pub(super) run: Label,
 }
 
 impl RankIdentity {
@@ -44,6 +47,16 @@ impl RankIdentity {
             _ => None,
         }
     }
+}
+
+/// Index and UUID of each GPU that a process of this tick uses.
+fn gpus(process: ProcessKey, facts: &Facts) -> Vec<(Label, Label)> {
+    let own = facts.gpu_processes.iter().filter(|other| other.pid == process.pid);
+    let mut gpus: Vec<(Label, Label)> =
+        own.map(|process| (process.gpu.clone(), process.uuid.clone())).collect();
+    gpus.sort_unstable();
+    gpus.dedup();
+    gpus
 }
 
 /// Whether the process is newly known as a rank, so that the next sample may assign it to a workload.
@@ -94,15 +107,33 @@ impl RankIdentities {
             }
         }
         // The driver lists pids; the check above showed that this pid is still the same process.
-        let on = |process: &&GpuProcess| client.key.is_some_and(|key| key.pid == process.pid);
-        let mut gpus: Vec<(Label, Label)> = facts
-            .gpu_processes
-            .iter()
-            .filter(on)
-            .map(|process| (process.gpu.clone(), process.uuid.clone()))
-            .collect();
-        gpus.sort_unstable();
-        gpus.dedup();
-        Some(RankIdentity { workload, key, rank, gpus })
+        let gpus = client.key.map(|key| gpus(key, facts)).unwrap_or_default();
+        // The configuration goes before the name that the job reports, and that before the launcher's.
+        let known = key.as_ref().and_then(|key| facts.names_of(key)).map(|names| names.run.clone());
+        let reported = hello.job.as_deref().map(printable).filter(|run| !run.is_empty());
+        let run = match (known, reported) {
+            (Some(run), _) if run.configured => run.name,
+            (_, Some(reported)) => reported,
+            (known, None) => known.unwrap_or_default().name,
+        };
+        Some(RankIdentity { workload, key, rank, gpus, run })
+    }
+
+    /// The identity of a rank that is not connected. Absent where a connected process of its workload has its number.
+    pub(super) fn of_unconnected(&mut self, rank: &EnvironmentRank, facts: &Facts) -> Option<RankIdentity> {
+        let workload = rank.workload.name.clone();
+        let mut label = Label::from(rank.rank);
+        if self.ranks.contains_key(&workload) && self.taken.contains(&[workload.clone(), label.clone()]) {
+            return None;
+        }
+        if !self.taken.insert([workload.clone(), label.clone()]) {
+            label = format!("{label}@{}", rank.process.pid).into();
+            if !self.taken.insert([workload.clone(), label.clone()]) {
+                return None;
+            }
+        }
+        let key = rank.workload.key.clone();
+        let run = facts.names_of(&key).map(|names| names.run.name.clone()).unwrap_or_default();
+        Some(RankIdentity { workload, key: Some(key), rank: label, gpus: gpus(rank.process, facts), run })
     }
 }

@@ -10,7 +10,7 @@ use super::roster::Workload;
 use super::slurm::SlurmJob;
 use super::top::{self, Candidate};
 use crate::host::process::clock_ticks;
-use crate::model::facts::{Membership, PodNames, ProcessTable, WorkloadNames};
+use crate::model::facts::{Membership, PodNames, ProcessTable, Run, WorkloadNames};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
@@ -25,9 +25,11 @@ impl Workloads {
             out.put(&metrics::UNREADABLE, &[], Count(self.texts.unreadable));
             out.put(&metrics::DEFERRED, &[], Count(self.texts.deferred));
         }
-        for workload in self.roster.workloads.values_mut().filter(|workload| workload.watched) {
+        out.facts.environment_ranks.extend_from_slice(self.ranks.ranks());
+        for (id, workload) in self.roster.workloads.iter_mut().filter(|(_, workload)| workload.watched) {
             let user = self.users.name(workload.told.user);
-            put_info(workload, user, self.slurm.of(&workload.identity), &self.pods, out);
+            let run = self.ranks.run_of(*id);
+            put_info(workload, (user, run), self.slurm.of(&workload.identity), &self.pods, out);
             put_sums(workload, self.rules.pss, table.boot, out);
             out.facts.workloads.push(Arc::clone(&workload.told));
             out.facts.workload_names.push(Arc::clone(&workload.names));
@@ -105,7 +107,13 @@ impl Workloads {
     }
 }
 
-fn put_info(workload: &mut Workload, user: Label, job: &SlurmJob, pods: &PodNames, out: &mut Batch) {
+fn put_info(
+    workload: &mut Workload,
+    (user, run): (Label, Run),
+    job: &SlurmJob,
+    pods: &PodNames,
+    out: &mut Batch,
+) {
     let identity = &workload.identity;
     let part = |kinds: &[Kind]| {
         let has = kinds.contains(&identity.kind);
@@ -117,10 +125,11 @@ fn put_info(workload: &mut Workload, user: Label, job: &SlurmJob, pods: &PodName
     let names = pods.containers.get(&container).filter(|_| identity.kind == Kind::Pod).or_else(of_pod);
     let pod = names.cloned().unwrap_or_default();
     let (cgroup, slurm_job_id) = (identity.cgroup.clone(), identity.slurm_job.clone());
-    let names = WorkloadNames { user, cgroup, slurm_job_id, pod };
+    let names = WorkloadNames { user, cgroup, slurm_job_id, pod, run };
     let labels = [
         workload.told.name.clone(),
         identity.kind.label().into(),
+        names.run.name.clone(),
         names.user.clone(),
         names.cgroup.clone(),
         names.slurm_job_id.clone(),

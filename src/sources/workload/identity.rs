@@ -50,20 +50,22 @@ pub(super) struct Identity {
     pub(super) slurm_job: Label,
     pub(super) pod_uid: Label,
     pub(super) unit: Label,
+    /// The run that the configuration gives.
+    pub(super) run: Option<Label>,
 }
 
 impl Identity {
     fn new(kind: Kind, key: WorkloadKey, plain: Label, cgroup: &str) -> Self {
         let empty = Label::default();
         let (slurm_job, pod_uid, unit) = (empty.clone(), empty.clone(), empty);
-        Self { kind, key, plain, cgroup: cgroup.into(), slurm_job, pod_uid, unit }
+        Self { kind, key, plain, cgroup: cgroup.into(), slurm_job, pod_uid, unit, run: None }
     }
 
     /// The identity of a configured workload, found with this process first; without a user, processes of all
     /// users are members.
-    pub(super) fn of_rule(name: &Label, user: Option<u32>, first: &ProcessRow) -> Self {
+    pub(super) fn of_rule(name: &Label, run: Option<&Label>, user: Option<u32>, first: &ProcessRow) -> Self {
         let key = WorkloadKey { anchor: Anchor::Rule(name.clone()), user };
-        Self::new(Kind::Matcher, key, name.clone(), charged(first))
+        Self { run: run.cloned(), ..Self::new(Kind::Matcher, key, name.clone(), charged(first)) }
     }
 
     /// The identity of the process tree below `root`, which uses a GPU or reports as a rank.

@@ -20,6 +20,8 @@ pub(super) struct Matcher {
     pub(super) user: Option<String>,
     pub(super) cgroup: Option<String>,
     pub(super) environment: Option<String>,
+    /// The run of its workload.
+    pub(super) run: Option<Label>,
 }
 
 /// The result of evaluating the conditions that need no access to the process's memory.

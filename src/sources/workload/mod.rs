@@ -14,6 +14,7 @@ mod member;
 pub mod metrics;
 mod naming;
 mod options;
+mod ranks;
 mod roster;
 mod seen;
 mod settle;
@@ -33,6 +34,7 @@ use exits::Exits;
 use identity::{Identity, Kind, Names};
 use member::{Files, Member};
 use options::Rules;
+use ranks::Ranks;
 use roster::Roster;
 use seen::Seen;
 use settle::Claim;
@@ -82,6 +84,7 @@ struct Workloads {
     trees: Trees,
     texts: Texts,
     slurm: SlurmJobs,
+    ranks: Ranks,
     /// Names of pods and containers, at this sample.
     pods: Arc<PodNames>,
     /// Number of workloads that are not tracked because of the limit, by user.
@@ -94,6 +97,7 @@ impl Workloads {
         let texts = Texts::new(&rules.matchers, Arc::clone(pool));
         Self {
             slurm: SlurmJobs::new(Arc::clone(pool), Arc::clone(&texts.budget)),
+            ranks: Ranks::new(Arc::clone(pool), Arc::clone(&texts.budget)),
             texts,
             rules,
             pods: Arc::default(),
@@ -197,6 +201,8 @@ impl Workloads {
         let claims = claimed.filter_map(|(seen, row)| Some((seen.claim?, row)));
         let users = &mut self.users;
         self.left_out = self.roster.turn(claims, self.rules.max_workloads, |uid| users.name(uid));
+        let read = (&self.files.root, &*self.pods);
+        self.ranks.turn(&self.seen, table, &parents, &self.roster, read, at);
     }
 
     /// Passes on which process belongs to which workload, and which users are affected by the limit.
@@ -267,11 +273,12 @@ impl Workloads {
 /// The claim of a process by a configured tree or matcher, or by its cgroup.
 fn direct(seen: &Seen, row: &ProcessRow, rules: &Rules, trees: &Trees, roster: &mut Roster) -> Option<Claim> {
     // A tree that is requested by its pid contains only descendants of that process.
-    let tree = trees.name_of(row.key).map(|name| (name, None));
+    let tree = trees.name_of(row.key).map(|name| (name, None, None));
     let user = if row.uid == 0 { seen.user } else { row.uid };
-    let matched = seen.matched.map(|place| (&rules.matchers[place].name, Some(user)));
-    if let Some((name, user)) = tree.or(matched) {
-        let identity = Identity::of_rule(name, user, row);
+    let matched = seen.matched.map(|place| &rules.matchers[place]);
+    let matched = matched.map(|matcher| (&matcher.name, matcher.run.as_ref(), Some(user)));
+    if let Some((name, run, user)) = tree.or(matched) {
+        let identity = Identity::of_rule(name, run, user, row);
         return Some(roster.claim(&identity.key.clone(), || identity));
     }
     let identity = &seen.named.as_ref()?.identity;

@@ -62,7 +62,16 @@ mod tests {
     fn identity(anchor: Anchor, user: Option<u32>, plain: &str) -> Identity {
         let empty = Label::default;
         let (kind, key, plain) = (Kind::Matcher, WorkloadKey { anchor, user }, plain.into());
-        Identity { kind, key, plain, cgroup: empty(), slurm_job: empty(), pod_uid: empty(), unit: empty() }
+        Identity {
+            kind,
+            key,
+            plain,
+            cgroup: empty(),
+            slurm_job: empty(),
+            pod_uid: empty(),
+            unit: empty(),
+            run: None,
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ macro_rules! opts {
 
 opts! {
     /// Workloads defined by conditions, evaluated before all other kinds: the processes that meet every condition given, with their descendants. Entries with the same name form one workload; processes of different users are always separate workloads.
-    MATCHERS: "matchers", OptKind::Sections(&[&NAME, &EXECUTABLE, &COMMAND_LINE, &USER, &CGROUP, &ENVIRONMENT]), "[]";
+    MATCHERS: "matchers", OptKind::Sections(&[&NAME, &EXECUTABLE, &COMMAND_LINE, &USER, &CGROUP, &ENVIRONMENT, &RUN]), "[]";
     /// Workloads defined by process trees, evaluated before the matchers: the pid of the first process, which must run when sampling starts, and a name, such as "4711 my-run".
     TREES: "trees", OptKind::Texts, "[]";
     /// Name of the workload.
@@ -29,6 +29,8 @@ opts! {
     CGROUP: "cgroup", OptKind::Text, "\"\"";
     /// Environment variable at the start of the process, as `NAME` or `NAME=VALUE`; `*` and `?` are wildcards in the value. The first 256 KiB of the environment are compared.
     ENVIRONMENT: "environment", OptKind::Text, "\"\"";
+    /// Name of the training run that the workload is a part of, the same on all its nodes; if it is absent, it is read from the job.
+    RUN: "run", OptKind::Text, "\"\"";
     /// Whether each Slurm job is a workload.
     SLURM: "slurm", OptKind::Bool, "true";
     /// Whether each Kubernetes pod is a workload.
@@ -124,6 +126,7 @@ impl Rules {
                 user: section.text(&USER),
                 cgroup: section.text(&CGROUP),
                 environment: section.text(&ENVIRONMENT),
+                run: section.text(&RUN).map(|run| run.as_str().into()),
             };
             match matcher.problem() {
                 None => matchers.push(matcher),
@@ -166,7 +169,7 @@ mod tests {
     fn settings_become_rules_and_bad_matchers_are_named() {
         let section = |name: &str, user: &str| {
             let mut section = Settings::default();
-            for opt in [&EXECUTABLE, &COMMAND_LINE, &CGROUP, &ENVIRONMENT] {
+            for opt in [&EXECUTABLE, &COMMAND_LINE, &CGROUP, &ENVIRONMENT, &RUN] {
                 section.set(opt, Value::Text(String::new()));
             }
             section.set(&NAME, Value::Text(name.to_owned()));

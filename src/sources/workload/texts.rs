@@ -107,11 +107,11 @@ impl Texts {
         users: &mut Users,
         at: Timestamp,
     ) {
+        self.budget.turn(self.turned.map_or(Duration::ZERO, |before| at.since(before)));
+        self.turned = Some(at);
         if self.matchers.is_empty() {
             return;
         }
-        self.budget.turn(self.turned.map_or(Duration::ZERO, |before| at.since(before)));
-        self.turned = Some(at);
         let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
         self.requests.keep(|key| place_of(seen, key).is_some());
         // If the user's share does not suffice for all, processes that were never compared come first.
