@@ -8,7 +8,7 @@ use crate::model::facts::Facts;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
-use crate::model::units::Joules;
+use crate::model::units::{Joules, PerSecond};
 
 /// Energy rate of each GPU, by UUID.
 #[derive(Debug, Default)]
@@ -62,8 +62,10 @@ impl Energy {
     pub(super) fn put(&mut self, efforts: &BTreeMap<Label, Effort>, at: Timestamp, out: &mut Batch) {
         self.read(at, out);
         for (workload, effort) in efforts {
+            let label = std::slice::from_ref(workload);
+            out.put_some(&m::WORKLOAD_TOKEN_RATE, label, effort.tokens.and_then(PerSecond::new));
             let joules = self.per_token(effort, &out.facts, at).and_then(Joules::new);
-            out.put_some(&m::JOULES_PER_TOKEN, std::slice::from_ref(workload), joules);
+            out.put_some(&m::JOULES_PER_TOKEN, label, joules);
         }
     }
 

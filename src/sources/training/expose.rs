@@ -115,6 +115,7 @@ fn info(hello: &Hello, identity: &RankIdentity, pid: Option<u32>) -> [Label; 13]
 fn put_steps(rank: &Rank, labels: &[Label; 2], at: Timestamp, out: &mut Batch) {
     if rank.step.is_some() {
         out.put_some(&m::STEP, labels, rank.step.map(Count));
+        out.put_some(&m::STEP_AGE, labels, rank.stepped.map(|stepped| at.since(stepped).into()));
         out.put(&m::STEPS, labels, Count(rank.steps));
     }
     if rank.last_duration.is_some() {

@@ -19,6 +19,8 @@ crate::metrics! {
         {workload, rank, local_rank, world, pid, gpu, uuid, run, client, framework, framework_version, precision, recompute};
     /// Processes of the workload that are connected to the job socket as ranks.
     pub RANKS: Gauge<Count> = "memwarden_training_ranks" {workload}.counting("{rank}");
+    /// Number of ranks of the workload's run on all nodes, as its ranks report it or as its launcher has set it; absent where that is unknown.
+    pub WORLD: Gauge<Count> = "memwarden_training_world_size" {workload}.counting("{rank}");
     /// Connected processes of the workload that report a rank that another process has.
     pub CONFLICTS: Gauge<Count> = "memwarden_training_rank_conflicts" {workload}.counting("{rank}");
     /// Time since the last message of the rank.
@@ -26,6 +28,8 @@ crate::metrics! {
 
     /// Number of the rank's last optimizer step.
     pub STEP: Gauge<Count> = "memwarden_training_step" {workload, rank}.counting("{step}");
+    /// Time since the rank's last optimizer step; absent before the first one.
+    pub STEP_AGE: Gauge<Seconds> = "memwarden_training_step_age_seconds" {workload, rank};
     /// Optimizer steps of the rank since it connected.
     pub STEPS: Counter<Count> = "memwarden_training_steps_total" {workload, rank}.counting("{step}");
     /// Duration of the rank's optimizer steps that were reported individually.
@@ -129,6 +133,8 @@ crate::metrics! {
     pub FLOPS: Gauge<PerSecond> = "memwarden_training_flops_per_second" {workload, rank, convention}.counting("{flop}/s");
     /// Model FLOPs utilization (MFU): operations per second that the rank achieves as a share of the GPU's dense peak at the rank's precision, 0 to 1; absent for a GPU whose peak is unknown.
     pub MFU: Gauge<Ratio> = "memwarden_training_mfu_ratio" {workload, rank, convention};
+    /// Tokens per second that the workload's ranks on this node train on, each replica's counted once; absent where a rank reports no tokens or no parallel layout.
+    pub WORKLOAD_TOKEN_RATE: Gauge<PerSecond> = "memwarden_training_workload_tokens_per_second" {workload}.counting("{token}/s");
     /// Energy of the GPUs of the workload's ranks per token, averaged over 30 seconds or a few steps; absent where a GPU reports no energy or is shared with other workloads.
     pub JOULES_PER_TOKEN: Gauge<Joules> = "memwarden_training_energy_per_token_joules" {workload};
 }

@@ -313,6 +313,9 @@ impl Source for Training {
         for (workload, ranks) in &identities.ranks {
             out.put(&metrics::RANKS, std::slice::from_ref(workload), Count(*ranks));
         }
+        for (workload, world) in &identities.worlds {
+            out.put(&metrics::WORLD, std::slice::from_ref(workload), Count(*world));
+        }
         for (workload, conflicts) in &identities.conflicts {
             out.put(&metrics::CONFLICTS, std::slice::from_ref(workload), Count(*conflicts));
         }

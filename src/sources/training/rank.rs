@@ -66,6 +66,8 @@ pub struct Rank {
     changes: u32,
     /// The number of its last optimizer step.
     pub step: Option<u64>,
+    /// When its last optimizer step was reported.
+    pub stepped: Option<Timestamp>,
     /// Steps since it connected.
     pub steps: u64,
     /// Durations of its steps.
@@ -210,7 +212,9 @@ impl Rank {
             // The first step, or a step after a return to an earlier checkpoint.
             _ => 1,
         });
-        self.step = Some(number);
+        if self.step.replace(number) != Some(number) {
+            self.stepped = Some(now);
+        }
         if first { self.add_event(at, Kind::FirstStep, "step", Some(number), None) } else { Ok(()) }
     }
 

@@ -72,6 +72,8 @@ pub(super) struct RankIdentities {
     pub(super) conflicts: BTreeMap<Label, u64>,
     /// Number of ranks of each workload.
     pub(super) ranks: BTreeMap<Label, u64>,
+    /// Largest world size of each workload's ranks.
+    pub(super) worlds: BTreeMap<Label, u64>,
 }
 
 impl RankIdentities {
@@ -94,6 +96,7 @@ impl RankIdentities {
         let number = hello.rank.unwrap_or(0);
         let mut rank = Label::from(number);
         *self.ranks.entry(workload.clone()).or_default() += 1;
+        self.meet_world(&workload, hello.world);
         self.conflicts.entry(workload.clone()).or_default();
         if !self.taken.insert([workload.clone(), rank.clone()]) {
             *self.conflicts.entry(workload.clone()).or_default() += 1;
@@ -119,6 +122,13 @@ impl RankIdentities {
         Some(RankIdentity { workload, key, rank, gpus, run })
     }
 
+    fn meet_world(&mut self, workload: &Label, world: Option<u64>) {
+        if let Some(world) = world {
+            let largest = self.worlds.entry(workload.clone()).or_default();
+            *largest = world.max(*largest);
+        }
+    }
+
     /// The identity of a rank that is not connected. Absent where a connected process of its workload has its number.
     pub(super) fn of_unconnected(&mut self, rank: &EnvironmentRank, facts: &Facts) -> Option<RankIdentity> {
         let workload = rank.workload.name.clone();
@@ -132,6 +142,7 @@ impl RankIdentities {
                 return None;
             }
         }
+        self.meet_world(&workload, rank.world.map(u64::from));
         let key = rank.workload.key.clone();
         let run = facts.names_of(&key).map(|names| names.run.name.clone()).unwrap_or_default();
         Some(RankIdentity { workload, key: Some(key), rank: label, gpus: gpus(rank.process, facts), run })

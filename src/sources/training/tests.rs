@@ -204,6 +204,7 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
             memwarden_rank_info{workload="slurm/17",rank="3",local_rank="3",world="8",pid="PID",gpu="2",uuid="GPU-5f1d2a7c-0a3b-4c8e-9d55-0d9b6a1f0e11",run="llama-sft",client="memwarden.py 0.1",framework="torch",framework_version="2.9.1",precision="bf16",recompute="none"} 1
             memwarden_training_message_age_seconds{workload="slurm/17",rank="3"} 0
             memwarden_training_step{workload="slurm/17",rank="3"} 120
+            memwarden_training_step_age_seconds{workload="slurm/17",rank="3"} 0
             memwarden_training_steps_total{workload="slurm/17",rank="3"} 1
             memwarden_training_step_duration_seconds_sum{workload="slurm/17",rank="3"} 0.512
             memwarden_training_step_duration_seconds_count{workload="slurm/17",rank="3"} 1
@@ -252,6 +253,7 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
             memwarden_training_client_dropped_total{workload="slurm/17",rank="3"} 0
             memwarden_training_process_rss_bytes{workload="slurm/17",rank="3"} 128974848
             memwarden_training_ranks{workload="slurm/17"} 1
+            memwarden_training_world_size{workload="slurm/17"} 8
             memwarden_training_rank_conflicts{workload="slurm/17"} 0
             memwarden_training_ooms_total{workload="slurm/17"} 1
         "#]],
