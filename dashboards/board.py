@@ -92,8 +92,9 @@ class Board:
                        "thresholds": thresholds(*steps), "mappings": list(mappings), **defaults,
                    }, options=options)
 
-    def table(self, title, query, width=12, height=8, description="", hide=(), unit="short", names=None, overrides=(), **defaults):
-        self._table(title, [query], [], width, height, description, ("instance", "job", *hide), unit, names, overrides, defaults)
+    def table(self, title, query, width=12, height=8, description="", hide=(), shown=(), unit="short", names=None, overrides=(), **defaults):
+        hidden = [name for name in ("instance", "job", *hide) if name not in shown]
+        self._table(title, [query], [], width, height, description, hidden, unit, names, overrides, defaults)
 
     def joined(self, title, columns, width=24, height=10, description="", hide=(), names=None):
         """A table of one row for each set of labels, which all queries share; columns are (query, title, unit)."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the Grafana dashboards: memwarden-node.json of one node, -fleet.json of many, -training.json of jobs.
+"""Writes the Grafana dashboards: memwarden-node.json of one node, -fleet.json of many, -runs.json of training
+runs on all of their nodes, -training.json of the jobs of a node.
 
     dashboards/build.py            # writes the files
     dashboards/build.py --check    # fails where a file is not what this writes
@@ -20,6 +21,7 @@ from board import (
     Board, dashboard, level, like, numbered, of, painted, variable, words,
 )
 from protection import protection
+from runs import runs
 from training import training
 
 FOLDER = Path(__file__).parent
@@ -233,19 +235,28 @@ def node():
     ])
 
 
+# The values of instance:memwarden_node_state:level.
+NODES = [("seen in full", SKY), ("blind", YELLOW), ("hung", ORANGE), ("stale", RED), ("down", RED)]
+
+
 def fleet():
     """Uses only recording rules, so that it is as fast for a thousand nodes as for one."""
     b = Board()
     risk, tte = "instance:memwarden_forecast_risk:max", "instance:memwarden_forecast_time_to_exhaustion_seconds:min"
+    state = "instance:memwarden_node_state:level"
     colors = [level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)]
     b.row("Now")
-    b.stat("Nodes", f"count({risk}{{{HERE}}})", "short", description="Nodes with forecasts.")
+    b.stat("Nodes", f"count({state}{{{HERE}}})", "short", description="Nodes that are or were monitored within the last day.")
+    b.stat("Down, stale, hung or blind", f"sum({state}{{{HERE}}} > bool 0)", "short", steps=[level(RED, 1)], description="Nodes whose state is not known in full. Their risk is unknown, not low.")
     b.stat("At high risk or worse", f"sum({risk}{{{HERE}}} >= bool 2)", "short", steps=[level(ORANGE, 1)], description="Nodes with a resource that may be exhausted within 15 minutes.")
     b.stat("At critical risk", f"sum({risk}{{{HERE}}} >= bool 3)", "short", steps=[level(RED, 1)], description="Nodes with a resource that is about to be exhausted.")
     b.stat("Least time left, p50", f'min({tte}{{{HERE},estimate="p50"}})', "s", noValue="none predicted", description="Time to exhaustion on the node where memory is exhausted first.")
     b.stat("Leaks", f"sum(instance:memwarden_leak_leaking:count{{{HERE}}})", "short", steps=[level(RED, 1)], description="Workloads, ranks and GPU processes that leak.")
     b.stat("Critical findings", f'sum(instance:memwarden_findings:sum{{{HERE},severity="critical"}})', "short", steps=[level(RED, 1)], description="Active findings of the analyzers.")
     b.row("Nodes")
+    b.timeline("State of the nodes, worst first", [(f"topk(30, {state}{{{HERE}}})", "{{instance}}")], width=24,
+               mappings=words(NODES), steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)],
+               description="down: not scraped, or not discovered any more. stale: no new sample. hung: a GPU hangs or is lost. blind: a source fails.")
     b.timeline("Risk of the nodes at most risk", [(f"topk(30, {risk}{{{HERE}}})", "{{instance}}")], height=12, mappings=words(LEVELS), steps=colors,
                description="Highest level of risk of any resource of the node.")
     b.lines("Time left, p50", [(f'bottomk(20, {tte}{{{HERE},estimate="p50"}})', "{{instance}}")], "s", width=12, height=12, log=True,
@@ -258,13 +269,15 @@ def fleet():
             description="Workloads, ranks and GPU processes that leak, on the twenty nodes with the most.", min=0, decimals=0)
     b.lines("Findings in force", [(f"sum by (severity) (instance:memwarden_findings:sum{{{HERE}}})", "{{severity}}")], "short", width=24, stack=True,
             description="Active findings of all nodes, by severity.", min=0, decimals=0, overrides=[painted("critical", RED), painted("warning", ORANGE), painted("info", SKY)])
+    b.table("Nodes", f"{state}{{{HERE}}}", width=24, shown=("instance",), names={"Value": "state"}, mappings=words(NODES), description="State of each node; the name opens the dashboard of the node.",
+            overrides=[of("instance", ("links", [{"title": "Node", "url": "/d/memwarden-node?var-instance=${__value.raw}&${__url_time_range}"}]))])
     return dashboard("fleet", "Which nodes run out of memory first, and which leak. Needs memwarden.recording.rules.yaml.", b, [
         variable("instance", "label_values(memwarden_build_info, instance)", "Node"),
     ])
 
 
 def main():
-    for board in (node(), fleet(), training()):
+    for board in (node(), fleet(), runs(), training()):
         target = FOLDER / f"{board['uid']}.json"
         text = json.dumps(board, indent=2) + "\n"
         if "--check" not in sys.argv[1:]:

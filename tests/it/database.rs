@@ -125,7 +125,7 @@ pub(crate) fn dashboard_queries() -> BTreeSet<String> {
         for panel in board["panels"].as_array().unwrap() {
             for target in panel["targets"].as_array().into_iter().flatten() {
                 let query = target["expr"].as_str().unwrap();
-                let filled = ["instance", "gpu", "workload", "rank"]
+                let filled = ["instance", "gpu", "workload", "rank", "run"]
                     .iter()
                     .fold(query.to_owned(), |query, name| query.replace(&format!("${name}"), ".*"));
                 found.insert(filled.replace("$__rate_interval", "10s"));

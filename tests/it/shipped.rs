@@ -14,9 +14,10 @@ fn root(name: &str) -> PathBuf {
 }
 
 /// Every dashboard.
-pub(crate) const DASHBOARDS: [&str; 3] = [
+pub(crate) const DASHBOARDS: [&str; 4] = [
     "dashboards/memwarden-node.json",
     "dashboards/memwarden-fleet.json",
+    "dashboards/memwarden-runs.json",
     "dashboards/memwarden-training.json",
 ];
 const RULES: [&str; 2] = ["alerts/memwarden.rules.yaml", "alerts/memwarden.recording.rules.yaml"];
