@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_built_later_is_told_what_was_asked() {
+    fn a_source_that_is_built_later_gets_the_earlier_requests() {
         static ATTENTIVE: Registration = Registration {
             name: "moody",
             about: "A source for tests.",

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_knows_better() {
+    fn a_configured_peak_replaces_the_table() {
         let known = [
             Override { name: "ascend 910*".to_owned(), flops: 3.2e14 },
             Override { name: "NVIDIA L4".to_owned(), flops: 0.0 },
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn fp8_has_no_share_of_a_bf16_peak() {
+    fn fp8_has_no_mfu_of_a_bf16_peak() {
         for name in ["fp8", "fp32", "tf32", "mxfp8", ""] {
             assert_eq!(Precision::from_name(name), None, "{name}");
         }

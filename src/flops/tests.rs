@@ -249,7 +249,7 @@ fn weights_that_are_not_trained_need_no_gradients() {
 }
 
 #[test]
-fn what_is_missing_or_contradicts_gives_nothing() {
+fn missing_or_contradictory_shapes_give_no_estimate() {
     let full = |shape: &Shape| flops_per_token(shape, 4096, Convention::Full);
     let good = llama3_8b();
     assert!(full(&good).is_some());

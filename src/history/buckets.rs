@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_samples_are_kept_and_the_oldest_leave_in_order() {
+    fn the_newest_samples_are_kept_and_the_oldest_are_dropped_in_order() {
         let mut history = Buckets::default();
         let mut left: Vec<Bucket> = Vec::new();
         for i in 0..10_000_u32 {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_year_a_second_is_a_second() {
+    fn times_are_exact_after_a_year() {
         let mut history = Buckets::default();
         let year = 31_557_600.0;
         for i in 0..3_000_u32 {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_gone() {
+    fn removed_samples_are_gone() {
         let mut history = Buckets::default();
         for i in 0..500_u32 {
             history.push(f64::from(i), [Some(1.0), Some(2.0)]);

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_life_fits_evenly_with_its_extremes_and_its_mean() {
+    fn a_long_history_fits_evenly_with_its_extremes_and_its_mean() {
         let mut life = Life::default();
         for i in 0..1_000_000_u32 {
             let value = if i == 31_415 { 9.0 } else { f64::from(i % 2) };
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_young_life_has_no_past_and_an_old_one_keeps_it() {
+    fn only_a_long_history_has_older_values() {
         let mut life = Life::default();
         for i in 0..1_000_u32 {
             life.push(f64::from(i), [Some(1.0), None]);

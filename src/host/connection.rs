@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_end_is_found_however_it_connects() {
+    fn the_clients_connection_is_found_for_every_address() {
         let found = |peer, local| listed(peer, local).map(|socket| (socket.uid, socket.inode));
         assert_eq!(found("127.0.0.1:41394", "127.0.0.1:4317"), Some((1000, 4711)));
         assert_eq!(found("127.0.0.1:41395", "127.0.0.1:4317"), Some((1001, 4712)), "through IPv6");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_own_list_is_understood() {
+    fn the_kernels_list_is_parsed() {
         let proc = Path::new("/proc");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_holder_is_the_one_that_opened_it() {
+    fn the_oldest_holder_is_the_process_that_opened_it() {
         let tree = Tree::new();
         for (pid, start) in [(7, 900), (40, 100), (50, 50)] {
             tree.add(&Process::new(pid, "python").start(start));

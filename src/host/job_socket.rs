@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_stays() {
+    fn a_file_that_is_not_a_socket_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("job.sock");
         std::fs::write(&path, "precious").unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn another_users_socket_in_a_shared_folder_stays() {
+    fn another_users_socket_in_a_shared_folder_is_kept() {
         if !geteuid().is_root() {
             return;
         }

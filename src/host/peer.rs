@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_who_connects() {
+    fn the_peer_is_the_one_that_the_kernel_reports() {
         let (one, _other) = UnixStream::pair().unwrap();
         assert_eq!(peer(&one).unwrap(), own());
         let found = own().process(&one, real(), clock::now()).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_ended_is_nobody_whoever_has_its_pid() {
+    fn a_process_that_has_ended_is_not_found_by_its_pid() {
         // As if the pid of a process that connected and ended were now that of this process.
         assert_eq!(own().proven(&Held::Gone, real(), clock::now()), None);
         #[expect(clippy::disallowed_methods, reason = "a process that ends is what this is about")]
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_descriptor_only_who_was_there_before_counts() {
+    fn without_a_pidfd_only_a_process_older_than_the_connection_counts() {
         let tree = Tree::new();
         tree.add(&Process::new(7, "python").start(4_711));
         let at = |ticks: u64| {

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_with_many_leaves_a_place_for_a_user_with_one() {
+    fn a_user_with_many_entries_leaves_a_place_for_a_user_with_one() {
         let owners: Vec<u32> = std::iter::repeat_n(7, 70).chain([9]).collect();
         let kept = divide(&owners, 64);
         assert!(kept[70]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_takes_from_who_has_most() {
+    fn a_full_table_evicts_from_the_user_with_the_most() {
         let mut shares = Shares::new(4);
         for _ in 0..4 {
             assert_eq!(shares.request(7), Answer::Free);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_into_no_share_goes_to_who_fits() {
+    fn capacity_that_one_user_cannot_use_goes_to_another() {
         // Each has a share of ten: what takes fifteen does not fit, and the places go to the other.
         let asked = [(7, 8), (7, 8), (9, 15), (7, 8)];
         assert_eq!(divide_sizes(&asked, 20), [true, true, false, false]);
@@ -225,7 +225,7 @@ mod tests {
         }
 
         #[test]
-        fn all_places_are_used_and_nobody_has_less_than_another_who_asked_for_less(
+        fn all_places_are_used_and_no_user_has_less_than_a_user_who_requested_less(
             owners in proptest::collection::vec(0_u32..6, 0..60),
             most in 0_usize..40,
         ) {

@@ -257,7 +257,7 @@ mod tests {
     static SHARE: Gauge<Ratio> = Gauge::new("memwarden_share_ratio", "x", &[]);
 
     #[test]
-    fn what_exceeds_the_budget_is_counted() {
+    fn series_beyond_the_budget_are_counted() {
         let mut batch = Batch::new();
         for n in 0..5_u32 {
             batch.put(&SMALL, &[n.into()], Count(1));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_is_whole_or_not_there() {
+    fn a_histogram_is_complete_or_absent() {
         static TIMES: Histogram<Ratio> =
             Histogram::<Ratio>::new("memwarden_share_ratio", "x", &["a", "le"]).budget(7);
         let mut buckets = Buckets::<0, 2>::default();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_taken_over_from_the_tick_before() {
+    fn labels_are_reused_from_the_previous_tick() {
         static MANY: Gauge<Count> = Gauge::<Count>::new("memwarden_many", "x", &["a"]);
         let filled = |mut batch: Batch, names: &[u32]| {
             for name in names {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_turned_away_is_told_for_a_minute_and_of_few_users() {
+    fn refusals_are_reported_for_a_minute_and_for_few_users() {
         let mut turned = TurnedAway::new("places");
         let told = |turned: &mut TurnedAway, second| -> Vec<(Option<u32>, u64)> {
             let now = Timestamp::from_secs(second);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_tried_again_as_the_specification_says() {
+    fn transient_errors_are_retried_as_specified() {
         let http = |status, headers: &[(&'static str, &str)]| {
             again(OtlpProtocol::HttpProtobuf, &answer(status, headers, b"no"))
         };
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_a_call_cannot_write_to_a_terminal() {
+    fn control_characters_of_an_error_text_are_escaped() {
         let told = answer(200, &[("grpc-status", "3"), ("grpc-message", "a%1B[31m%0Ab")], b"");
         assert_eq!(
             judge(OtlpProtocol::Grpc, &told),

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_and_differ() {
+    fn retry_delays_grow_and_vary() {
         for (tried, most) in [(0, 1), (1, 2), (3, 8), (6, 60), (u32::MAX, 60)] {
             let most = Duration::from_secs(most);
             let waits: Vec<_> = (0..20).map(|_| backoff(tried)).collect();

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_turned_over_and_the_oldest_goes() {
+    fn files_are_rotated_and_the_oldest_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let open = Folder::open(folder.path()).unwrap();
         let mut log = Rotating::new("perf.log", 10, 2);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_has_a_date_where_the_calendar_has_one() {
+    fn times_outside_the_calendar_have_no_date() {
         let shown = [0.0, 1_709_249_400.999_9, -1.0, 1e12, f64::INFINITY].map(stamp);
         let expected =
             ["1970-01-01 00:00:00", "2024-02-29 23:30:01", "1969-12-31 23:59:59", "1000000000000", "inf"];

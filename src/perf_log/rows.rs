@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_comes_every_so_many_steps_and_after_a_restart() {
+    fn rows_are_written_at_the_interval_and_after_a_restart() {
         let mut follower = Follower::default();
         let mut row = |step, at, samples| {
             let row = follower.row(&told(step, at, samples), 10)?;

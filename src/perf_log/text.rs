@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_told() {
+    fn known_values_are_written() {
         let row = Row {
             unix_seconds: 1_750_764_440.0,
             step: 10,

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_the_line_it_begins_in() {
+    fn errors_have_the_line_where_the_row_starts() {
         let said = |bytes: &[u8]| rows(bytes).unwrap_err();
         assert_eq!(said(b"a,b\n\n1,\xff\n"), RowError { line: 3, problem: RowProblem::NotText });
         assert_eq!(said(b"a,b\n1,\"2\n3,4\n5,6\n"), RowError { line: 2, problem: RowProblem::OpenQuote });
@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_of_short_rows_is_no_long_row() {
+    fn the_row_limit_does_not_apply_to_the_file() {
         let many = "1,2\n".repeat(1 << 20);
         assert_eq!(rows(many.as_bytes()).unwrap().len(), 1 << 20);
     }
 
     proptest! {
         #[test]
-        fn no_bytes_panic_and_lines_rise(text in "[a,\"\n\r ]{0,60}", bytes: Vec<u8>) {
+        fn no_bytes_panic_and_line_numbers_increase(text in "[a,\"\n\r ]{0,60}", bytes: Vec<u8>) {
             let _ = rows(&bytes);
             if let Ok(found) = rows(text.as_bytes()) {
                 prop_assert!(found.windows(2).all(|pair| pair[0].0 <= pair[1].0), "{found:?}");
@@ -187,7 +187,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(cells in proptest::collection::vec("[a,\"\n]{1,5}x", 1..6)) {
+        fn written_values_are_read_back(cells in proptest::collection::vec("[a,\"\n]{1,5}x", 1..6)) {
             let mut writer = csv::Writer::from_writer(Vec::new());
             writer.write_record(&cells).unwrap();
             let text = writer.into_inner().unwrap();

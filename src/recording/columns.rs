@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_with_its_line() {
+    fn errors_have_the_line() {
         assert_eq!(said(b"t_s,bytes\n1,2\n\n3,x\n"), "line 4, column bytes: \"x\" is no number");
         assert_eq!(said(b"t_s,bytes\n1,2\n3\n"), "line 3: 1 cells, but the header has 2");
         assert_eq!(said(b"t_s,bytes\n1,2\n3,\xff\n"), "line 3: not UTF-8 text");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_no_csv() {
+    fn other_files_are_not_csv() {
         assert!(is_csv(b"\nt_s,bytes\n") && is_csv(b"1,2\n") && is_csv(b"Time,rss\n"));
         assert!(
             !is_csv(b"2025-06-24 11:27:22,455 - INFO - x\n")

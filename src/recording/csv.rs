@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_go_by_name_or_place() {
+    fn columns_are_selected_by_name_or_position() {
         check(
             b"t_s,bytes,limit\n0,10,100\n1,11,100\n",
             expect![[r#"
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_put_right_is_remarked() {
+    fn corrected_problems_are_noted() {
         check(
             b"t_s,bytes\n2,12\n1,11\n1,13\n3,nan\n4,\n",
             expect![[r#"
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_have_the_line() {
         check(b"", expect!["run.csv: the file is empty"]);
         check(b"\n \n", expect!["run.csv: the file is empty"]);
         check(b"t_s,bytes\n", expect!["run.csv: there is no row with a value"]);

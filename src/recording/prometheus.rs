@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_are_described() {
         let refused =
             read(br#"{"status":"error","errorType":"bad_data","error":"parse error"}"#).unwrap_err();
         assert_eq!(refused.to_string(), "the server refused the query: parse error");

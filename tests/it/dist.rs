@@ -77,7 +77,7 @@ pub fn fails(count: usize) {
 ";
 
 #[test]
-fn what_is_shipped_names_no_path_and_has_its_lines_beside_it() {
+fn shipped_programs_contain_no_build_path_and_have_separate_debug_lines() {
     let Some(package) = Package::new("") else { return };
     let place = package.tree.to_str().unwrap();
     std::fs::write(package.tree.join("src/main.rs"), PANICS.replace("PLACE", place)).unwrap();

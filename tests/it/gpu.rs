@@ -146,7 +146,7 @@ mod tests {
     const ONE_LOST: &str = r#"{"devices": [{"state": "lost"}, {"utilization": 9}]}"#;
 
     #[test]
-    fn healthy_gpus_tell_everything() {
+    fn healthy_gpus_have_all_values() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
         assert!(node.outcome.is_ok(), "{:?}", node.outcome);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hung_gpu_holds_up_nobody_and_comes_back() {
+    fn a_hung_gpu_delays_no_other_and_recovers() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
         node.change(ONE_HANGS);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_gpu_is_said_and_may_return() {
+    fn a_lost_gpu_is_reported_and_may_return() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         node.change(ONE_LOST);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_and_unknown_are_said() {
+    fn unsupported_and_unknown_values_are_reported() {
         let scenario = r#"{"devices": [{"memory": null, "returns": {"nvmlDeviceGetPowerUsage": 4242,
             "nvmlDeviceGetTemperature": "no_permission"}, "churn": {"grow_between_calls": 8, "limit": 16},
             "processes": [{"pid": 5, "memory": null}]}]}"#;
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn xids_of_both_roads_count_once() {
+    fn xids_of_both_sources_count_once() {
         let mut node = Node::new(r#"{"devices": [{"pci": "00000000:3B:00.0"}]}"#);
         node.until(|node| node.gpu_is("0", "ok"));
         assert_eq!(node.xids("31"), Some(0.0));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_registration_is_tried_again() {
+    fn a_refused_registration_is_retried() {
         let refused = r#"{"devices": [{"returns": {"nvmlDeviceRegisterEvents": 999}}]}"#;
         let mut node = Node::new(refused);
         let labels = [("field", "xids"), ("status", "error")];
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_for_xids_that_hangs_is_seen() {
+    fn a_hung_wait_for_xids_is_detected() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         node.change(&TWO.replacen('{', r#"{"hang": ["nvmlEventSetWait_v2"], "#, 1));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_waits_for_nobody_and_forgets_nothing() {
+    fn a_reload_does_not_wait_and_keeps_the_state() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         node.signal(rustix::process::Signal::KILL);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_the_library_is_no_failure_unless_it_has_the_driver() {
+    fn a_host_without_the_library_is_a_failure_only_if_it_has_the_driver() {
         let mut node = Node::with("/nowhere/libnvidia-ml.so.1".into(), "");
         node.until(|node| node.nvml_is("library_absent"));
         assert!(matches!(node.outcome, Err(SourceError::Unavailable { .. })), "{:?}", node.outcome);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_ends_with_its_source_and_tells_its_size() {
+    fn the_worker_exits_with_its_source_and_reports_its_memory() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         let pid = node.worker();

@@ -360,7 +360,7 @@ fn imports(path: &Path, text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn imports_are_seen_however_they_are_written() {
+fn imports_are_found_in_every_form() {
     let path = Path::new("protection/guard/mod.rs");
     let text = "use crate::{host::clock, model::{a, b::c as d}};\nuse super::super::serve;\n// crate::otlp\nfn f() { \
                 super::plan::go(); }\nuse crate::protection::{record, words::{self, step::Step}};\nuse self::own::X;\n";
@@ -378,7 +378,7 @@ fn imports_are_seen_however_they_are_written() {
 }
 
 #[test]
-fn every_room_imports_only_what_it_may() {
+fn every_module_imports_only_what_it_may() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
         let own = room(&path);
@@ -399,7 +399,7 @@ fn every_room_imports_only_what_it_may() {
 }
 
 #[test]
-fn rooms_are_listed_after_those_that_they_import() {
+fn modules_are_listed_after_those_that_they_import() {
     for (place, (room, allowed)) in MAY_IMPORT.iter().enumerate() {
         for name in *allowed {
             assert!(MAY_IMPORT[..place].iter().any(|(before, _)| before == name), "{room} before {name}");
@@ -408,7 +408,7 @@ fn rooms_are_listed_after_those_that_they_import() {
 }
 
 #[test]
-fn no_source_knows_another() {
+fn no_source_imports_another() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
         let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_str().unwrap()).collect();
@@ -430,7 +430,7 @@ fn no_source_knows_another() {
 }
 
 #[test]
-fn analyzers_know_sources_by_their_metrics_only() {
+fn analyzers_import_only_the_metrics_of_sources() {
     let mut wrong = Vec::new();
     for (path, text) in all_files().into_iter().filter(|(path, _)| room(path) == "analyzers") {
         for line in text.lines().filter(|line| line.contains("crate::sources::")) {
@@ -469,7 +469,7 @@ fn the_guard_reads_no_point() {
 }
 
 #[test]
-fn pure_rooms_read_no_clock_file_or_socket() {
+fn pure_modules_read_no_clock_file_or_socket() {
     let mut wrong = Vec::new();
     for (path, text) in all_files().into_iter().filter(|(path, _)| PURE.contains(&room(path).as_str())) {
         for word in IMPURE_WORDS.iter().filter(|word| text.contains(**word)) {
@@ -480,7 +480,7 @@ fn pure_rooms_read_no_clock_file_or_socket() {
 }
 
 #[test]
-fn kernel_paths_are_literal_in_one_place() {
+fn kernel_paths_are_literal_in_one_module() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
         // A command that needs no configuration has its default beside its flag.
@@ -504,7 +504,7 @@ fn code(text: &str) -> String {
 }
 
 #[test]
-fn what_users_can_name_is_opened_in_one_place() {
+fn paths_that_users_can_name_are_opened_in_one_module() {
     let listed: BTreeSet<&str> = MAY_OPEN.iter().flat_map(|(_, files)| files.iter().copied()).collect();
     let mut wrong = Vec::new();
     let mut opening = BTreeSet::new();
@@ -526,7 +526,7 @@ fn what_users_can_name_is_opened_in_one_place() {
 }
 
 #[test]
-fn commands_write_through_one_place() {
+fn commands_write_through_one_module() {
     let mut wrong = Vec::new();
     for (path, text) in all_files().into_iter().filter(|(path, _)| room(path) == "cli") {
         let code = code(&text);
@@ -539,7 +539,7 @@ fn commands_write_through_one_place() {
 }
 
 #[test]
-fn every_file_can_be_read_in_one_sitting() {
+fn files_are_at_most_500_lines() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
         let lines = text.lines().count();
@@ -554,7 +554,7 @@ fn every_file_can_be_read_in_one_sitting() {
 }
 
 #[test]
-fn rooms_that_read_frames_name_metrics_by_their_declarations() {
+fn readers_of_frames_name_metrics_by_their_declarations() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
         if !["report", "serve", "perf_log", "cli"].contains(&room(&path).as_str()) {

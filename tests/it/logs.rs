@@ -8,7 +8,7 @@ use crate::harness::Daemon;
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_job_is_seen_through_its_log() {
+fn a_job_is_measured_through_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("train.log");
     let pipe = folder.path().join("pipe.log");

@@ -294,7 +294,7 @@ fn compare_gpu(tally: &mut Tally, page: &Page, uuid: &str, gpu: &Value) {
 }
 
 #[test]
-fn what_nvidias_bindings_read_is_what_we_export() {
+fn nvidias_bindings_read_the_exported_values() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scenario.json");

@@ -44,7 +44,7 @@ fn no_dependency_asks_for_a_newer_rust() {
 }
 
 #[test]
-fn clippy_refuses_what_that_rust_has_not() {
+fn clippy_rejects_newer_library_features() {
     let lint = "\nincompatible_msrv = \"deny\"\n";
     assert!(manifest().split("[workspace.lints.clippy]").nth(1).unwrap().contains(lint));
     let clippy = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/clippy.toml")).unwrap();

@@ -9,7 +9,7 @@ use crate::harness::{Daemon, free_port};
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_daemon_that_pushes_to_itself_hears_no_echo() {
+fn a_daemon_that_pushes_to_itself_ignores_its_own_metrics() {
     for (protocol, name) in [("grpc", "grpc"), ("http/protobuf", "http")] {
         let port = free_port();
         let daemon = Daemon::start(&[
@@ -78,7 +78,7 @@ fn anonymous(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_daemon_that_pushes_has_what_it_knows_once() {
+fn a_daemon_that_pushes_to_itself_has_each_series_once() {
     let endpoint = format!("otlp.endpoint=http://127.0.0.1:{}", collector());
     let sets = ["otlp.enabled=true", "otlp.protocol=http/protobuf", "otlp.interval=200ms", &endpoint];
     let pushing = Daemon::start(&sets.map(|set| ["--set", set]).concat());

@@ -105,7 +105,7 @@ fn drops(part: &str, name: &str) -> bool {
 }
 
 #[test]
-fn the_shipped_relabeling_makes_job_and_instance_of_our_resource() {
+fn the_shipped_relabeling_sets_job_and_instance_from_the_resource() {
     let series = |metric: &str, mut labels: Labels| {
         labels.insert("__name__".to_owned(), metric.to_owned());
         labels.insert("otel_scope_name".to_owned(), "memwarden".to_owned());

@@ -175,7 +175,7 @@ fn a_job_is_logged_as_text_table_and_summary() {
 }
 
 #[test]
-fn what_a_job_does_not_tell_is_in_no_format() {
+fn unreported_values_are_in_no_format() {
     let mut hello = hello(0);
     hello.as_object_mut().unwrap().remove("model");
     let logs = Logs::of(&hello, 2);

@@ -262,7 +262,7 @@ fn difference(pushed: &All, pulled: &All) -> Vec<String> {
 }
 
 #[test]
-fn pull_and_push_say_the_same() {
+fn pull_and_push_have_the_same_values() {
     let Some(receiver) = Receiver::start() else { return };
     for (protocol, port) in [("grpc", receiver.grpc), ("http/protobuf", receiver.http)] {
         let machine = Still::new();

@@ -104,7 +104,7 @@ impl Rank {
     /// Starts a process that waits for the path of a socket.
     pub(crate) fn start(rank: u64) -> Self {
         let child = program(std::env::current_exe().unwrap())
-            .args(["--exact", "speaker::a_rank_speaks", "--ignored", "--nocapture"])
+            .args(["--exact", "speaker::a_rank_reports", "--ignored", "--nocapture"])
             .env(RANK, rank.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -132,7 +132,7 @@ impl Drop for Rank {
 
 #[test]
 #[ignore = "other tests start it as a process of its own"]
-fn a_rank_speaks() {
+fn a_rank_reports() {
     let Some(rank) = std::env::var(RANK).ok().and_then(|rank| rank.parse().ok()) else { return };
     let mut socket = String::new();
     std::io::stdin().lock().read_line(&mut socket).unwrap();

@@ -49,7 +49,7 @@ fn names_are_unique_and_have_our_prefix_or_are_standard() {
 }
 
 #[test]
-fn what_performance_logs_read_exists() {
+fn metrics_of_performance_logs_exist() {
     for name in memwarden::perf_log::rows::NAMES {
         assert!(catalog().iter().any(|desc| desc.name == *name), "{name} is no metric");
     }
@@ -203,7 +203,7 @@ fn faults(text: &str, names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn faults_of_a_text_are_seen() {
+fn faults_of_a_text_are_detected() {
     const NONE: [&str; 0] = [];
     assert_eq!(faults("Memory of the GPU that can be allocated.", &[]), NONE);
     assert_eq!(faults("systemd units that are workloads.", &["systemd"]), NONE);
@@ -344,7 +344,7 @@ fn texts_name_only_keys_and_metrics_that_exist() {
 }
 
 #[test]
-fn a_dimensionless_number_says_what_it_counts() {
+fn a_dimensionless_name_states_what_it_counts() {
     for desc in catalog().into_iter().filter(|desc| desc.suffix.is_empty()) {
         assert!(desc.ucum.starts_with('{') && desc.ucum.ends_with('}'), "{} has {:?}", desc.name, desc.ucum);
         assert_ne!(desc.ucum, "{item}", "{} does not say what it counts", desc.name);
@@ -352,7 +352,7 @@ fn a_dimensionless_number_says_what_it_counts() {
 }
 
 #[test]
-fn a_peak_has_the_labels_of_what_it_remembers() {
+fn a_peak_has_the_labels_of_its_gauge() {
     for desc in catalog() {
         if let Some(peak) = desc.peak {
             assert_eq!(peak.labels, desc.labels, "{} and {}", desc.name, peak.name);

@@ -15,7 +15,7 @@ fn connect(daemon: &Daemon) -> UnixStream {
 }
 
 #[test]
-fn a_job_is_seen_while_it_speaks_and_vanishes_with_its_stream() {
+fn a_job_has_series_while_it_is_connected() {
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
     let mut job = connect(&daemon);
     let hello = r#"{"type":"hello","v":1,"rank":1,"world":2,"job":"test","framework":"none"}"#;
@@ -71,7 +71,7 @@ job.recv(1)
 "#;
 
 #[test]
-fn two_jobs_that_nobody_configured_are_two_workloads() {
+fn two_unconfigured_jobs_are_two_workloads() {
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
     drop(connect(&daemon));
     let socket = daemon.job_socket();
@@ -97,7 +97,7 @@ fn two_jobs_that_nobody_configured_are_two_workloads() {
 }
 
 #[test]
-fn the_socket_goes_with_the_daemon_and_comes_back_with_a_reload() {
+fn the_socket_is_removed_at_shutdown_and_created_by_a_reload() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("memwarden.yaml");
     std::fs::write(&file, "sampling: {interval: 200ms}\n").unwrap();

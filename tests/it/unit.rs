@@ -47,7 +47,7 @@ fn confined() -> Option<[String; 4]> {
 }
 
 #[test]
-fn a_call_that_the_unit_does_not_allow_is_noticed() {
+fn a_call_that_the_unit_does_not_allow_is_detected() {
     let Some(starter) = confined() else { return };
     let script = "import ctypes; ctypes.CDLL(None).reboot(0)";
     let done = program(&starter[0]).args(&starter[1..]).args(["python3", "-c", script]).output().unwrap();
@@ -172,7 +172,7 @@ fn the_daemon_its_worker_and_its_hooks_make_only_calls_that_the_unit_allows() {
 }
 
 #[test]
-fn what_the_documents_name_below_the_log_folder_may_be_written() {
+fn documented_paths_below_the_log_folder_are_writable() {
     let page = std::fs::read_to_string(own("docs/jobs.md")).unwrap();
     assert!(page.contains("folder: /var/log/memwarden/"), "the example is elsewhere: change the unit");
     assert!(unit().lines().any(|line| line == "LogsDirectory=memwarden"));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_the_configuration_has_every_line_of_the_default_file() {
+    fn the_manual_of_the_configuration_has_every_line_of_the_default_file() {
         let page = super::configuration();
         let plain = page.replace("\\-", "-").replace("\\&", "").replace("\\*(Aq", "'").replace("\\e", "\\");
         for line in memwarden::config::default_file::write(&memwarden::app::schema()).lines() {

@@ -266,7 +266,7 @@ fn only_a_confirmed_bar_counts_steps() {
 }
 
 #[test]
-fn the_lowest_rank_speaks_and_every_rank_fails() {
+fn values_are_those_of_the_lowest_rank_and_failures_those_of_all() {
     let step =
         |rank: u32, step: u32| format!("[rank{rank}]:step: {step}  loss: 1.5  memory: 1.00GiB(1%)  tps: 10");
     let oom = format!("[rank5]: {NEW}");
@@ -281,7 +281,7 @@ fn the_lowest_rank_speaks_and_every_rank_fails() {
 }
 
 #[test]
-fn losses_that_are_no_numbers_are_counted_and_replace() {
+fn losses_that_are_not_finite_are_counted_and_replace_the_value() {
     let tracker = followed(
         None,
         &[
@@ -296,7 +296,7 @@ fn losses_that_are_no_numbers_are_counted_and_replace() {
 }
 
 #[test]
-fn names_lead_back() {
+fn frameworks_are_found_by_their_names() {
     for framework in Framework::ALL {
         assert_eq!(Framework::from_name(framework.name()), Some(framework));
     }

@@ -13,7 +13,7 @@ fn examples() -> Vec<&'static str> {
 }
 
 #[test]
-fn every_example_of_the_document_is_understood() {
+fn every_example_of_the_document_is_parsed() {
     let mut seen = std::collections::BTreeSet::new();
     for line in examples() {
         let message = parse(line.as_bytes()).unwrap_or_else(|problem| panic!("{problem}: {line}"));
@@ -67,7 +67,7 @@ fn check(line: &str, expected: Expect) {
 }
 
 #[test]
-fn a_step_may_say_little() {
+fn keys_of_a_step_are_optional() {
     check(
         r#"{"type":"step","step":7,"loss":"nan","tokens":null,"grad_norm":"-inf","color":{"a":[1,{}]}}"#,
         expect![
@@ -84,7 +84,7 @@ fn a_step_may_say_little() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_key() {
     check(
         r#"{"type":"step","step":-1}"#,
         expect!["key: `step` invalid type: integer `-1`, expected a whole number, at least 0"],
@@ -153,7 +153,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn a_cause_is_short_and_has_no_control_characters() {
+fn an_error_is_short_and_has_no_control_characters() {
     let line = format!(r#"{{"type":"step","step":"{}\n"}}"#, "é".repeat(10_000));
     let said = parse(line.as_bytes()).unwrap_err().to_string();
     assert!(said.len() < 200 && !said.contains(char::is_control), "{said}");

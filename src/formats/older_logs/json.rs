@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_client() {
+    fn memwarden_client() {
         let found = found(
             r#"{"schema_version": 1, "snapshots": {}, "timeline": [
                  {"event": "start", "unix_seconds": 1.7e9, "allocated_bytes": null, "host_rss_bytes": 5},
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_nothing() {
+    fn unknown_documents_have_no_series() {
         for text in [
             "{}",
             "[]",

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_went_and_changed_is_found() {
+    fn added_removed_and_changed_tensors_are_found() {
         let (a, b, c) = (tensor(Dtype::F32, &[2]), tensor(Dtype::BF16, &[2]), tensor(Dtype::F32, &[2, 1]));
         let found = compare(
             &[("x", &a), ("y", &a), ("z", &a), ("s", &a)],

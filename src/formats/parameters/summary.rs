@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_scanned_is_not_said_to_be_good() {
+    fn values_that_were_not_scanned_are_absent() {
         let tensors = [tensor("a", 1, 0, None)];
         let items: Vec<Item<'_>> =
             tensors.iter().map(|tensor| Item { file: 0, tensor, found: None }).collect();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trainable_share_is_said_where_it_is_known() {
+    fn the_trainable_share_is_stated_where_it_is_known() {
         let tensors = [
             tensor("w", 30, 0, Some(true)),
             tensor("b", 70, 120, Some(false)),

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_is_told() {
+    fn inconsistent_records_are_errors() {
         check(b"", expect!["byte 0: not a zip archive as torch.save writes since 1.6"]);
         check(
             b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_anywhere_is_an_error() {
+    fn a_file_truncated_anywhere_is_an_error() {
         let whole = small();
         for len in 0..whole.len() {
             assert!(read_archive(&whole[..len]).is_err(), "cut to {len} of {} bytes", whole.len());

@@ -72,7 +72,7 @@ fn snapshot(segments: Vec<Py>, events: Vec<Py>) -> Py {
 }
 
 #[test]
-fn a_hole_between_live_blocks_is_stuck_and_a_free_segment_is_not() {
+fn a_gap_between_live_blocks_is_not_releasable_and_a_free_segment_is() {
     let base = 0x7f00_0000_0000;
     let segments = vec![
         segment(
@@ -116,7 +116,7 @@ fn a_hole_between_live_blocks_is_stuck_and_a_free_segment_is_not() {
 }
 
 #[test]
-fn free_pages_of_an_expandable_segment_can_be_given_back() {
+fn free_pages_of_an_expandable_segment_are_releasable() {
     // Free from 10 to 70 MiB: of pages of 20 MiB, 20 to 60 are whole.
     let blocks = vec![
         block(0, 10 * MIB, 10 * MIB, "active_allocated", "first"),
@@ -132,7 +132,7 @@ fn free_pages_of_an_expandable_segment_can_be_given_back() {
 }
 
 #[test]
-fn a_peak_counts_what_was_there_before_the_trace() {
+fn a_peak_includes_memory_allocated_before_the_trace() {
     // 4 MiB live on from before; 2 MiB from before go in the trace; 8 MiB come and go.
     let blocks = vec![
         block(0, 4 * MIB, 4 * MIB, "active_allocated", "weights"),
@@ -188,7 +188,7 @@ fn steps(kept: u64) -> Py {
 }
 
 #[test]
-fn what_every_step_leaves_behind_is_suspected() {
+fn memory_left_by_every_step_is_suspect() {
     both(&steps(1000), |_, analysis| {
         let leaks = &analysis.traces[0].leaks;
         assert!(leaks.conclusive && leaks.whole_steps >= 8, "{leaks:?}");
@@ -205,7 +205,7 @@ fn what_every_step_leaves_behind_is_suspected() {
 }
 
 #[test]
-fn growth_between_snapshots_is_told_by_stack() {
+fn growth_between_snapshots_is_reported_by_stack() {
     let files = [steps(0), steps(1000)].map(|value| write(&value, 2));
     let limits = files.each_ref().map(|file| limits(file));
     let before = decode(&files[0], &limits[0]).unwrap();
@@ -217,7 +217,7 @@ fn growth_between_snapshots_is_told_by_stack() {
 }
 
 #[test]
-fn a_snapshot_of_the_oldest_form_is_read() {
+fn a_snapshot_of_the_oldest_release_is_read() {
     // A bare list; blocks without addresses, their owners in `history`.
     let owner = dict([
         ("addr", 0x1000.into()),
@@ -247,7 +247,7 @@ fn a_snapshot_of_the_oldest_form_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_its_place() {
+fn errors_name_the_position() {
     let error = |value: Py| both(&value, |_, _| ()).unwrap_err();
     let with = |blocks| dict([("segments", list([segment(0, 512, false, blocks)]))]);
     expect!["segments[0].blocks[1].size: missing"].assert_eq(&error(with(vec![
@@ -274,7 +274,7 @@ fn what_is_wrong_is_named_by_its_place() {
 }
 
 #[test]
-fn odd_files_are_told_and_the_largest_numbers_do_not_overflow() {
+fn anomalies_are_noted_and_the_largest_numbers_do_not_overflow() {
     let most = u64::MAX;
     let blocks = || {
         vec![
@@ -295,7 +295,7 @@ fn odd_files_are_told_and_the_largest_numbers_do_not_overflow() {
 }
 
 #[test]
-fn a_record_that_is_named_often_ends_within_the_bound() {
+fn a_record_that_is_referenced_often_stays_within_the_limit() {
     // One trace of 1,000 times the same event, named 1,000 times: a million events in a few kilobytes.
     let mut file = b"\x80\x02}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces](".to_vec();
     file.extend(b"](}(X\x06\0\0\0actionX\x05\0\0\0allocX\x04\0\0\0addrK\x01uq\x01");
@@ -314,7 +314,7 @@ fn a_record_that_is_named_often_ends_within_the_bound() {
 }
 
 #[test]
-fn a_cut_file_is_an_error_wherever_it_is_cut() {
+fn a_truncated_file_is_an_error() {
     let file = write(&steps(1000), 4);
     for len in 0..file.len() {
         let cut = &file[..len];
@@ -394,7 +394,7 @@ fn recorded_snapshots_give_the_expected_figures() {
 }
 
 #[test]
-fn a_recorded_snapshot_cut_anywhere_is_an_error() {
+fn a_recorded_snapshot_truncated_anywhere_is_an_error() {
     let Some(folder) = recorded() else { return };
     let file = std::fs::read(folder.join("maphsge4.pickle")).unwrap();
     assert!(decode(&file, &limits(&file)).is_ok());

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_named_and_the_others_are_read() {
+    fn a_read_that_hangs_is_reported_and_the_others_complete() {
         let pool = Arc::new(Pool::new(HASTY));
         let mut requests = ReadRequests::new(Arc::clone(&pool));
         let release = hang(&mut requests, 1, 1000);
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_holds_up_a_few_threads_and_no_other_user() {
+    fn one_user_blocks_at_most_a_few_threads() {
         let pool = Arc::new(Pool::new(HASTY));
         let mut requests = ReadRequests::new(Arc::clone(&pool));
         let mut held: Vec<_> = (0..40).map(|pid| hang(&mut requests, pid, 1000)).collect();
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_no_answer() {
+    fn a_panic_is_not_an_answer() {
         let mut requests = ReadRequests::new(Arc::new(Pool::new(HASTY)));
         requests.request(asked(1, 1), || -> u32 { panic!("a defect") });
         assert_eq!(until(&mut requests, |_, found| found.len() == 1), [(1, None)]);

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_birth_and_an_end_both_change_the_population() {
+    fn starts_and_exits_change_the_population() {
         let of = |text: &str| population(text.as_bytes());
         let before = of("0.33 1.21 1.29 1/520 22221\n");
         assert_eq!(before, of("9.99 1.21 1.29 7/520 22221\n"));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixture_has_no_population_to_go_by() {
+    fn a_fixture_has_no_population() {
         let tree = Tree::new();
         std::fs::write(tree.proc().join("loadavg"), "0.33 1.21 1.29 1/520 22221\n").unwrap();
         let mut root = ProcRoot::new(tree.proc());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_whole_and_an_empty_one_is_a_death() {
+    fn files_are_read_completely_and_an_empty_one_means_an_exited_process() {
         let tree = Tree::new();
         tree.add(
             &Process::new(5, "a")

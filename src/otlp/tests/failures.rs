@@ -38,7 +38,7 @@ fn pushing_resumes_when_the_collector_is_back() {
 }
 
 #[test]
-fn refusals_and_nonsense_are_failures_and_no_end() {
+fn refusals_and_invalid_answers_are_failures_and_pushing_continues() {
     for protocol in BOTH {
         let collector = Collector::start(protocol);
         let world = world();
@@ -69,7 +69,7 @@ fn refusals_and_nonsense_are_failures_and_no_end() {
 }
 
 #[test]
-fn the_reason_of_a_failure_is_told() {
+fn the_reason_of_a_failure_is_reported() {
     let reasons = |protocol: OtlpProtocol, mood: Mood| {
         let collector = Collector::start(protocol);
         let patience = if matches!(mood, Mood::Silent) { 200 } else { 20_000 };
@@ -102,7 +102,7 @@ fn the_reason_of_a_failure_is_told() {
 }
 
 #[test]
-fn something_that_does_not_speak_the_protocol_is_a_failure() {
+fn a_server_of_another_protocol_is_a_failure() {
     for protocol in BOTH {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -120,7 +120,7 @@ fn something_that_does_not_speak_the_protocol_is_a_failure() {
 }
 
 #[test]
-fn shutdown_keeps_its_deadline() {
+fn shutdown_ends_within_its_deadline() {
     for protocol in BOTH {
         let collector = Collector::start(protocol);
         collector.is(Mood::Silent);
@@ -137,7 +137,7 @@ fn shutdown_keeps_its_deadline() {
 }
 
 #[test]
-fn a_push_that_panics_is_counted_and_not_the_last() {
+fn a_push_that_panics_is_counted_and_pushing_continues() {
     let world = world();
     let resolved = resolve(&pushing(BOTH[1], "http://127.0.0.1:1".to_owned()), &|_| None).unwrap().0.unwrap();
     let pushes = Arc::new(AtomicU32::new(0));
@@ -178,7 +178,7 @@ async fn times(interval: Duration, verdicts: Vec<Verdict>) -> Vec<Duration> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_tried_again_before_the_next_push() {
+async fn transient_failures_are_retried_before_the_next_push() {
     let seconds = Duration::from_secs;
     let refused = |again| Verdict::Refused { why: "no".to_owned(), again };
     let at =

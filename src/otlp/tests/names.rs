@@ -67,7 +67,7 @@ fn every_metric_translates_back_to_its_pull_name() {
 }
 
 #[test]
-fn the_translation_is_the_measured_one() {
+fn names_are_translated_as_measured() {
     for (name, unit, kind, expected) in [
         ("t.gpu.memory.used", "By", Instrument::Gauge, "t_gpu_memory_used_bytes"),
         ("t.gpu.utilization", "1", Instrument::Gauge, "t_gpu_utilization_ratio"),
@@ -84,7 +84,7 @@ fn the_translation_is_the_measured_one() {
 }
 
 #[test]
-fn metrics_of_one_convention_can_be_told_apart() {
+fn metrics_of_one_convention_are_distinguishable() {
     let mut conventions: BTreeMap<&str, Vec<&Desc>> = BTreeMap::new();
     for desc in everything() {
         let Some(semconv) = &desc.semconv else { continue };

@@ -64,7 +64,7 @@ fn check(config: &Otlp, variables: &[(&str, &str)], expected: &str) {
 const HTTP: &str = "http http://localhost:4318/v1/metrics";
 
 #[test]
-fn pushing_is_off_until_somebody_asks() {
+fn pushing_is_off_by_default() {
     check(&silent(), &[], "off");
     check(&silent(), &[("EXPORTER_OTLP_PROTOCOL", "grpc"), ("EXPORTER_OTLP_ENDPOINT", " ")], "off");
     check(&silent(), &[("METRICS_EXPORTER", "console")], "off");
@@ -73,7 +73,7 @@ fn pushing_is_off_until_somebody_asks() {
 }
 
 #[test]
-fn the_environment_can_forbid_it() {
+fn the_environment_can_disable_pushing() {
     let off = "off\n! the OTLP export is disabled: ";
     check(&on(), &[("SDK_DISABLED", "TRUE")], &format!("{off}OTEL_SDK_DISABLED is true"));
     check(&on(), &[("SDK_DISABLED", "false")], HTTP);
@@ -225,7 +225,7 @@ fn protocols_times_and_compression_follow_their_order() {
 }
 
 #[test]
-fn headers_are_decoded_merged_and_never_told() {
+fn headers_are_decoded_merged_and_never_shown() {
     let generic = ("EXPORTER_OTLP_HEADERS", "authorization=Basic%20YTpi, x-tenant = a");
     check(&on(), &[generic], &format!("{HTTP}\nauthorization: Basic YTpi\nx-tenant: a"));
     check(&on(), &[generic, ("EXPORTER_OTLP_METRICS_HEADERS", "only=this")], &format!("{HTTP}\nonly: this"));

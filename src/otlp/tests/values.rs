@@ -66,7 +66,7 @@ fn names_follow_the_setting() {
 }
 
 #[test]
-fn a_vanished_series_is_not_sent_again() {
+fn a_series_that_disappeared_is_not_sent_again() {
     for protocol in BOTH {
         let collector = Collector::start(protocol);
         let world = World::new();
@@ -104,7 +104,7 @@ fn nothing_is_sent_before_the_first_frame() {
 }
 
 #[test]
-fn a_metric_with_a_large_budget_arrives_whole() {
+fn a_metric_with_a_large_budget_arrives_complete() {
     let collector = Collector::start(BOTH[1]);
     let world = World::new();
     world.show(|batch| {
@@ -187,7 +187,7 @@ fn resource_headers_and_gzip_arrive() {
 
 /// Also run by the next test, with variables of the process that say otherwise.
 #[test]
-fn only_our_headers_arrive() {
+fn only_configured_headers_arrive() {
     for protocol in BOTH {
         let collector = Collector::start(protocol);
         let world = World::new();
@@ -208,10 +208,10 @@ fn only_our_headers_arrive() {
 }
 
 #[test]
-fn no_variable_is_read_but_through_the_settings() {
+fn variables_are_read_only_through_the_settings() {
     #[expect(clippy::disallowed_methods, reason = "the environment of this process cannot be changed")]
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "otlp::tests::values::only_our_headers_arrive"])
+        .args(["--exact", "otlp::tests::values::only_configured_headers_arrive"])
         .env("OTEL_EXPORTER_OTLP_HEADERS", "tenant=theirs,stray=1")
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
         .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
@@ -226,7 +226,7 @@ fn no_variable_is_read_but_through_the_settings() {
 }
 
 #[test]
-fn a_dropped_pusher_pushes_no_more() {
+fn a_dropped_pusher_stops_pushing() {
     let collector = Collector::start(BOTH[1]);
     let world = World::new();
     world.show(|batch| batch.put_some(&SHARE, &[], Ratio::new(1.0)));
@@ -265,7 +265,7 @@ fn one_push_is_of_one_frame() {
 }
 
 #[test]
-fn deltas_are_what_was_added_since_the_push_that_was_taken() {
+fn deltas_are_relative_to_the_last_accepted_push() {
     let collector = Collector::start(BOTH[1]);
     let world = World::new();
     let address = collector.address;

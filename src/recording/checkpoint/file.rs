@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_cache_is_as_it_was() {
+    fn the_page_cache_is_unchanged() {
         // What another processor holds for a moment is not dropped, or looks as if it were not cached; on a busy
         // machine that may be so at one time, and not at every time.
         let mut tries = Vec::new();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn only_regular_files_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         assert!(Gentle::open(folder.path()).is_err());
         assert!(Gentle::open(Path::new("/dev/zero")).is_err());

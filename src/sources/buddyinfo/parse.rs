@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_whole_or_malformed() {
+    fn a_line_is_complete_or_malformed() {
         let whole = "Node 0, zone   Normal   1926    915   1225 \n";
         assert_eq!(buddyinfo(whole).collect::<Vec<_>>(), [Ok(of(&[1926, 915, 1225]))]);
         for end in 1..whole.len() {

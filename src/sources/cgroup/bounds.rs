@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_limit_need_not_leave_the_least() {
+    fn the_smallest_limit_may_leave_more_headroom() {
         let parent = || reading(at(100), 95, Some(0));
         check(&[parent(), reading(at(50), 10, Some(0))], at(50), at(5));
         check(&[parent(), reading(Bound::Unbounded, 10, Some(0))], at(100), at(5));
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn reclaimable_cache_is_room_and_excess_is_none() {
+    fn reclaimable_cache_is_headroom_and_excess_usage_is_not() {
         check(&[reading(at(100), 90, Some(60))], at(100), at(70));
         check(&[reading(at(100), 130, Some(0))], at(100), at(0));
         check(&[reading(at(100), 10, Some(60))], at(100), at(100));
     }
 
     #[test]
-    fn what_is_not_known_is_not_guessed() {
+    fn unknown_headroom_is_absent() {
         check(
             &[reading(Bound::Unknown, 1, Some(0)), reading(at(9), 1, Some(0))],
             Bound::Unknown,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_with_swap_can_be_what_runs_out() {
+    fn memory_with_swap_can_be_the_bound() {
         let mut swapped = reading(at(100), 60, Some(0));
         swapped.both_limit = at(100);
         swapped.both_usage = Some(Bytes::new(90));

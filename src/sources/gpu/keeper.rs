@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_wherever_the_pipe_cut_them() {
+    fn lines_are_joined_from_pieces_of_the_pipe() {
         let mut lines = Lines::default();
         let mut found = Vec::new();
         for chunk in ["ab", "c\nd", "\n\n", "e"] {

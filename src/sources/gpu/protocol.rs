@@ -322,7 +322,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_survive_the_pipe() {
+    fn lines_are_read_back_unchanged() {
         let lines = [
             Line::alive(),
             Line::Beat { lasting: vec![Lasting { gpu: Some(1), function: "nvmlDeviceGetName".into() }] },
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_refused() {
+    fn unknown_lines_are_refused() {
         for hostile in [
             &b""[..],
             b"{}",

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_dies_is_started_with_growing_pauses() {
+    fn a_worker_that_exits_is_restarted_with_growing_pauses() {
         check(
             ".x.x..x....x........",
             expect![[r#"
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_pause_is_a_minute_and_health_shortens_it() {
+    fn pauses_are_at_most_a_minute_and_reset_by_a_healthy_worker() {
         let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let mut starts = Vec::new();
         for second in 0..400 {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_worker_is_killed_and_left_behind_where_it_cannot_die() {
+    fn a_silent_worker_is_killed_and_abandoned_if_it_cannot_exit() {
         check(
             "..------x...",
             expect![[r#"
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_start_is_waited_for_but_not_for_ever() {
+    fn a_slow_start_is_waited_for_within_a_limit() {
         let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let killed = (0..200).find(|second| {
             let now = Timestamp::from_secs(*second);

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_placed_is_no_longer_here() {
+    fn placed_events_are_removed() {
         let mut unplaced = Unplaced::default();
         for (pci, xid) in [("0000:3b:00", 79), ("0000:3b:00", 79), ("0000:5e:00", 119), ("0000:3b:00", 0)] {
             unplaced.record(&told(pci, xid));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_bounded_and_still_counted() {
+    fn many_events_are_bounded_and_counted() {
         let mut unplaced = Unplaced::default();
         (0..1_000).for_each(|xid| unplaced.record(&told("0000:3b:00", xid)));
         unplaced.record(&told("no address", 79));

@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_two_roads_tell_counts_once() {
+    fn an_event_from_both_sources_counts_once() {
         check(&[(0, 'n'), (9, 'k')], 1);
         check(&[(0, 'k'), (9, 'n')], 1);
         check(&[(0, 'n'), (50, 'k')], 1);
     }
 
     #[test]
-    fn equal_events_of_one_road_all_count() {
+    fn equal_events_from_one_source_all_count() {
         check(&[(0, 'n'), (1, 'n')], 2);
         check(&[(0, 'n'), (1, 'n'), (9, 'k'), (9, 'k')], 2);
         check(&[(0, 'n'), (9, 'k'), (9, 'k')], 2);

@@ -232,7 +232,7 @@ mod tests {
         3,902,77000200,-;Memory cgroup out of memory: Killed process 48213 (python3) total-vm:300kB, anon-rss:200kB, file-rss:20kB, shmem-rss:2kB, UID:1000 pgtables:9kB oom_score_adj:0\n";
 
     #[test]
-    fn before_anything_happens_the_counters_are_zero() {
+    fn counters_start_at_zero() {
         check_log(
             KILL,
             &[],
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_is_told_with_the_workload_it_was_in() {
+    fn a_victim_has_the_workload_it_belonged_to() {
         use crate::model::facts::{ProcessRow, ProcessTable};
         use crate::model::ids::ProcessKey;
 
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_writes_into_the_log_kills_nobody() {
+    fn lines_written_by_processes_are_not_kills() {
         let faked = KILL.replace("3,902", "11,902");
         check_log(
             "",
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_and_malformed_records_are_said() {
+    fn lost_and_malformed_records_are_counted() {
         check_log(
             "",
             &["6,10,1,-;a\n6,14,2,-;b\n6,15,3,-;INFO: task x:1 blocked for more than 120 seconds.\n??\n"],
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_hidden_or_forbidden_is_said() {
+    fn an_unreadable_log_is_reported() {
         let log = KernelLog::new("ROOT/kmsg".into());
         let say = |kind: io::ErrorKind| format!("{:?}", not_open(&log, &kind.into()));
         expect![[r#"Failed { kind: Permission, why: "cannot read ROOT/kmsg: permission denied; CAP_SYSLOG is required if kernel.dmesg_restrict is 1" }"#]].assert_eq(&say(io::ErrorKind::PermissionDenied));
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_read_over_several_ticks() {
+    fn many_records_are_read_over_several_ticks() {
         let storm: String = (0..MOST + 1).map(|n| format!("6,{n},1,-;x\n")).collect();
         let read = |samples: usize| {
             let root = root(&[("kmsg", "")]);

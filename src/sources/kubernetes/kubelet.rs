@@ -304,7 +304,7 @@ pub(super) mod tests {
     const PATIENT: u64 = 60_000;
 
     #[test]
-    fn devices_of_plugins_and_claims_are_told() {
+    fn devices_of_plugins_and_claims_are_listed() {
         let first = container(
             "train",
             &[
@@ -343,7 +343,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_is_an_error() {
+    fn an_invalid_answer_is_an_error() {
         let error = |body: Vec<u8>, code| asked(body, code, PATIENT).unwrap_err();
         assert!(error(Vec::new(), Some("0")).contains("too short"));
         assert!(error(one_gpu(), Some("12")).contains("gRPC status 12"));

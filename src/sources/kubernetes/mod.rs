@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_kubelet_is_unavailable_and_a_kubelet_that_starts_is_asked() {
+    fn the_source_is_unavailable_until_a_kubelet_runs() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let mut world = World::default();

@@ -88,7 +88,7 @@ mod tests {
     const UID: &str = "1a2b3c4d-0000-1111-2222-0123456789ab";
 
     #[test]
-    fn names_are_taken_apart() {
+    fn names_are_split() {
         let id = "0123456789abcdef".repeat(4);
         let (uid, pod) = pod_folder("kube-system_etcd-node1_0123456789abcdef0123456789abcdef").unwrap();
         assert_eq!((uid.len(), pod.namespace.as_str(), pod.pod.as_str()), (32, "kube-system", "etcd-node1"));

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit() {
+    fn patterns_match_names() {
         for (pattern, name, expected) in [
             ("worker_*.log", "worker_3.log", true),
             ("worker_*.log", "worker_3.log.1", false),

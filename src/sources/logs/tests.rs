@@ -80,7 +80,7 @@ fn rotation_loses_nothing() {
 }
 
 #[test]
-fn a_file_that_is_cut_is_read_anew() {
+fn a_truncated_file_is_read_from_its_start() {
     let root = root(&[("log", "")]);
     let log = root.path().join("log");
     let mut follower = follower(&root);
@@ -105,7 +105,7 @@ fn a_file_that_is_cut_is_read_anew() {
 }
 
 #[test]
-fn what_is_no_log_is_refused_once_and_never_waited_for() {
+fn other_files_are_refused_once_without_blocking() {
     let root = root(&[("binary", "x")]);
     let path = |name: &str| root.path().join(name);
     rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -133,7 +133,7 @@ fn what_is_no_log_is_refused_once_and_never_waited_for() {
 }
 
 #[test]
-fn a_log_that_becomes_binary_is_let_go() {
+fn a_log_that_becomes_binary_is_no_longer_followed() {
     let root = root(&[("log", "text\n")]);
     let mut follower = follower(&root);
     assert_eq!(taken(&mut follower), "");
@@ -289,7 +289,7 @@ fn of_several_files_each_is_a_rank() {
 }
 
 #[test]
-fn no_process_answers_for_the_allocator_that_a_log_tells_of() {
+fn allocator_values_of_a_log_have_no_process() {
     let root = root(&[("train.log", "")]);
     let mut watch = watch(&root.path().join("train.log"), Some("llama"));
     watch.pass(at(1));
@@ -312,7 +312,7 @@ fn no_process_answers_for_the_allocator_that_a_log_tells_of() {
 }
 
 #[test]
-fn a_file_of_another_user_speaks_for_no_workload() {
+fn a_file_of_another_user_has_no_workload() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -333,7 +333,7 @@ fn a_file_of_another_user_speaks_for_no_workload() {
 }
 
 #[test]
-fn what_went_wrong_is_said() {
+fn failures_are_reported() {
     let root = root(&[("folder/x", "")]);
     let path = root.path().join("folder");
     let mut refusing = watch(&path, None);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_never_falls() {
+    fn totals_never_decrease() {
         use Temporality::{Cumulative, Delta};
         assert_eq!(
             totals(&[
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_are_ours_or_finer_are_merged() {
+    fn equal_or_finer_bounds_are_merged() {
         let mut figures = Figures::default();
         let mut finer = powers();
         finer.push(0.75);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bounds_give_a_mean_and_no_guess() {
+    fn other_bounds_give_only_a_mean() {
         let mut figures = Figures::default();
         let counted = Counted::explicit(4, Some(2_600.0), &[500.0, 750.0], &[0, 4, 0], 1e-3);
         assert_eq!(figures.steps(counted, Temporality::Delta, times(1, 1)), Outcome::Taken);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn exponential_buckets_divide_ours() {
+    fn exponential_buckets_are_merged() {
         let of = |scale, offset, counts: &[u64]| {
             let counted = Counted::exponential(counts.iter().sum(), Some(1.0), 0, (scale, offset), counts);
             let mut figures = Figures::default();

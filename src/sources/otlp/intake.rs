@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_found_where_it_is_told() {
+    fn a_rank_is_found_in_its_attributes() {
         let loss = |attributes: &[KeyValue]| vec![gauge("megatron.training.loss", 2.0, attributes)];
         for (attributes, rank) in [
             (vec![int("dl.rank", 3), int("rank", 4)], 3),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_label_is_not_mixed_with_what_has() {
+    fn points_with_and_without_a_label_are_separate() {
         let metrics = vec![
             gauge("megatron.training.loss", 1.0, &[text("split", "validation")]),
             gauge("megatron.training.loss", 2.0, &[]),

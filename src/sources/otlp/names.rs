@@ -134,7 +134,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn our_own_names_are_those_a_job_can_know() {
+    fn only_metrics_that_a_job_can_measure_are_accepted() {
         let mut names: Vec<String> = own()
             .iter()
             .map(|(name, known)| format!("{name} [{}] {:?}", known.desc.ucum, known.extra))
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_another_is_not_taken() {
+    fn other_units_are_not_accepted() {
         let taken = |name, unit| known(name, unit).map(|known| (known.desc.name, known.factor));
         assert_eq!(
             taken("megatron.training.step_duration_ms", "ms"),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_is_whole_and_only_a_loss_is_signed() {
+    fn counts_are_whole_and_only_a_loss_is_signed() {
         let of = |name| known(name, "").map(|known| (known.whole, known.signed));
         assert_eq!(of("megatron.training.loss"), Some((false, true)));
         assert_eq!(of("megatron.training.skipped_iters"), Some((true, false)));

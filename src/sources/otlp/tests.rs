@@ -197,7 +197,7 @@ fn grpc<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn megatrons_metrics_come_by_http_under_their_workload_and_gpu() {
+fn megatron_metrics_by_http_have_their_workload_and_gpu() {
     let mut world = World::new();
     let response = world.push(&fixture::megatron(5));
     // The norm that is not finite.
@@ -220,7 +220,7 @@ fn megatrons_metrics_come_by_http_under_their_workload_and_gpu() {
 }
 
 #[test]
-fn the_generated_client_pushes_by_grpc_zipped_or_not() {
+fn the_generated_client_pushes_by_grpc_with_and_without_gzip() {
     let mut world = World::new();
     grpc(async {
         let endpoint = tonic::transport::Endpoint::new(format!("http://{}", world.address)).unwrap();
@@ -313,7 +313,7 @@ fn the_sdk_pushes_by_grpc() {
 }
 
 #[test]
-fn the_job_socket_wins_and_so_does_who_came_first() {
+fn the_job_socket_and_the_first_process_take_precedence() {
     let mut world = World::new();
     world.push(&fixture::megatron(5));
     let told = |key, rank: &str| ToldRank { key, workload: "slurm/17".into(), rank: rank.into() };
@@ -329,7 +329,7 @@ fn the_job_socket_wins_and_so_does_who_came_first() {
 }
 
 #[test]
-fn no_process_answers_for_an_allocator_that_is_pushed() {
+fn pushed_allocator_values_have_no_process() {
     let mut world = World::new();
     let of = |figure: &str, device, value| {
         let name = format!("memwarden.training.{figure}");
@@ -360,7 +360,7 @@ fn no_process_answers_for_an_allocator_that_is_pushed() {
 }
 
 #[test]
-fn what_is_silent_or_has_ended_is_gone() {
+fn series_of_silent_or_exited_ranks_disappear() {
     let mut world = World::new();
     world.push(&fixture::megatron(5));
     let series = |text: &str| text.lines().filter(|line| line.starts_with("memwarden_training")).count();
@@ -375,7 +375,7 @@ fn what_is_silent_or_has_ended_is_gone() {
 }
 
 #[test]
-fn who_is_in_no_workload_has_none_until_it_is() {
+fn a_rank_has_no_workload_until_its_process_has_one() {
     let mut world = World::new();
     world.is_member = false;
     world.sample(Duration::ZERO);
@@ -405,7 +405,7 @@ fn ranks_are_bounded() {
 }
 
 #[test]
-fn one_user_leaves_room_for_anothers_ranks() {
+fn one_user_leaves_places_for_anothers_ranks() {
     let shared = Shared::new("proc".into(), Subordinates::default(), &rules(8, 16));
     let push = |user, process, rank| {
         let speaker = Speaker::Process(ProcessKey { pid: process, start: 1 });

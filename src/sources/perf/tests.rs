@@ -134,7 +134,7 @@ fn value(shown: &[String], name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_process_that_cannot_be_opened_keeps_no_other_from_being_counted() {
+fn a_process_that_cannot_be_opened_does_not_affect_others() {
     let lock = Arc::new(Mutex::new(()));
     let held = lock.lock().unwrap();
     let hang = Some((Target::Thread(8), Arc::clone(&lock)));
@@ -160,7 +160,7 @@ fn a_process_that_cannot_be_opened_keeps_no_other_from_being_counted() {
 }
 
 #[test]
-fn totals_are_scaled_and_go_on_after_a_process_has_ended() {
+fn totals_are_scaled_and_include_exited_processes() {
     let (root, kernel) = (host(), Fake { hardware: true, ..Fake::default() });
     let mut source = source(&root, RULES, &kernel);
     let (shown, outcome) = tick(&mut source, &[7, 9]);
@@ -194,7 +194,7 @@ fn totals_are_scaled_and_go_on_after_a_process_has_ended() {
 }
 
 #[test]
-fn missing_hardware_is_said_and_not_zero() {
+fn missing_hardware_is_reported_and_not_zero() {
     let (root, kernel) = (host(), Fake::default());
     let (shown, outcome) = tick(&mut source(&root, RULES, &kernel), &[9]);
     assert!(outcome.is_ok());
@@ -230,7 +230,7 @@ fn missing_hardware_is_said_and_not_zero() {
 }
 
 #[test]
-fn what_is_refused_or_too_much_is_said() {
+fn refused_and_excess_counters_are_reported() {
     let root = host();
     let own = Target::Thread(std::process::id());
     let refusing = Fake { refuse: Some((own, 13)), ..Fake::default() };

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_that_is_missing_is_a_failure() {
+    fn one_missing_file_is_a_failure() {
         let root = root(&[("proc/pressure/cpu", LINES)]);
         check(
             &REGISTRATION,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_fails_and_the_others_speak() {
+    fn a_truncated_file_fails_and_the_others_are_read() {
         let root = root(&[
             ("proc/pressure/memory", LINES),
             ("proc/pressure/cpu", "some avg10=2.00 avg60=1.00 avg300=0.50 total=15"),

@@ -215,7 +215,7 @@ mod tests {
     use crate::model::ids::ProcessKey;
 
     #[test]
-    fn a_rank_is_of_whose_process_said_first_that_it_is_it() {
+    fn a_rank_belongs_to_the_first_process_that_reported_it() {
         let row = |pid, uid| ProcessRow {
             key: ProcessKey { pid, start: 1 },
             parent: 1,

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_once_it_rests_and_forgotten_with_it() {
+    fn a_file_is_read_when_it_stops_changing_and_dropped_when_it_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let watch = Watch { name: "runs".into(), path: folder.path().to_path_buf() };
         let reader: Reader = Box::new(|path, _| match std::fs::read(path) {

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_takes_no_memory() {
+    fn a_line_without_end_takes_no_memory() {
         check(
             &[
                 "1234567\n12345678\nok\n",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_stalls_is_let_go() {
+    fn a_line_that_stalls_is_dropped() {
         let mut lines = Lines::default();
         let feed = |lines: &mut Lines, piece: &str, second| {
             let mut found = 0;
@@ -187,7 +187,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn pieces_make_no_difference(text in "[a\n]{0,60}", cuts: Vec<proptest::sample::Index>) {
+        fn division_into_pieces_does_not_change_the_lines(text in "[a\n]{0,60}", cuts: Vec<proptest::sample::Index>) {
             let whole = |pieces: &[&str]| {
                 let mut lines = Lines::default();
                 let mut found = Vec::new();

@@ -353,7 +353,7 @@ mod tests {
     const HELLO: &str = r#"{"type":"hello","v":1,"rank":3,"world":8}"#;
 
     #[test]
-    fn totals_do_not_fall_and_steps_are_counted_over_gaps() {
+    fn totals_do_not_decrease_and_steps_are_counted_over_gaps() {
         let (rank, wrong) = rank(&[
             HELLO,
             r#"{"type":"step","step":100,"tokens":50,"seconds":0.5,"loss":2.5}"#,
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_within_its_world_and_hardly_changes() {
+    fn a_rank_is_below_the_world_size_and_changes_are_bounded() {
         let (found, wrong) = rank(&[
             r#"{"type":"step","step":1}"#,
             r#"{"type":"hello","v":1,"rank":8,"world":8}"#,
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_told_once_and_in_bounds() {
+    fn events_are_reported_once_and_bounded() {
         let (mut found, _) = rank(&[
             HELLO,
             r#"{"type":"step","t":1700000000.5,"step":7}"#,
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn the_allocators_counters_do_not_fall() {
+    fn the_allocators_counters_do_not_decrease() {
         let (found, wrong) = rank(&[
             HELLO,
             r#"{"type":"mem","devices":{"0":{"allocated":9,"retries":3},"1":{"allocated":1}},"pinned":7}"#,

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_stands_still_gets_slower() {
+    fn the_rate_of_a_stalled_job_decreases() {
         let mut rate = Rate::default();
         assert_eq!(rate.per_second(ms(0)), None);
         rate.push(ms(0), 0);

@@ -188,7 +188,7 @@ fn examples() -> String {
 }
 
 #[test]
-fn the_examples_become_series_and_vanish_with_the_stream() {
+fn the_examples_become_series_until_the_connection_closes() {
     let mut world = World::new();
     world.source.rules.max_line_size = 65_536;
     let mut stream = world.connect();
@@ -302,7 +302,7 @@ impl World {
 }
 
 #[test]
-fn two_of_one_rank_are_both_seen_and_told_apart() {
+fn two_processes_of_one_rank_are_distinguished() {
     let mut world = World::new();
     let mut streams: Vec<UnixStream> = (0..3).map(|_| world.connect()).collect();
     for stream in &mut streams {
@@ -340,7 +340,7 @@ fn two_of_one_rank_are_both_seen_and_told_apart() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_not_shown_though_its_stream_is_held_open() {
+fn an_exited_process_is_not_shown_while_its_connection_is_open() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
@@ -350,7 +350,7 @@ fn a_process_that_is_gone_is_not_shown_though_its_stream_is_held_open() {
 }
 
 #[test]
-fn an_allocator_is_that_of_the_process_that_speaks_until_it_ends() {
+fn allocator_values_belong_to_the_sender_until_it_exits() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
@@ -373,7 +373,7 @@ fn an_allocator_is_that_of_the_process_that_speaks_until_it_ends() {
 }
 
 #[test]
-fn why_a_job_ended_is_told() {
+fn the_reason_of_an_end_is_reported() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
@@ -387,7 +387,7 @@ fn why_a_job_ended_is_told() {
 }
 
 #[test]
-fn a_checkpoint_can_be_asked_for_without_waiting() {
+fn a_checkpoint_is_requested_without_waiting() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
@@ -401,7 +401,7 @@ fn a_checkpoint_can_be_asked_for_without_waiting() {
 }
 
 #[test]
-fn garbage_costs_its_sender_that_line_only() {
+fn an_invalid_line_is_dropped_and_the_next_is_read() {
     let mut world = World::new();
     let (mut bad, mut good) = (world.connect(), world.connect());
     world.send(&mut good, HELLO);
@@ -427,7 +427,7 @@ fn garbage_costs_its_sender_that_line_only() {
 }
 
 #[test]
-fn a_line_that_stalls_and_many_that_do_cost_little_memory() {
+fn stalled_lines_take_little_memory() {
     let mut world = World::new();
     let mut streams: Vec<UnixStream> = (0..6).map(|_| world.connect()).collect();
     for stream in &mut streams {
@@ -445,7 +445,7 @@ fn a_line_that_stalls_and_many_that_do_cost_little_memory() {
 }
 
 #[test]
-fn a_client_that_floods_is_left_alone_and_the_others_are_heard() {
+fn a_client_over_its_rate_is_paused_and_the_others_are_read() {
     let mut world = World::new();
     let (mut flood, mut good) = (world.connect(), world.connect());
     world.send(&mut flood, HELLO);
@@ -489,7 +489,7 @@ fn fill(stream: &mut UnixStream) {
 }
 
 #[test]
-fn connections_that_are_kept_full_cost_another_user_no_round() {
+fn full_connections_do_not_delay_another_user_by_a_round() {
     let many =
         |rules: &mut Rules| (rules.max_clients, rules.max_clients_per_user, rules.rate) = (200, 200, 1e9);
     let mut world = World::with(many);
@@ -522,7 +522,7 @@ fn connections_that_are_kept_full_cost_another_user_no_round() {
 }
 
 #[test]
-fn everybody_who_keeps_a_connection_full_is_read() {
+fn every_user_with_a_full_connection_is_read() {
     let many =
         |rules: &mut Rules| (rules.max_clients, rules.max_clients_per_user, rules.rate) = (200, 200, 1e9);
     let mut world = World::with(many);
@@ -546,7 +546,7 @@ fn everybody_who_keeps_a_connection_full_is_read() {
 }
 
 #[test]
-fn too_many_clients_are_turned_away() {
+fn too_many_clients_are_refused() {
     let mut world = World::new();
     let streams: Vec<UnixStream> = (0..9).map(|_| world.connect()).collect();
     assert_eq!(world.count("memwarden_training_clients_refused_total{reason=\"user\"}"), 3.0);
@@ -558,7 +558,7 @@ fn too_many_clients_are_turned_away() {
 }
 
 #[test]
-fn one_user_with_many_series_leaves_room_for_anothers() {
+fn one_user_with_many_series_leaves_places_for_anothers() {
     let mut world = World::new();
     let (ours, _theirs) = UnixStream::pair().unwrap();
     let phases: String = (0..32)
@@ -587,7 +587,7 @@ fn one_user_with_many_series_leaves_room_for_anothers() {
 }
 
 #[test]
-fn failures_of_many_workloads_of_one_user_leave_room_for_anothers() {
+fn failures_of_many_workloads_of_one_user_leave_places_for_anothers() {
     let mut world = World::new();
     for number in 0..MOST_REMEMBERED as u64 + 10 {
         world.source.remember(&Label::from(number), 61_002, 1, Timestamp::from_secs(number));
@@ -600,7 +600,7 @@ fn failures_of_many_workloads_of_one_user_leave_room_for_anothers() {
 }
 
 #[test]
-fn a_rank_that_lies_again_and_again_has_one_series() {
+fn a_process_that_changes_its_rank_has_one_series() {
     let mut world = World::new();
     let mut stream = world.connect();
     for rank in 0..150 {
@@ -612,7 +612,7 @@ fn a_rank_that_lies_again_and_again_has_one_series() {
 }
 
 #[test]
-fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
+fn a_socket_in_use_is_reported_and_opened_when_it_is_free() {
     let world = World::new();
     let path = world.folder.path().join("run/job.sock");
     let shared = Arc::new(Shared::new("proc".into(), Subordinates::default(), 8));
@@ -632,7 +632,7 @@ fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
 }
 
 #[test]
-fn a_socket_whose_file_is_removed_is_made_again_and_nobody_is_cut_off() {
+fn a_removed_socket_file_is_created_again_and_connections_stay_open() {
     let mut world = World::new();
     let mut before = world.connect();
     world.send(&mut before, HELLO);
@@ -651,7 +651,7 @@ fn a_socket_whose_file_is_removed_is_made_again_and_nobody_is_cut_off() {
 }
 
 #[test]
-fn the_thread_hears_and_ends() {
+fn the_thread_reads_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.sock");
     let shared = Arc::new(Shared::new(folder.path().to_path_buf(), Subordinates::default(), 8));
@@ -672,7 +672,7 @@ fn the_thread_hears_and_ends() {
 }
 
 #[test]
-fn flops_are_told_by_their_convention_and_a_share_only_of_a_known_peak() {
+fn flops_have_their_convention_and_mfu_needs_a_known_peak() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.source.rules.peaks = vec![Override { name: "Thing 1".to_owned(), flops: 1e15 }];

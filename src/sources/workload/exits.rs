@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_of_exits_stays_small_and_the_largest_stays_shown() {
+    fn many_exits_take_little_memory_and_the_largest_is_shown() {
         let job = Label::from("job");
         let mut exits = Exits::default();
         for second in 0..600 {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn more_workloads_than_fit_push_out_the_oldest() {
+    fn more_workloads_than_fit_evict_the_oldest() {
         let name = |number: u64| Label::from(format!("job-{number}"));
         let mut exits = Exits::default();
         for number in 0..1_500 {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_whose_workloads_end_one_after_another_pushes_out_its_own() {
+    fn a_user_with_many_ended_workloads_evicts_its_own() {
         let mut exits = Exits::default();
         exits.record(&"ada".into(), 1001, Bytes::new(7), at(0));
         for number in 0..3_000 {

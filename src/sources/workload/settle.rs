@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_another_user_belongs_to_that_users_counterpart_and_roots_stays() {
+    fn a_process_of_another_user_belongs_to_that_users_workload_and_roots_stays() {
         let rows = [(1, 0, "init"), (10, 1, "hub"), (11, 10, "one"), (12, 10, "two"), (13, 12, "su")];
         let mut table = table(&rows);
         for (place, uid) in [(0, 0), (1, 0), (2, 1001), (3, 1002), (4, 0)] {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_or_a_younger_parent_hold_nobody() {
+    fn cyclic_and_younger_parents_are_ignored() {
         let slurm = claim(Kind::Slurm, 7);
         let mut circle = table(&[(10, 11, "a"), (11, 10, "b")]);
         circle.rows[1].key.start = 10;
@@ -274,7 +274,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_parents_settle(links in proptest::collection::vec(0_u32..12, 12), claimed in 0_usize..12) {
+        fn any_parents_terminate(links in proptest::collection::vec(0_u32..12, 12), claimed in 0_usize..12) {
             let rows: Vec<_> = links.iter().zip(1..).map(|(parent, pid)| {
                 let mut row = row(pid, *parent, "p");
                 row.key.start = 5;

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_slurm_would_not_give_is_not_shown() {
+    fn invalid_slurm_names_are_not_shown() {
         for (value, expected) in [
             (&b"physics"[..], Some("physics")),
             (b"gpu,cpu", Some("gpu,cpu")),

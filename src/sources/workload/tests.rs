@@ -192,7 +192,7 @@ fn a_gpu_process_brings_its_tree() {
 }
 
 #[test]
-fn a_process_that_speaks_as_a_rank_brings_its_tree() {
+fn a_process_that_reports_as_a_rank_brings_its_tree() {
     let mut host = Host::new(rules());
     host.add(&Process::new(21, "torchrun"));
     host.add(&Process::new(22, "python").parent(21));
@@ -333,7 +333,7 @@ fn uid_name() -> String {
 }
 
 #[test]
-fn counters_never_fall_and_the_dead_leave_their_peak() {
+fn counters_never_decrease_and_peaks_of_exited_members_are_kept() {
     let mut host = Host::new(rules());
     let of = |pid: u32| Process::new(pid, "python").cgroup(JOB);
     let cpu = |out: &Batch| value(out, "memwarden_workload_cpu_seconds_total", &["slurm-7"]).unwrap();
@@ -458,7 +458,7 @@ fn the_estimate_of_stat_is_not_taken_for_the_memory_of_members() {
 }
 
 #[test]
-fn memory_that_stat_does_not_see_change_is_seen_all_the_same() {
+fn memory_is_read_though_stat_does_not_change() {
     let mut host = Host::new(rules());
     for pid in 10..14 {
         host.add(&estimated(pid, 5, [u64::from(pid) * 100, 0, 0]));
@@ -496,7 +496,7 @@ fn too_many_workloads_are_counted_and_the_first_stay() {
 }
 
 #[test]
-fn a_move_to_another_workload_counts_nothing_twice() {
+fn a_process_that_changes_its_workload_is_not_counted_twice() {
     let mut host = Host::new(rules());
     host.add(&Process::new(10, "p").cpu(500));
     host.gpu(10, None);
@@ -508,7 +508,7 @@ fn a_move_to_another_workload_counts_nothing_twice() {
 }
 
 #[test]
-fn members_beyond_the_descriptor_limit_are_read_all_the_same() {
+fn members_beyond_the_descriptor_limit_are_read() {
     let mut host = Host::new(rules());
     host.workload = Workloads::new(rules(), &host.tree.roots(), 1, &patient());
     for pid in 10..20 {
@@ -520,7 +520,7 @@ fn members_beyond_the_descriptor_limit_are_read_all_the_same() {
 }
 
 #[test]
-fn pss_is_read_only_where_it_harms_nobody() {
+fn pss_is_read_only_where_it_blocks_no_process() {
     let mut host = Host::new(Rules { pss: true, ..rules() });
     let small =
         |pid| Process::new(pid, "p").cgroup(JOB).memory(4, 0, 0, 4).file("smaps_rollup", "Pss:  3 kB\n");
@@ -562,7 +562,7 @@ fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
 }
 
 #[test]
-fn what_the_kernel_does_not_show_is_absent_and_said() {
+fn values_hidden_by_the_kernel_are_absent_and_reported() {
     let mut host = Host::new(rules());
     // A folder in place of a file cannot be read, not even by root.
     host.add(&Process::new(10, "p").cgroup(JOB).file("io/x", "").file("fd/0", ""));
@@ -616,7 +616,7 @@ fn processes_that_change_their_names_are_not_read_each_time() {
 }
 
 #[test]
-fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() {
+fn a_command_line_that_cannot_be_read_is_reported_and_delays_no_tick() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
@@ -665,7 +665,7 @@ fn pending(mask: &str) -> String {
 }
 
 #[test]
-fn a_process_with_a_pending_signal_is_compared_once_that_is_delivered() {
+fn a_process_with_a_pending_signal_is_matched_after_its_delivery() {
     let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
     for (more, before, after) in [(None, "", "job: 10"), (Some(others), "others: 10", "job: 10")] {
         let matchers = std::iter::once(of_line("job", "train.py")).chain(more).collect();
@@ -705,7 +705,7 @@ impl Host {
 }
 
 #[test]
-fn a_name_that_a_process_gives_itself_joins_no_job() {
+fn a_process_name_does_not_make_it_a_member_of_a_job() {
     let mut host = Host::new(rules());
     host.add(&Process::new(7, "slurm"));
     let start = host.sample().facts.processes.unwrap().get(7).unwrap().key.start;
@@ -724,7 +724,7 @@ fn a_name_that_a_process_gives_itself_joins_no_job() {
 }
 
 #[test]
-fn folders_of_a_user_name_no_job_and_no_pod() {
+fn cgroups_of_a_user_do_not_identify_jobs_or_pods() {
     if !may_chown() {
         return;
     }
@@ -751,7 +751,7 @@ fn folders_of_a_user_name_no_job_and_no_pod() {
 }
 
 #[test]
-fn a_job_whose_folder_cannot_be_looked_at_is_found_when_it_can() {
+fn a_job_whose_cgroup_is_unreadable_is_found_when_it_is_readable() {
     let mut host = Host::new(rules());
     host.add(&Process::new(10, "python").cgroup(JOB));
     std::fs::remove_dir_all(host.tree.group("/slurm")).unwrap();
@@ -791,7 +791,7 @@ fn a_matcher_without_a_user_makes_a_workload_for_each() {
 }
 
 #[test]
-fn a_process_that_hides_its_owner_or_has_the_rights_of_root_is_its_users() {
+fn a_process_with_a_hidden_owner_or_root_rights_belongs_to_its_user() {
     if !may_chown() {
         return;
     }
@@ -886,7 +886,7 @@ fn a_job_with_a_sluid_has_the_id_in_the_title_of_its_slurmstepd() {
 }
 
 #[test]
-fn a_job_with_a_sluid_is_named_for_its_id_once_that_is_known() {
+fn a_job_with_a_sluid_is_named_by_its_id_when_it_is_known() {
     let mut host = Host::new(rules());
     host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
     assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
@@ -939,7 +939,7 @@ fn the_environment_of_a_process_that_slurm_did_not_start_or_that_is_signalled_is
 }
 
 #[test]
-fn a_pod_is_named_for_its_namespace_and_name_and_its_key_stays() {
+fn a_pod_is_named_by_namespace_and_name_and_its_key_stays() {
     let uid = "1a2b3c4d-0000-1111-2222-0123456789ab";
     let (large, small) = ("a".repeat(64), "b".repeat(64));
     let mut host = Host::new(rules());

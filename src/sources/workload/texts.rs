@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_has_a_share_that_comes_back() {
+    fn each_user_has_a_share_that_is_released() {
         let budget = Budget::default();
         budget.spend(1, usize::try_from(MOST_AT_ONCE).unwrap() - 1);
         assert!(budget.allows(1));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_goes_before_the_star() {
+    fn a_name_takes_precedence_over_the_star() {
         let text = r#"{
             "returns": {"*": 3, "nvmlA": "success", "nvmlB": 27},
             "latency_ms": {"*": 5, "nvmlA": 50},

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broken_file_is_skipped_until_it_is_whole() {
+    fn an_invalid_file_is_ignored_until_it_is_complete() {
         let path = std::env::temp_dir().join(format!("fake-nvml-{}.json", std::process::id()));
         let mut file = File::default();
         let mut read = |text: &str| {

@@ -179,7 +179,7 @@ fn a_log_is_not_followed_through_a_users_link() {
 }
 
 #[test]
-fn what_a_command_writes_goes_through_no_link_and_into_no_pipe() {
+fn commands_write_through_no_link_and_into_no_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("run.csv"), CSV).unwrap();
@@ -215,7 +215,7 @@ fn what_a_command_writes_goes_through_no_link_and_into_no_pipe() {
 }
 
 #[test]
-fn a_command_writes_no_file_that_nobody_named() {
+fn a_command_writes_no_unnamed_file() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("run.csv"), CSV).unwrap();
@@ -270,7 +270,7 @@ fn safetensors() -> Vec<u8> {
 }
 
 #[test]
-fn no_command_prints_what_a_terminal_would_obey() {
+fn no_command_prints_terminal_escapes() {
     let folder = tempfile::tempdir().unwrap();
     let write = |end: &str, bytes: &[u8]| {
         let name = format!("{HOSTILE}{end}");
@@ -354,7 +354,7 @@ fn no_command_prints_what_a_terminal_would_obey() {
 }
 
 #[test]
-fn no_log_page_or_answer_shows_it_raw() {
+fn no_log_page_or_answer_has_terminal_escapes() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join(format!("{HOSTILE}.log"));
     fifo(&log);

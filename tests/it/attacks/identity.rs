@@ -93,7 +93,7 @@ fn process(root: &Path, pid: u32, user: u32, stat: &str, group: &str) {
 }
 
 #[test]
-fn neither_a_name_nor_a_folder_of_ones_own_makes_a_process_part_of_anothers_job() {
+fn neither_a_name_nor_an_own_cgroup_makes_a_process_a_member_of_anothers_job() {
     let Some(mut mallory) = speaker("x") else { return };
     let pid = mallory.0.id();
     let host = tempfile::tempdir().unwrap();

@@ -102,7 +102,7 @@ sys.stdin.read()
 "#;
 
 #[test]
-fn a_user_who_stuffs_the_job_socket_leaves_room_for_another() {
+fn a_user_who_fills_the_job_socket_leaves_places_for_another() {
     let places = ["sources.training.max_clients=64", "sources.training.max_clients_per_user=64"];
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms", "--set", places[0], "--set", places[1]]);
     open_to_all(&daemon);
@@ -207,7 +207,7 @@ fn with_pid(pid: u32) -> Option<Player> {
 }
 
 #[test]
-fn figures_are_not_put_under_whoever_has_the_pid_of_one_that_ended() {
+fn values_of_an_exited_process_are_not_attributed_to_a_new_one_with_its_pid() {
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
     open_to_all(&daemon);
     let socket = socket_of(&daemon);
@@ -236,7 +236,7 @@ fn figures_are_not_put_under_whoever_has_the_pid_of_one_that_ended() {
 }
 
 #[test]
-fn with_few_descriptors_jobs_are_heard_and_so_they_are_after_there_were_none() {
+fn jobs_are_read_with_few_descriptors_and_after_a_shortage() {
     let shell = ["sh", "-c", "ulimit -n 64 && exec \"$0\" \"$@\""];
     let binary = Path::new(env!("CARGO_BIN_EXE_memwarden"));
     let daemon = Daemon::start_by(&shell, binary, &["--set", "sampling.interval=200ms"]);
@@ -299,7 +299,7 @@ sys.stdin.read()
 "#;
 
 #[test]
-fn users_who_hold_every_connection_for_pushes_leave_room_for_another() {
+fn users_who_hold_every_connection_for_pushes_leave_one_for_another() {
     let port = crate::harness::free_port();
     let settings = [
         "sampling.interval=200ms".to_owned(),

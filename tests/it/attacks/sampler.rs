@@ -218,7 +218,7 @@ fn goes_on(daemon: &Daemon, user: u32, pid: u32, mark: &str) -> Helper {
 }
 
 #[test]
-fn a_command_line_that_never_comes_stops_neither_the_sampler_nor_its_successor() {
+fn an_unreadable_command_line_blocks_neither_the_sampler_nor_its_successor() {
     let mark = format!("never-{}", std::process::id());
     let folder = tempfile::tempdir().unwrap();
     let config = watching(folder.path(), &mark);
@@ -257,7 +257,7 @@ fn a_command_line_that_never_comes_stops_neither_the_sampler_nor_its_successor()
 
 /// Reading a file that nobody answers for is not ended by SIGKILL.
 #[test]
-fn a_daemon_that_is_killed_while_reads_hang_leaves_its_port_its_socket_and_its_folder_to_the_next() {
+fn a_daemon_killed_while_reads_hang_releases_its_port_socket_and_folder() {
     let room = Room::staged();
     let job = Job::start(&room, &witness());
     // What is dropped first ends the waiting, so that the first daemon can end.
@@ -333,7 +333,7 @@ impl Drop for Waiting {
 }
 
 #[test]
-fn a_file_system_that_is_frozen_is_waited_for_by_nobody_and_read_when_it_goes_on() {
+fn a_frozen_file_system_blocks_no_thread_of_the_daemon_and_is_read_after_the_thaw() {
     let mark = format!("frozen-{}", std::process::id());
     let folder = tempfile::tempdir().unwrap();
     let config = watching(folder.path(), &mark);
@@ -352,7 +352,7 @@ fn a_file_system_that_is_frozen_is_waited_for_by_nobody_and_read_when_it_goes_on
 }
 
 #[test]
-fn a_frozen_process_is_compared_as_any_other() {
+fn a_frozen_process_is_matched_as_any_other() {
     let mark = format!("stopped-{}", std::process::id());
     let folder = tempfile::tempdir().unwrap();
     let sleeper = sleeper(&mark);

@@ -111,7 +111,7 @@ fn a_collector_that_is_down_at_the_start_is_found_later() {
 }
 
 #[test]
-fn a_collector_that_talks_nonsense_or_nothing_is_survived() {
+fn invalid_or_missing_answers_of_a_collector_are_failures() {
     let nonsense: [&[u8]; 3] = [
         b"\x00\xff\x13\x37 220 mail.example.org ESMTP\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\nContent-Type: application/x-protobuf\r\n\r\n\xff\xff\xff",

@@ -134,7 +134,7 @@ fn a_gpu_that_never_answers_delays_no_scrape_and_no_other_gpu() {
 }
 
 #[test]
-fn a_killed_worker_is_said_and_replaced() {
+fn a_killed_worker_is_reported_and_replaced() {
     let node = Node::new(TWO);
     node.until_well();
     let first = node.worker();
@@ -152,7 +152,7 @@ fn a_killed_worker_is_said_and_replaced() {
 }
 
 #[test]
-fn a_stopped_worker_is_said_and_replaced() {
+fn a_stopped_worker_is_reported_and_replaced() {
     let node = Node::new(TWO);
     node.until_well();
     let first = node.worker();
@@ -169,7 +169,7 @@ fn a_stopped_worker_is_said_and_replaced() {
 }
 
 #[test]
-fn a_driver_that_crashes_its_client_is_said_and_tried_again() {
+fn a_driver_that_crashes_its_client_is_reported_and_retried() {
     let node = Node::new(r#"{"crash_on_init": true}"#);
     let page = node.until("the crash", |page| nvml_is(page, "worker_failed"));
     assert_eq!(page.all("memwarden_gpu_status", &[]).count(), 0);
@@ -184,7 +184,7 @@ fn a_driver_that_crashes_its_client_is_said_and_tried_again() {
 }
 
 #[test]
-fn signals_release_the_driver_and_take_it_up_again() {
+fn signals_release_and_acquire_the_driver() {
     let node = Node::new(TWO);
     node.until_well();
     node.daemon.signal("USR1");

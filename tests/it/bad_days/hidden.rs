@@ -70,7 +70,7 @@ fn still_serves(page: &Page) {
 }
 
 #[test]
-fn a_proc_without_others_processes_is_said() {
+fn a_proc_without_processes_of_others_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let proc = folder.path().join("proc");
     let own = proc.join("4711");
@@ -97,7 +97,7 @@ fn a_proc_without_others_processes_is_said() {
 }
 
 #[test]
-fn an_ordinary_user_measures_what_it_may_and_says_the_rest() {
+fn an_ordinary_user_measures_what_is_readable_and_reports_the_rest() {
     if !may_become_nobody() {
         return;
     }
@@ -136,7 +136,7 @@ fn an_ordinary_user_measures_what_it_may_and_says_the_rest() {
 }
 
 #[test]
-fn hidepid_leaves_its_own_processes_and_says_so() {
+fn hidepid_leaves_own_processes_and_is_reported() {
     // Before 5.8 all mounts of /proc in a pid namespace share their options: this would hide the host's.
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());

@@ -84,7 +84,7 @@ fn no_failures(page: &Page) {
 }
 
 #[test]
-fn a_herd_and_a_fork_storm_are_measured_without_a_failure() {
+fn many_processes_and_many_forks_are_measured_without_a_failure() {
     if !slow_tests() {
         return;
     }
@@ -146,7 +146,7 @@ fn a_herd_and_a_fork_storm_are_measured_without_a_failure() {
 }
 
 #[test]
-fn processes_that_end_while_they_are_read_are_no_failure() {
+fn processes_that_exit_while_they_are_read_are_not_failures() {
     let mark = format!(".15{:06}", std::process::id());
     let (daemon, _folder) = watching(&mark, "100ms");
     daemon.metrics();

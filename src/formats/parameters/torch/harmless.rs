@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_reaches_the_system_is_not_harmless() {
+    fn functions_that_reach_the_system_are_not_harmless() {
         for (module, name) in [
             ("os", "system"),
             ("posix", "system"),

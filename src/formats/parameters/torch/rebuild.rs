@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_are_dense_or_not() {
+    fn dense_views_are_detected() {
         assert!(is_dense(&[2, 3], &[3, 1]) && is_dense(&[3, 2], &[1, 3]) && is_dense(&[], &[]));
         assert!(is_dense(&[1, 5], &[77, 1]), "the stride of one element is never used");
         assert!(!is_dense(&[2, 3], &[6, 2]) && !is_dense(&[4, 3], &[0, 1]));

@@ -99,7 +99,7 @@ fn units_are_base_units() {
 }
 
 #[test]
-fn what_is_free_is_left_for_others_while_it_is_fresh() {
+fn free_memory_is_published_while_it_is_recent() {
     let told = |world: &World, second| {
         let mut batch = Batch::new();
         let _ = put(world, Timestamp::from_secs(second), SECOND, true, &mut batch);
@@ -115,7 +115,7 @@ fn what_is_free_is_left_for_others_while_it_is_fresh() {
 }
 
 #[test]
-fn what_no_process_has_is_unattributed() {
+fn memory_of_no_process_is_unattributed() {
     let used = [(Field::MemoryUsed, 1_000)];
     let mut world = world();
     take(&mut world, 1, sample(&used, Some(vec![process(7, Some(600)), process(8, Some(100))])));
@@ -189,7 +189,7 @@ fn a_refused_value_is_absent_and_named() {
 }
 
 #[test]
-fn more_than_all_of_the_time_is_no_share() {
+fn shares_above_one_are_absent() {
     let mut world = world();
     let processes = vec![Process { pid: 7, memory: None, sm: Some(101) }];
     take(
@@ -240,7 +240,7 @@ fn an_instance_names_its_parent() {
 }
 
 #[test]
-fn a_counter_that_wraps_goes_on() {
+fn a_counter_that_wraps_continues() {
     let mut world = world();
     take(&mut world, 1, sample(&[(Field::PcieSent, 900)], None));
     take(&mut world, 2, sample(&[(Field::PcieSent, 100)], None));
