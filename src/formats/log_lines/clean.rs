@@ -54,9 +54,9 @@ impl Splitter {
     }
 
     fn hold(&mut self, bytes: &[u8]) {
-        let room = LONGEST - self.partial.len();
-        self.partial.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if bytes.len() > room && !std::mem::replace(&mut self.over, true) {
+        let free = LONGEST - self.partial.len();
+        self.partial.extend_from_slice(&bytes[..bytes.len().min(free)]);
+        if bytes.len() > free && !std::mem::replace(&mut self.over, true) {
             self.cut += 1;
         }
     }

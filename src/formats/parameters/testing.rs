@@ -8,16 +8,16 @@ pub(crate) fn safetensors(json: &str, data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// An error and what caused it, as the command prints it.
+/// An error with its sources, as the command prints it.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        said.push_str(": ");
-        said.push_str(&error.to_string());
+        text.push_str(": ");
+        text.push_str(&error.to_string());
         source = error.source();
     }
-    said
+    text
 }
 
 /// A zip archive of stored entries, with the data at multiples of 64 bytes as PyTorch has it.

@@ -1,4 +1,4 @@
-//! Good pickles, cut ones, and hostile ones.
+//! Valid, truncated and hostile pickles.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn read_all(file: &[u8]) -> Result<Arena<'_>, PickleError> {
     arena
 }
 
-/// The value as Python would show it, so deep and no deeper.
+/// The value as Python would print it, to a depth of `deep`.
 fn shown(arena: &Arena<'_>, id: Id, deep: usize) -> String {
     if deep == 0 {
         return "...".to_owned();
@@ -268,7 +268,7 @@ fn a_file_that_is_too_large_is_not_read() {
     expect!["byte 0: the file has 4 bytes, and at most 3 are read"].assert_eq(&error.to_string());
 }
 
-/// Bytes that are more like a pickle than random ones.
+/// Bytes that resemble a pickle more than random ones.
 fn likely() -> impl Strategy<Value = Vec<u8>> {
     let op =
         prop::sample::select(b"(.NJKM\x8aGX\x8c]ae)t\x85\x86\x87}suhjqr\x94\x88\x89\x00\x01\x02".to_vec());

@@ -1,4 +1,4 @@
-//! Snapshots of every era, damaged ones, and real ones.
+//! Snapshots of every supported format, damaged ones, and recorded ones.
 
 use expect_test::expect;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn limits(file: &[u8]) -> Limits {
     Limits::for_file(u64::try_from(file.len()).unwrap(), Limits::MEMORY_BYTES)
 }
 
-/// Decodes and analyzes; the error as people see it.
+/// Decodes and analyzes; returns the error as it is displayed.
 fn both<R>(value: &Py, look: impl FnOnce(&Snapshot<'_>, &Analysis<'_>) -> R) -> Result<R, String> {
     let file = write(value, 4);
     let limits = limits(&file);
@@ -133,7 +133,8 @@ fn free_pages_of_an_expandable_segment_are_releasable() {
 
 #[test]
 fn a_peak_includes_memory_allocated_before_the_trace() {
-    // 4 MiB live on from before; 2 MiB from before go in the trace; 8 MiB come and go.
+    // 4 MiB stay allocated from before the trace, 2 MiB from before are freed in it, 8 MiB are allocated and freed in
+    // it.
     let blocks = vec![
         block(0, 4 * MIB, 4 * MIB, "active_allocated", "weights"),
         block(4 * MIB, MIB, MIB, "active_allocated", "loss"),
@@ -154,15 +155,15 @@ fn a_peak_includes_memory_allocated_before_the_trace() {
         assert_eq!((trace.peak.live_bytes, trace.peak.event), (Bytes::new(14 * MIB), 1));
         assert_eq!(trace.unknown_frees, 1);
         assert_eq!(trace.span_seconds, Some(0.5));
-        let who: Vec<&str> = trace.peak.holders.iter().map(|holder| holder.stack.short.as_str()).collect();
+        let stacks: Vec<&str> = trace.peak.holders.iter().map(|holder| holder.stack.short.as_str()).collect();
         assert_eq!(
-            who,
+            stacks,
             ["activation train.py:7 < main train.py:1", "weights train.py:7", "no stack recorded"]
         );
         let failure = &trace.failures[0];
         assert_eq!(failure.requested_bytes, Bytes::new(64 * MIB));
         assert_eq!(failure.device_free_bytes, Bytes::new(MIB));
-        assert!(!trace.leaks.conclusive, "one step in progress tells nothing");
+        assert!(!trace.leaks.conclusive, "one step in progress is not conclusive");
         let advice = &analysis.advice.iter().map(|advice| advice.setting.as_str()).collect::<Vec<_>>();
         assert!(advice.contains(&"a smaller batch, activation checkpointing, or sharding"), "{advice:?}");
     })
@@ -218,7 +219,7 @@ fn growth_between_snapshots_is_reported_by_stack() {
 
 #[test]
 fn a_snapshot_of_the_oldest_release_is_read() {
-    // A bare list; blocks without addresses, their owners in `history`.
+    // A list without a dictionary; blocks without addresses, their owners in `history`.
     let owner = dict([
         ("addr", 0x1000.into()),
         ("real_size", 900.into()),
@@ -296,7 +297,7 @@ fn anomalies_are_noted_and_the_largest_numbers_do_not_overflow() {
 
 #[test]
 fn a_record_that_is_referenced_often_stays_within_the_limit() {
-    // One trace of 1,000 times the same event, named 1,000 times: a million events in a few kilobytes.
+    // One trace with 1,000 references to one event, referenced 1,000 times: a million events in a few kilobytes.
     let mut file = b"\x80\x02}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces](".to_vec();
     file.extend(b"](}(X\x06\0\0\0actionX\x05\0\0\0allocX\x04\0\0\0addrK\x01uq\x01");
     for _ in 0..999 {
@@ -335,7 +336,7 @@ proptest! {
     }
 }
 
-/// The recorded snapshots beside the repository, or nothing where they are not there.
+/// The recorded snapshots beside the repository, if present.
 fn recorded() -> Option<std::path::PathBuf> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/snapshots");
     if !folder.is_dir() {

@@ -1,4 +1,4 @@
-//! Archives as PyTorch writes them, cut ones, and hostile ones.
+//! Archives as PyTorch writes them, truncated ones, and hostile ones.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn text(text: &str) -> Vec<u8> {
     [b"X".to_vec(), u32::try_from(text.len()).unwrap().to_le_bytes().to_vec(), text.into()].concat()
 }
 
-/// A storage of so many elements.
+/// A storage of `count` elements.
 fn storage(class: &str, key: &str, count: u8) -> Vec<u8> {
     let class = format!("c{class}\n");
     [&b"("[..], &text("storage"), class.as_bytes(), &text(key), &text("cpu"), &[b'K', count], b"tQ"].concat()
