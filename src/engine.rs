@@ -193,7 +193,7 @@ impl Engine {
             workload_of: std::mem::take(&mut self.facts.workload_of),
             ranks: std::mem::take(&mut self.facts.ranks),
         };
-        batch.facts.spoke = batch.facts.before.ranks.iter().filter_map(|rank| rank.key).collect();
+        batch.facts.reporting = batch.facts.before.ranks.iter().filter_map(|rank| rank.key).collect();
         let mut reports = Vec::with_capacity(self.sources.len());
         for running in &mut self.sources {
             let report = running.sample(at, &self.context, self.control, &self.events, &mut batch);

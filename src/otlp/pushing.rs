@@ -88,7 +88,7 @@ impl Sender {
     }
 }
 
-/// Exports until it is told to end.
+/// Exports until it is stopped.
 pub(super) struct Pushing<P> {
     /// Sends one export.
     pub(super) push: P,
@@ -103,7 +103,7 @@ where
     P: Fn() -> F,
     F: Future<Output = Option<Verdict>> + Send + 'static,
 {
-    /// Runs until it is told to end, or until all senders are dropped.
+    /// Runs until it is stopped, or until all senders are dropped.
     pub(super) async fn run(self, mut ends: UnboundedReceiver<End>) {
         let mut stop = self.stop.clone();
         let interval = self.resolved.interval;

@@ -1,7 +1,7 @@
 //! `memwarden-manuals FOLDER`: writes the man pages and the shell completions, from the definitions of the command line
 //! and of the configuration.
 //!
-//! This is a program of its own, so that the daemon neither links the generators nor has a subcommand for them.
+//! This is a separate program, so that the daemon neither links the generators nor has a subcommand for them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -93,7 +93,7 @@ mod tests {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// The page of a command that is shown, and those of its subcommands.
+    /// The pages of a visible command and of its subcommands.
     fn expected(command: &clap::Command, name: &str, pages: &mut BTreeSet<String>) {
         pages.insert(format!("{name}.1"));
         for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {

@@ -113,7 +113,7 @@ impl ProcRoot {
     /// Opens a file of one process.
     ///
     /// # Errors
-    /// Errors of the operating system; [`died`] recognizes the end of the process.
+    /// Errors of the operating system; [`has_exited`] recognizes the end of the process.
     pub fn open(&self, pid: u32, name: &str) -> io::Result<ProcFile> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(ProcFile(rfs::openat(self.folder()?, format!("{pid}/{name}"), flags, Mode::empty())?))
@@ -237,7 +237,7 @@ fn population(text: &[u8]) -> Option<Population> {
 }
 
 /// Whether an error means that the process has ended.
-pub fn died(error: &io::Error) -> bool {
+pub fn has_exited(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::SRCH | Errno::NOENT))
 }
 
@@ -302,8 +302,8 @@ mod tests {
         root.connect().unwrap();
         let mut buffer = Vec::new();
         assert_eq!(root.read(5, "status", &mut buffer).unwrap().len(), 9000);
-        assert!(died(&root.read(5, "io", &mut buffer).unwrap_err()));
-        assert!(died(&root.read(6, "stat", &mut buffer).unwrap_err()));
+        assert!(has_exited(&root.read(5, "io", &mut buffer).unwrap_err()));
+        assert!(has_exited(&root.read(6, "stat", &mut buffer).unwrap_err()));
         assert_eq!(root.open_files(5).unwrap(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Which of the file, the variables and the defaults decides.
+//! The precedence of the file, the environment variables and the defaults.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn on() -> Otlp {
     Otlp { enabled: true, ..silent() }
 }
 
-/// What differs from the defaults, one line each, then the warnings.
+/// The differences from the defaults, one per line, then the warnings.
 fn show(config: &Otlp, variables: &[(&str, &str)]) -> String {
     let (found, warnings) = resolved(config, variables);
     let mut lines = Vec::new();
@@ -128,7 +128,7 @@ fn endpoints_are_taken_as_the_specification_says() {
     let (found, _) = resolved(&silent(), &own("http://c/p?api-key=s3cret"));
     assert_eq!(found.unwrap().shown(), "http://c/p");
     assert!(show(&silent(), &generic("http://")).starts_with(HTTP));
-    // One that cannot be used leaves the word to the next.
+    // An unusable value leaves the next one in effect.
     assert!(
         show(&silent(), &[own("nonsense"), generic("http://a:1")].concat())
             .starts_with("http http://a:1/v1/metrics\n! OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")

@@ -1,4 +1,4 @@
-//! What arrives: names, values, attributes, and what no longer arrives.
+//! Received names, values and attributes, and series that are no longer sent.
 
 use std::time::Duration;
 
@@ -185,7 +185,7 @@ fn resource_headers_and_gzip_arrive() {
     }
 }
 
-/// Also run by the next test, with variables of the process that say otherwise.
+/// Also run by the next test, with contradicting variables of the process.
 #[test]
 fn only_configured_headers_arrive() {
     for protocol in BOTH {
@@ -212,17 +212,17 @@ fn variables_are_read_only_through_the_settings() {
     #[expect(clippy::disallowed_methods, reason = "the environment of this process cannot be changed")]
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "otlp::tests::values::only_configured_headers_arrive"])
-        .env("OTEL_EXPORTER_OTLP_HEADERS", "tenant=theirs,stray=1")
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "tenant=other,stray=1")
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
         .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
         .env("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
         .env("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
-        .env("OTEL_SERVICE_NAME", "theirs")
+        .env("OTEL_SERVICE_NAME", "other")
         .env("OTEL_RESOURCE_ATTRIBUTES", "stray=1")
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && told.contains("1 passed"), "{told}");
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && output.contains("1 passed"), "{output}");
 }
 
 #[test]
@@ -301,16 +301,16 @@ fn deltas_are_relative_to_the_last_accepted_push() {
     };
     let first = collector.next();
     assert_eq!(values(&first), expected(&[(1, 10)]));
-    // A sum that may fall stays cumulative.
+    // A sum that may decrease stays cumulative.
     assert!(lines(&first.request)[0].ends_with("sum(false, AGGREGATION_TEMPORALITY_CUMULATIVE) By"));
     collector.next_where(|push| values(push) == expected(&[(1, 0)]));
-    // What the collector does not take is told again, with what came since; who began anew counts from zero.
-    collector.is(super::collector::Mood::Refuses(400, 3));
+    // Rejected deltas are sent again with later ones; a client that restarted counts from zero.
+    collector.is(super::collector::Behavior::Refuses(400, 3));
     show(&[(1, 13), (2, 7)]);
     collector.next_where(|push| values(push) == expected(&[(1, 3), (2, 7)]));
     show(&[(1, 4), (2, 9)]);
     collector.next_where(|push| values(push) == expected(&[(1, 4), (2, 9)]));
-    collector.is(super::collector::Mood::Takes);
+    collector.is(super::collector::Behavior::Takes);
     collector.next_where(|push| values(push) == expected(&[(1, 0), (2, 0)]));
     pusher.shutdown(Duration::from_secs(5));
 }

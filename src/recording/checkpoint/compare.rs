@@ -1,4 +1,4 @@
-//! Two checkpoints compared.
+//! Comparison of two checkpoints.
 
 use std::collections::BTreeMap;
 

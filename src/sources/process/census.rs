@@ -3,7 +3,7 @@
 use std::io;
 
 use super::entry::{Entry, Outcome, Reading};
-use crate::host::process::{Listed, Population, ProcRoot, died};
+use crate::host::process::{Listed, Population, ProcRoot, has_exited};
 use crate::model::attention;
 use crate::model::facts::ProcessRow;
 
@@ -115,7 +115,7 @@ impl Census {
             new += 1;
             match discover(*listed, self.started, &self.root, &mut self.reading) {
                 Ok(entry) => self.entries.push(entry),
-                Err(error) if died(&error) => self.races += 1,
+                Err(error) if has_exited(&error) => self.races += 1,
                 // A refusal costs one call; the limit is for processes that can be read.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     new -= 1;

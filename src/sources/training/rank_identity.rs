@@ -48,7 +48,7 @@ impl RankIdentity {
 
 /// Whether the process is newly known as a rank, so that the next sample may assign it to a workload.
 pub(super) fn is_new(key: ProcessKey, facts: &Facts) -> bool {
-    facts.member(key).is_none() && !facts.spoke.contains(&key)
+    facts.member(key).is_none() && !facts.reporting.contains(&key)
 }
 
 /// The identities of one sample.

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::texts::{Answer, Budget, LONGEST};
 use super::users::Users;
-use crate::host::process::{ProcRoot, died, status};
+use crate::host::process::{ProcRoot, has_exited, status};
 use crate::model::facts::ProcessRow;
 use crate::model::label::Label;
 use crate::model::pattern;
@@ -86,7 +86,7 @@ pub(super) fn quick(
             }
         }
     }
-    let unreadable = path.is_some_and(|path| path.is_err_and(|error| !died(&error)));
+    let unreadable = path.is_some_and(|path| path.is_err_and(|error| !has_exited(&error)));
     let verdict = match *places {
         [] => Verdict::Known(None),
         [only] if !matchers[only].asks_memory() => Verdict::Known(Some(only)),
@@ -123,7 +123,7 @@ pub(super) fn compare(
             Ok(text) => Ok(text),
             Err(error) if interrupted(&error) => Err(Answer::Busy),
             Err(error) => {
-                unreadable |= !died(&error);
+                unreadable |= !has_exited(&error);
                 Ok(Vec::new())
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::host::process::readers::{Asked, Pool, ReadRequests};
-use crate::host::process::{self, Io, ProcFile, ProcRoot, Status, died};
+use crate::host::process::{self, Io, ProcFile, ProcRoot, Status, has_exited};
 use crate::model::facts::ProcessRow;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -160,7 +160,7 @@ impl Member {
         if due && (!self.files_refused || self.age == 0 || turn.is_multiple_of(REFUSED_EVERY)) {
             match files.root.open_files(pid) {
                 Ok(count) => (self.open_files, self.files_refused) = (Some(count), false),
-                Err(error) => self.files_refused |= !died(&error),
+                Err(error) => self.files_refused |= !has_exited(&error),
             }
         }
         self.age = self.age.saturating_add(1);
@@ -170,7 +170,7 @@ impl Member {
     pub(super) fn take_io(&mut self, answer: Option<io::Result<Io>>) {
         match answer {
             Some(Ok(io)) => (self.io, self.io_refused) = (Some(io), false),
-            Some(Err(error)) => self.io_refused |= !died(&error),
+            Some(Err(error)) => self.io_refused |= !has_exited(&error),
             None => self.io_refused = true,
         }
     }

@@ -157,7 +157,7 @@ impl Workloads {
         &mut self,
         table: &ProcessTable,
         gpu_processes: &[GpuProcess],
-        spoke: &[ProcessKey],
+        reporting: &[ProcessKey],
         at: Timestamp,
     ) {
         self.texts.turn(&mut self.seen, table, &self.files.root, &mut self.users, at);
@@ -171,7 +171,7 @@ impl Workloads {
         let mut settled = settle(roster, &direct);
         let on_gpus = gpu_processes.iter().map(|process| (Kind::Gpu, process.pid, None));
         let on_gpus = on_gpus.filter(|_| self.rules.gpu_trees);
-        let speaks = spoke.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
+        let speaks = reporting.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
         let speaks = speaks.filter(|_| self.rules.job_trees);
         for (kind, pid, key) in on_gpus.chain(speaks) {
             let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
@@ -295,7 +295,7 @@ impl Source for Workloads {
         }
         self.follow(&table, at);
         self.pods = Arc::clone(&out.facts.pods);
-        self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke, at);
+        self.settle(&table, &out.facts.gpu_processes, &out.facts.reporting, at);
         self.tell(at, out);
         self.observe(&table, at);
         self.expose(&table, out);

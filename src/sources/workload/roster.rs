@@ -92,8 +92,8 @@ impl Roster {
     /// Changes the kind of a workload that was found as a job tree and that uses a GPU, as if the GPU had
     /// been seen first.
     pub(super) fn uses_gpu(&mut self, claim: Claim) {
-        let spoke = |workload: &&mut Workload| workload.identity.kind == Kind::Job;
-        if let Some(workload) = self.workloads.get_mut(&claim.id).filter(spoke) {
+        let reporting = |workload: &&mut Workload| workload.identity.kind == Kind::Job;
+        if let Some(workload) = self.workloads.get_mut(&claim.id).filter(reporting) {
             workload.identity.kind = Kind::Gpu;
         }
     }

@@ -16,7 +16,7 @@ struct Host {
     process: Box<dyn Source>,
     workload: Workloads,
     gpus: Vec<GpuProcess>,
-    spoke: Vec<ProcessKey>,
+    reporting: Vec<ProcessKey>,
     pods: Arc<PodNames>,
     second: u64,
 }
@@ -35,7 +35,15 @@ impl Host {
         // Processes that a test adds start while the daemon runs.
         process.sample(Timestamp::from_secs(0), &mut Batch::new()).unwrap();
         let workload = Workloads::new(rules, &tree.roots(), 1_000, &patient());
-        Self { tree, process, workload, gpus: Vec::new(), spoke: Vec::new(), pods: Arc::default(), second: 0 }
+        Self {
+            tree,
+            process,
+            workload,
+            gpus: Vec::new(),
+            reporting: Vec::new(),
+            pods: Arc::default(),
+            second: 0,
+        }
     }
 
     fn add(&self, process: &Process) -> &Self {
@@ -54,7 +62,7 @@ impl Host {
         let at = Timestamp::from_secs(self.second);
         self.process.sample(at, &mut out).unwrap();
         out.facts.gpu_processes.clone_from(&self.gpus);
-        out.facts.spoke.clone_from(&self.spoke);
+        out.facts.reporting.clone_from(&self.reporting);
         out.facts.pods = Arc::clone(&self.pods);
         self.workload.sample(at, &mut out).unwrap();
         out
@@ -200,9 +208,9 @@ fn a_process_that_reports_as_a_rank_brings_its_tree() {
     let key = |pid, start| ProcessKey { pid, start };
     let start = host.sample().facts.processes.unwrap().get(22).unwrap().key.start;
     // The pid of a process that has ended, and a process that is in a workload already.
-    host.spoke = vec![key(22, start + 1), key(30, start)];
+    host.reporting = vec![key(22, start + 1), key(30, start)];
     assert_eq!(host.members(), "slurm-7: 30");
-    host.spoke.push(key(22, start));
+    host.reporting.push(key(22, start));
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
     expect_test::expect![[r#"
         memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,0,,,,,,,, 1
@@ -214,7 +222,7 @@ fn a_process_that_reports_as_a_rank_brings_its_tree() {
     let told = values(&host.sample(), "memwarden_workload_info");
     assert!(told.contains("memwarden_workload_info torchrun-21,gpu,"), "{told}");
     // It remains one when the connection ends.
-    host.spoke.clear();
+    host.reporting.clear();
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
     // Workloads found only by the job socket leave half of the limit to others.
     let mut small = Host::new(Rules { max_workloads: 4, ..rules() });
@@ -222,12 +230,12 @@ fn a_process_that_reports_as_a_rank_brings_its_tree() {
         small.add(&Process::new(pid, "python"));
     }
     let table = small.sample().facts.processes.unwrap();
-    small.spoke = (40..44).map(|pid| table.get(pid).unwrap().key).collect();
+    small.reporting = (40..44).map(|pid| table.get(pid).unwrap().key).collect();
     small.sample();
     assert_eq!(small.workload.roster.watched(), 2);
     let mut off = Host::new(Rules { job_trees: false, ..rules() });
     off.add(&Process::new(22, "python"));
-    off.spoke = vec![key(22, start)];
+    off.reporting = vec![key(22, start)];
     assert_eq!(off.members(), "");
 }
 
@@ -709,7 +717,7 @@ fn a_process_name_does_not_make_it_a_member_of_a_job() {
     let mut host = Host::new(rules());
     host.add(&Process::new(7, "slurm"));
     let start = host.sample().facts.processes.unwrap().get(7).unwrap().key.start;
-    host.spoke.push(ProcessKey { pid: 7, start });
+    host.reporting.push(ProcessKey { pid: 7, start });
     assert_eq!(host.members(), "tree-slurm-7: 7");
     host.add(&Process::new(30, "python").cgroup(JOB));
     assert_eq!(host.members(), "slurm-7: 30\ntree-slurm-7: 7");
