@@ -272,8 +272,8 @@ impl Buckets {
         None
     }
 
-    /// Passes the closed buckets to `tell`, oldest first, each merged from `coarse` coarse buckets' worth of samples.
-    pub(super) fn in_groups_of(&self, coarse: u32, mut tell: impl FnMut(Bucket)) {
+    /// Passes the closed buckets to `each`, oldest first, each merged from `coarse` coarse buckets' worth of samples.
+    pub(super) fn in_groups_of(&self, coarse: u32, mut each: impl FnMut(Bucket)) {
         let (mut group, mut held) = (Gathering::default(), 0);
         let most = FOLD * usize::try_from(coarse).unwrap_or(usize::MAX).min(CAPACITY);
         for (i, bucket) in self.all.iter().enumerate() {
@@ -282,7 +282,7 @@ impl Buckets {
             group.take(bucket, fine as f64);
             held += fine;
             if held >= most || i + 1 == self.all.len() {
-                tell(self.absolute(&group.close()));
+                each(self.absolute(&group.close()));
                 (group, held) = (Gathering::default(), 0);
             }
         }

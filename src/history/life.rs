@@ -36,10 +36,10 @@ impl Life {
         &self.past
     }
 
-    /// Passes all buckets to `tell`, oldest first, the newest samples as coarse as the past.
-    pub fn whole(&self, mut tell: impl FnMut(Bucket)) {
-        self.past.all().for_each(&mut tell);
-        self.recent.in_groups_of(self.past.width(), tell);
+    /// Passes all buckets to `each`, oldest first, the newest samples as coarse as the past.
+    pub fn whole(&self, mut each: impl FnMut(Bucket)) {
+        self.past.all().for_each(&mut each);
+        self.recent.in_groups_of(self.past.width(), each);
     }
 
     /// Moves the newest samples before `at`, in seconds since the series began, into the past. A short history has no

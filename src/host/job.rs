@@ -17,7 +17,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 
 /// Signals that are forwarded, except those that were ignored at the start.
-const HANDED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// A command that runs or has run.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub enum Event {
     /// A signal that was sent to this process alone.
     Sent(i32),
     /// A signal of the terminal or the kernel, which the whole process group received.
-    Everybody(i32),
+    Group(i32),
 }
 
 /// Received signals.
@@ -54,7 +54,7 @@ impl Inbox {
     /// Errors of the operating system.
     pub fn open(proc: &Path) -> io::Result<Self> {
         let ignored = std::fs::read_to_string(proc.join("self/status")).map_or(0, |text| ignored(&text));
-        let wanted = HANDED_ON.iter().copied().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+        let wanted = FORWARDED.iter().copied().filter(|signal| ignored & (1 << (signal - 1)) == 0);
         let signals = SignalsInfo::new(wanted.chain([SIGCHLD]))?;
         Ok(Self { signals })
     }
@@ -64,7 +64,7 @@ impl Inbox {
         let events = self.signals.wait().map(|origin| match (origin.signal, origin.process) {
             (SIGCHLD, _) => Event::Child,
             (signal, Some(_)) => Event::Sent(signal),
-            (signal, None) => Event::Everybody(signal),
+            (signal, None) => Event::Group(signal),
         });
         events.collect()
     }

@@ -33,11 +33,11 @@ pub struct Peer {
 /// Errors of the operating system.
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
     // rustix represents the pid as a number that cannot be 0, which it is for a process of another pid namespace.
-    let told = getsockopt(&stream, PeerCredentials)?;
-    Ok(Peer { pid: u32::try_from(told.pid()).ok().filter(|pid| *pid != 0), uid: told.uid() })
+    let credentials = getsockopt(&stream, PeerCredentials)?;
+    Ok(Peer { pid: u32::try_from(credentials.pid()).ok().filter(|pid| *pid != 0), uid: credentials.uid() })
 }
 
-/// What the kernel knows of the process that connected.
+/// The process that connected, as reported by the kernel.
 #[derive(Debug)]
 enum Held {
     /// The process itself.
@@ -79,7 +79,7 @@ impl Peer {
         let uid = root.uid(pid).ok()?;
         // Checked last: no other process had the pid while this one existed.
         let certain = match held {
-            Held::Process(process) => lives(process),
+            Held::Process(process) => is_running(process),
             Held::Gone => false,
             Held::Unknown => start < process::ticks(quiet.monotonic()),
         };
@@ -88,7 +88,7 @@ impl Peer {
 }
 
 /// Whether a process has not ended; its descriptor becomes readable when it does.
-fn lives(process: &OwnedFd) -> bool {
+fn is_running(process: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) == Ok(0)
 }
@@ -130,7 +130,7 @@ mod tests {
     fn a_process_that_has_ended_is_not_found_by_its_pid() {
         // As if the pid of a process that connected and ended were now that of this process.
         assert_eq!(own().proven(&Held::Gone, real(), clock::now()), None);
-        #[expect(clippy::disallowed_methods, reason = "a process that ends is what this is about")]
+        #[expect(clippy::disallowed_methods, reason = "a process that ends is the subject of the test")]
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();

@@ -131,12 +131,12 @@ impl Checkpoints {
             return false;
         };
         let before = if known.is_some() { slot.count.load(Ordering::Relaxed) } else { 0 };
-        let word = match state {
+        let code = match state {
             State::Saving => 1,
             State::Saved => 2,
             State::Failed => 3,
         };
-        slot.write(key, word, heard_nanos, before.saturating_add(1));
+        slot.write(key, code, heard_nanos, before.saturating_add(1));
         true
     }
 
@@ -163,7 +163,7 @@ impl Checkpoints {
 
     /// The last acknowledgement of a process; absent before the first one. Never blocks.
     pub fn of(&self, key: ProcessKey) -> Option<Acknowledgement> {
-        self.all().find(|(known, _)| *known == key).map(|(_, said)| said)
+        self.all().find(|(known, _)| *known == key).map(|(_, acknowledgement)| acknowledgement)
     }
 }
 

@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn escaped_json_has_the_same_value() {
-        let said: Vec<String> = vec![HOSTILE.to_owned()];
-        let text = serde_json::to_string_pretty(&said).unwrap();
+        let texts: Vec<String> = vec![HOSTILE.to_owned()];
+        let text = serde_json::to_string_pretty(&texts).unwrap();
         let shown = json(&text);
         assert!(!shown.contains(|letter| letter != '\n' && is_hidden(letter)), "{shown}");
-        assert_eq!(serde_json::from_str::<Vec<String>>(&shown).unwrap(), said);
+        assert_eq!(serde_json::from_str::<Vec<String>>(&shown).unwrap(), texts);
     }
 }

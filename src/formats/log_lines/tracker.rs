@@ -152,7 +152,7 @@ impl Tracker {
     }
 
     /// When a value was last read; absent after [`Self::forget`].
-    pub fn spoke(&self) -> Option<Duration> {
+    pub fn last_value(&self) -> Option<Duration> {
         self.last_value
     }
 

@@ -67,7 +67,7 @@ pub(super) fn read_archive(file: &(impl ReadAt + ?Sized)) -> Result<Archive, Par
         return Err(ParameterError::TooLarge { what: "the zip directory", len, limit: DIRECTORY_BYTES });
     }
     if start.checked_add(len).is_none_or(|end| end > end_at) {
-        return Err(ParameterError::zip(end_at, "the zip directory is beyond the end of the file"));
+        return Err(ParameterError::zip(end_at, "the zip directory extends beyond the end of the file"));
     }
     let directory = read(file, start, len)?;
     let mut entries = BTreeMap::new();

@@ -106,9 +106,9 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Errors of the operating system, or `InvalidData` for a file that is far too long.
 pub fn read(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
     /// A `memory.stat` has about 2 KiB.
-    const ROOM: usize = 8192;
+    const CHUNK: usize = 8192;
     buffer.clear();
-    buffer.reserve(ROOM);
+    buffer.reserve(CHUNK);
     // Reads into the spare capacity: zeroing it first took a third of a tick's instructions.
     rustix::io::pread(file, rustix::buffer::spare_capacity(buffer), 0)?;
     if buffer.len() == buffer.capacity() {

@@ -10,7 +10,7 @@ use crate::skip::skip;
 const ALICE: u32 = 61_001;
 const MALLORY: u32 = 61_002;
 
-/// A folder that belongs to Alice and that only she can write; nothing without root.
+/// A folder that only Alice can write; nothing without root.
 fn alices() -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() {
         skip("files of other users need root");

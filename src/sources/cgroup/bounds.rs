@@ -59,15 +59,15 @@ pub struct Bounds {
     /// The smallest limit.
     pub limit: Bound,
     /// The smallest headroom below one of the limits.
-    pub room: Bound,
+    pub headroom: Bound,
 }
 
 impl Bounds {
     /// Limits above the topmost visible cgroup.
-    pub const NONE: Self = Self { limit: Bound::Unbounded, room: Bound::Unbounded };
+    pub const NONE: Self = Self { limit: Bound::Unbounded, headroom: Bound::Unbounded };
 
     /// Limits of a parent that could not be read.
-    pub const UNKNOWN: Self = Self { limit: Bound::Unknown, room: Bound::Unknown };
+    pub const UNKNOWN: Self = Self { limit: Bound::Unknown, headroom: Bound::Unknown };
 
     /// The limits of a cgroup whose parent has the limits `self`.
     ///
@@ -85,8 +85,8 @@ impl Bounds {
             .map(|(used, cache)| used.saturating_sub(cache));
         Self {
             limit: self.limit.tighter(reading.limit).tighter(hidden),
-            room: self
-                .room
+            headroom: self
+                .headroom
                 .tighter(reading.limit.minus(working_set))
                 .tighter(hidden.minus(working_set))
                 .tighter(reading.both_limit.minus(both_used)),
@@ -114,9 +114,9 @@ mod tests {
 
     /// The limits of the last of these cgroups, each of which is below the one before.
     #[track_caller]
-    fn check(path: &[Reading], limit: Bound, room: Bound) {
+    fn check(path: &[Reading], limit: Bound, headroom: Bound) {
         let found = path.iter().fold(Bounds::NONE, Bounds::below);
-        assert_eq!(found, Bounds { limit, room });
+        assert_eq!(found, Bounds { limit, headroom });
     }
 
     #[test]

@@ -101,18 +101,18 @@ impl Subject {
         (text, outcome.err())
     }
 
-    /// The lines of a complete tick that contain one of these words.
+    /// The lines of a complete tick that contain one of these parts.
     #[track_caller]
-    fn check(&mut self, second: u64, words: &[&str], expected: Expect) {
+    fn check(&mut self, second: u64, parts: &[&str], expected: Expect) {
         let (text, error) = self.sample(second);
         assert!(error.is_none(), "{error:?}");
-        expected.assert_eq(&only(&text, words));
+        expected.assert_eq(&only(&text, parts));
     }
 }
 
-fn only(text: &str, words: &[&str]) -> String {
+fn only(text: &str, parts: &[&str]) -> String {
     text.lines()
-        .filter(|line| words.iter().any(|word| line.contains(word)))
+        .filter(|line| parts.iter().any(|word| line.contains(word)))
         .flat_map(|line| [line, "\n"])
         .collect()
 }
@@ -636,8 +636,8 @@ fn a_user_who_makes_many_groups_leaves_places_to_others_and_is_named() {
     let shown: std::collections::BTreeSet<_> =
         shown.filter_map(|point| point.labels.first()).map(ToString::to_string).collect();
     assert!(shown.contains("/slurm/uid_1001/job_7") && shown.contains("/user/1002/g299"), "{shown:?}");
-    let told = Shortage { limit: "cgroups", user: Some(1002), left_out: 281, most: 20 };
-    assert_eq!(out.facts.shortages, [told]);
+    let shortage = Shortage { limit: "cgroups", user: Some(1002), left_out: 281, most: 20 };
+    assert_eq!(out.facts.shortages, [shortage]);
     let users = &out.facts.cgroup_users;
     assert_eq!(users.get(&"/user/1002/g299".into()), Some(&1002));
     assert_eq!(users.values().filter(|user| **user == 1002).count(), 19);

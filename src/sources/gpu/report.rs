@@ -55,7 +55,7 @@ pub fn put(
 }
 
 fn worker(world: &World, now: Timestamp, out: &mut Batch) {
-    let silent = world.heard.filter(|_| world.running).map(|heard| now.since(heard));
+    let silent = world.last_message.filter(|_| world.running).map(|last_message| now.since(last_message));
     out.put(&m::WORKER_UP, &[], Flag(world.answers(now)));
     out.put_some(&m::WORKER_SILENT, &[], silent.map(Into::into));
     out.put(&m::WORKER_RESTARTS, &[], Count(world.restarts));

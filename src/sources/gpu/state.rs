@@ -7,7 +7,7 @@ use super::protocol::{
 };
 use super::unplaced::Unplaced;
 use super::unwrapped::Unwrapped;
-use super::xid::{Road, Xids, pci};
+use super::xid::{XidSource, Xids, pci};
 use crate::model::facts::KernelXid;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
@@ -55,9 +55,9 @@ impl Condition {
 
 /// How reliable a GPU's index is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seat {
+enum Placement {
     /// The GPU reported it to the current worker.
-    Told,
+    Reported,
     /// An earlier worker reported it, or the GPU has not reported its UUID, and nothing contradicts it.
     Assumed,
     /// The driver has no index for the GPU, or an index that is not known yet.
@@ -79,7 +79,7 @@ pub struct Gpu {
     pub pcie_sent: Unwrapped,
     /// Bytes received over PCIe.
     pub pcie_received: Unwrapped,
-    seat: Seat,
+    placement: Placement,
     /// Since when the current worker could have reported it.
     since: Timestamp,
     /// When the newest sample was received.
@@ -99,7 +99,7 @@ impl Gpu {
             xids: Xids::default(),
             pcie_sent: Unwrapped::default(),
             pcie_received: Unwrapped::default(),
-            seat: Seat::Assumed,
+            placement: Placement::Assumed,
             since: at,
             sampled: None,
             trouble: None,
@@ -142,7 +142,7 @@ pub struct World {
     /// XIDs of the kernel log whose GPU is not known yet.
     pub unplaced: Unplaced,
     /// When the worker last sent a message.
-    pub heard: Option<Timestamp>,
+    pub last_message: Option<Timestamp>,
     /// Whether a worker runs.
     pub running: bool,
     /// Workers started after the previous one failed.
@@ -175,7 +175,7 @@ impl World {
         self.told = false;
         self.running = true;
         self.released = false;
-        self.heard = Some(at);
+        self.last_message = Some(at);
         if matches!(self.state.status, Status::Ok | Status::Released) {
             self.state = State::default();
         }
@@ -213,11 +213,11 @@ impl World {
         if generation != self.generation {
             return;
         }
-        if self.heard.is_some_and(|heard| at.since(heard) > SILENT) {
+        if self.last_message.is_some_and(|last_message| at.since(last_message) > SILENT) {
             // Messages that were queued meanwhile arrive only now.
-            self.stood_still(at);
+            self.exclude_pause(at);
         }
-        self.heard = Some(at);
+        self.last_message = Some(at);
         let accepted = match line {
             Line::Beat { lasting } => self.beat(&lasting),
             Line::State(state) => self.begin(at, state),
@@ -227,7 +227,7 @@ impl World {
                 self.gpu(gpu).map(|gpu| gpu.trouble = Some((at, refusal))).is_some()
             }
             Line::Xid(Xid { gpu, xid }) => {
-                self.gpu(gpu).map(|gpu| gpu.xids.record(at, Road::Nvml, xid)).is_some()
+                self.gpu(gpu).map(|gpu| gpu.xids.record(at, XidSource::Nvml, xid)).is_some()
             }
         };
         self.bad_lines += u64::from(!accepted);
@@ -235,9 +235,9 @@ impl World {
 
     /// Records that the daemon or the worker was stopped until now, so that this time is not counted as
     /// silence of the GPUs.
-    pub fn stood_still(&mut self, now: Timestamp) {
+    pub fn exclude_pause(&mut self, now: Timestamp) {
         if self.running {
-            self.heard = Some(now);
+            self.last_message = Some(now);
         }
         self.gpus.iter_mut().for_each(|gpu| gpu.since = now);
     }
@@ -248,8 +248,8 @@ impl World {
             let address = pci(&told.pci);
             let is_it = |gpu: &&mut Gpu| address.is_some() && pci(&gpu.identity.pci) == address;
             // After a GPU was removed, its slot may hold another one.
-            match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.seat != Seat::None) {
-                Some(gpu) => gpu.xids.record(at, Road::Kernel, told.xid),
+            match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.placement != Placement::None) {
+                Some(gpu) => gpu.xids.record(at, XidSource::Kernel, told.xid),
                 None => self.unplaced.record(told),
             }
         }
@@ -257,7 +257,7 @@ impl World {
 
     /// Whether the worker runs and has sent a message recently.
     pub fn answers(&self, now: Timestamp) -> bool {
-        self.running && self.heard.is_some_and(|heard| now.since(heard) <= SILENT)
+        self.running && self.last_message.is_some_and(|last_message| now.since(last_message) <= SILENT)
     }
 
     /// The current condition of a GPU.
@@ -265,9 +265,9 @@ impl World {
         if self.state.status != Status::Ok || !self.answers(now) {
             return Condition::Unobserved;
         }
-        if gpu.seat == Seat::None {
+        if gpu.placement == Placement::None {
             // It may be at any index whose GPU has not reported its UUID.
-            let nameless = |gpu: &Gpu| gpu.seat != Seat::None && gpu.identity.uuid.is_empty();
+            let nameless = |gpu: &Gpu| gpu.placement != Placement::None && gpu.identity.uuid.is_empty();
             return if self.gpus.iter().any(nameless) { Condition::Unobserved } else { Condition::Lost };
         }
         if gpu.silence(now) > stale_after(interval) {
@@ -320,7 +320,7 @@ impl World {
     }
 
     fn gpu(&mut self, index: u32) -> Option<&mut Gpu> {
-        self.gpus.iter_mut().find(|gpu| gpu.seat != Seat::None && gpu.identity.gpu == index)
+        self.gpus.iter_mut().find(|gpu| gpu.placement != Placement::None && gpu.identity.gpu == index)
     }
 
     fn begin(&mut self, at: Timestamp, state: State) -> bool {
@@ -332,14 +332,14 @@ impl World {
             for gpu in &mut self.gpus {
                 gpu.since = at;
                 gpu.trouble = None;
-                if gpu.seat == Seat::Told {
-                    gpu.seat = Seat::Assumed;
+                if gpu.placement == Placement::Reported {
+                    gpu.placement = Placement::Assumed;
                 }
             }
             if self.counted.replace(state.gpus) != Some(state.gpus) {
                 self.doubt();
             }
-            self.seat_nameless(at);
+            self.place_nameless(at);
         }
         self.state = state;
         true
@@ -348,18 +348,20 @@ impl World {
     /// Drops indices that the current worker has not confirmed, because indices have shifted.
     fn doubt(&mut self) {
         for gpu in &mut self.gpus {
-            if gpu.seat == Seat::Assumed {
-                gpu.seat = Seat::None;
+            if gpu.placement == Placement::Assumed {
+                gpu.placement = Placement::None;
             }
         }
     }
 
     /// Adds a GPU without UUID for each index that has no GPU, and removes such GPUs that have no index.
-    fn seat_nameless(&mut self, at: Timestamp) {
-        self.gpus.retain(|gpu| gpu.seat != Seat::None || !gpu.identity.uuid.is_empty());
+    fn place_nameless(&mut self, at: Timestamp) {
+        self.gpus.retain(|gpu| gpu.placement != Placement::None || !gpu.identity.uuid.is_empty());
         // A GPU that disappeared stays as lost; the number of GPUs is bounded by the limit.
         while self.gpus.len() > MOST_GPUS as usize {
-            let Some(vanished) = self.gpus.iter().position(|gpu| gpu.seat == Seat::None) else { break };
+            let Some(vanished) = self.gpus.iter().position(|gpu| gpu.placement == Placement::None) else {
+                break;
+            };
             self.gpus.remove(vanished);
         }
         for index in 0..self.counted.unwrap_or(0) {
@@ -377,38 +379,38 @@ impl World {
         if self.state.status != Status::Ok || !counted || identity.uuid.is_empty() {
             return false;
         }
-        let sits = |gpu: &Gpu| gpu.seat != Seat::None && gpu.identity.gpu == index;
+        let at_index = |gpu: &Gpu| gpu.placement != Placement::None && gpu.identity.gpu == index;
         let is_it = |gpu: &Gpu| gpu.identity.uuid == identity.uuid;
         let shifted = self.gpus.iter().any(|gpu| {
             // Another GPU has its index, or it has another index.
-            gpu.seat != Seat::None
+            gpu.placement != Placement::None
                 && !gpu.identity.uuid.is_empty()
-                && sits(gpu) != is_it(gpu)
-                && (sits(gpu) || is_it(gpu))
+                && at_index(gpu) != is_it(gpu)
+                && (at_index(gpu) || is_it(gpu))
         });
         if shifted {
             self.doubt();
         }
         let place = self.gpus.iter().position(is_it);
         let place =
-            place.or_else(|| self.gpus.iter().position(|gpu| sits(gpu) && gpu.identity.uuid.is_empty()));
+            place.or_else(|| self.gpus.iter().position(|gpu| at_index(gpu) && gpu.identity.uuid.is_empty()));
         let place = place.unwrap_or_else(|| {
             self.gpus.push(Gpu::new(index, at));
             self.gpus.len() - 1
         });
-        for gpu in self.gpus.iter_mut().filter(|gpu| sits(gpu)) {
-            gpu.seat = Seat::None;
+        for gpu in self.gpus.iter_mut().filter(|gpu| at_index(gpu)) {
+            gpu.placement = Placement::None;
         }
         let gpu = &mut self.gpus[place];
         gpu.labels = [index.into(), identity.uuid.as_str().into()];
         gpu.identity = identity;
-        gpu.seat = Seat::Told;
+        gpu.placement = Placement::Reported;
         gpu.since = at;
         gpu.trouble = None;
         for (xid, events) in pci(&gpu.identity.pci).map(|own| self.unplaced.place(own)).unwrap_or_default() {
             gpu.xids.add(xid, events);
         }
-        self.seat_nameless(at);
+        self.place_nameless(at);
         true
     }
 

@@ -1,4 +1,4 @@
-//! Asks the kubelet over its pod-resources socket which devices the containers of this node have.
+//! Queries the kubelet over its pod-resources socket for the devices of the containers of this node.
 //!
 //! The messages are those of pkg/apis/podresources/v1/api.proto of kubernetes/kubelet at 63b3249 (July 2026), without the
 //! fields that are not used here: CPUs, memory, topology, CDI names and shares. The answer has no pod UIDs.
@@ -97,8 +97,8 @@ pub(super) enum KubeletError {
 
 /// The GPUs of the containers on this node.
 pub(super) async fn gpus(socket: &Path, patience: Duration) -> Result<BTreeSet<Device>, KubeletError> {
-    let asked = tokio::time::timeout(patience, list(socket)).await;
-    asked.unwrap_or(Err(KubeletError::Late(patience))).map(|answer| devices(&answer))
+    let answer = tokio::time::timeout(patience, list(socket)).await;
+    answer.unwrap_or(Err(KubeletError::Late(patience))).map(|answer| devices(&answer))
 }
 
 async fn list(socket: &Path) -> Result<ListPodResourcesResponse, KubeletError> {
@@ -110,7 +110,7 @@ async fn list(socket: &Path) -> Result<ListPodResourcesResponse, KubeletError> {
     let http = |error: hyper::Error| KubeletError::Http(error.to_string());
     let (mut sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(http)?;
-    // It ends with the runtime, which lives for one request.
+    // It ends with the runtime, which exists for one request.
     tokio::spawn(connection);
     let request = Request::post("http://localhost/v1.PodResourcesLister/List")
         .header(header::CONTENT_TYPE, "application/grpc")
@@ -140,7 +140,7 @@ async fn list(socket: &Path) -> Result<ListPodResourcesResponse, KubeletError> {
         return Err(KubeletError::Answer("its length is wrong, or it is compressed"));
     }
     ListPodResourcesResponse::decode(message)
-        .map_err(|_| KubeletError::Answer("it is no ListPodResourcesResponse"))
+        .map_err(|_| KubeletError::Answer("it is not a ListPodResourcesResponse"))
 }
 
 fn status(headers: &http::HeaderMap) -> Option<String> {
@@ -189,7 +189,7 @@ fn is_gpu(name: &str) -> bool {
     is_id(name) && (name.contains("gpu") || name.contains("/mig-"))
 }
 
-/// Whether a text is an ID of a device, a pool or a resource, and no text for a terminal.
+/// Whether a text is an ID of a device, a pool or a resource, without characters that control a terminal.
 fn is_id(text: &str) -> bool {
     (1..=253).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -252,7 +252,7 @@ pub(super) mod tests {
         framed(&pod("team", "llama-0", &of))
     }
 
-    /// Serves each connection with `body` and the gRPC status `code`; with none, it never answers.
+    /// Serves each connection with `body` and the gRPC status `code`; without a status, it never answers.
     pub(crate) fn serve(
         socket: PathBuf,
         body: Vec<u8>,
@@ -286,7 +286,7 @@ pub(super) mod tests {
         })
     }
 
-    /// What a kubelet with this answer is understood as.
+    /// Queries a kubelet with this answer and returns the result.
     fn asked(body: Vec<u8>, code: Option<&'static str>, patience: u64) -> Result<Vec<String>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -353,7 +353,7 @@ pub(super) mod tests {
         assert!(
             error(framed(b"\x0a\xff\xff\xff\xff\x0f"), Some("0")).contains("no ListPodResourcesResponse")
         );
-        assert!(error(framed(&pod("\u{fffd}", "a", &[0xff])), Some("0")).contains("no ListPod"));
+        assert!(error(framed(&pod("\u{fffd}", "a", &[0xff])), Some("0")).contains("not a ListPod"));
         assert!(error(vec![0; LARGEST + 1], Some("0")).contains("length limit"));
     }
 

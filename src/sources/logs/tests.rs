@@ -1,4 +1,4 @@
-//! Files as loggers, log rotation and users leave them.
+//! Files in the states that loggers, log rotation and users produce.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -185,9 +185,9 @@ fn at(second: u64) -> Timestamp {
 }
 
 /// The series of these paths, without HELP and TYPE; `before` is what other sources put.
-fn shown(all: &[(&str, Seen)], now: Timestamp, mut before: Batch) -> String {
+fn shown(all: &[(&str, LogState)], now: Timestamp, mut before: Batch) -> String {
     let tails: Vec<Tail> = all.iter().map(|(path, _)| Tail { path: (*path).into(), hold: None }).collect();
-    let seen: Vec<Seen> = all.iter().map(|(_, seen)| seen.clone()).collect();
+    let seen: Vec<LogState> = all.iter().map(|(_, seen)| seen.clone()).collect();
     put(&tails, &seen, now, &mut before);
     let (families, dropped, _) = before.seal();
     assert!(dropped.is_empty(), "{dropped:?}");
@@ -326,7 +326,7 @@ fn a_file_of_another_user_has_no_workload() {
         let workload = crate::model::facts::Workload { user: 1001, ..(*named.workload).clone() };
         Membership { workload: workload.into(), ..named }
     };
-    tell_apart(&mut all, &[member(10, "slurm-7"), member(11, "slurm-8")]);
+    add_owners(&mut all, &[member(10, "slurm-7"), member(11, "slurm-8")]);
     let mut names: Vec<_> = all[0].views.iter().map(|view| view.workload.to_string()).collect();
     names.sort();
     assert_eq!(names, ["slurm-7@1002", "slurm-8"]);
@@ -343,19 +343,20 @@ fn failures_are_reported() {
         settings(),
     );
     let tails = [tail(hold.ok())];
-    let said = |seen: Seen, now| outcome(&tails, &[seen], at(1), at(now)).map_err(|error| error.to_string());
+    let result =
+        |seen: LogState, now| outcome(&tails, &[seen], at(1), at(now)).map_err(|error| error.to_string());
     refusing.pass(at(1));
     let seen = refusing.pass(at(2));
     assert_eq!(seen.totals.refused, [1, 0, 0, 0, 0]);
-    let why = said(seen, 2).unwrap_err();
+    let why = result(seen, 2).unwrap_err();
     assert!(why.ends_with("/folder is not followed: it is not a regular file"), "{why}");
-    assert_eq!(said(Seen::default(), 2), Ok(()));
+    assert_eq!(result(LogState::default(), 2), Ok(()));
     assert_eq!(
-        said(Seen::default(), 40).unwrap_err(),
+        result(LogState::default(), 40).unwrap_err(),
         "the file system of /folder has not responded for 39 s"
     );
-    let missing = Seen { passed: Some(at(2)), ..Seen::default() };
-    assert_eq!(said(missing, 2).unwrap_err(), "none of the configured logs exists yet");
+    let missing = LogState { passed: Some(at(2)), ..LogState::default() };
+    assert_eq!(result(missing, 2).unwrap_err(), "none of the configured logs exists yet");
 }
 
 #[test]

@@ -114,9 +114,9 @@ impl Figures {
             return Outcome::Refused;
         }
         let key = (known.desc.name, extra);
-        let room = self.series.len() < SERIES;
+        let has_capacity = self.series.len() < SERIES;
         let Some(series) = self.series.get_mut(&key) else {
-            if !room {
+            if !has_capacity {
                 return Outcome::Refused;
             }
             self.series.insert(key, Series { desc: known.desc, value, last: value, times });
@@ -231,12 +231,12 @@ impl Counted {
         let exact = bounds.len() <= MOST_BOUNDS
             && counts.len() == bounds.len() + 1
             && bounds.is_sorted()
-            && Durations::bounds().all(|ours| bounds.iter().any(|theirs| near(theirs * factor, ours)));
+            && Durations::bounds().all(|own| bounds.iter().any(|theirs| near(theirs * factor, own)));
         let buckets = exact.then(|| {
             let mut buckets = [0_u64; BOUNDS + 1];
             let ends = bounds.iter().map(|bound| bound * factor).chain([f64::INFINITY]);
             for (end, count) in ends.zip(counts) {
-                let place = Durations::bounds().position(|ours| end <= ours || near(end, ours));
+                let place = Durations::bounds().position(|own| end <= own || near(end, own));
                 let bucket = &mut buckets[place.unwrap_or(BOUNDS)];
                 *bucket = bucket.saturating_add(*count);
             }
@@ -247,7 +247,7 @@ impl Counted {
 
     /// Converts exponential buckets in seconds: the first is above `2^(offset / 2^scale)`, `zero` values are below all.
     ///
-    /// With a scale of 0 or more their bounds include ours (opentelemetry-proto 1.x, `ExponentialHistogramDataPoint`).
+    /// With a scale of 0 or more their bounds include own (opentelemetry-proto 1.x, `ExponentialHistogramDataPoint`).
     pub(super) fn exponential(
         count: u64,
         sum: Option<f64>,
@@ -413,6 +413,6 @@ mod tests {
         assert_eq!(of(2, -1, &[3, 4]), Some(vec![(1.0, 3), (2.0, 4)]));
         assert_eq!(of(20, i32::MIN, &[1]), Some(vec![(1.0 / 512.0, 1)]));
         assert_eq!(of(0, i32::MAX, &[1]), Some(vec![(f64::INFINITY, 1)]));
-        assert_eq!(of(-1, 0, &[1]), None, "one that spans several of ours");
+        assert_eq!(of(-1, 0, &[1]), None, "one that spans several of own");
     }
 }

@@ -20,7 +20,7 @@ use super::answer;
 use super::caller::{Caller, ConnectionContext, LONGEST_REST, rest};
 use super::counts::Closed;
 use super::options::Rules;
-use super::speakers::{Limit, Shared, State};
+use super::senders::{Limit, Shared, State};
 use crate::host::{clock, process};
 use crate::model::fair::{Answer, Shares};
 use crate::model::lock::lock;
@@ -137,7 +137,7 @@ async fn accept(
             Ok(()) => drop(tokio::spawn(serve(stream, caller, Arc::clone(callers)))),
             Err(why) => {
                 context.shared.counts.closed(why);
-                context.shared.turned_away(Limit::Connections, caller.payer(), begun);
+                context.shared.note_refusal(Limit::Connections, caller.payer(), begun);
             }
         }
         rest(begun).await;
@@ -164,7 +164,7 @@ impl Callers {
                     newest.close();
                     here.remove(number);
                     shared.counts.closed(Closed::Share);
-                    shared.turned_away(Limit::Connections, other, clock::now());
+                    shared.note_refusal(Limit::Connections, other, clock::now());
                 }
             }
         }

@@ -269,17 +269,21 @@ fn one_user_leaves_descriptors_for_anothers_processes() {
             let point = family.unwrap().points.iter().find(|point| point.labels[0].as_str() == name);
             point.map(|point| point.value)
         };
-        let told = out.facts.shortages.iter().map(|told| (told.limit, told.user, told.left_out, told.most));
-        (uncounted("mallory"), uncounted("alice"), told.collect::<Vec<_>>())
+        let shortages = out
+            .facts
+            .shortages
+            .iter()
+            .map(|shortage| (shortage.limit, shortage.user, shortage.left_out, shortage.most));
+        (uncounted("mallory"), uncounted("alice"), shortages.collect::<Vec<_>>())
     };
     // Four of six processes with four counters each: a single user may use all descriptors.
-    let (mallory, _, told) = shown(&mut source, &mallorys);
-    assert_eq!((mallory, told), (Some(2.0), vec![("perf_descriptors", Some(61_002), 2, 16)]));
+    let (mallory, _, shortages) = shown(&mut source, &mallorys);
+    assert_eq!((mallory, shortages), (Some(2.0), vec![("perf_descriptors", Some(61_002), 2, 16)]));
     // Another user's process with two threads gets its share, for which counters of the first user are closed.
     let both: Vec<_> = [(7, "alice", 61_001)].into_iter().chain(mallorys.clone()).collect();
-    let (mallory, alice, told) = shown(&mut source, &both);
+    let (mallory, alice, shortages) = shown(&mut source, &both);
     assert_eq!((mallory, alice), (Some(4.0), Some(0.0)));
-    assert_eq!(told, [("perf_descriptors", Some(61_002), 4, 16)]);
+    assert_eq!(shortages, [("perf_descriptors", Some(61_002), 4, 16)]);
     assert_eq!(kernel.open.lock().unwrap().len(), 16);
     let alices = kernel
         .open
@@ -292,8 +296,8 @@ fn one_user_leaves_descriptors_for_anothers_processes() {
     // Released descriptors are used again.
     let (mallory, _, _) = shown(&mut source, &mallorys);
     assert_eq!(mallory, Some(2.0));
-    let (_, _, told) = shown(&mut source, &mallorys[..4]);
-    assert!(told.is_empty());
+    let (_, _, shortages) = shown(&mut source, &mallorys[..4]);
+    assert!(shortages.is_empty());
 }
 
 #[test]
@@ -302,7 +306,7 @@ fn a_pid_in_use_again_is_not_counted() {
     root.write("proc/9/stat", "9 (other) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 78 0 0 0\n");
     let (shown, _) = tick(&mut source(&root, options::Rules { host: false, ..RULES }, &kernel), &[9]);
     assert_eq!(value(&shown, "perf_uncounted_processes[\"job\"]").as_deref(), Some("1"));
-    assert!(kernel.open.lock().unwrap().is_empty(), "nothing stays open on a stranger");
+    assert!(kernel.open.lock().unwrap().is_empty(), "no counter stays open on another process");
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Resource {
     fn sample(&mut self, buffer: &mut Vec<u8>, out: &mut Batch) -> Result<(), SourceError> {
         let found = match self.file.read(buffer) {
             Ok(bytes) => parse::pressure(bytes),
-            Err(error) if tells_of_no_psi(&error) => {
+            Err(error) if means_no_psi(&error) => {
                 let path = self.file.path().display();
                 return Err(SourceError::unavailable(format!(
                     "{path} does not exist, although other files of its folder do"
@@ -98,7 +98,7 @@ impl Resource {
 }
 
 /// Without PSI the files do not exist; with `psi=0` they may exist but reading is not supported.
-fn tells_of_no_psi(error: &io::Error) -> bool {
+fn means_no_psi(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
 }
 
@@ -189,8 +189,8 @@ mod tests {
             unavailable: the kernel provides no pressure stall information (PSI is not built in, or disabled)
         "#]],
         );
-        assert!(tells_of_no_psi(&Errno::OPNOTSUPP.into()));
-        assert!(!tells_of_no_psi(&Errno::ACCESS.into()));
+        assert!(means_no_psi(&Errno::OPNOTSUPP.into()));
+        assert!(!means_no_psi(&Errno::ACCESS.into()));
     }
 
     #[test]

@@ -82,9 +82,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn never_panics(text: Vec<u8>, words in "(some|full) avg10=\\PC{0,9} avg60=[0-9.]{0,5}\n") {
+        fn never_panics(text: Vec<u8>, line in "(some|full) avg10=\\PC{0,9} avg60=[0-9.]{0,5}\n") {
             pressure(&text);
-            pressure(words.as_bytes());
+            pressure(line.as_bytes());
         }
     }
 }

@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// Samples until process 9 is seen to have gained a tick, after `rest` samples without activity.
-    fn seen_after(rest: u32, pages: u64) -> u32 {
+    fn samples_until_seen(rest: u32, pages: u64) -> u32 {
         let tree = Tree::new();
         tree.add(&Process::new(9, "p").pages(pages));
         let mut census = census(&tree, 10, 10);
@@ -197,10 +197,10 @@ mod tests {
     #[test]
     fn only_small_idle_processes_are_read_seldom() {
         const LARGE: u64 = (64 << 20) / 4096;
-        assert!((0..8).all(|rest| seen_after(rest, 10) == 1));
-        let waits: std::collections::BTreeSet<_> = (8..16).map(|rest| seen_after(rest, 10)).collect();
+        assert!((0..8).all(|rest| samples_until_seen(rest, 10) == 1));
+        let waits: std::collections::BTreeSet<_> = (8..16).map(|rest| samples_until_seen(rest, 10)).collect();
         assert_eq!(waits, (1..=4).collect());
-        assert!((8..16).all(|rest| seen_after(rest, LARGE) == 1));
+        assert!((8..16).all(|rest| samples_until_seen(rest, LARGE) == 1));
     }
 
     #[test]

@@ -42,7 +42,7 @@ kinds! {
         /// A key is missing or has an invalid value.
         Key = "key",
         /// A total decreased.
-        Falling = "falling",
+        Decreased = "falling",
         /// A message before the first `hello`.
         NoHello = "no_hello",
         /// A rank outside its world, or changed too often.

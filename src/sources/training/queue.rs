@@ -163,14 +163,14 @@ mod tests {
             if round == 50 {
                 all.push(ready(1001, 10, 1_000, reads));
             }
-            let mut heard = false;
+            let mut received = false;
             take_turns(all, 4, 256, |number| {
                 reads += 1;
                 last_read.insert(number, reads);
-                heard |= number == 1_000;
+                received |= number == 1_000;
                 read(number)
             });
-            assert_eq!(heard, round == 50, "in the round in which it came");
+            assert_eq!(received, round == 50, "in the round in which it came");
         }
         // All were read equally often: 16 reads per round of 500 connections.
         assert!((0..500).all(|number| last_read[&number] + 500 > reads), "{last_read:?}");

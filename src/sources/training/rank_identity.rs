@@ -30,8 +30,8 @@ impl RankIdentity {
     /// The index of the GPU that the process calls `ordinal`; nothing if the driver does not confirm it.
     pub(super) fn gpu(&self, hello: &Hello, ordinal: u16) -> Option<&Label> {
         let devices = hello.devices.as_deref().unwrap_or_default();
-        let told = devices.iter().find(|(other, _)| *other == ordinal);
-        if let Some(uuid) = told.and_then(|(_, device)| device.uuid.as_deref()) {
+        let device = devices.iter().find(|(other, _)| *other == ordinal);
+        if let Some(uuid) = device.and_then(|(_, device)| device.uuid.as_deref()) {
             // PyTorch omits the prefix that NVML's UUIDs have.
             let same = |other: &Label| {
                 let other = other.as_str();
@@ -63,7 +63,7 @@ pub(super) struct RankIdentities {
 
 impl RankIdentities {
     /// Reserves the labels of a connection that has ended; returns whether they were free.
-    pub(super) fn claim(&mut self, identity: &RankIdentity) -> bool {
+    pub(super) fn reserve(&mut self, identity: &RankIdentity) -> bool {
         self.taken.insert(identity.labels())
     }
 

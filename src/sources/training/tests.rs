@@ -135,7 +135,7 @@ impl World {
     }
 
     /// The facts of one sample.
-    fn told(&mut self) -> Facts {
+    fn sample_facts(&mut self) -> Facts {
         let mut batch = Batch::new();
         batch.facts = self.facts();
         self.source.sample(now(), &mut batch).unwrap();
@@ -263,14 +263,17 @@ fn the_examples_become_series_until_the_connection_closes() {
     pass(1);
     let (shown, timeline) = world.sample();
     let phases = "memwarden_training_phases_total{workload=\"slurm/17\",rank=\"3\",phase=\"forward\"} 123";
-    assert!(shown.contains(phases) && !shown.contains("memwarden_training_ranks"), "its last word: {shown}");
+    assert!(
+        shown.contains(phases) && !shown.contains("memwarden_training_ranks"),
+        "its last series: {shown}"
+    );
     check(
         &world.sample().0,
         expect![[r#"
             memwarden_training_ooms_total{workload="slurm/17"} 1
         "#]],
     );
-    let told: Vec<String> = timeline
+    let events: Vec<String> = timeline
         .entries
         .iter()
         .map(|entry| {
@@ -281,7 +284,7 @@ fn the_examples_become_series_until_the_connection_closes() {
         })
         .collect();
     check(
-        &told.join("\n"),
+        &events.join("\n"),
         expect![[r#"
             1 Start slurm/17/3 hello None
             2 FirstStep slurm/17/3 step Some(120)
@@ -356,7 +359,7 @@ fn allocator_values_belong_to_the_sender_until_it_exits() {
     world.send(&mut stream, HELLO);
     let mem = "{\"type\":\"mem\",\"devices\":{\"0\":{\"allocated\":50,\"reserved\":70,\"free\":10},\"1\":{\"reserved\":9}}}";
     world.send(&mut stream, &format!("{mem}\n"));
-    let living = crate::model::facts::Allocator {
+    let current = crate::model::facts::Allocator {
         process: Some(world.own),
         workload: Some(world.facts().members[0].workload.key.clone()),
         allocated: Bytes::new(50),
@@ -364,12 +367,12 @@ fn allocator_values_belong_to_the_sender_until_it_exits() {
         free: Some(Bytes::new(10)),
         age: Some(Duration::ZERO),
     };
-    assert_eq!(world.told().allocators, std::slice::from_ref(&living));
+    assert_eq!(world.sample_facts().allocators, std::slice::from_ref(&current));
     drop(stream);
     world.turn();
-    let ended = crate::model::facts::Allocator { process: None, ..living };
-    assert_eq!(world.told().allocators, [ended]);
-    assert_eq!(world.told().allocators, []);
+    let ended = crate::model::facts::Allocator { process: None, ..current };
+    assert_eq!(world.sample_facts().allocators, [ended]);
+    assert_eq!(world.sample_facts().allocators, []);
 }
 
 #[test]
@@ -457,25 +460,25 @@ fn a_client_over_its_rate_is_paused_and_the_others_are_read() {
         sent += more;
     }
     world.turn();
-    let heard = world.count("memwarden_training_messages_total{kind=\"step\"}");
-    assert!((201.0..4_000.0).contains(&heard), "{heard}");
+    let received = world.count("memwarden_training_messages_total{kind=\"step\"}");
+    assert!((201.0..4_000.0).contains(&received), "{received}");
     for _ in 0..5 {
         world.turn();
     }
-    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), heard, "it is not read");
+    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), received, "it is not read");
     world.send(&mut good, "{\"type\":\"step\",\"step\":2}\n");
-    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), heard + 1.0);
+    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), received + 1.0);
     pass(6);
     world.turn();
     world.turn();
-    assert!(world.count("memwarden_training_messages_total{kind=\"step\"}") > heard + 100.0);
+    assert!(world.count("memwarden_training_messages_total{kind=\"step\"}") > received + 100.0);
     assert_eq!(world.count("memwarden_training_client_pauses_total"), 2.0);
     drop(flood);
     for _ in 0..200 {
         pass(6);
         world.turn();
     }
-    assert_eq!(world.count("memwarden_training_clients"), 1.0, "its end is heard at last");
+    assert_eq!(world.count("memwarden_training_clients"), 1.0, "its end is detected");
 }
 
 /// Sends messages until the socket is full.
@@ -510,12 +513,12 @@ fn full_connections_do_not_delay_another_user_by_a_round() {
     world.listener.give_newest_to(61_001);
     for step in 1..=5 {
         flood.iter_mut().for_each(fill);
-        let heard = world.count("memwarden_training_messages_total{kind=\"event\"}");
+        let received = world.count("memwarden_training_messages_total{kind=\"event\"}");
         other.write_all(format!("{HELLO}{{\"type\":\"event\",\"name\":\"{step}\"}}\n").as_bytes()).unwrap();
         world.turn();
         assert_eq!(
             world.count("memwarden_training_messages_total{kind=\"event\"}"),
-            heard + 1.0,
+            received + 1.0,
             "in one round"
         );
     }
@@ -560,14 +563,14 @@ fn too_many_clients_are_refused() {
 #[test]
 fn one_user_with_many_series_leaves_places_for_anothers() {
     let mut world = World::new();
-    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let (own, _other) = UnixStream::pair().unwrap();
     let phases: String = (0..32)
         .map(|phase| format!("{{\"type\":\"phase\",\"name\":\"p{phase}\",\"state\":\"end\",\"count\":1}}\n"))
         .collect();
     for number in 1..=300 {
         let uid = if number == 300 { 61_001 } else { 61_002 };
         let peer = crate::host::peer::Peer { pid: None, uid };
-        let client = world.shared.greet(1_000 + number, peer, uid, &ours, now());
+        let client = world.shared.greet(1_000 + number, peer, uid, &own, now());
         let hello = format!("{{\"type\":\"hello\",\"v\":1,\"rank\":{number},\"world\":1000}}");
         for line in [hello.as_str()].into_iter().chain(phases.lines()) {
             client.receive(line.as_bytes(), now(), &world.shared.counts, &world.checkpoints).unwrap();

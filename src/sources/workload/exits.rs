@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
-use crate::model::shortage::{Shortage, TurnedAway};
+use crate::model::shortage::{Refusals, Shortage};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
@@ -20,7 +20,7 @@ pub(super) struct Exits {
     workloads: BTreeMap<Label, Ended>,
     shares: Shares<u32>,
     /// Workloads that were removed recently. This happens when others end, so not at every sample.
-    evicted: TurnedAway,
+    evicted: Refusals,
 }
 
 /// The ended processes of one workload.
@@ -33,7 +33,7 @@ struct Ended {
 
 impl Default for Exits {
     fn default() -> Self {
-        let (workloads, evicted) = (BTreeMap::new(), TurnedAway::new("exited_workload_peaks"));
+        let (workloads, evicted) = (BTreeMap::new(), Refusals::new("exited_workload_peaks"));
         Self { workloads, shares: Shares::new(MOST_WORKLOADS), evicted }
     }
 }
@@ -77,7 +77,7 @@ impl Exits {
             return false;
         };
         self.workloads.remove(&oldest);
-        self.shares.give_back(user);
+        self.shares.release(user);
         true
     }
 
@@ -89,7 +89,7 @@ impl Exits {
                 peaks.pop_front();
             }
             if peaks.is_empty() {
-                shares.give_back(*user);
+                shares.release(*user);
             }
             !peaks.is_empty()
         });
@@ -161,13 +161,19 @@ mod tests {
             exits.record(&format!("eve-{number}").into(), 1002, Bytes::new(7), at(1 + number));
         }
         assert!(exits.workloads.contains_key(&Label::from("ada")));
-        let mut told = |second| -> Vec<_> {
-            exits.shortages(at(second)).map(|told| (told.limit, told.user, told.left_out)).collect()
+        let mut shortages_at = |second| -> Vec<_> {
+            exits
+                .shortages(at(second))
+                .map(|shortage| (shortage.limit, shortage.user, shortage.left_out))
+                .collect()
         };
         let stated = vec![("exited_workload_peaks", Some(1002), 2_001)];
         // It is reported also while nothing ends, so that the finding does not appear and disappear.
-        assert_eq!([told(3_000), told(3_001), told(3_059)], [stated.clone(), stated.clone(), stated]);
-        assert!(told(3_060).is_empty());
+        assert_eq!(
+            [shortages_at(3_000), shortages_at(3_001), shortages_at(3_059)],
+            [stated.clone(), stated.clone(), stated]
+        );
+        assert!(shortages_at(3_060).is_empty());
         exits.record(&"bob".into(), 1003, Bytes::new(7), at(9_000));
         assert!(exits.workloads.contains_key(&Label::from("bob")));
         exits.forget(at(20_000), HOLD);

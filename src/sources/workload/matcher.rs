@@ -28,7 +28,7 @@ pub(super) enum Verdict {
     /// Index of its matcher.
     Known(Option<usize>),
     /// Indices of matchers that may hold, up to the first that holds whatever the texts are.
-    Ask(Vec<usize>),
+    Compare(Vec<usize>),
 }
 
 impl Matcher {
@@ -47,7 +47,7 @@ impl Matcher {
     }
 
     /// Whether it needs command line or environment, which are in the process's memory.
-    pub(super) const fn asks_memory(&self) -> bool {
+    pub(super) const fn reads_memory(&self) -> bool {
         self.command_line.is_some() || self.environment.is_some()
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn quick(
             });
         if holds {
             places.push(place);
-            if !matcher.asks_memory() {
+            if !matcher.reads_memory() {
                 break;
             }
         }
@@ -89,8 +89,8 @@ pub(super) fn quick(
     let unreadable = path.is_some_and(|path| path.is_err_and(|error| !has_exited(&error)));
     let verdict = match *places {
         [] => Verdict::Known(None),
-        [only] if !matchers[only].asks_memory() => Verdict::Known(Some(only)),
-        _ => Verdict::Ask(places),
+        [only] if !matchers[only].reads_memory() => Verdict::Known(Some(only)),
+        _ => Verdict::Compare(places),
     };
     (verdict, unreadable)
 }
@@ -106,7 +106,7 @@ pub(super) fn compare(
     budget: &Budget,
 ) -> Answer {
     let mut buffer = Vec::new();
-    // Reading these texts takes the lock of the process's memory, so a process with a pending signal is left alone.
+    // Reading these texts takes the lock of the process's memory, so a process with a pending signal is not read.
     let signalled = root.read(pid, "status", &mut buffer).is_ok_and(|text| status(text).signalled);
     let mut read = |name: &str| -> Result<Vec<u8>, Answer> {
         if signalled {

@@ -77,10 +77,13 @@ impl Host {
             .workloads
             .iter()
             .map(|(id, workload)| {
-                let of =
-                    self.workload.seen.iter().filter(|seen| seen.claim.is_some_and(|claim| claim.id == *id));
+                let of = self
+                    .workload
+                    .seen
+                    .iter()
+                    .filter(|seen| seen.assignment.is_some_and(|assignment| assignment.id == *id));
                 let pids: Vec<_> = of.map(|seen| seen.key.pid.to_string()).collect();
-                format!("{}: {}", workload.told.name, pids.join(" "))
+                format!("{}: {}", workload.facts.name, pids.join(" "))
             })
             .collect();
         lines.sort();
@@ -219,8 +222,8 @@ fn a_process_that_reports_as_a_rank_brings_its_tree() {
     .assert_eq(&values(&host.sample(), "memwarden_workload_info"));
     // A job connects before it uses its GPU.
     host.gpu(22, None);
-    let told = values(&host.sample(), "memwarden_workload_info");
-    assert!(told.contains("memwarden_workload_info torchrun-21,gpu,"), "{told}");
+    let shown = values(&host.sample(), "memwarden_workload_info");
+    assert!(shown.contains("memwarden_workload_info torchrun-21,gpu,"), "{shown}");
     // It remains one when the connection ends.
     host.reporting.clear();
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
@@ -686,7 +689,7 @@ fn a_process_with_a_pending_signal_is_matched_after_its_delivery() {
             assert_eq!(host.members(), before);
         }
         let deferred = value(&host.sample(), "memwarden_workload_match_deferred_total", &[]).unwrap();
-        assert!((8.0..=12.0).contains(&deferred), "asked {deferred} times in a minute");
+        assert!((8.0..=12.0).contains(&deferred), "compared {deferred} times in a minute");
         host.add(&process("0000000000000000"));
         let met = (0..12).any(|_| host.members() == after);
         assert!(met, "{}", host.members());
@@ -722,8 +725,8 @@ fn a_process_name_does_not_make_it_a_member_of_a_job() {
     host.add(&Process::new(30, "python").cgroup(JOB));
     assert_eq!(host.members(), "slurm-7: 30\ntree-slurm-7: 7");
     let facts = host.sample().facts;
-    let told: Vec<_> = facts.workload_of.iter().map(|member| member.workload.key.clone()).collect();
-    let (anchors, users): (Vec<_>, Vec<_>) = told.into_iter().map(|key| (key.anchor, key.user)).unzip();
+    let keys: Vec<_> = facts.workload_of.iter().map(|member| member.workload.key.clone()).collect();
+    let (anchors, users): (Vec<_>, Vec<_>) = keys.into_iter().map(|key| (key.anchor, key.user)).unzip();
     let tree = Anchor::Tree(ProcessKey { pid: 7, start });
     assert_eq!(anchors, [tree, Anchor::Group("/slurm/uid_1000/job_7".into())]);
     assert_eq!(users[1], None);
@@ -898,20 +901,20 @@ fn a_job_with_a_sluid_is_named_by_its_id_when_it_is_known() {
     let mut host = Host::new(rules());
     host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
     assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
-    let key = host.workload.roster.workloads.values().next().unwrap().told.key.clone();
+    let key = host.workload.roster.workloads.values().next().unwrap().facts.key.clone();
     // Before it has a title, and then with it.
     host.add(&stepd(10, "77").file("cmdline", "/usr/sbin/slurmstepd\0"));
     assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
     host.add(&stepd(10, "77"));
     assert_eq!(slurm_labels(&mut host), "slurm-77,slurm,77,0,,");
-    assert_eq!(host.workload.roster.workloads.values().next().unwrap().told.key, key);
-    assert_eq!(host.workload.roster.workloads.values().next().unwrap().told.plain.as_str(), "slurm-77");
+    assert_eq!(host.workload.roster.workloads.values().next().unwrap().facts.key, key);
+    assert_eq!(host.workload.roster.workloads.values().next().unwrap().facts.plain.as_str(), "slurm-77");
 }
 
 #[test]
 fn no_process_of_a_user_gives_its_job_the_id_of_another() {
     let task = format!("{SLUID_STEP}/user/task_0");
-    let claim = "SLURM_JOB_ID=7\0SLURM_JOBID=7\0SLURM_JOB_ACCOUNT=a b\0SLURM_JOB_PARTITION=\x1b[2J\0";
+    let environ = "SLURM_JOB_ID=7\0SLURM_JOBID=7\0SLURM_JOB_ACCOUNT=a b\0SLURM_JOB_PARTITION=\x1b[2J\0";
     for forged in [
         // The name and the title of a slurmstepd, without root.
         with_users(11, "slurmstepd", 10, "1000\t1000\t1000\t1000").exe("/usr/sbin/slurmstepd"),
@@ -925,7 +928,7 @@ fn no_process_of_a_user_gives_its_job_the_id_of_another() {
         stepd(11, "7").file("status", "Name:\tx\nUid:\t0\t0\t0\t0\nSigPnd:\t0000000000000100\n"),
     ] {
         let mut host = Host::new(rules());
-        host.add(&forged.cgroup(&task).file("cmdline", "slurmstepd: [7.0]\0").file("environ", claim));
+        host.add(&forged.cgroup(&task).file("cmdline", "slurmstepd: [7.0]\0").file("environ", environ));
         // The job that has this id.
         host.add(&Process::new(20, "python").cgroup(JOB));
         let labels = slurm_labels(&mut host);
@@ -956,7 +959,7 @@ fn a_pod_is_named_by_namespace_and_name_and_its_key_stays() {
     host.add(&Process::new(11, "sidecar").cgroup(&group(&small)).memory(40, 0, 0, 40));
     let shown = |host: &mut Host| labels(host, &["workload", "namespace", "pod", "container"]);
     assert_eq!(shown(&mut host), format!("pod-{uid},,,"));
-    let key = |host: &Host| host.workload.roster.workloads.values().next().unwrap().told.key.clone();
+    let key = |host: &Host| host.workload.roster.workloads.values().next().unwrap().facts.key.clone();
     let before = key(&host);
     // Of a container without a name, the pod is known.
     let mut pods = PodNames::default();

@@ -100,18 +100,18 @@ fn units_are_base_units() {
 
 #[test]
 fn free_memory_is_published_while_it_is_recent() {
-    let told = |world: &World, second| {
+    let free_memory = |world: &World, second| {
         let mut batch = Batch::new();
         let _ = put(world, Timestamp::from_secs(second), SECOND, true, &mut batch);
         batch.facts.gpu_memory
     };
     let mut world = world();
     take(&mut world, 1, sample(&[(Field::MemoryUsed, 50)], None));
-    assert_eq!(told(&world, 1), [], "what is free is not known");
+    assert_eq!(free_memory(&world, 1), [], "what is free is not known");
     take(&mut world, 2, sample(&[(Field::MemoryUsed, 50), (Field::MemoryFree, 30)], None));
     let memory = GpuMemory { uuid: "GPU-a".into(), used: Bytes::new(50), free: Bytes::new(30) };
-    assert_eq!(told(&world, 2), [memory]);
-    assert_eq!(told(&world, 600), [], "it is stale");
+    assert_eq!(free_memory(&world, 2), [memory]);
+    assert_eq!(free_memory(&world, 600), [], "it is stale");
 }
 
 #[test]

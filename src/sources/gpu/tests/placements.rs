@@ -33,11 +33,11 @@ fn look(world: &mut World, second: u64, uuids: &[&str]) -> u64 {
 
 /// Each GPU, as `index uuid condition`.
 fn shown(world: &World, second: u64) -> Vec<String> {
-    let tell = |gpu: &Gpu| {
+    let show = |gpu: &Gpu| {
         let condition = world.condition(gpu, Timestamp::from_secs(second), Duration::from_secs(1));
         format!("{} {} {}", gpu.labels[0], gpu.labels[1], condition.label())
     };
-    let mut shown: Vec<String> = world.gpus.iter().map(tell).collect();
+    let mut shown: Vec<String> = world.gpus.iter().map(show).collect();
     shown.sort();
     shown
 }
@@ -122,8 +122,8 @@ fn a_gpu_that_changes_its_index_keeps_its_state() {
 fn xids_of_the_kernel_log_are_kept_before_the_first_gpu() {
     let mut world = World::default();
     let at = Timestamp::from_secs(0);
-    let told = |pci: &str, xid| KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 };
-    world.take_kernel(at, &[told("0000:3b:00", 79), told("0000:3b:00", 79), told("?", 79)]);
+    let event = |pci: &str, xid| KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 };
+    world.take_kernel(at, &[event("0000:3b:00", 79), event("0000:3b:00", 79), event("?", 79)]);
     check(
         &world,
         1,
@@ -134,7 +134,7 @@ fn xids_of_the_kernel_log_are_kept_before_the_first_gpu() {
             unavailable: NVML is being initialized
         "#]],
     );
-    world.take_kernel(at, &[told("0000:5e:00", 7)]);
+    world.take_kernel(at, &[event("0000:5e:00", 7)]);
     check(
         &world,
         1,
@@ -159,7 +159,7 @@ fn a_daemon_that_was_stopped_reports_no_gpu_as_hung() {
     let generation = look(&mut world, 0, &["a"]);
     world.take(generation, Timestamp::from_secs(9), Line::alive());
     assert_eq!(shown(&world, 9), ["0 a unobserved"]);
-    world.stood_still(Timestamp::from_secs(20));
+    world.exclude_pause(Timestamp::from_secs(20));
     assert!(world.answers(Timestamp::from_secs(20)));
     assert_eq!(shown(&world, 20), ["0 a unobserved"]);
     (21..27).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::alive()));
