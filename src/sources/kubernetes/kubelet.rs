@@ -351,7 +351,7 @@ pub(super) mod tests {
         longer.push(0);
         assert!(error(longer, Some("0")).contains("length is wrong"));
         assert!(
-            error(framed(b"\x0a\xff\xff\xff\xff\x0f"), Some("0")).contains("no ListPodResourcesResponse")
+            error(framed(b"\x0a\xff\xff\xff\xff\x0f"), Some("0")).contains("not a ListPodResourcesResponse")
         );
         assert!(error(framed(&pod("\u{fffd}", "a", &[0xff])), Some("0")).contains("not a ListPod"));
         assert!(error(vec![0; LARGEST + 1], Some("0")).contains("length limit"));
