@@ -99,7 +99,7 @@ impl Job {
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
-            // It may have ended meanwhile, or run as another user now: neither can be helped.
+            // It may have exited meanwhile, or run as another user now; both are ignored.
             let _ = rustix::process::kill_process(pid, signal);
         }
     }

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_is_not_found_by_its_pid() {
-        // As if the pid of a process that connected and ended were now that of this process.
+        // Simulates that the pid of a process that connected and exited is now that of this process.
         assert_eq!(own().proven(&Held::Gone, real(), clock::now()), None);
         #[expect(clippy::disallowed_methods, reason = "a process that ends is the subject of the test")]
         let mut child = std::process::Command::new("true").spawn().unwrap();

@@ -237,7 +237,7 @@ mod tests {
             prop_assert_eq!(kept.iter().filter(|kept| **kept).count(), owners.len().min(most));
             for one in 0..6 {
                 for other in 0..6 {
-                    // Whoever was left out has at least as much as anybody else, but for one place.
+                    // A user with entries left out has at least as many as any other, minus one.
                     if count(one, true) < count(one, false) {
                         prop_assert!(count(one, true) + 1 >= count(other, true));
                     }

@@ -1,4 +1,4 @@
-//! Locks that stay open when a thread panics.
+//! Locks that remain usable when a thread panics.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -53,11 +53,11 @@ fn chart(bytes: &[u8], columns: &[String]) -> Result<Chart, RecordingError> {
 fn is_report(bytes: &[u8]) -> bool {
     const KEY: &[u8] = b"\"schema\"";
     let begins = |text: &[u8], with: &[u8]| text.trim_ascii_start().starts_with(with);
-    let is_ours = |rest: &[u8]| {
+    let is_memwardens = |rest: &[u8]| {
         rest.trim_ascii_start().strip_prefix(b":").is_some_and(|value| begins(value, b"\"memwarden."))
     };
     let mut places = bytes.windows(KEY.len()).enumerate().filter(|(_, window)| *window == KEY);
-    begins(bytes, b"{") && places.any(|(at, _)| at < FRONT || is_ours(&bytes[at + KEY.len()..]))
+    begins(bytes, b"{") && places.any(|(at, _)| at < FRONT || is_memwardens(&bytes[at + KEY.len()..]))
 }
 
 /// The chart of a recording's columns.

@@ -58,7 +58,7 @@ mod tests {
             Self { folder, source, settings, context, families, facts, outcome }
         }
 
-        /// What a reload does to a source whose section has changed.
+        /// Applies a reload of a source whose section has changed.
         fn rebuild(&mut self) {
             let begun = clock::now();
             self.source = (REGISTRATION.build)(&self.settings, &self.context);
@@ -91,7 +91,7 @@ mod tests {
             family.points.iter().find(matches).map(|point| point.value)
         }
 
-        /// Ticks until something holds.
+        /// Ticks until a condition holds.
         #[track_caller]
         fn until(&mut self, what: impl Fn(&Self) -> bool) {
             let begun = clock::now();
@@ -117,7 +117,7 @@ mod tests {
             self.value("memwarden_gpu_xid_errors_total", &[("gpu", "0"), ("xid", xid)])
         }
 
-        /// The workers' pids: the processes that have our scenario in their environment.
+        /// The workers' pids: the processes that have the scenario of this test in their environment.
         fn workers(&self) -> Vec<rustix::process::Pid> {
             let wanted = self.folder.path().to_str().unwrap().as_bytes().to_vec();
             let pids = std::fs::read_dir("/proc").unwrap().flatten();
@@ -201,8 +201,8 @@ mod tests {
             node.change(&format!(r#"{{"devices": [{{"hang": ["{function}"]}}, {{"utilization": 9}}]}}"#));
             let labels = [("gpu", "0"), ("call", function)];
             node.until(|node| node.value("memwarden_gpu_hung_call_info", &labels) == Some(1.0));
-            let told = format!("{:?}", node.outcome);
-            assert!(told.contains(&format!("GPU 0: hung in {function}")), "{told}");
+            let outcome = format!("{:?}", node.outcome);
+            assert!(outcome.contains(&format!("GPU 0: hung in {function}")), "{outcome}");
             node.change(TWO);
         }
         node.until(|node| node.gpu_is("0", "ok"));
@@ -312,8 +312,8 @@ mod tests {
             r#"{"devices": [{"pci": "00000000:3B:00.0", "xids": [{"xid": 31}, {"xid": 31}, {"xid": 999}]}]}"#,
         );
         node.until(|node| node.xids("31") == Some(2.0) && node.xids("999") == Some(1.0));
-        let told = |xid| KernelXid { pci: "0000:3b:00".to_owned(), xid, kernel_us: 0 };
-        node.tick(vec![told(31), told(79)]);
+        let event = |xid| KernelXid { pci: "0000:3b:00".to_owned(), xid, kernel_us: 0 };
+        node.tick(vec![event(31), event(79)]);
         assert_eq!(node.xids("31"), Some(2.0));
         assert_eq!(node.xids("79"), Some(1.0));
     }
@@ -368,13 +368,13 @@ mod tests {
         node.until(|node| node.gpu_is("0", "ok"));
         node.signal(rustix::process::Signal::KILL);
         node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));
-        // A value that only the new worker tells: by then it has registered for XIDs.
+        // A value that only the new worker reports: by then it has registered for XIDs.
         node.change(&TWO.replace("50", "51"));
         node.until(|node| node.value("memwarden_gpu_utilization_ratio", &[("gpu", "0")]) == Some(0.51));
         node.change(&TWO.replacen("\"utilization\"", "\"xids\": [{\"xid\": 31}], \"utilization\"", 1));
         node.until(|node| node.xids("31") == Some(1.0));
         let before = node.worker();
-        // A worker that does not leave holds up its successor, but not the sampler.
+        // A worker that does not exit delays its successor, but not the sampler.
         node.signal(rustix::process::Signal::STOP);
         node.rebuild();
         node.until(|node| {
@@ -406,20 +406,24 @@ mod tests {
         };
         let mut node = Node::new(&scenario(0, &["a", "b", "c", "d"]));
         node.until(|node| (0..4).all(|gpu| node.gpu_is(&gpu.to_string(), "ok")));
-        let told = |node: &Node, index: &str, uuid: &str, status: &str| {
+        let has_status = |node: &Node, index: &str, uuid: &str, status: &str| {
             let labels = [("gpu", index), ("uuid", uuid), ("status", status)];
             node.value("memwarden_gpu_status", &labels) == Some(1.0)
         };
         node.change(&scenario(1, &["b", "c", "d"]));
         node.until(|node| {
-            [("0", "GPU-b"), ("1", "GPU-c"), ("2", "GPU-d")].iter().all(|(at, who)| told(node, at, who, "ok"))
+            [("0", "GPU-b"), ("1", "GPU-c"), ("2", "GPU-d")]
+                .iter()
+                .all(|(at, who)| has_status(node, at, who, "ok"))
         });
-        assert!(told(&node, "0", "GPU-a", "lost"));
+        assert!(has_status(&node, "0", "GPU-a", "lost"));
         node.change(&scenario(2, &["c", "b", "d"]));
         node.until(|node| {
-            [("0", "GPU-c"), ("1", "GPU-b"), ("2", "GPU-d")].iter().all(|(at, who)| told(node, at, who, "ok"))
+            [("0", "GPU-c"), ("1", "GPU-b"), ("2", "GPU-d")]
+                .iter()
+                .all(|(at, who)| has_status(node, at, who, "ok"))
         });
-        assert!(told(&node, "0", "GPU-a", "lost"));
+        assert!(has_status(&node, "0", "GPU-a", "lost"));
         assert_eq!(node.value("memwarden_gpu_worker_bad_lines_total", &[]), Some(0.0));
     }
 
@@ -430,7 +434,7 @@ mod tests {
         assert!(matches!(node.outcome, Err(SourceError::Unavailable { .. })), "{:?}", node.outcome);
         std::fs::create_dir_all(node.folder.path().join("proc/driver/nvidia")).unwrap();
         std::fs::write(node.folder.path().join("proc/driver/nvidia/version"), "").unwrap();
-        // It is looked for now and then only.
+        // The driver is searched for at intervals.
         node.until(|node| matches!(node.outcome, Err(SourceError::Failed { .. })));
     }
 

@@ -1,10 +1,10 @@
-//! The oldest Rust that builds this is what `rust-version` says, and no more than the dependencies ask for.
+//! The oldest supported Rust is that of `rust-version`, and dependencies require no newer one.
 
 use serde_json::Value;
 
 use crate::harness::program;
 
-/// The numbers of a version; what is left out is 0.
+/// The numbers of a version; missing ones are 0.
 fn version(text: &str) -> [u32; 3] {
     let mut numbers = [0; 3];
     for (number, part) in numbers.iter_mut().zip(text.split('.')) {

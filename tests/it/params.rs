@@ -1,4 +1,4 @@
-//! `memwarden params`, as a user runs it.
+//! `memwarden params`, run as a user runs it.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `memwarden snapshot`, as a user runs it.
+//! `memwarden snapshot`, run as a user runs it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -128,10 +128,10 @@ fn a_watched_folder_is_read_as_snapshots_appear() {
 
     std::fs::write(runs.join("rank4.pickle"), b"\x80\x04cos\nsystem\n").unwrap();
     line("memwarden_snapshot_errors_total{folder=\"sft\"} 1");
-    let said = wait_for("the reason", limit, || {
+    let reason = wait_for("the reason", limit, || {
         daemon.log().lines().find(|line| line.contains("Cannot read an")).map(str::to_owned)
     });
-    assert!(said.contains("rank4.pickle") && said.contains("byte 2"), "{said}");
+    assert!(reason.contains("rank4.pickle") && reason.contains("byte 2"), "{reason}");
 
     std::fs::remove_file(runs.join("rank3.pickle")).unwrap();
     wait_for("the end of the rank", limit, || {

@@ -49,7 +49,7 @@ fn history(document: &Value) -> Option<Recording> {
     found.known()
 }
 
-/// One GPU's memory under the names that a tool gives allocated, reserved and total, in MiB.
+/// One GPU's memory under a tool's names of allocated, reserved and total, in MiB.
 fn gpu_point(found: &mut Recording, gpu: &Value, at: f64, names: [&str; 3]) {
     let Some(index) = gpu.get("device_id").and_then(Value::as_u64) else { return };
     let [allocated, reserved, total] = names.map(|name| number(gpu, name));

@@ -24,7 +24,7 @@ pub(super) fn leave_descriptors() -> io::Result<()> {
 /// Whether this kernel has the system call.
 #[cfg(test)]
 pub(super) fn leave_descriptors_is_known() -> bool {
-    // SAFETY: as above; the range is empty, which is refused as invalid by a kernel that knows the call.
+    // SAFETY: as above; the range is empty, which a kernel with the call refuses as invalid.
     let answer = unsafe { libc::syscall(libc::SYS_close_range, 1, 0, 0) };
     answer < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
 }

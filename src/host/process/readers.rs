@@ -58,7 +58,7 @@ impl Pace {
     };
 }
 
-/// What is read, and of which process.
+/// The file or call that is read, and its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTarget {
     /// The process.
@@ -74,7 +74,7 @@ pub struct ReadTarget {
 /// A read that does not return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hanging {
-    /// What is read, and of which process.
+    /// The read.
     pub target: ReadTarget,
     /// When it began.
     pub since: Timestamp,

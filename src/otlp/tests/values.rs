@@ -193,13 +193,13 @@ fn only_configured_headers_arrive() {
         let world = World::new();
         world.show(|batch| batch.put_some(&SHARE, &[], Ratio::new(1.0)));
         let config = Otlp {
-            headers: [("tenant".to_owned(), "ours".to_owned())].into(),
+            headers: [("tenant".to_owned(), "own".to_owned())].into(),
             ..pushing(protocol, format!("http://{}", collector.address))
         };
         let pusher = world.start(&config).unwrap().unwrap();
         let push = collector.next();
         pusher.shutdown(Duration::from_secs(5));
-        assert_eq!(push.headers.get_all("tenant").iter().collect::<Vec<_>>(), ["ours"]);
+        assert_eq!(push.headers.get_all("tenant").iter().collect::<Vec<_>>(), ["own"]);
         assert!(!push.headers.contains_key("stray"));
         let names = resource(&push.request);
         assert!(names.contains(&"service.name=\"memwarden\"".to_owned()), "{names:?}");

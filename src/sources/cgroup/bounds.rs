@@ -77,7 +77,7 @@ impl Bounds {
     pub fn below(self, reading: &Reading) -> Self {
         let working_set = reading.working_set();
         // v1 reports the smallest limit on the path, including ancestors outside a
-        // container. Their usage is at least ours, so ours gives an upper bound of the headroom.
+        // container. Their usage is at least that of the cgroup, which gives an upper bound of the headroom.
         let hidden = reading.stat.hierarchical_limit.map_or(Bound::Unbounded, Bound::from);
         let both_used = reading
             .both_usage

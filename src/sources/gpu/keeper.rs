@@ -247,7 +247,7 @@ impl Keeping {
             Order::Start => self.start(),
             Order::RequestExit => {
                 if let Some(worker) = &mut self.worker {
-                    // Closing the input also tells the worker to exit if its pipe is full.
+                    // Closing the input makes the worker exit even if its pipe is full.
                     let _ = worker.input.take().map(|mut input| input.write_all(RELEASE));
                 }
             }
@@ -266,7 +266,7 @@ impl Keeping {
                 if let Some(worker) = self.worker.take() {
                     tracing::error!(
                         pid = worker.helper.pid(),
-                        "The GPU worker is elapsed alive after SIGKILL; abandoning it."
+                        "The GPU worker is still alive after SIGKILL; abandoning it."
                     );
                     self.abandoned.push(worker.helper);
                 }

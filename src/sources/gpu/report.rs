@@ -15,7 +15,7 @@ use crate::model::units::{Bytes, Count, Flag};
 /// An initialization that takes longer is reported as a failure.
 const SLOW_START: Duration = Duration::from_secs(30);
 
-/// Puts all points and returns what is wrong. `driver` is whether the kernel has loaded the driver.
+/// Puts all points and returns the problem. `driver` is whether the kernel has loaded the driver.
 pub fn put(
     world: &World,
     now: Timestamp,

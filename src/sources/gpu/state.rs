@@ -15,7 +15,7 @@ use crate::model::time::Timestamp;
 /// A GPU's sample is stale after this many intervals.
 const STALE: u32 = 5;
 
-/// A sweep of an idle GPU can take a second, so a shorter time is no sign of a hanging GPU.
+/// A sweep of an idle GPU can take a second, so a shorter time does not mean that the GPU hangs.
 const SHORTEST_STALE: Duration = Duration::from_secs(3);
 
 /// After this silence of a worker, which sends a heartbeat every second, its GPUs are unobserved; shorter than the
@@ -119,8 +119,8 @@ impl Gpu {
 
     /// Time since the current worker last reported anything about it.
     fn silence(&self, now: Timestamp) -> Duration {
-        let told = [self.sampled, self.trouble.map(|trouble| trouble.0)];
-        let newest = told.into_iter().flatten().map(|told| now.since(told)).min();
+        let reports = [self.sampled, self.trouble.map(|trouble| trouble.0)];
+        let newest = reports.into_iter().flatten().map(|report| now.since(report)).min();
         let looked_at = now.since(self.since);
         newest.map_or(looked_at, |newest| newest.min(looked_at))
     }
@@ -132,7 +132,7 @@ pub struct World {
     /// The state of NVML.
     pub state: State,
     /// Whether the newest worker reported `state`.
-    told: bool,
+    reported: bool,
     /// Whether the worker was stopped on request.
     pub released: bool,
     /// GPUs, by index.
@@ -172,7 +172,7 @@ impl World {
     pub fn worker_started(&mut self, at: Timestamp) -> u64 {
         self.generation += 1;
         self.beat(&[]);
-        self.told = false;
+        self.reported = false;
         self.running = true;
         self.released = false;
         self.last_message = Some(at);
@@ -187,7 +187,7 @@ impl World {
         self.running = false;
         self.resident = None;
         self.generation += 1;
-        let typed = self.told && !matches!(self.state.status, Status::Ok | Status::Initializing);
+        let typed = self.reported && !matches!(self.state.status, Status::Ok | Status::Initializing);
         if !typed {
             let status = if orderly { Status::Initializing } else { Status::WorkerFailed };
             self.state = State { status, why, ..State::default() };
@@ -205,7 +205,7 @@ impl World {
 
     /// Whether the worker has reported the state of NVML.
     pub fn has_reported(&self) -> bool {
-        self.told
+        self.reported
     }
 
     /// Processes one message of the worker with this number.
@@ -244,13 +244,13 @@ impl World {
 
     /// Counts XIDs from the kernel log.
     pub fn take_kernel(&mut self, at: Timestamp, xids: &[KernelXid]) {
-        for told in xids {
-            let address = pci(&told.pci);
+        for event in xids {
+            let address = pci(&event.pci);
             let is_it = |gpu: &&mut Gpu| address.is_some() && pci(&gpu.identity.pci) == address;
             // After a GPU was removed, its slot may hold another one.
             match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.placement != Placement::None) {
-                Some(gpu) => gpu.xids.record(at, XidSource::Kernel, told.xid),
-                None => self.unplaced.record(told),
+                Some(gpu) => gpu.xids.record(at, XidSource::Kernel, event.xid),
+                None => self.unplaced.record(event),
             }
         }
     }
@@ -327,7 +327,7 @@ impl World {
         if state.gpus > MOST_GPUS || matches!(state.status, Status::Released | Status::WorkerFailed) {
             return false;
         }
-        self.told = true;
+        self.reported = true;
         if state.status == Status::Ok {
             for gpu in &mut self.gpus {
                 gpu.since = at;

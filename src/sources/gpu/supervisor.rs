@@ -10,7 +10,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Longest initialization of NVML, which takes tens of seconds on large nodes without persistence mode.
 const START: Duration = Duration::from_secs(120);
 
-/// After a GPU has hung for this time, one new worker is tried: a call on a dead connection may never return.
+/// After a GPU has hung for this time, one new worker is tried: a call on a lost connection may never return.
 const HUNG: Duration = Duration::from_secs(300);
 
 /// How long a worker may take to shut NVML down, or to exit after SIGKILL.
@@ -318,12 +318,12 @@ mod tests {
             let mut supervisor = Supervisor::new(at(0), true);
             assert_eq!(supervisor.next(at(0), observation(0)), Order::Start);
             assert_eq!(
-                supervisor.next(at(1), WorkerObservation { started: started, ..observation(1) }),
+                supervisor.next(at(1), WorkerObservation { started, ..observation(1) }),
                 Order::Nothing
             );
             supervisor.exclude_pause(Duration::from_secs(299));
             assert_eq!(
-                supervisor.next(at(300), WorkerObservation { started: started, ..observation(300) }),
+                supervisor.next(at(300), WorkerObservation { started, ..observation(300) }),
                 Order::Nothing
             );
         }

@@ -26,7 +26,7 @@ pub fn record(bytes: &[u8]) -> Option<Record<'_>> {
     let priority: u64 = head.next()?.parse().ok()?;
     let sequence = head.next()?.parse().ok()?;
     let kernel_us = head.next()?.parse().ok()?;
-    // The flags tell whether it continues another record; newer kernels add fields after them.
+    // The flags show whether it continues another record; newer kernels add fields after them.
     head.next()?;
     // The low three bits are the level, the rest is the facility, 0 for the kernel.
     Some(Record {

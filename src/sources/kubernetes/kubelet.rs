@@ -78,7 +78,7 @@ struct ClaimResource {
 /// device.
 pub(super) type Device = [Label; 8];
 
-/// Why the kubelet gave no usable answer.
+/// The reason why there is no usable answer of the kubelet.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KubeletError {
     #[error("{0}")]
@@ -269,8 +269,8 @@ pub(super) mod tests {
                     async move {
                         assert_eq!(request.uri().path(), "/v1.PodResourcesLister/List");
                         assert_eq!(request.headers()["content-type"], "application/grpc");
-                        let asked = request.into_body().collect().await.unwrap().to_bytes();
-                        assert_eq!(&asked[..], &[0; PREFIX]);
+                        let request_body = request.into_body().collect().await.unwrap().to_bytes();
+                        assert_eq!(&request_body[..], &[0; PREFIX]);
                         let Some(code) = code else { return std::future::pending().await };
                         let mut trailers = HeaderMap::new();
                         trailers.insert("grpc-status", code.parse().unwrap());
@@ -287,7 +287,7 @@ pub(super) mod tests {
     }
 
     /// Queries a kubelet with this answer and returns the result.
-    fn asked(body: Vec<u8>, code: Option<&'static str>, patience: u64) -> Result<Vec<String>, String> {
+    fn query(body: Vec<u8>, code: Option<&'static str>, patience: u64) -> Result<Vec<String>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("kubelet.sock");
@@ -316,7 +316,7 @@ pub(super) mod tests {
             ],
         );
         let body = [pod("team", "llama-0", &first), pod("team", "web", &container("nginx", &[]))].concat();
-        let found = asked(framed(&body), Some("0"), PATIENT).unwrap();
+        let found = query(framed(&body), Some("0"), PATIENT).unwrap();
         assert_eq!(
             found,
             [
@@ -338,13 +338,13 @@ pub(super) mod tests {
             pod("team", "a", &container("\u{202e}", &[plugin("nvidia.com/gpu", &["GPU-1"])])),
             pod("team", "b", &of),
         ];
-        let found = asked(framed(&bodies.concat()), Some("0"), PATIENT).unwrap();
+        let found = query(framed(&bodies.concat()), Some("0"), PATIENT).unwrap();
         assert_eq!(found, ["team,b,train,nvidia.com/gpu,GPU-2,,,GPU-2"]);
     }
 
     #[test]
     fn an_invalid_answer_is_an_error() {
-        let error = |body: Vec<u8>, code| asked(body, code, PATIENT).unwrap_err();
+        let error = |body: Vec<u8>, code| query(body, code, PATIENT).unwrap_err();
         assert!(error(Vec::new(), Some("0")).contains("too short"));
         assert!(error(one_gpu(), Some("12")).contains("gRPC status 12"));
         let mut longer = one_gpu();
@@ -359,7 +359,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_kubelet_that_does_not_answer_is_not_waited_for() {
-        let error = asked(Vec::new(), None, 50).unwrap_err();
+        let error = query(Vec::new(), None, 50).unwrap_err();
         assert_eq!(error, "no answer within 0.05 s");
     }
 

@@ -171,7 +171,7 @@ impl Kubernetes {
     fn world(&mut self) -> Result<World, SourceError> {
         if self.watcher.is_none() {
             let started = Watcher::start(self.places.clone()).map_err(|error| {
-                let why = format!("cannot create the thread that asks the kubelet: {error}");
+                let why = format!("cannot create the thread that queries the kubelet: {error}");
                 SourceError::failed(Failure::of(&error), why)
             })?;
             self.watcher = Some(started);
@@ -181,7 +181,7 @@ impl Kubernetes {
     }
 }
 
-/// Puts what is known, and the reason for what is not.
+/// Puts the known values, and returns the reason for unknown ones.
 fn put(world: World, interval: Duration, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
     if !world.complete {
         return Err(SourceError::unavailable("the names of pods have not been read yet"));
@@ -198,7 +198,7 @@ fn put(world: World, interval: Duration, at: Timestamp, out: &mut Batch) -> Resu
         }
     }
     out.facts.pods = world.names;
-    // An error comes before something that this node may not have.
+    // An error takes precedence over a missing feature of the node.
     let absent = |trouble: &&Trouble| trouble.kind == Failure::NotFound;
     let failed = world.troubles.iter().find(|trouble| !absent(trouble));
     match failed.or(world.troubles.first()) {

@@ -1,4 +1,4 @@
-//! Converts what was read from logs to points.
+//! Converts values from logs to points.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Ratio, Seconds}
 use crate::sources::logs::file::Refusal;
 use crate::sources::training::metrics as training;
 
-/// Puts the put_state of following one path.
+/// Puts the state of following one path.
 pub(super) fn put_state(log: &Label, put_state: &LogState, now: Timestamp, out: &mut Batch) {
     let of = std::slice::from_ref(log);
     let Some(passed) = put_state.passed else { return };
@@ -82,8 +82,8 @@ impl ReportedByJobs {
     fn by_jobs(all: &[LogState], out: &Batch) -> Self {
         let logged: HashSet<&Label> =
             all.iter().flat_map(|put_state| &put_state.views).map(|view| &view.workload).collect();
-        let ours = |desc: &Desc| training::METRICS.iter().any(|own| std::ptr::eq(*own, desc));
-        let families = out.families().iter().filter(|family| ours(family.desc));
+        let by_job = |desc: &Desc| training::METRICS.iter().any(|own| std::ptr::eq(*own, desc));
+        let families = out.families().iter().filter(|family| by_job(family.desc));
         let points = families.flat_map(|family| family.points.iter().map(|point| (family.desc, point)));
         let named = points.filter_map(|(desc, point)| Some((desc.name, point.labels.first()?)));
         Self(

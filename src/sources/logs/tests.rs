@@ -247,11 +247,11 @@ fn a_log_becomes_series_and_goes_stale() {
         "#]],
     );
     // If a rank reports over the socket or OTLP, only metrics that it does not report are added.
-    let mut told = Batch::new();
+    let mut batch = Batch::new();
     let rank = |workload: &str| [Label::from(workload), "0".into()];
-    told.put(&training::metrics::STEP, &rank("llama"), Count(9));
-    told.put(&training::metrics::LOSS, &rank("another"), Number::new(1.0).unwrap());
-    let text = shown(&[("/train.log", seen)], at(4), told);
+    batch.put(&training::metrics::STEP, &rank("llama"), Count(9));
+    batch.put(&training::metrics::LOSS, &rank("another"), Number::new(1.0).unwrap());
+    let text = shown(&[("/train.log", seen)], at(4), batch);
     assert_eq!(text.matches("memwarden_training_step{workload=\"llama\"").count(), 1, "{text}");
     assert!(text.contains("memwarden_training_step{workload=\"llama\",rank=\"0\"} 9"));
     assert!(text.contains("memwarden_training_job_samples"));
@@ -297,18 +297,18 @@ fn allocator_values_of_a_log_have_no_process() {
     root.append("train.log", STEP);
     root.append("train.log", line);
     let seen = [watch.pass(at(2))];
-    let told = |workload: &str| {
+    let facts_of = |workload: &str| {
         let mut batch = Batch::new();
         let member = Membership::named(crate::model::ids::ProcessKey { pid: 10, start: 1 }, workload);
         batch.facts.workload_of.push(member);
         put(&[], &seen, at(2), &mut batch);
         batch.facts
     };
-    let facts = told("llama");
+    let facts = facts_of("llama");
     let [allocator] = &facts.allocators[..] else { panic!("{:?}", facts.allocators) };
     assert_eq!(allocator.workload.as_ref(), Some(&facts.workload_of[0].workload.key));
     assert_eq!((allocator.process, allocator.age), (None, None));
-    assert_eq!(told("another").allocators, []);
+    assert_eq!(facts_of("another").allocators, []);
 }
 
 #[test]

@@ -106,7 +106,7 @@ pub(super) struct Turn {
 }
 
 impl Caller {
-    /// RequestOrigin the kernel which process connects from `peer` to `local`.
+    /// Asks the kernel which process connects from `peer` to `local`.
     pub(super) fn new(context: &ConnectionContext, peer: SocketAddr, local: SocketAddr) -> Self {
         let now = clock::now();
         let socket = connection::socket(&context.shared.proc, peer, local).ok().flatten();

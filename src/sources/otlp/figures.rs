@@ -218,7 +218,7 @@ impl Counted {
 
     /// Converts explicit bounds, which `factor` converts to seconds: `bounds[i]` is the upper bound of `counts[i]`.
     ///
-    /// Counts by our bounds exist only if each of our bounds is one of theirs; counts are never estimated.
+    /// Counts by memwarden's bounds exist only if each of these is a pushed bound; counts are never estimated.
     pub(super) fn explicit(
         count: u64,
         sum: Option<f64>,
@@ -231,7 +231,7 @@ impl Counted {
         let exact = bounds.len() <= MOST_BOUNDS
             && counts.len() == bounds.len() + 1
             && bounds.is_sorted()
-            && Durations::bounds().all(|own| bounds.iter().any(|theirs| near(theirs * factor, own)));
+            && Durations::bounds().all(|own| bounds.iter().any(|pushed| near(pushed * factor, own)));
         let buckets = exact.then(|| {
             let mut buckets = [0_u64; BOUNDS + 1];
             let ends = bounds.iter().map(|bound| bound * factor).chain([f64::INFINITY]);
@@ -247,7 +247,7 @@ impl Counted {
 
     /// Converts exponential buckets in seconds: the first is above `2^(offset / 2^scale)`, `zero` values are below all.
     ///
-    /// With a scale of 0 or more their bounds include own (opentelemetry-proto 1.x, `ExponentialHistogramDataPoint`).
+    /// With a scale of 0 or more their bounds include those of memwarden (opentelemetry-proto 1.x, `ExponentialHistogramDataPoint`).
     pub(super) fn exponential(
         count: u64,
         sum: Option<f64>,
@@ -413,6 +413,6 @@ mod tests {
         assert_eq!(of(2, -1, &[3, 4]), Some(vec![(1.0, 3), (2.0, 4)]));
         assert_eq!(of(20, i32::MIN, &[1]), Some(vec![(1.0 / 512.0, 1)]));
         assert_eq!(of(0, i32::MAX, &[1]), Some(vec![(f64::INFINITY, 1)]));
-        assert_eq!(of(-1, 0, &[1]), None, "one that spans several of own");
+        assert_eq!(of(-1, 0, &[1]), None, "one that spans several of memwarden's");
     }
 }

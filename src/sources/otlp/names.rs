@@ -1,4 +1,4 @@
-//! Maps pushed metrics to ours: Megatron-LM's by a table, our own by their OTLP name.
+//! Maps pushed metrics to those of memwarden: Megatron-LM's by a table, memwarden's own by their OTLP name.
 //!
 //! What Megatron-LM's metrics measure is taken from the code that fills them:
 //! `megatron/core/telemetry/training_metrics.py`, called by `training_log` in
@@ -100,7 +100,7 @@ fn own() -> &'static HashMap<String, Known> {
     static OWN: OnceLock<HashMap<String, Known>> = OnceLock::new();
     OWN.get_or_init(|| {
         // Metrics that the daemon itself measures or computes for a rank.
-        let ours =
+        let computed =
             [&m::MESSAGE_AGE.desc, &m::DROPPED.desc, &m::MFU.desc, &m::PHASE_NOW.desc, &m::PROCESS_RSS.desc];
         let tellable = |desc: &&&'static Desc| {
             let labels = match desc.labels {
@@ -109,7 +109,7 @@ fn own() -> &'static HashMap<String, Known> {
             };
             desc.name.starts_with("memwarden_training_")
                 && matches!(labels, [] | ["le"] | ["device", "gpu"] | ["phase"] | ["convention"])
-                && !ours.iter().any(|other| other.name == desc.name)
+                && !computed.iter().any(|other| other.name == desc.name)
         };
         m::METRICS.iter().filter(tellable).map(|desc| (desc.otlp_name(), Known::new(desc))).collect()
     })

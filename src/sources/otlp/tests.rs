@@ -29,7 +29,7 @@ struct World {
     /// Whether this process belongs to a workload.
     is_member: bool,
     by_socket: Vec<ToldRank>,
-    living: bool,
+    running: bool,
 }
 
 fn rules(max_ranks: usize, max_connections: usize) -> Rules {
@@ -67,7 +67,7 @@ impl World {
             own,
             is_member: true,
             by_socket: Vec::new(),
-            living: true,
+            running: true,
         };
         world.sample(Duration::ZERO);
         world
@@ -82,7 +82,7 @@ impl World {
     fn sample_facts(&mut self, later: Duration) -> (String, Facts) {
         let mut batch = Batch::new();
         let mut rows = Vec::new();
-        if self.living {
+        if self.running {
             rows.push(crate::model::facts::ProcessRow {
                 key: self.own,
                 parent: 1,
@@ -370,7 +370,7 @@ fn series_of_silent_or_exited_ranks_disappear() {
     assert_eq!(series(&world.sample(Duration::from_secs(62))), 0);
     world.push(&fixture::megatron(5));
     assert_ne!(series(&world.sample(Duration::ZERO)), 0);
-    world.living = false;
+    world.running = false;
     assert_eq!(series(&world.sample(Duration::ZERO)), 0);
 }
 

@@ -1,4 +1,4 @@
-//! The list of all processes, merged with what is known of them, with bounded work and descriptors.
+//! The list of all processes, merged with their known state, with bounded work and descriptors.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Converts what a rank reported to points.
+//! Converts the values that a rank reported to points.
 
 use super::metrics as m;
 use super::rank::{Rank, printable};

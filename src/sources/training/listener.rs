@@ -40,7 +40,7 @@ const LONGEST_REST: Duration = Duration::from_millis(400);
 const SHARE: u32 = 3;
 /// Bytes per read of one client.
 const PIECE: usize = 16 * 1024;
-/// Most reads of one client in one round; it gets more than one only after everybody else had a turn.
+/// Most reads of one client in one round; it gets more than one only after all others had a turn.
 const PIECES: usize = 4;
 /// Budget of reads in one round, in bytes; the last read may exceed it. 64 ranks that send a thousand messages of
 /// 150 bytes per second need less than half of it.
@@ -73,7 +73,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Tells the thread to stop.
+    /// Stops the thread.
     pub(super) fn wake(&self) {
         // The counter is full only if this was called before.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());

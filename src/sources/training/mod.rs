@@ -235,7 +235,7 @@ impl Training {
         current
     }
 
-    /// Puts what a connected client has reported.
+    /// Puts the values that a connected client has reported.
     fn show(
         &self,
         client: &Client,

@@ -27,7 +27,7 @@ const DEPTH: usize = 16;
 const CHANGES: u32 = 3;
 /// Most events that wait for the next sample.
 const WAITING: usize = 64;
-/// A sender's clock is used if it differs from ours by at most a day, in seconds.
+/// A sender's clock is used if it differs from the daemon's by at most a day, in seconds.
 const BELIEVED: f64 = 86_400.0;
 
 /// An event for the timeline.
@@ -124,8 +124,8 @@ impl Rank {
             return Err((Wrong::NoHello, "message before the first hello".to_owned()));
         }
         self.last_message = Some(now);
-        let ours = now.unix().as_secs_f64();
-        let at = t.filter(|t| (t - ours).abs() <= BELIEVED).unwrap_or(ours);
+        let received = now.unix().as_secs_f64();
+        let at = t.filter(|t| (t - received).abs() <= BELIEVED).unwrap_or(received);
         let mut decreased = Decreased(None);
         decreased.raise("dropped", &mut self.dropped, dropped);
         match body {

@@ -67,7 +67,7 @@ impl RankIdentities {
         self.taken.insert(identity.labels())
     }
 
-    /// The identity of a connection whose process exists; the first one asked for keeps its rank number.
+    /// The identity of a connection whose process exists; the first one requested keeps its rank number.
     pub(super) fn of(&mut self, client: &Client, hello: &Hello, facts: &Facts) -> Option<RankIdentity> {
         if let (Some(table), Some(key)) = (&facts.processes, client.key)
             && table.get(key.pid).is_none_or(|row| row.key != key)

@@ -56,7 +56,7 @@ struct World {
     checkpoints: Arc<Checkpoints>,
     /// This process, from which all streams come, in the form of a fixture.
     own: ProcessKey,
-    living: bool,
+    running: bool,
 }
 
 impl World {
@@ -83,7 +83,7 @@ impl World {
             Listener::new(path, rules, Arc::clone(&shared), Arc::clone(&checkpoints), now).unwrap();
         listener.turn(Some(Duration::ZERO)).unwrap();
         source.thread = Some((Arc::clone(&shared), None));
-        Self { folder, _tree: tree, listener, source, shared, checkpoints, own, living: true }
+        Self { folder, _tree: tree, listener, source, shared, checkpoints, own, running: true }
     }
 
     fn connect(&mut self) -> UnixStream {
@@ -119,7 +119,7 @@ impl World {
             cgroup: None,
             naming_cgroup: None,
         };
-        let rows = if self.living { vec![row] } else { Vec::new() };
+        let rows = if self.running { vec![row] } else { Vec::new() };
         let gpu = GpuProcess {
             pid: self.own.pid,
             gpu: "2".into(),
@@ -348,7 +348,7 @@ fn an_exited_process_is_not_shown_while_its_connection_is_open() {
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
     assert!(world.sample().0.contains("memwarden_rank_info"));
-    world.living = false;
+    world.running = false;
     assert!(!world.sample().0.contains("rank=\"3\""), "{}", world.sample().0);
 }
 

@@ -169,7 +169,7 @@ fn of_user(named: Named, folder: &str, user: u32) -> Option<Named> {
     Some(Named { identity: Arc::new(identity), part })
 }
 
-/// The workload that a path names, whoever created its folders.
+/// The workload that a path names, regardless of the owners of its folders.
 fn by_path(path: &str, rules: &Rules) -> Option<Named> {
     let empty = Label::default;
     let (identity, part) = match cgroup_path::place(path) {

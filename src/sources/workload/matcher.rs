@@ -1,4 +1,4 @@
-//! Configured workloads: their conditions, and what is read of a process to evaluate them.
+//! Configured workloads: their conditions, and the properties of a process that they evaluate.
 
 use std::io;
 
@@ -27,7 +27,7 @@ pub(super) struct Matcher {
 pub(super) enum Verdict {
     /// Index of its matcher.
     Known(Option<usize>),
-    /// Indices of matchers that may hold, up to the first that holds whatever the texts are.
+    /// Indices of matchers that may hold, up to the first that holds regardless of the texts.
     Compare(Vec<usize>),
 }
 
@@ -163,7 +163,7 @@ pub(super) fn compare(
     Answer::Read { found, unreadable }
 }
 
-/// Whether the kernel interrupted the read, which says nothing about the process.
+/// Whether the kernel interrupted the read, which is not a property of the process.
 fn interrupted(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN))
 }

@@ -62,7 +62,7 @@ pub(super) struct Sums {
 }
 
 impl Roster {
-    /// The assignment on the workload with this key; `identity` creates the identity of a new one.
+    /// The assignment to the workload with this key; `identity` creates the identity of a new one.
     pub(super) fn assignment(
         &mut self,
         key: &WorkloadKey,
@@ -85,7 +85,7 @@ impl Roster {
         self.workloads.get(&before.id).map(|workload| assignment(&workload.identity, before.id))
     }
 
-    /// The assignment on the corresponding workload of another user.
+    /// The assignment to the corresponding workload of another user.
     pub(super) fn counterpart(&mut self, assignment: Assignment, uid: u32) -> Assignment {
         let Some(workload) = self.workloads.get(&assignment.id) else { return assignment };
         let mut identity = workload.identity.clone();
@@ -144,12 +144,12 @@ impl Roster {
         }
         let Self { workloads, by_key, names, .. } = self;
         workloads.retain(|_, workload| {
-            let lives = workload.live > 0;
-            if !lives {
+            let has_members = workload.live > 0;
+            if !has_members {
                 by_key.remove(&workload.identity.key);
                 names.remove(&workload.facts.name);
             }
-            lives
+            has_members
         });
         self.update_names(user);
         self.watch(most)
@@ -215,13 +215,13 @@ impl Roster {
         self.workloads.values().filter(|workload| workload.watched).count()
     }
 
-    /// The workload of a assignment, if it is tracked.
+    /// The workload of an assignment, if it is tracked.
     pub(super) fn watched_mut(&mut self, assignment: Option<Assignment>) -> Option<&mut Workload> {
         self.workloads.get_mut(&assignment?.id).filter(|workload| workload.watched)
     }
 }
 
-/// The assignment on a workload.
+/// The assignment to a workload.
 fn assignment(identity: &Identity, id: u32) -> Assignment {
     // Membership in a cgroup is decided by the managers of the host, or by its owner.
     let user = identity.key.user.filter(|_| !matches!(identity.key.anchor, Anchor::Group(_)));

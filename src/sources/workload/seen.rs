@@ -34,7 +34,7 @@ pub(super) struct Seen {
     pub(super) to_name: bool,
     /// Index of its matcher.
     pub(super) matched: Option<usize>,
-    /// Index of the matcher that it meets whatever its command line and environment are.
+    /// Index of the matcher that it meets regardless of its command line and environment.
     pub(super) otherwise: Option<usize>,
     /// The user who started it, if it met the matcher with root privileges.
     pub(super) user: u32,

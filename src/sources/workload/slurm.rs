@@ -23,7 +23,7 @@ use crate::model::time::Timestamp;
 
 /// The name of the process that runs a step.
 const STEPD: &str = "slurmstepd";
-/// Reads of one job without delay, and the interval of further ones: a new process may_read have neither title nor environment yet.
+/// Reads of one job without delay, and the interval of further ones: a new process may have neither title nor environment yet.
 const READ_AT_ONCE: u32 = 8;
 const READ_EVERY: Duration = Duration::from_secs(30);
 /// Longest title that is read; it has about 30 bytes.
@@ -31,7 +31,7 @@ const LONGEST_TITLE: usize = 4096;
 /// Longest name of an account or a partition that is shown.
 const LONGEST_NAME: usize = 64;
 
-/// What is known of one job; empty where it is not.
+/// The known properties of one job; empty where unknown.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SlurmJob {
     /// Its id, from the title of its slurmstepd.
@@ -44,7 +44,7 @@ pub(super) struct SlurmJob {
     environment: Attempts,
 }
 
-/// Reads so far.
+/// Number of reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Attempts {
     made: u32,
@@ -84,12 +84,12 @@ impl SlurmJobs {
         Self { requests, budget, jobs, unknown: SlurmJob::default() }
     }
 
-    /// What is known of the job with this identity.
+    /// The known properties of the job with this identity.
     pub(super) fn of(&self, identity: &Identity) -> &SlurmJob {
         self.jobs.get(&identity.key).unwrap_or(&self.unknown)
     }
 
-    /// Reads what is missing of each job.
+    /// Reads the missing properties of each job.
     pub(super) fn turn(
         &mut self,
         seen: &[Seen],

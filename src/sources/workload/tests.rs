@@ -163,7 +163,7 @@ fn orphans_and_new_sessions_stay_with_their_workload() {
     host.add(&Process::new(13, "grandchild").parent(1));
     assert_eq!(host.members(), "slurm-7: 13");
     // The same pid, started later, is another process.
-    host.add(&Process::new(13, "stranger").start(999));
+    host.add(&Process::new(13, "other").start(999));
     assert_eq!(host.members(), "");
 }
 
@@ -596,7 +596,7 @@ fn of_line(name: &str, part: &str) -> matcher::Matcher {
 fn processes_that_change_their_names_are_not_read_each_time() {
     const PROCESSES: u32 = 36;
     let mut host = Host::new(Rules { matchers: vec![of_line("job", "train.py")], ..rules() });
-    // More than is read of one process, and together more than is read at once.
+    // More than the limit for one process, and together more than the limit for one read.
     let line = format!("python\0train.py\0{}", "x".repeat(texts::LONGEST + 50_000));
     let call = |host: &Host, name| {
         for pid in 10..10 + PROCESSES {
@@ -971,7 +971,7 @@ fn a_pod_is_named_by_namespace_and_name_and_its_key_stays() {
     host.pods = Arc::new(pods);
     assert_eq!(shown(&mut host), "team/llama-0,team,llama-0,train");
     assert_eq!(key(&host), before);
-    // A process with such a name is no pod, and the names of a pod that ended change nothing.
+    // A process with such a name is not a pod, and the names of a pod that ended change nothing.
     host.add(&Process::new(20, "team/llama"));
     host.gpu(20, None);
     assert_eq!(host.members(), "team/llama-0: 10 11\ntree-team/llama-20: 20");

@@ -151,7 +151,7 @@ impl Texts {
                 None => seen.to_match = true,
             }
         }
-        // A process user reads hang is assigned without its texts.
+        // A process whose reads hang is assigned without its texts.
         for hanging in self.requests.pool().look().hanging {
             if let Some(place) = place_of(seen, hanging.target.key) {
                 assign_otherwise(&mut seen[place], &table.rows[place], root);
@@ -181,7 +181,7 @@ impl Texts {
     }
 }
 
-/// Assigns a process user texts are not known to the workload that it has without them.
+/// Assigns a process whose texts are not known to the workload that it has without them.
 fn assign_otherwise(seen: &mut Seen, row: &ProcessRow, root: &ProcRoot) {
     if let Some(otherwise) = seen.otherwise.filter(|_| seen.matched.is_none()) {
         seen.meet(otherwise, row, root);

@@ -1,4 +1,4 @@
-//! A driver that hangs, crashes, is stopped, is wanted by somebody else.
+//! A driver that hangs, crashes, is stopped, or is released for another program.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::harness::{Daemon, Page, children, fake_nvml, now, signal, wait_for};
 const TWO: &str = r#"{"devices": [{"utilization": 50}, {"utilization": 9}]}"#;
 const FIRST_HANGS: &str = r#"{"devices": [{"hang": ["*"]}, {"utilization": 9}]}"#;
 
-/// A daemon whose GPUs are what a scenario says.
+/// A daemon with the GPUs of a scenario.
 struct Node {
     // Dropped first: its worker reads the folder.
     daemon: Daemon,
@@ -54,12 +54,12 @@ impl Node {
         found[0]
     }
 
-    /// What was logged of the source's state: changes, never ticks.
+    /// The logged states of the source: changes only.
     fn changes(&self) -> Vec<String> {
         self.daemon.logged(&["source=gpu"])
     }
 
-    /// Lets some ticks pass and sees that they logged nothing.
+    /// Waits for some ticks and checks that they logged nothing.
     #[track_caller]
     fn stays_silent(&self) {
         let before = self.changes();
@@ -107,8 +107,8 @@ fn a_gpu_that_never_answers_delays_no_scrape_and_no_other_gpu() {
     node.until_well();
     node.change(FIRST_HANGS);
     let hung = node.until("the hang", |page| gpu_is(page, "0", "hung"));
-    // The median is the promise. The slowest of twenty may have waited for a processor of a loaded machine, but
-    // not for the call that hangs, which does not end at all.
+    // The median is guaranteed. The slowest of twenty may have waited for a CPU of a loaded machine, but not for the
+    // call that hangs, which does not return at all.
     let times = scrape_times(&node.daemon);
     println!("scrapes beside a hung GPU: median {:?}, slowest {:?}", times[10], times[19]);
     assert!(times[10] < Duration::from_millis(50), "{times:?}");

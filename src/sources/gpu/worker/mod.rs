@@ -67,7 +67,7 @@ impl Shared {
         *lock(&self.leaving)
     }
 
-    /// Tells every thread to exit.
+    /// Makes every thread exit.
     fn dismiss(&self) {
         *lock(&self.leaving) = true;
         self.bell.notify_all();

@@ -115,6 +115,6 @@ pub(super) fn wait(nvml: &Nvml, set: &EventSet, timeout_ms: u32) -> Result<u64, 
 /// Frees an event set.
 pub(super) fn free(nvml: &Nvml, set: EventSet) -> Result<(), NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlEventSetFree.as_ref())?;
-    // SAFETY: the set is ours and is never used again.
+    // SAFETY: the set belongs to this thread and is never used again.
     nvml_try(unsafe { call(set.0) })
 }
